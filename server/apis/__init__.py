@@ -1,0 +1,1 @@
+"""One file per API; `APIS` is the broker's list of what it serves."""
