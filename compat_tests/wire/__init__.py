@@ -1,0 +1,1 @@
+"""Cases below any client library: bytes on a socket, good and bad."""
