@@ -1,0 +1,105 @@
+"""Apache Kafka's own DumpLogSegments reads the data directory of our broker without one complaint."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+
+from compat_tests.brokers import KAFKA_JARS
+from compat_tests.durability.process import Server
+from compat_tests.jars import classpath, java
+
+pytestmark = pytest.mark.slow
+
+COMPLAINTS = (
+    "Exception",
+    "ERROR",
+    "WARN",
+    "Mismatches",
+    "mismatch",
+    "corrupt",
+    "Non-consecutive",
+    "not found",
+    "Error",
+)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path, **{"log.segment.bytes": "100000", "offsets.topic.num.partitions": "3"})
+    server.start()
+    yield server
+    server.stop()
+
+
+def dump(files: list[Path], *options: str) -> str:
+    """Run the tool over files and return what it printed, complaints and all."""
+    done = subprocess.run(
+        [java(), "-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp", classpath(KAFKA_JARS), "kafka.tools.DumpLogSegments"]
+        + [*options, "--files", ",".join(map(str, files))],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    printed = done.stdout + done.stderr
+    assert done.returncode == 0, printed[-3000:]
+    complaints = [
+        line
+        for line in printed.splitlines()
+        if any(word in line for word in COMPLAINTS) and "StaticLoggerBinder" not in line and "payload" not in line
+    ]
+    assert complaints == []
+    return printed
+
+
+@pytest.mark.parametrize("stopped", ["cleanly", "by kill -9"])
+def test_the_data_directory_is_apache_kafkas(server: Server, stopped: str) -> None:
+    sent = 0
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": server.bootstrap, "compression.type": codec, "enable.idempotence": codec == "lz4"}
+        )
+        for number in range(400):
+            producer.produce("dumped", f"{codec} {number} ".encode() * 20, key=str(number).encode(), partition=0)
+            sent += 1
+            if number % 20 == 0:
+                producer.flush(30)
+        assert producer.flush(30) == 0
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": server.bootstrap, "group.id": "dumping", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["dumped"])
+    read = 0
+    while read < sent:
+        messages = consumer.consume(sent - read, 10.0)
+        assert messages, f"{read} of {sent} came"
+        read += len(messages)
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    if stopped == "cleanly":
+        assert server.stop() == 0
+        assert (server.data / ".kafka_cleanshutdown").exists()
+    else:
+        server.kill()
+
+    files = sorted(server.data.glob("dumped-0/*.*"))
+    logs = [path for path in files if path.suffix == ".log"]
+    assert len(logs) > 2
+    printed = dump(logs, "--deep-iteration", "--print-data-log")
+    assert printed.count("| offset: ") == sent
+    indexes = [path for path in files if path.suffix in (".index", ".timeindex", ".snapshot", ".txnindex")]
+    assert {path.suffix for path in indexes} >= {".index", ".timeindex", ".snapshot"}
+    dump([path for path in indexes if path.suffix != ".snapshot"], "--index-sanity-check")
+    dump([path for path in indexes if path.suffix in (".index", ".timeindex")], "--verify-index-only")
+    dump([path for path in indexes if path.suffix == ".snapshot"])
+
+    offsets = [path for path in sorted(server.data.glob("__consumer_offsets-*/*.log")) if path.stat().st_size]
+    assert offsets
+    printed = dump(offsets, "--deep-iteration", "--offsets-decoder")
+    assert '"group":"dumping","topic":"dumped","partition":0' in printed.replace(" ", "")
+    assert f'"offset":{sent}' in printed.replace(" ", "")
