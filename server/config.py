@@ -1,0 +1,471 @@
+"""The broker's settings in force: one frozen value made of layers, with typed getters by Kafka's dotted names.
+
+Layers, highest first (KIP-226): set on this broker while it runs (`/config/brokers/N`), set for all brokers
+(`/config/brokers/<default>`), static (command line over environment over file), default. A change while the broker runs
+makes a new `BrokerConfig` (`with_dynamic`).
+
+A static value that is malformed, out of range or not supported refuses the start with one sentence per key, all at once
+(`SettingsRefused`). Unknown keys and keys without effect here are taken and reported in `notices`. A *stored* dynamic
+value that is bad is left out with a notice instead: it must not keep a broker from starting, as in Apache Kafka.
+
+Not here: topic settings (server/topic_config.py), the rows (server/settings/). `load` below the class is the only
+reader of files and environment.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Self
+
+from server.endpoints import ANY_ADDRESS, ListenAddress, parse_counts, parse_listeners, parse_protocol_map, split_list
+from server.settings import BROKER, BadValue, Setting, Support, Value
+
+_EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
+_LISTENER_KEY = re.compile(r"listener\.name\.[^.]+\.(?P<base>.+)")
+_SECRET = re.compile(r"passw|secret|passphrase|jaas|credential|token|private.?key|keystore", re.IGNORECASE)
+
+# Keys that Apache Kafka had once. They would be "unknown", which helps nobody who still has them in a file.
+_FORMER = {
+    "host.name": "listeners",
+    "port": "listeners",
+    "advertised.host.name": "advertised.listeners",
+    "advertised.port": "advertised.listeners",
+    "log.retention.size": "log.retention.bytes",
+    "log.file.size": "log.segment.bytes",
+    "quota.producer.default": "",
+    "quota.consumer.default": "",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One warning about a setting, to be logged once the log is set up."""
+
+    key: str
+    text: str
+
+
+class SettingsRefused(ValueError):
+    """The settings cannot be used. `problems`: one sentence per key, naming key, value and what is allowed."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+def shown(key: str, text: str | None) -> str:
+    """A value as it may stand in a log or an error: secrets are never shown."""
+    setting = BROKER.get(key)
+    if text is None:
+        return "null"
+    if setting.sensitive if setting else _SECRET.search(key):
+        return "[hidden]"
+    return text if len(text) <= 200 else text[:200] + "…"
+
+
+def refusal(key: str, text: str, why: str) -> str:
+    return f"{key}={shown(key, text)} is refused: {why}."
+
+
+class BrokerConfig:
+    """Settings of one broker; immutable. Make it with `from_values` or `load`, change it with `with_dynamic`."""
+
+    __slots__ = (
+        "_advertised",
+        "_values",
+        "broker_overrides",
+        "cluster_defaults",
+        "listeners",
+        "max_connections_per_ip_overrides",
+        "notices",
+        "static",
+    )
+
+    static: Mapping[builtins.str, builtins.str]
+    cluster_defaults: Mapping[builtins.str, builtins.str]
+    broker_overrides: Mapping[builtins.str, builtins.str]
+    notices: tuple[Notice, ...]
+    listeners: tuple[ListenAddress, ...]
+    _values: dict[builtins.str, Value]
+    _advertised: tuple[ListenAddress, ...]
+    max_connections_per_ip_overrides: Mapping[builtins.str, builtins.int]
+
+    def __init__(
+        self,
+        static: Mapping[builtins.str, builtins.str],
+        cluster: Mapping[builtins.str, builtins.str] = _EMPTY,
+        broker: Mapping[builtins.str, builtins.str] = _EMPTY,
+        origins: Mapping[builtins.str, builtins.str] = _EMPTY,
+    ) -> None:
+        """Use `from_values`. Raises SettingsRefused."""
+        reader = _Reader(origins)
+        values: dict[builtins.str, Value] = {name: row.default for name, row in BROKER.items()}
+        reader.layer(values, static, dynamic=False)
+        cluster = reader.layer(values, cluster, dynamic=True)
+        broker = reader.layer(values, broker, dynamic=True)
+        set_attribute = object.__setattr__
+        set_attribute(self, "static", MappingProxyType(dict(static)))
+        set_attribute(self, "cluster_defaults", MappingProxyType(cluster))
+        set_attribute(self, "broker_overrides", MappingProxyType(broker))
+        set_attribute(self, "_values", values)
+        listeners, advertised, overrides = reader.cross_check(values, static)
+        if reader.problems:
+            raise SettingsRefused(reader.problems)
+        set_attribute(self, "listeners", listeners)
+        set_attribute(self, "_advertised", advertised)
+        set_attribute(self, "max_connections_per_ip_overrides", MappingProxyType(overrides))
+        set_attribute(self, "notices", tuple(reader.notices))
+
+    def __setattr__(self, name: builtins.str, value: Any) -> None:
+        raise AttributeError(f"BrokerConfig is immutable; cannot set {name}")
+
+    def __repr__(self) -> builtins.str:
+        pairs = ", ".join(f"{key}={shown(key, text)}" for key, text in sorted(self.static.items()))
+        return f"BrokerConfig({pairs})"
+
+    @classmethod
+    def from_values(
+        cls, values: Mapping[builtins.str, builtins.str], origins: Mapping[builtins.str, builtins.str] = _EMPTY
+    ) -> Self:
+        """A configuration from static values. `origins`: where keys come from, for messages. Raises SettingsRefused."""
+        return cls(values, origins=origins)
+
+    def with_dynamic(
+        self,
+        *,
+        cluster: Mapping[builtins.str, builtins.str] = _EMPTY,
+        broker: Mapping[builtins.str, builtins.str] = _EMPTY,
+    ) -> Self:
+        """The same static settings under other dynamic ones. Bad dynamic values are left out with a notice."""
+        try:
+            return type(self)(self.static, cluster, broker)
+        except SettingsRefused:
+            # rules over several keys; find who breaks them by taking one at a time
+            good: tuple[dict[builtins.str, builtins.str], dict[builtins.str, builtins.str]] = ({}, {})
+            bad: list[Notice] = []
+            for level, layer in enumerate((cluster, broker)):
+                for key, text in layer.items():
+                    good[level][key] = text
+                    try:
+                        type(self)(self.static, *good)
+                    except SettingsRefused as error:
+                        del good[level][key]
+                        bad.append(Notice(key, f"a dynamic setting is left out: {error}"))
+            config = type(self)(self.static, *good)
+            object.__setattr__(config, "notices", (*config.notices, *bad))
+            return config
+
+    # -- getters ----------------------------------------------------------------------------------------------------
+
+    def value(self, key: builtins.str) -> Value:
+        """The value in force. Raises KeyError for a name that is not in the table."""
+        return self._values[key]
+
+    def int(self, key: builtins.str) -> builtins.int:
+        value = self._values[key]
+        if type(value) is not builtins.int:
+            raise TypeError(f"{key} is {value!r}, not a whole number")
+        return value
+
+    def optional_int(self, key: builtins.str) -> builtins.int | None:
+        return None if self._values[key] is None else self.int(key)
+
+    def bool(self, key: builtins.str) -> builtins.bool:
+        value = self._values[key]
+        if type(value) is not builtins.bool:
+            raise TypeError(f"{key} is {value!r}, not true or false")
+        return value
+
+    def float(self, key: builtins.str) -> builtins.float:
+        value = self._values[key]
+        if type(value) is not builtins.float:
+            raise TypeError(f"{key} is {value!r}, not a number with a fraction")
+        return value
+
+    def str(self, key: builtins.str) -> builtins.str:
+        value = self._values[key]
+        if type(value) is not builtins.str:
+            raise TypeError(f"{key} is {value!r}, not text")
+        return value
+
+    def optional_str(self, key: builtins.str) -> builtins.str | None:
+        return None if self._values[key] is None else self.str(key)
+
+    def list(self, key: builtins.str) -> tuple[builtins.str, ...]:
+        value = self._values[key]
+        if type(value) is not tuple:
+            raise TypeError(f"{key} is {value!r}, not a list")
+        return value
+
+    def is_set(self, key: builtins.str) -> builtins.bool:
+        """True if a layer above the defaults sets `key` itself (not a synonym)."""
+        return key in self.static or key in self.cluster_defaults or key in self.broker_overrides
+
+    # -- what is made of several keys --------------------------------------------------------------------------------
+
+    @property
+    def broker_id(self) -> builtins.int:
+        return self.int("broker.id")
+
+    @property
+    def rack(self) -> builtins.str | None:
+        return self.optional_str("broker.rack")
+
+    @property
+    def log_dir(self) -> builtins.str:
+        """The one data directory."""
+        return split_list(self.optional_str("log.dirs") or self.str("log.dir"))[0]
+
+    @property
+    def inter_broker_listener(self) -> builtins.str:
+        """Name of the listener for traffic between brokers."""
+        name = self.optional_str("inter.broker.listener.name")
+        return name.upper() if name else self.str("security.inter.broker.protocol")
+
+    def advertised(
+        self, bound_ports: Mapping[builtins.str, builtins.int], host_name: builtins.str
+    ) -> tuple[ListenAddress, ...]:
+        """What clients are told, in the order of the settings.
+
+        `bound_ports`: the ports that the listeners got, by name (used where the settings say 0). `host_name`: this
+        machine's name, used where the settings name no address.
+        """
+        return tuple(
+            ListenAddress(
+                listener.name,
+                listener.protocol,
+                host_name if listener.host in ANY_ADDRESS else listener.host,
+                listener.port or bound_ports[listener.name],
+            )
+            for listener in self._advertised
+        )
+
+
+class _Reader:
+    """Turns layers of texts into values; collects what is wrong with them."""
+
+    def __init__(self, origins: Mapping[str, str]) -> None:
+        self.origins = origins
+        self.problems: list[str] = []
+        self.notices: list[Notice] = []
+
+    def layer(self, values: dict[str, Value], texts: Mapping[str, str], *, dynamic: bool) -> dict[str, str]:
+        """Put one layer over `values`. Returns the texts that were taken."""
+        taken: dict[str, str] = {}
+        for key, text in texts.items():
+            row = BROKER.get(key)
+            if row is None:
+                self._unknown(key, text, dynamic=dynamic)
+                taken[key] = text
+                continue
+            why = self._wrong(row, text)
+            if why is None:
+                values[key] = row.parse(text)
+                taken[key] = text
+                if row.support is Support.NO_EFFECT or (row.support is Support.ONLY and values[key] != row.default):
+                    self.notice(key, text, f"has no effect here: {row.note}")
+            elif dynamic:
+                self.notice(key, text, f"is stored as a dynamic setting but left out: {why}")
+            else:
+                self.problem(key, text, why)
+        return taken
+
+    def _wrong(self, row: Setting, text: str) -> str | None:
+        """Why the text cannot stand, or None."""
+        try:
+            value = row.parse(text)
+        except BadValue as error:
+            return f"it {error}"
+        if row.unsupported(value):
+            return f"{row.note}; allowed: {row.allowed_text}"
+        return None
+
+    def _unknown(self, key: str, text: str, *, dynamic: bool) -> None:
+        match = _LISTENER_KEY.fullmatch(key)
+        if match and not dynamic:
+            base = match["base"]
+            row = BROKER.get(base) or next((BROKER[name] for name in BROKER if base.endswith("." + name)), None)
+            if row is not None:
+                self.problem(
+                    key, text, f"{row.name} cannot be set for one listener alone; allowed: nothing (leave it out)"
+                )
+                return
+        if key in _FORMER:
+            better = _FORMER[key]
+            hint = f"; use {better}" if better else ""
+            self.notice(key, text, f"is no setting of Apache Kafka any more and is ignored{hint}")
+            return
+        hint = ""
+        if not dynamic:
+            from difflib import get_close_matches
+
+            close = get_close_matches(key, BROKER, n=1, cutoff=0.85)
+            hint = f" (is {close[0]} meant?)" if close else ""
+        self.notice(key, text, f"is not known and is ignored{hint}")
+
+    def problem(self, key: str, text: str, why: str) -> None:
+        self.problems.append(refusal(key, text, why + self._origin(key)))
+
+    def notice(self, key: str, text: str, what: str) -> None:
+        self.notices.append(Notice(key, f"{key}={shown(key, text)} {what}{self._origin(key)}"))
+
+    def _origin(self, key: str) -> str:
+        return f" ({self.origins[key]})" if key in self.origins else ""
+
+    # -- rules over several keys ------------------------------------------------------------------------------------
+
+    def cross_check(
+        self, values: dict[str, Value], static: Mapping[str, str]
+    ) -> tuple[tuple[ListenAddress, ...], tuple[ListenAddress, ...], dict[str, int]]:
+        self._broker_id(values, static)
+        self._data_directory(values, static)
+        self._times(values, static)
+        overrides = self._connection_limits(values, static)
+        listeners, advertised = self._listeners(values, static)
+        return listeners, advertised, overrides
+
+    def _text(self, key: str, static: Mapping[str, str]) -> str:
+        return static.get(key) or BROKER[key].default_text or ""
+
+    def _broker_id(self, values: dict[str, Value], static: Mapping[str, str]) -> None:
+        if "broker.id" in static and "node.id" in static and values["broker.id"] != values["node.id"]:
+            self.problem("node.id", static["node.id"], f"it must equal broker.id={static['broker.id']}")
+        elif "node.id" in static:
+            values["broker.id"] = values["node.id"]
+        else:
+            values["node.id"] = values["broker.id"]
+
+    def _data_directory(self, values: dict[str, Value], static: Mapping[str, str]) -> None:
+        key = "log.dirs" if values["log.dirs"] is not None else "log.dir"
+        directories = split_list(str(values[key]))
+        if not directories:
+            self.problem(key, self._text(key, static), "it must name a directory")
+        elif len(directories) > 1:
+            self.problem(
+                key,
+                self._text(key, static),
+                "several data directories are not supported yet; allowed: one directory",
+            )
+
+    def _times(self, values: dict[str, Value], static: Mapping[str, str]) -> None:
+        for least, most in (
+            ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+            ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
+        ):
+            low_value, high_value = values[least], values[most]
+            if isinstance(low_value, int) and isinstance(high_value, int) and low_value > high_value:
+                self.problem(least, self._text(least, static), f"it must not be above {most}={high_value}")
+
+    def _connection_limits(self, values: dict[str, Value], static: Mapping[str, str]) -> dict[str, int]:
+        key = "max.connections.per.ip.overrides"
+        overrides = parse_counts(str(values[key]))
+        if values["max.connections.per.ip"] == 0 and not overrides:
+            self.problem("max.connections.per.ip", "0", f"0 needs {key}")
+        return overrides
+
+    def _listeners(
+        self, values: dict[str, Value], static: Mapping[str, str]
+    ) -> tuple[tuple[ListenAddress, ...], tuple[ListenAddress, ...]]:
+        """Parse and check what is listened on and advertised. Listeners of a KRaft controller are left out."""
+        key = "listener.security.protocol.map"
+        controllers = [name.upper() for name in split_list(str(values["controller.listener.names"] or ""))]
+        nothing: tuple[ListenAddress, ...] = ()
+        try:
+            protocols = parse_protocol_map(str(values[key]))
+            if key not in static:
+                protocols |= {name: "PLAINTEXT" for name in controllers if name not in protocols}
+            key = "listeners"
+            listeners = parse_listeners(str(values[key]), protocols, distinct_ports=True)
+            listeners = self._usable(listeners, key, controllers)
+            key = "advertised.listeners"
+            if values[key] is None:
+                advertised = listeners
+            else:
+                advertised = parse_listeners(str(values[key]), protocols, distinct_ports=False)
+                advertised = self._advertisable(
+                    self._usable(advertised, key, controllers), {listener.name for listener in listeners}
+                )
+            names = [listener.name for listener in advertised]
+            if values["inter.broker.listener.name"] is not None:
+                key = "inter.broker.listener.name"
+                self._inter_broker(str(values[key]).upper(), static, names)
+            elif "PLAINTEXT" not in names:
+                raise ValueError(
+                    f"none is called PLAINTEXT, so inter.broker.listener.name must name one of {', '.join(names)}"
+                )
+        except ValueError as error:
+            self.problem(key, str(values[key]), str(error))
+            return nothing, nothing
+        return listeners, advertised
+
+    def _usable(
+        self, listeners: tuple[ListenAddress, ...], key: str, controllers: Sequence[str]
+    ) -> tuple[ListenAddress, ...]:
+        usable = tuple(listener for listener in listeners if listener.name not in controllers)
+        if not usable:
+            raise ValueError("it must name a listener")
+        for listener in usable:
+            if listener.protocol != "PLAINTEXT":
+                raise ValueError(
+                    f"listener {listener.name} uses {listener.protocol}, and TLS and SASL are not available yet; "
+                    "allowed: PLAINTEXT"
+                )
+        return usable
+
+    def _advertisable(self, advertised: tuple[ListenAddress, ...], listening: set[str]) -> tuple[ListenAddress, ...]:
+        for listener in advertised:
+            if listener.host in ("0.0.0.0", "::"):
+                raise ValueError(f"clients cannot connect to {listener.host}; name an address that they can reach")
+            if listener.name not in listening:
+                raise ValueError(f"{listener.name} must be one of the listeners: {', '.join(sorted(listening))}")
+        return advertised
+
+    def _inter_broker(self, name: str, static: Mapping[str, str], advertised: list[str]) -> None:
+        if "security.inter.broker.protocol" in static:
+            raise ValueError("only one of it and security.inter.broker.protocol may be set")
+        if name not in advertised:
+            raise ValueError(f"it must be one of the advertised listeners: {', '.join(advertised)}")
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def load(
+    file: str | Path | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    overrides: Sequence[str] = (),
+) -> BrokerConfig:
+    """Settings from a server.properties file, `KAFKA_*` variables of `environ` and `key=value` texts, later ones first.
+
+    Raises SettingsRefused (also for a `key=value` without `=`), OSError when the file cannot be read, and
+    `server.properties.PropertiesError` when it is not in the format.
+    """
+    values: dict[str, str] = {}
+    origins: dict[str, str] = {}
+    if file is not None:
+        from server.properties import decode_properties, parse_properties
+
+        name = os.path.basename(file)
+        for entry in parse_properties(decode_properties(Path(file).read_bytes())):
+            values[entry.key] = entry.value
+            origins[entry.key] = f"{name} line {entry.line}"
+    if environ:
+        from server.environment import settings_from
+
+        for key, value, variable in settings_from(environ, BROKER):
+            values[key] = value
+            origins[key] = f"environment variable {variable}"
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise SettingsRefused([f"--set {text} is refused: it must be written as key=value."])
+        values[key.strip()] = value
+        origins[key.strip()] = "--set"
+    return BrokerConfig.from_values(values, origins)

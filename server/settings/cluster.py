@@ -1,0 +1,296 @@
+"""Settings of a cluster: replication, ZooKeeper, KRaft. The broker stands alone for now: most have nothing to tune."""
+
+from __future__ import annotations
+
+from server.settings.model import (
+    LONG_MAX,
+    Check,
+    Scope,
+    Setting,
+    Type,
+    Value,
+    at_least,
+    between,
+    family,
+    no_effect,
+    only,
+)
+
+_ALONE = "this broker runs alone and has nothing to replicate"
+_NO_ZOOKEEPER = "this broker keeps its metadata in its own data directory and does not use ZooKeeper yet"
+_NO_KRAFT = "this broker has no KRaft quorum; it keeps its metadata in its own data directory"
+
+# Apache Kafka's inter-broker protocol versions from 3.0 to 3.9: with one broker they differ in nothing a client sees.
+# Older ones also choose an older record format, which is not written here.
+_PROTOCOLS = tuple(f"3.{minor}" for minor in range(10))
+
+
+def _is_protocol_3(value: Value) -> bool:
+    return isinstance(value, str) and any(value == v or value.startswith((f"{v}-IV", f"{v}.")) for v in _PROTOCOLS)
+
+
+_INTER_BROKER_PROTOCOL = Check("a version from 3.0 to 3.9", _is_protocol_3)
+_ROLES = Check("broker, or broker,controller", lambda value: isinstance(value, tuple) and "broker" in value)
+_ONE_VOTER = Check("one voter at most", lambda value: isinstance(value, tuple) and len(value) <= 1)
+
+SETTINGS: tuple[Setting, ...] = (
+    only(
+        "inter.broker.protocol.version",
+        Type.STRING,
+        "3.9-IV0",
+        "The protocol that brokers of one cluster speak to each other. Tools read the Kafka version from it.",
+        "older versions imply record formats that are not written any more",
+        allowed=_INTER_BROKER_PROTOCOL,
+    ),
+    only(
+        "replica.selector.class",
+        Type.STRING,
+        None,
+        "A Java class that chooses the replica a consumer reads from (KIP-392).",
+        "there is one replica of everything",
+    ),
+    no_effect("unclean.leader.election.enable", Type.BOOLEAN, False, _ALONE, scope=Scope.CLUSTER),
+    no_effect("num.replica.fetchers", Type.INT, 1, _ALONE, scope=Scope.CLUSTER),
+    *family(
+        no_effect,
+        "Belongs to replication between brokers.",
+        _ALONE,
+        (
+            ("unclean.leader.election.interval.ms", Type.LONG, 300000, at_least(1)),
+            ("auto.leader.rebalance.enable", Type.BOOLEAN, True),
+            ("leader.imbalance.check.interval.seconds", Type.LONG, 300, at_least(1)),
+            ("leader.imbalance.per.broker.percentage", Type.INT, 10),
+            ("replica.lag.time.max.ms", Type.LONG, 30000),
+            ("replica.socket.timeout.ms", Type.INT, 30000),
+            ("replica.socket.receive.buffer.bytes", Type.INT, 65536),
+            ("replica.fetch.max.bytes", Type.INT, 1048576, at_least(0)),
+            ("replica.fetch.response.max.bytes", Type.INT, 10485760, at_least(0)),
+            ("replica.fetch.wait.max.ms", Type.INT, 500),
+            ("replica.fetch.min.bytes", Type.INT, 1),
+            ("replica.fetch.backoff.ms", Type.INT, 1000, at_least(0)),
+            ("follower.fetch.last.tiered.offset.enable", Type.BOOLEAN, False),
+            ("controller.socket.timeout.ms", Type.INT, 30000),
+            ("controlled.shutdown.enable", Type.BOOLEAN, True),
+            ("controlled.shutdown.max.retries", Type.INT, 3),
+            ("controlled.shutdown.retry.backoff.ms", Type.LONG, 5000),
+            ("eligible.leader.replicas.enable", Type.BOOLEAN, False),
+            ("replication.quota.window.num", Type.INT, 11, at_least(1)),
+            ("replication.quota.window.size.seconds", Type.INT, 1, at_least(1)),
+            ("alter.log.dirs.replication.quota.window.num", Type.INT, 11, at_least(1)),
+            ("alter.log.dirs.replication.quota.window.size.seconds", Type.INT, 1, at_least(1)),
+        ),
+    ),
+    # KIP-73 and KIP-113: these three exist only as dynamic settings
+    *(
+        no_effect(
+            name,
+            Type.LONG,
+            LONG_MAX,
+            _ALONE,
+            at_least(0),
+            doc="Limits replication traffic, in bytes per second.",
+            scope=Scope.CLUSTER,
+            dynamic_only=True,
+        )
+        for name in (
+            "leader.replication.throttled.rate",
+            "follower.replication.throttled.rate",
+            "replica.alter.log.dirs.io.max.bytes.per.second",
+        )
+    ),
+    only(
+        "zookeeper.connect",
+        Type.STRING,
+        None,
+        "The ZooKeeper servers that brokers of a cluster share, as host:port,host:port/path.",
+        _NO_ZOOKEEPER,
+    ),
+    only(
+        "zookeeper.metadata.migration.enable",
+        Type.BOOLEAN,
+        False,
+        "Whether metadata moves from ZooKeeper to KRaft.",
+        _NO_ZOOKEEPER,
+    ),
+    *family(
+        no_effect,
+        "Belongs to clusters on ZooKeeper.",
+        _NO_ZOOKEEPER,
+        (
+            ("zookeeper.session.timeout.ms", Type.INT, 18000),
+            ("zookeeper.connection.timeout.ms", Type.INT, None),
+            ("zookeeper.max.in.flight.requests", Type.INT, 10, at_least(1)),
+            ("zookeeper.set.acl", Type.BOOLEAN, False),
+            ("zookeeper.clientCnxnSocket", Type.STRING, None),
+            ("zookeeper.metadata.migration.min.batch.size", Type.INT, 200, at_least(1)),
+            ("zookeeper.ssl.client.enable", Type.BOOLEAN, False),
+            ("zookeeper.ssl.keystore.location", Type.STRING, None),
+            ("zookeeper.ssl.keystore.password", Type.PASSWORD, None),
+            ("zookeeper.ssl.keystore.type", Type.STRING, None),
+            ("zookeeper.ssl.truststore.location", Type.STRING, None),
+            ("zookeeper.ssl.truststore.password", Type.PASSWORD, None),
+            ("zookeeper.ssl.truststore.type", Type.STRING, None),
+            ("zookeeper.ssl.protocol", Type.STRING, "TLSv1.2"),
+            ("zookeeper.ssl.enabled.protocols", Type.LIST, None),
+            ("zookeeper.ssl.cipher.suites", Type.LIST, None),
+            ("zookeeper.ssl.endpoint.identification.algorithm", Type.STRING, "HTTPS"),
+            ("zookeeper.ssl.crl.enable", Type.BOOLEAN, False),
+            ("zookeeper.ssl.ocsp.enable", Type.BOOLEAN, False),
+        ),
+    ),
+    # A KRaft server.properties of one combined node starts this broker as well; what needs a quorum is refused.
+    only(
+        "process.roles",
+        Type.LIST,
+        (),
+        "What an Apache Kafka process does in KRaft mode.",
+        "this is a broker; it cannot be a KRaft controller only",
+        allowed=_ROLES,
+    ),
+    only(
+        "controller.quorum.voters",
+        Type.LIST,
+        (),
+        "The controllers of a KRaft cluster, as id@host:port.",
+        "it cannot join a KRaft cluster, so several controllers would be ignored",
+        allowed=_ONE_VOTER,
+    ),
+    only(
+        "controller.quorum.bootstrap.servers",
+        Type.LIST,
+        (),
+        "Controllers of a KRaft cluster to ask first.",
+        "it cannot join a KRaft cluster, so several controllers would be ignored",
+        allowed=_ONE_VOTER,
+    ),
+    no_effect(
+        "controller.listener.names",
+        Type.STRING,
+        None,
+        "this broker has no KRaft controller; listeners with these names are not opened",
+        doc="The listeners of a KRaft controller, by name.",
+    ),
+    *family(
+        no_effect,
+        "Belongs to KRaft mode.",
+        _NO_KRAFT,
+        (
+            ("controller.quorum.append.linger.ms", Type.INT, 25),
+            ("controller.quorum.election.backoff.max.ms", Type.INT, 1000),
+            ("controller.quorum.election.timeout.ms", Type.INT, 1000),
+            ("controller.quorum.fetch.timeout.ms", Type.INT, 2000),
+            ("controller.quorum.request.timeout.ms", Type.INT, 2000),
+            ("controller.quorum.retry.backoff.ms", Type.INT, 20),
+            ("controller.quorum.auto.join.enable", Type.BOOLEAN, False),
+            ("controller.quorum.fetch.max.bytes", Type.INT, 1048576, at_least(1)),
+            ("controller.quorum.fetch.snapshot.max.bytes", Type.INT, 1048576, at_least(1)),
+            ("controller.performance.always.log.threshold.ms", Type.LONG, 2000, at_least(0)),
+            ("controller.performance.sample.period.ms", Type.LONG, 60000, at_least(100)),
+            ("sasl.mechanism.controller.protocol", Type.STRING, "GSSAPI"),
+            ("initial.broker.registration.timeout.ms", Type.INT, 60000),
+            ("broker.heartbeat.interval.ms", Type.INT, 2000),
+            ("broker.session.timeout.ms", Type.INT, 9000),
+            ("metadata.log.dir", Type.STRING, None),
+            ("metadata.log.max.record.bytes.between.snapshots", Type.LONG, 20971520, at_least(1)),
+            ("metadata.log.max.snapshot.interval.ms", Type.LONG, 3600000, at_least(0)),
+            ("metadata.log.segment.bytes", Type.INT, 1073741824, at_least(12)),
+            ("metadata.log.segment.min.bytes", Type.INT, 8388608, at_least(12)),
+            ("metadata.log.segment.ms", Type.LONG, 604800000),
+            ("metadata.max.idle.interval.ms", Type.INT, 500, at_least(0)),
+            ("metadata.max.retention.bytes", Type.LONG, 104857600),
+            ("metadata.max.retention.ms", Type.LONG, 604800000),
+            ("internal.metadata.delete.delay.millis", Type.LONG, 60000),
+            ("internal.metadata.log.segment.bytes", Type.INT, None),
+            ("internal.metadata.max.batch.size.in.bytes", Type.INT, 8388608),
+        ),
+    ),
+    only(
+        "remote.log.storage.system.enable",
+        Type.BOOLEAN,
+        False,
+        "Whether tiered storage (KIP-405) is used.",
+        "there is no tiered storage",
+    ),
+    *family(
+        no_effect,
+        "Belongs to tiered storage.",
+        "there is no tiered storage",
+        (
+            ("remote.fetch.max.wait.ms", Type.INT, 500, at_least(1)),
+            ("remote.list.offsets.request.timeout.ms", Type.LONG, 30000, at_least(1)),
+            ("remote.log.index.file.cache.total.size.bytes", Type.LONG, 1073741824, at_least(1)),
+            ("remote.log.manager.copy.max.bytes.per.second", Type.LONG, LONG_MAX, at_least(1)),
+            ("remote.log.manager.fetch.max.bytes.per.second", Type.LONG, LONG_MAX, at_least(1)),
+            ("remote.log.manager.follower.thread.pool.size", Type.INT, 2, at_least(1)),
+        ),
+        Scope.CLUSTER,
+    ),
+    *family(
+        no_effect,
+        "Belongs to tiered storage.",
+        "there is no tiered storage",
+        (
+            ("remote.log.index.file.cache.ttl.ms", Type.LONG, 900000, at_least(-1)),
+            ("remote.log.manager.copier.thread.pool.size", Type.INT, -1),
+            ("remote.log.manager.copy.quota.window.num", Type.INT, 11, at_least(1)),
+            ("remote.log.manager.copy.quota.window.size.seconds", Type.INT, 1, at_least(1)),
+            ("remote.log.manager.expiration.thread.pool.size", Type.INT, -1),
+            ("remote.log.manager.fetch.quota.window.num", Type.INT, 11, at_least(1)),
+            ("remote.log.manager.fetch.quota.window.size.seconds", Type.INT, 1, at_least(1)),
+            ("remote.log.manager.task.interval.ms", Type.LONG, 30000, at_least(1)),
+            ("remote.log.manager.task.retry.backoff.max.ms", Type.LONG, 30000, at_least(1)),
+            ("remote.log.manager.task.retry.backoff.ms", Type.LONG, 500, at_least(1)),
+            ("remote.log.manager.task.retry.jitter", Type.DOUBLE, 0.2, between(0, 0.5)),
+            ("remote.log.manager.thread.pool.size", Type.INT, 10, at_least(1)),
+            ("remote.log.metadata.custom.metadata.max.bytes", Type.INT, 128, at_least(0)),
+            (
+                "remote.log.metadata.manager.class.name",
+                Type.STRING,
+                "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
+            ),
+            ("remote.log.metadata.manager.class.path", Type.STRING, None),
+            ("remote.log.metadata.manager.impl.prefix", Type.STRING, "rlmm.config."),
+            ("remote.log.metadata.manager.listener.name", Type.STRING, None),
+            ("remote.log.reader.max.pending.tasks", Type.INT, 100, at_least(1)),
+            ("remote.log.reader.threads", Type.INT, 10, at_least(1)),
+            ("remote.log.storage.manager.class.name", Type.STRING, None),
+            ("remote.log.storage.manager.class.path", Type.STRING, None),
+            ("remote.log.storage.manager.impl.prefix", Type.STRING, "rsm.config."),
+        ),
+    ),
+    *family(
+        no_effect,
+        "Belongs to client quotas.",
+        "there are no client quotas yet",
+        (
+            ("quota.window.num", Type.INT, 11, at_least(1)),
+            ("quota.window.size.seconds", Type.INT, 1, at_least(1)),
+            ("controller.quota.window.num", Type.INT, 11, at_least(1)),
+            ("controller.quota.window.size.seconds", Type.INT, 1, at_least(1)),
+        ),
+    ),
+    no_effect(
+        "metric.reporters",
+        Type.LIST,
+        (),
+        "metrics are not reported through Java classes",
+        doc="Belongs to metrics.",
+        scope=Scope.CLUSTER,
+    ),
+    *family(
+        no_effect,
+        "Belongs to metrics.",
+        "metrics are not reported through Java classes",
+        (
+            ("metrics.num.samples", Type.INT, 2, at_least(1)),
+            ("metrics.sample.window.ms", Type.LONG, 30000, at_least(1)),
+            ("metrics.recording.level", Type.STRING, "INFO"),
+            ("kafka.metrics.reporters", Type.LIST, ()),
+            ("kafka.metrics.polling.interval.secs", Type.INT, 10, at_least(1)),
+            ("auto.include.jmx.reporter", Type.BOOLEAN, True),
+        ),
+    ),
+    no_effect(
+        "cordoned.log.dirs", Type.LIST, (), "there is one data directory", doc="Directories that get no new partitions."
+    ),
+)
