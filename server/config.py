@@ -264,6 +264,10 @@ class _Reader:
                 self._unknown(key, text, dynamic=dynamic)
                 taken[key] = text
                 continue
+            if row.default is None and not text.strip():  # `KEY=` in a container's environment: not set
+                values[key] = None
+                taken[key] = text
+                continue
             why = self._wrong(row, text)
             if why is None:
                 values[key] = row.parse(text)

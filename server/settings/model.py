@@ -185,8 +185,6 @@ class Setting:
         """True for an ONLY row when `value` is not what this broker does."""
         if self.support is not Support.ONLY or value == self.default:
             return False
-        if self.default is None and value in ("", ()):
-            return False
         return self.allowed is None or not self.allowed.holds(value)
 
     @property

@@ -1,0 +1,397 @@
+"""Layers, getters, refusals and warnings of BrokerConfig."""
+
+from pathlib import Path
+
+import pytest
+
+from server.config import BrokerConfig, SettingsRefused, load, refusal, shown
+from server.endpoints import ListenAddress
+from server.properties import PropertiesError
+from server.settings import BROKER, Support
+
+
+def config(**settings: str) -> BrokerConfig:
+    return BrokerConfig.from_values({key.replace("_", "."): value for key, value in settings.items()})
+
+
+def problems(values: dict[str, str]) -> tuple[str, ...]:
+    with pytest.raises(SettingsRefused) as caught:
+        BrokerConfig.from_values(values)
+    return caught.value.problems
+
+
+def notices(values: dict[str, str]) -> list[str]:
+    return [notice.text for notice in BrokerConfig.from_values(values).notices]
+
+
+# -- refused by name -------------------------------------------------------------------------------
+
+REFUSED = {
+    "zookeeper.connect": "localhost:2181",
+    "log.dirs": "/a,/b",
+    "log.cleaner.enable": "true",
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "super.users": "User:admin",
+    "allow.everyone.if.no.acl.found": "false",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.jaas.config": "org.example;",
+    "ssl.keystore.location": "/k.jks",
+    "ssl.client.auth": "required",
+    "ssl.keystore.password": "hush",
+    "security.inter.broker.protocol": "SSL",
+    "control.plane.listener.name": "CONTROLLER",
+    "replica.selector.class": "org.example.Rack",
+    "inter.broker.protocol.version": "2.8",
+    "offsets.topic.compression.codec": "1",
+    "offsets.commit.required.acks": "1",
+    "group.coordinator.rebalance.protocols": "classic,consumer",
+    "max.connection.creation.rate": "5",
+    "create.topic.policy.class.name": "org.example.Policy",
+    "config.providers": "file",
+    "remote.log.storage.system.enable": "true",
+    "process.roles": "controller",
+    "controller.quorum.voters": "1@a:9093,2@b:9093,3@c:9093",
+    "delegation.token.secret.key": "hush",
+    "listeners": "SASL_SSL://:9092",
+    "advertised.listeners": "PLAINTEXT://0.0.0.0:9092",
+    "listener.security.protocol.map": "PLAINTEXT:SSL",
+    "inter.broker.listener.name": "OTHER",
+    "broker.id": "-1",
+    "num.partitions": "0",
+    "message.max.bytes": "lots",
+    "compression.type": "brotli",
+    "log.retention.ms": "0",
+    "log.roll.ms": "0",
+    "max.connections.per.ip": "0",
+    "max.connections.per.ip.overrides": "localhost",
+    "auto.create.topics.enable": "yes",
+    "listener.name.internal.max.connections": "5",
+    "listener.name.internal.ssl.keystore.location": "/k.jks",
+    "listener.name.internal.plain.sasl.jaas.config": "x",
+}
+
+
+@pytest.mark.parametrize("key", REFUSED)
+def test_refusal_names_key_and_value_and_nothing_else(key: str) -> None:
+    texts = problems({key: REFUSED[key]})
+    if key == "listener.security.protocol.map":
+        assert texts == (
+            "listeners=PLAINTEXT://:9092 is refused: listener PLAINTEXT uses SSL, "
+            "and TLS and SASL are not available yet; "
+            "allowed: PLAINTEXT.",
+        )
+        return
+    assert len(texts) == 1
+    assert texts[0].startswith(f"{key}={shown(key, REFUSED[key])} is refused: ")
+    assert texts[0].endswith(".")
+    assert texts[0].count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in BROKER.values() if row.support is Support.ONLY], ids=lambda row: row.name
+)
+def test_what_we_do_anyway_is_taken(row) -> None:
+    if row.default_text is not None:
+        assert notices({row.name: row.default_text}) == []
+    else:
+        assert notices({row.name: ""}) == []
+
+
+def test_all_problems_are_told_at_once() -> None:
+    texts = problems({"zookeeper.connect": "z:1", "num.partitions": "0", "listeners": "nonsense"})
+    assert [text.split("=")[0] for text in texts] == ["zookeeper.connect", "num.partitions", "listeners"]
+
+
+def test_secrets_are_never_shown() -> None:
+    (text,) = problems({"ssl.keystore.password": "hunter2"})
+    assert "hunter2" not in text
+    assert "[hidden]" in text
+    for key in ("sasl.jaas.config", "my.custom.password", "vendor.api.secret"):
+        assert shown(key, "hunter2") == "[hidden]"
+    assert "hunter2" not in "".join(notices({"my.custom.password": "hunter2"}))
+    assert "hunter2" not in repr(BrokerConfig.from_values({"my.custom.password": "hunter2"}))
+    assert shown("num.partitions", "3") == "3"
+    assert shown("x", "y" * 500) == "y" * 200 + "…"
+
+
+# -- warnings --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in BROKER.values() if row.support is Support.NO_EFFECT], ids=lambda row: row.name
+)
+def test_settings_without_effect_warn_once_and_start(row) -> None:
+    text = (
+        row.default_text or {"INT": "1", "STRING": "x", "PASSWORD": "x", "LIST": "x", "BOOLEAN": "false"}[row.type.name]
+    )
+    assert notices({row.name: text}) == [f"{row.name}={shown(row.name, text)} has no effect here: {row.note}"]
+
+
+def test_a_setting_that_works_says_nothing() -> None:
+    assert notices({"num.partitions": "3", "log.retention.hours": "24", "log.dirs": "/data"}) == []
+
+
+def test_unknown_settings_warn_and_guess() -> None:
+    assert notices({"num.partition": "3"}) == ["num.partition=3 is not known and is ignored (is num.partitions meant?)"]
+    assert notices({"confluent.x": "3"}) == ["confluent.x=3 is not known and is ignored"]
+    assert notices({"port": "9092"}) == [
+        "port=9092 is no setting of Apache Kafka any more and is ignored; use listeners"
+    ]
+
+
+def test_a_kraft_file_of_one_node_starts() -> None:
+    made = BrokerConfig.from_values(
+        {
+            "process.roles": "broker,controller",
+            "node.id": "7",
+            "controller.quorum.voters": "7@localhost:9093",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+            "inter.broker.listener.name": "PLAINTEXT",
+        }
+    )
+    assert made.broker_id == 7
+    assert [str(one) for one in made.listeners] == ["PLAINTEXT://localhost:9092"]
+    assert {notice.key for notice in made.notices} == {
+        "process.roles",
+        "controller.quorum.voters",
+        "controller.listener.names",
+    }
+
+
+STOCK = """
+broker.id=0
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/kafka-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.retention.check.interval.ms=300000
+zookeeper.connect=localhost:2181
+zookeeper.connection.timeout.ms=18000
+group.initial.rebalance.delay.ms=0
+"""
+
+
+def test_the_stock_file_of_kafka_is_refused_for_zookeeper_alone(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(STOCK)
+    with pytest.raises(SettingsRefused) as caught:
+        load(file)
+    (text,) = caught.value.problems
+    assert text.startswith("zookeeper.connect=localhost:2181 is refused: ")
+    assert "(server.properties line 16)" in text
+    file.write_text(STOCK.replace("zookeeper.connect=", "#"))
+    made = load(file)
+    assert made.broker_id == 0
+    assert made.log_dir == "/tmp/kafka-logs"
+    assert made.int("group.initial.rebalance.delay.ms") == 0
+
+
+# -- sources ---------------------------------------------------------------------------------------
+
+
+def test_command_line_over_environment_over_file(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=1\nbroker.rack=file\nmessage.max.bytes=1\nnum.partitions=2\n")
+    environ = {"KAFKA_BROKER_RACK": "environment", "KAFKA_MESSAGE_MAX_BYTES": "2", "KAFKA_OPTS": "-Xmx1g", "HOME": "/"}
+    made = load(file, environ=environ, overrides=["message.max.bytes=3", "log.dirs=/a=b"])
+    assert made.int("num.partitions") == 2
+    assert made.rack == "environment"
+    assert made.int("message.max.bytes") == 3
+    assert made.log_dir == "/a=b"
+    assert made.notices == ()
+
+
+def test_origins_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "my.properties"
+    file.write_text("\nnum.partitions=x\nnum.io.threads=4\n")
+    with pytest.raises(SettingsRefused) as caught:
+        load(file, environ={"KAFKA_DEFAULT_REPLICATION_FACTOR": "y"}, overrides=["broker.id=z"])
+    assert caught.value.problems == (
+        "num.partitions=x is refused: it must be a whole number (my.properties line 2).",
+        "default.replication.factor=y is refused: it must be a whole number "
+        "(environment variable KAFKA_DEFAULT_REPLICATION_FACTOR).",
+        "broker.id=z is refused: it must be a whole number (--set).",
+    )
+
+
+@pytest.mark.parametrize("text", ["num.partitions", "=3", ""])
+def test_set_needs_key_and_value(text: str) -> None:
+    with pytest.raises(SettingsRefused, match="key=value"):
+        load(overrides=[text])
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "none")
+    (tmp_path / "bad").write_text("a=\\u1\n")
+    with pytest.raises(PropertiesError, match="line 1"):
+        load(tmp_path / "bad")
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+def test_typed_getters() -> None:
+    made = config(broker_rack="r1", log_cleanup_policy="compact, delete", log_cleaner_min_cleanable_ratio="0.25")
+    assert made.int("num.partitions") == 1
+    assert made.bool("auto.create.topics.enable") is True
+    assert made.str("compression.type") == "producer"
+    assert made.float("log.cleaner.min.cleanable.ratio") == 0.25
+    assert made.list("log.cleanup.policy") == ("compact", "delete")
+    assert made.optional_int("log.retention.ms") is None
+    assert made.optional_str("broker.rack") == "r1"
+    assert made.is_set("broker.rack")
+    assert not made.is_set("num.partitions")
+    for getter, key in (
+        (made.int, "compression.type"),
+        (made.int, "auto.create.topics.enable"),
+        (made.int, "log.retention.ms"),
+        (made.bool, "num.partitions"),
+        (made.str, "num.partitions"),
+        (made.float, "num.partitions"),
+        (made.list, "compression.type"),
+    ):
+        with pytest.raises(TypeError, match=key):
+            getter(key)
+    with pytest.raises(KeyError):
+        made.int("no.such.key")
+
+
+def test_immutable() -> None:
+    made = config()
+    with pytest.raises(AttributeError):
+        made.notices = ()  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        made.static["a"] = "b"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("given", [{"broker.id": "5"}, {"node.id": "5"}, {"broker.id": "5", "node.id": "5"}])
+def test_two_names_for_the_id(given: dict[str, str]) -> None:
+    made = BrokerConfig.from_values(given)
+    assert (made.broker_id, made.int("node.id")) == (5, 5)
+
+
+def test_two_names_for_the_id_must_agree() -> None:
+    assert problems({"broker.id": "5", "node.id": "6"}) == ("node.id=6 is refused: it must equal broker.id=5.",)
+
+
+# -- listeners -------------------------------------------------------------------------------------
+
+
+def advertised(ports: dict[str, int], **settings: str) -> list[str]:
+    return [str(one) for one in config(**settings).advertised(ports, "this.host")]
+
+
+def test_default_listener() -> None:
+    assert config().listeners == (ListenAddress("PLAINTEXT", "PLAINTEXT", "", 9092),)
+    assert advertised({"PLAINTEXT": 9092}) == ["PLAINTEXT://this.host:9092"]
+
+
+def test_advertised_takes_the_bound_port_and_this_host() -> None:
+    assert advertised({"PLAINTEXT": 4711}, listeners="PLAINTEXT://127.0.0.1:0") == ["PLAINTEXT://127.0.0.1:4711"]
+    assert advertised({"PLAINTEXT": 4711}, listeners="PLAINTEXT://0.0.0.0:0") == ["PLAINTEXT://this.host:4711"]
+    assert advertised(
+        {"PLAINTEXT": 4711},
+        listeners="PLAINTEXT://[::]:0",
+        advertised_listeners="PLAINTEXT://broker.example.org:0",
+    ) == ["PLAINTEXT://broker.example.org:4711"]
+
+
+def test_several_listeners() -> None:
+    made = BrokerConfig.from_values(
+        {
+            "listeners": "OUTSIDE://:9092,INSIDE://:9093",
+            "advertised.listeners": "OUTSIDE://a:443,INSIDE://b:9093",
+            "listener.security.protocol.map": "outside:plaintext,INSIDE:PLAINTEXT,OTHER:SSL",
+            "inter.broker.listener.name": "inside",
+        }
+    )
+    assert [one.name for one in made.listeners] == ["OUTSIDE", "INSIDE"]
+    assert made.inter_broker_listener == "INSIDE"
+    assert [str(one) for one in made.advertised({}, "h")] == ["OUTSIDE://a:443", "INSIDE://b:9093"]
+    assert config().inter_broker_listener == "PLAINTEXT"
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"listeners": ""}, "it must name a listener"),
+        ({"listeners": "A://:1", "listener.security.protocol.map": "A:PLAINTEXT"}, "inter.broker.listener.name"),
+        ({"advertised.listeners": "INTERNAL://h:1"}, "must be in listener.security.protocol.map"),
+        (
+            {"advertised.listeners": "B://h:1", "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,B:PLAINTEXT"},
+            "must be one of the listeners: PLAINTEXT",
+        ),
+        (
+            {"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"},
+            "only one of it and security.inter.broker.protocol",
+        ),
+        ({"listener.security.protocol.map": "PLAINTEXT"}, "NAME:PROTOCOL"),
+    ],
+)
+def test_listener_rules(values: dict[str, str], why: str) -> None:
+    (text,) = problems(values)
+    assert why in text
+
+
+def test_connection_limits() -> None:
+    made = BrokerConfig.from_values(
+        {"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "127.0.0.1:5,example.org:7"}
+    )
+    assert made.max_connections_per_ip_overrides == {"127.0.0.1": 5, "example.org": 7}
+
+
+def test_pairs_of_limits() -> None:
+    assert problems({"group.min.session.timeout.ms": "10", "group.max.session.timeout.ms": "9"}) == (
+        refusal("group.min.session.timeout.ms", "10", "it must not be above group.max.session.timeout.ms=9"),
+    )
+
+
+# -- dynamic layers --------------------------------------------------------------------------------
+
+
+def test_dynamic_layers() -> None:
+    static = config(message_max_bytes="1", log_segment_bytes="100")
+    made = static.with_dynamic(
+        cluster={"message.max.bytes": "2", "log.retention.ms": "5"}, broker={"message.max.bytes": "3"}
+    )
+    assert made.int("message.max.bytes") == 3
+    assert made.int("log.retention.ms") == 5
+    assert made.int("log.segment.bytes") == 100
+    assert static.int("message.max.bytes") == 1
+    assert made.with_dynamic(cluster={"message.max.bytes": "2"}).int("message.max.bytes") == 2
+    assert made.with_dynamic().int("message.max.bytes") == 1
+    assert made.is_set("log.retention.ms")
+
+
+def test_bad_stored_values_are_left_out_with_a_notice() -> None:
+    made = config().with_dynamic(
+        cluster={"message.max.bytes": "x", "sasl.enabled.mechanisms": "PLAIN", "foo": "bar", "log.segment.bytes": "500"}
+    )
+    assert made.int("message.max.bytes") == 1048588
+    assert made.int("log.segment.bytes") == 500
+    assert {notice.key for notice in made.notices} == {"message.max.bytes", "sasl.enabled.mechanisms", "foo"}
+    assert made.cluster_defaults == {"foo": "bar", "log.segment.bytes": "500"}
+
+
+def test_rules_over_several_keys_leave_out_who_breaks_them() -> None:
+    made = config().with_dynamic(
+        cluster={"log.segment.bytes": "500", "max.connections.per.ip": "0"},
+        broker={"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "5"},
+    )
+    assert made.int("log.segment.bytes") == 500
+    assert made.int("max.connections.per.ip") == 2**31 - 1
+    assert made.int("log.cleaner.min.compaction.lag.ms") == 9
+    assert [n.key for n in made.notices if "left out" in n.text] == [
+        "max.connections.per.ip",
+        "log.cleaner.max.compaction.lag.ms",
+    ]
