@@ -1,0 +1,43 @@
+"""One Spark session for all tests of this folder (starting one takes longer than most of them), topics for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from compat_tests.spark.queries import Store
+from compat_tests.spark.session import new_session
+from compat_tests.spark.topics import Topics
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local Spark with the Kafka connector."""
+    session = new_session(tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def topics(bootstrap: str) -> Iterator[Topics]:
+    """The broker, by way of another client."""
+    made = Topics(bootstrap)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """A place for the output and the checkpoint of one streaming query."""
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture(autouse=True)
+def no_query_left(spark: SparkSession) -> Iterator[None]:
+    """Stop the streaming queries a failed test leaves behind, or they disturb the next."""
+    yield
+    for query in spark.streams.active:
+        query.stop()
