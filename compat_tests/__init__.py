@@ -1,0 +1,4 @@
+"""The portable conformance suite: stock clients against a broker, over TCP. Nothing of Barnabas is imported here.
+
+`pytest compat_tests` starts our broker; `--bootstrap HOST:PORT` uses one that runs; `--peer kafka` starts Apache Kafka 4.3.1.
+"""

@@ -1,0 +1,1 @@
+"""aiokafka: the asyncio client."""

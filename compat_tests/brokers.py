@@ -1,0 +1,193 @@
+"""Brokers under test as child processes: ours (`python -m server dev --port 0`) and Apache Kafka 4.3.1 (one KRaft node).
+
+A started broker writes into a directory of the caller's (log file, data) and is ended by its own pid: TERM, and KILL when
+it has not gone after 30 s. Sizes are bytes, times seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from compat_tests.jars import PROJECT_ROOT, classpath, java
+
+START_TIMEOUT_S = 90
+STOP_TIMEOUT_S = 30
+KAFKA_VERSION = "4.3.1"
+KAFKA_JARS = f"kafka-{KAFKA_VERSION}"
+# What Apache Kafka's own start script gives the JVM, with a heap that fits a shared machine.
+KAFKA_JAVA_OPTIONS = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+)
+
+
+class BrokerFailed(Exception):
+    """The broker did not start; the message holds the end of its log."""
+
+
+@dataclass
+class Broker:
+    """A broker to talk to. *process* and *log* are None for one we did not start."""
+
+    bootstrap: str
+    name: str
+    process: subprocess.Popen[bytes] | None = None
+    log: Path | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of the (first) bootstrap address."""
+        host, _, port = self.bootstrap.split(",")[0].rpartition(":")
+        return host, int(port)
+
+    def log_tail(self, size: int = 4000) -> str:
+        """Return the end of the broker's log."""
+        if self.log is None or not self.log.exists():
+            return ""
+        return self.log.read_bytes()[-size:].decode(errors="replace")
+
+    def stop(self) -> None:
+        """End the process we started, if any; waits until it is gone."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(STOP_TIMEOUT_S)
+
+
+def start_barnabas(directory: Path, settings: Sequence[str] = (), command: Sequence[str] | None = None) -> Broker:
+    """Start our broker on a port of its choice. *settings* are `key=value` texts. Raises BrokerFailed.
+
+    The command is `python -m server dev` from the checkout; BARNABAS_COMMAND (split at blanks) or *command* replaces
+    `python -m server`, to test an installed one.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    log = directory / "barnabas.log"
+    given = os.environ.get("BARNABAS_COMMAND", "").split()
+    program = list(command or given or [sys.executable, "-P", "-m", "server"])
+    arguments = [*program, "dev", "--port", "0"]
+    for setting in settings:
+        arguments += ["--set", setting]
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT), "PYTHONUNBUFFERED": "1"}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            arguments,
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    broker = Broker("", "Barnabas", process, log)
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        for line in log.read_text(errors="replace").splitlines():
+            if line.startswith("bootstrap="):
+                broker.bootstrap = line.split()[0].removeprefix("bootstrap=")
+                return broker
+        if process.poll() is not None:
+            break
+        time.sleep(0.01)
+    broker.stop()
+    raise BrokerFailed(f"{' '.join(arguments)} gave no `bootstrap=` line (exit {process.returncode}):\n{broker.log_tail()}")
+
+
+def start_kafka(
+    directory: Path, settings: Sequence[str] = (), *, heap: str = "512m", wait: bool = True
+) -> Broker:
+    """Start Apache Kafka 4.3.1, one KRaft node with fresh data in *directory*. Raises BrokerFailed, ToolMissing."""
+    directory.mkdir(parents=True, exist_ok=True)
+    port, controller_port = free_ports(2)
+    properties = directory / "server.properties"
+    properties.write_text(_kraft_properties(port, controller_port, directory / "data", settings))
+    log = directory / "kafka.log"
+    jars = classpath(KAFKA_JARS)
+    if not (directory / "data" / "meta.properties").exists():
+        formatted = subprocess.run(
+            [java(), "-XX:TieredStopAtLevel=1", "-cp", jars, "kafka.tools.StorageTool", "format"]
+            + ["-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c", str(properties)],
+            capture_output=True,
+            text=True,
+            timeout=START_TIMEOUT_S,
+            check=False,
+        )
+        if formatted.returncode != 0:
+            raise BrokerFailed(f"formatting the data directory failed:\n{formatted.stdout}{formatted.stderr}")
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [java(), f"-Xms{heap}", f"-Xmx{heap}", *KAFKA_JAVA_OPTIONS, "-cp", jars, "kafka.Kafka", str(properties)],
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    broker = Broker(f"127.0.0.1:{port}", f"Apache Kafka {KAFKA_VERSION}", process, log)
+    if wait:
+        wait_until_open(broker)
+    return broker
+
+
+def wait_until_open(broker: Broker) -> None:
+    """Return when the broker's port accepts a connection. Raises BrokerFailed when it ends or START_TIMEOUT_S passes."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection(broker.address, timeout=1).close()
+            return
+        except OSError:
+            pass
+        if broker.process is not None and broker.process.poll() is not None:
+            break
+        time.sleep(0.05)
+    broker.stop()
+    raise BrokerFailed(f"{broker.name} did not open {broker.bootstrap}:\n{broker.log_tail()}")
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports nobody listens on now. Held together while choosing, so that they differ."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def _kraft_properties(port: int, controller_port: int, data: Path, settings: Sequence[str]) -> str:
+    lines = [
+        "process.roles=broker,controller",
+        "node.id=1",
+        f"controller.quorum.voters=1@127.0.0.1:{controller_port}",
+        f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        f"advertised.listeners=PLAINTEXT://127.0.0.1:{port}",
+        "controller.listener.names=CONTROLLER",
+        "inter.broker.listener.name=PLAINTEXT",
+        f"log.dirs={data}",
+        "offsets.topic.replication.factor=1",
+        "transaction.state.log.replication.factor=1",
+        "transaction.state.log.min.isr=1",
+        "share.coordinator.state.topic.replication.factor=1",
+        "share.coordinator.state.topic.min.isr=1",
+        "group.initial.rebalance.delay.ms=0",
+        *settings,
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,33 @@
+"""Every shared case, and the pytest parameters made of them for one client library."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from compat_tests.cases import Case, admin, cases_of, consume, groups, groups_admin, produce
+from compat_tests.client import Client
+from compat_tests.matrix import Absent, Place
+
+CASES: tuple[Case, ...] = tuple(one for module in (produce, consume, groups, groups_admin, admin) for one in cases_of(module))
+
+
+def parameters(client: type[Client]) -> list[Any]:
+    """Return the cases this library can run, marked with their places."""
+    found = []
+    for one in CASES:
+        if one.reason_absent(client) is None:
+            marks = [pytest.mark.case(one.area, one.title, client.name)]
+            if one.slow:
+                marks.append(pytest.mark.slow)
+            identity = re.sub("[^a-z0-9]+", "-", f"{one.area} {one.title}".lower()).strip("-")
+            found.append(pytest.param(one, id=identity, marks=marks))
+    return found
+
+
+def absent(client: type[Client]) -> list[Absent]:
+    """Return the cases this library cannot run, with the reasons."""
+    reasons = [(one, one.reason_absent(client)) for one in CASES]
+    return [Absent(Place(one.area, one.title, client.name), reason) for one, reason in reasons if reason is not None]

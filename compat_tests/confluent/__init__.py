@@ -1,0 +1,1 @@
+"""confluent-kafka: librdkafka 2 from Python."""

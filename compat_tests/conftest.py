@@ -1,0 +1,131 @@
+"""Options, the broker under test, unique names and the matrix. See the package docstring for how to start the suite."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.register_assert_rewrite("compat_tests.cases", "compat_tests.checks")
+
+from compat_tests.brokers import Broker, start_barnabas, start_kafka, wait_until_open  # noqa: E402
+from compat_tests.matrix import PROPERTY, Matrix, Place  # noqa: E402
+
+BROKER_NAME = pytest.StashKey[str]()
+NAMES = re.compile("[^a-zA-Z0-9._-]+")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Which broker to test, and where to write the matrix."""
+    group = parser.getgroup("compat", "conformance suite")
+    group.addoption("--bootstrap", metavar="HOST:PORT", help="test the broker that listens there instead of starting ours")
+    group.addoption("--peer", choices=["kafka"], help="start and test Apache Kafka 4.3.1 (KRaft, one node) instead of ours")
+    group.addoption("--broker-set", action="append", default=[], metavar="KEY=VALUE", help="a setting for the started broker")
+    group.addoption("--matrix", metavar="FILE", help="write the matrix client x case there, as Markdown")
+    group.addoption("--matrix-name", metavar="NAME", help="what the heading of the matrix calls the broker")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker and let the matrix listen."""
+    config.addinivalue_line("markers", "case(area, title, client): the place of a test's result in the matrix")
+    config.addinivalue_line("filterwarnings", "ignore:.*_text is deprecated:DeprecationWarning")
+    for library in ("kafka", "aiokafka", "confluent_kafka", "pyspark"):
+        # What these libraries call that Python means to drop is not for us to mend.
+        for kind in ("DeprecationWarning", "PendingDeprecationWarning", "FutureWarning"):
+            config.addinivalue_line("filterwarnings", rf"ignore::{kind}:{library}(\..*)?")
+    config.pluginmanager.register(MatrixPlugin(config), "compat-matrix")
+
+
+class MatrixPlugin:
+    """Gathers the matrix from reports; prints and writes it at the end."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.matrix = Matrix()
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Give every test its place, as a property of its reports; gather what modules declare as absent."""
+        for item in items:
+            marker = item.get_closest_marker("case")
+            if marker is not None:
+                item.user_properties.append((PROPERTY, Place(*marker.args, **marker.kwargs).encode()))
+        for module in dict.fromkeys(item.getparent(pytest.Module) for item in items):
+            self.matrix.declare(getattr(module and module.obj, "ABSENT", ()))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep the outcome: a test fails in any phase, passes in its call phase."""
+        if report.skipped or not (report.failed or report.when == "call"):
+            return
+        for key, value in report.user_properties:
+            if key == PROPERTY:
+                self.matrix.record(Place.decode(str(value)), report.passed)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the matrix, and write it where `--matrix` says."""
+        if not any(self.matrix.counts()):
+            return
+        name = self.config.getoption("--matrix-name") or self.config.stash.get(BROKER_NAME, _broker_kind(self.config))
+        text = self.matrix.markdown(f"Stock clients against {name}")
+        terminalreporter.section("conformance matrix")
+        terminalreporter.write_line(text)
+        if self.config.getoption("--matrix"):
+            path = Path(self.config.getoption("--matrix"))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+
+def _broker_kind(config: pytest.Config) -> str:
+    if config.getoption("--bootstrap"):
+        return str(config.getoption("--bootstrap"))
+    return "Apache Kafka 4.3.1" if config.getoption("--peer") == "kafka" else "Barnabas"
+
+
+@pytest.fixture(scope="session")
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The broker under test: a running one, Apache Kafka, or ours; one for the whole session."""
+    config = request.config
+    settings = config.getoption("--broker-set")
+    if config.getoption("--bootstrap"):
+        started = Broker(config.getoption("--bootstrap"), config.getoption("--bootstrap"))
+        wait_until_open(started)
+    elif config.getoption("--peer") == "kafka":
+        started = start_kafka(tmp_path_factory.mktemp("kafka"), settings)
+    else:
+        started = start_barnabas(tmp_path_factory.mktemp("barnabas"), settings)
+    config.stash[BROKER_NAME] = started.name
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+@pytest.fixture(scope="session")
+def bootstrap(broker: Broker) -> str:
+    """`HOST:PORT` of the broker under test."""
+    return broker.bootstrap
+
+
+@pytest.fixture(autouse=True)
+def _broker_alive(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A broker that died explains itself in the test during which it died."""
+    yield
+    if "broker" in request.fixturenames or "bootstrap" in request.fixturenames:
+        broker: Broker = request.getfixturevalue("broker")
+        if broker.process is not None and broker.process.poll() is not None:
+            pytest.fail(f"the broker ended with {broker.process.returncode}:\n{broker.log_tail()}", pytrace=False)
+
+
+@pytest.fixture
+def unique(request: pytest.FixtureRequest) -> Callable[..., str]:
+    """Make names for topics and groups that nobody used before, also not on a broker that has run for months."""
+    stem = NAMES.sub("-", request.node.name.removeprefix("test_"))[:60].strip("-.")
+
+    def make(suffix: str = "") -> str:
+        tail = f"-{suffix}" if suffix else ""
+        return f"compat-{stem}-{secrets.token_hex(4)}{tail}"
+
+    return make
+

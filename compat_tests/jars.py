@@ -1,0 +1,92 @@
+"""Jars by coordinates: a committed pom.xml is resolved once by Maven into `.cache/jars/<name>` at the project root.
+
+The cache directory is git-ignored; the environment variable BARNABAS_CACHE names another one. Two processes may ask at
+the same time: a lock file makes the second wait. The mark written last holds a digest of the pom, so a half-copied
+directory is never used and an edited pom is resolved anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PROJECT_ROOT = HERE.parent
+MAVEN_TIMEOUT_S = 900
+
+
+class ToolMissing(Exception):
+    """Something the suite needs is not on this machine and could not be fetched; the message says what to install."""
+
+
+def cache_root() -> Path:
+    """Return the directory for everything fetched or compiled: BARNABAS_CACHE, else `.cache` at the project root."""
+    return Path(os.environ.get("BARNABAS_CACHE") or PROJECT_ROOT / ".cache")
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on the file *path* (made if absent): one process at a time fills a cache entry."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def java() -> str:
+    """Return the `java` to run (JAVA_HOME's, else PATH's). Raises ToolMissing."""
+    return _jdk_program("java")
+
+
+def javac() -> str:
+    """Return the `javac` to compile with (JAVA_HOME's, else PATH's). Raises ToolMissing."""
+    return _jdk_program("javac")
+
+
+def _jdk_program(name: str) -> str:
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / name).exists():
+        return str(Path(home) / "bin" / name)
+    found = shutil.which(name)
+    if found is None:
+        raise ToolMissing(f"no `{name}` found: install a JDK 17 (Debian: openjdk-17-jdk-headless) or set JAVA_HOME")
+    return found
+
+
+def jar_directory(name: str, pom: Path | None = None) -> Path:
+    """Return the directory holding every jar the pom asks for, resolving them by Maven when it is not filled yet.
+
+    *name* is the cache entry; *pom* defaults to `compat_tests/poms/<name>.xml`. Raises ToolMissing.
+    """
+    pom = pom or HERE / "poms" / f"{name}.xml"
+    digest = hashlib.sha256(pom.read_bytes()).hexdigest()
+    target = cache_root() / "jars" / name
+    mark = target / ".complete"
+    with locked(target.parent / f"{name}.lock"):
+        if mark.exists() and mark.read_text() == digest:
+            return target
+        maven = shutil.which("mvn")
+        if maven is None:
+            raise ToolMissing(f"no `mvn` found to resolve {pom.name}: install Maven (Debian: maven)")
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        # Maven writes a `target` folder beside the pom it reads: give it a copy, so that the checkout stays clean.
+        copy = target / "pom.xml"
+        copy.write_bytes(pom.read_bytes())
+        command = [maven, "-q", "-B", "-f", str(copy), "dependency:copy-dependencies", f"-DoutputDirectory={target}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S, check=False)
+        if done.returncode != 0:
+            raise ToolMissing(f"Maven could not resolve {pom}:\n{done.stdout[-3000:]}{done.stderr[-2000:]}")
+        mark.write_text(digest)
+    return target
+
+
+def classpath(name: str, pom: Path | None = None) -> str:
+    """Return the class path (`dir/*`) of a set of jars; see jar_directory."""
+    return f"{jar_directory(name, pom)}/*"

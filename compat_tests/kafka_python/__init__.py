@@ -1,0 +1,1 @@
+"""kafka-python 3: the pure Python client."""

@@ -1,0 +1,291 @@
+"""kafka-python behind the face of `compat_tests.client`.
+
+Its consumer joins groups inside `poll`, in the caller's thread; heartbeats have a thread of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import kafka
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition, errors
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from kafka.protocol.consumer import OffsetSpec
+
+from compat_tests.client import Cluster, Delivered, Group, Member, Message, Partition, Record, Refused, Replicas
+
+ASSIGNORS = {
+    "range": RangePartitionAssignor,
+    "roundrobin": RoundRobinPartitionAssignor,
+    "cooperative-sticky": CooperativeStickyAssignor,
+}
+TIMEOUT_S = 20
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Turn the library's exceptions for broker errors into Refused."""
+    try:
+        yield
+    except errors.BrokerResponseError as problem:
+        raise Refused(int(problem.errno), str(problem)) from problem
+
+
+class PythonConsumer:
+    """A KafkaConsumer."""
+
+    def __init__(self, inner: KafkaConsumer) -> None:
+        self.inner = inner
+
+    def poll(self, timeout: float) -> list[Record]:
+        with refusals():
+            found = self.inner.poll(timeout_ms=int(timeout * 1000), max_records=2000)
+        return [
+            Record(one.topic, one.partition, one.offset, one.timestamp, one.key, one.value, tuple(one.headers))
+            for records in found.values()
+            for one in records
+        ]
+
+    def assignment(self) -> set[Partition]:
+        return {(one.topic, one.partition) for one in self.inner.assignment()}
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        self.inner.seek(TopicPartition(*partition), offset)
+
+    def position(self, partition: Partition) -> int:
+        with refusals():
+            return int(self.inner.position(TopicPartition(*partition), timeout_ms=TIMEOUT_S * 1000))
+
+    def watermarks(self, partition: Partition) -> tuple[int, int]:
+        one = TopicPartition(*partition)
+        with refusals():
+            return self.inner.beginning_offsets([one])[one], self.inner.end_offsets([one])[one]
+
+    def offset_for_time(self, partition: Partition, timestamp_ms: int) -> int | None:
+        one = TopicPartition(*partition)
+        with refusals():
+            found = self.inner.offsets_for_times({one: timestamp_ms})[one]
+        return None if found is None else int(found.offset)
+
+    def commit(self, offsets: Mapping[Partition, int] | None = None) -> None:
+        given = None
+        if offsets is not None:
+            given = {TopicPartition(*one): OffsetAndMetadata(offset, "", -1) for one, offset in offsets.items()}
+        with refusals():
+            self.inner.commit(given, timeout_ms=TIMEOUT_S * 1000)
+
+    def committed(self, partition: Partition) -> int | None:
+        with refusals():
+            found = self.inner.committed(TopicPartition(*partition), timeout_ms=TIMEOUT_S * 1000)
+        return None if found is None else int(found)
+
+    def close(self) -> None:
+        self.inner.close(autocommit=False, timeout_ms=5000)
+
+
+class PythonClient:
+    """kafka-python."""
+
+    name = f"kafka-python {kafka.__version__}"
+    lacks: Mapping[str, str] = {
+        "null headers": "it refuses a header without a value itself",
+        "empty records": "it refuses a record without key and value itself",
+        "invalid topic names": "its producer refuses an invalid topic name itself",
+    }
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self._admin: KafkaAdminClient | None = None
+
+    @property
+    def admin(self) -> KafkaAdminClient:
+        if self._admin is None:
+            self._admin = KafkaAdminClient(bootstrap_servers=self.bootstrap, request_timeout_ms=TIMEOUT_S * 1000)
+        return self._admin
+
+    def close(self) -> None:
+        if self._admin is not None:
+            self._admin.close()
+
+    def produce(self, topic: str, messages: Iterable[Message], **options: Any) -> list[Delivered]:
+        producer = KafkaProducer(
+            bootstrap_servers=self.bootstrap,
+            acks=options.get("acks", -1),
+            enable_idempotence=options.get("idempotent", False),
+            compression_type=options.get("codec"),
+            batch_size=options.get("batch_bytes", 16384),
+            linger_ms=options.get("linger_ms", 5),
+            max_request_size=options.get("max_request_bytes", 4_000_000),
+            max_block_ms=TIMEOUT_S * 1000,
+            delivery_timeout_ms=TIMEOUT_S * 1000,
+            request_timeout_ms=TIMEOUT_S * 1000 // 2,
+        )
+        try:
+            with refusals():
+                futures = [
+                    producer.send(
+                        topic,
+                        one.value,
+                        one.key,
+                        headers=list(one.headers),
+                        partition=one.partition,
+                        timestamp_ms=one.timestamp_ms,
+                    )
+                    for one in messages
+                ]
+                producer.flush(timeout=TIMEOUT_S)
+                sent = [future.get(timeout=TIMEOUT_S) for future in futures]
+            return [Delivered(one.partition, -1 if one.offset is None else one.offset) for one in sent]
+        finally:
+            producer.close(timeout=2)
+
+    def consumer(self, **options: Any) -> PythonConsumer:
+        config: dict[str, Any] = {
+            "bootstrap_servers": self.bootstrap,
+            "group_id": options.get("group"),
+            "group_instance_id": options.get("instance"),
+            "auto_offset_reset": options.get("reset", "earliest"),
+            "enable_auto_commit": False,
+            "session_timeout_ms": options.get("session_timeout_ms", 10_000),
+            "heartbeat_interval_ms": 200,
+            "retry_backoff_ms": 50,
+            "fetch_max_wait_ms": options.get("max_wait_ms", 100),
+            "isolation_level": options.get("isolation", "read_uncommitted"),
+            "partition_assignment_strategy": (ASSIGNORS[options.get("assignor", "range")],),
+            "metadata_max_age_ms": 1000,
+        }
+        if options.get("client_id"):
+            config["client_id"] = options["client_id"]
+        if options.get("fetch_max_bytes"):
+            config["fetch_max_bytes"] = options["fetch_max_bytes"]
+        if options.get("partition_max_bytes"):
+            config["max_partition_fetch_bytes"] = options["partition_max_bytes"]
+        inner = KafkaConsumer(**config)
+        if options.get("assign"):
+            inner.assign([TopicPartition(*one) for one in options["assign"]])
+        elif options.get("pattern"):
+            inner.subscribe(pattern=options["pattern"])
+        else:
+            inner.subscribe(list(options.get("subscribe", ())))
+        return PythonConsumer(inner)
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication: int = 1,
+        config: Mapping[str, str] | None = None,
+        *,
+        assignment: Sequence[Sequence[int]] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        wanted: dict[str, Any] = {"configs": dict(config or {})}
+        if assignment is None:
+            wanted |= {"num_partitions": partitions, "replication_factor": replication}
+        else:
+            wanted["assignments"] = {index: list(replicas) for index, replicas in enumerate(assignment)}
+        with refusals():
+            self.admin.create_topics({name: wanted}, validate_only=validate_only)
+
+    def delete_topic(self, name: str) -> None:
+        with refusals():
+            self.admin.delete_topics([name])
+
+    def create_partitions(self, topic: str, total: int) -> None:
+        with refusals():
+            self.admin.create_partitions({topic: total})
+
+    def topics(self) -> set[str]:
+        return set(self.admin.list_topics())
+
+    def describe_topic(self, name: str) -> dict[int, Replicas]:
+        (found,) = self.admin.describe_topics([name])
+        if found["error_code"]:
+            raise Refused(found["error_code"], name)
+        return {
+            one["partition_index"]: Replicas(one["leader_id"], tuple(one["replica_nodes"]), tuple(one["isr_nodes"]))
+            for one in found["partitions"]
+        }
+
+    def describe_cluster(self) -> Cluster:
+        found = self.admin.describe_cluster()
+        brokers = {one["broker_id"]: (one["host"], one["port"]) for one in found["brokers"]}
+        return Cluster(found["cluster_id"], found["controller_id"], brokers)
+
+    def topic_config(self, name: str) -> dict[str, str | None]:
+        return self._config(ConfigResourceType.TOPIC, name)
+
+    def broker_config(self, broker: int) -> dict[str, str | None]:
+        return self._config(ConfigResourceType.BROKER, str(broker))
+
+    def _config(self, kind: ConfigResourceType, name: str) -> dict[str, str | None]:
+        found = self.admin.describe_configs([ConfigResource(kind, name)], config_filter="all")
+        return {key: entry["value"] for key, entry in found[kind.name.lower()][name].items()}
+
+    def alter_topic_config(self, name: str, *, set: Mapping[str, str] | None = None, delete: Sequence[str] = ()) -> None:
+        changes: dict[str, Any] = dict(set or {}) | {key: ("DELETE", None) for key in delete}
+        found = self.admin.alter_configs([ConfigResource("TOPIC", name, changes)], raise_on_unknown=False)
+        outcome = found["topic"][name]
+        if outcome != "OK":
+            number = re.search(r"\d+", outcome)
+            raise Refused(int(number[0]) if number else -1, outcome)
+
+    def delete_records(self, partition: Partition, before_offset: int) -> int:
+        one = TopicPartition(*partition)
+        with refusals():
+            return int(self.admin.delete_records({one: before_offset})[one]["low_watermark"])
+
+    def max_timestamp_offset(self, partition: Partition) -> int:
+        one = TopicPartition(*partition)
+        with refusals():
+            return int(self.admin.list_partition_offsets({one: OffsetSpec.MAX_TIMESTAMP})[one].offset)
+
+    def groups(self) -> set[str]:
+        return {one["group_id"] for one in self.admin.list_groups()}
+
+    def describe_group(self, group: str) -> Group:
+        found = self.admin.describe_groups([group])[group]
+        if found["error"]:
+            number = re.search(r"\d+", found["error"])
+            raise Refused(int(number[0]) if number else -1, found["error"])
+        members = []
+        for one in found["members"]:
+            assigned = one["member_assignment"] or {}
+            parts = {
+                (topic["topic"], index)
+                for topic in (assigned.get("assigned_partitions", ()) if assigned else ())
+                for index in topic["partitions"]
+            }
+            members.append(Member(one["client_id"], frozenset(parts)))
+        return Group(found["group_state"], tuple(members))
+
+    def delete_group(self, group: str) -> None:
+        outcome = self.admin.delete_groups([group])[group]
+        if outcome != "OK":
+            raise Refused(getattr(errors, outcome).errno, outcome)
+
+    def group_offsets(self, group: str) -> dict[Partition, int]:
+        with refusals():
+            found = self.admin.list_group_offsets({group: None})[group]
+        return {(one.topic, one.partition): value.offset for one, value in found.items()}
+
+    def set_group_offsets(self, group: str, offsets: Mapping[Partition, int]) -> None:
+        given = {TopicPartition(*one): OffsetAndMetadata(offset, "", -1) for one, offset in offsets.items()}
+        with refusals():
+            self._raise_first(self.admin.alter_group_offsets(group, given))
+
+    def delete_group_offsets(self, group: str, partitions: Sequence[Partition]) -> None:
+        with refusals():
+            self._raise_first(self.admin.delete_group_offsets(group, [TopicPartition(*one) for one in partitions]))
+
+    @staticmethod
+    def _raise_first(outcomes: Mapping[Any, type[errors.KafkaError]]) -> None:
+        for kind in outcomes.values():
+            if kind is not errors.NoError:
+                raise kind()
