@@ -86,7 +86,7 @@ def _fold_tables(level: int) -> tuple[tuple[bytes, ...], ...]:
     return tuple(rows)
 
 
-def _xor(a: bytes, b: bytes) -> bytes:
+def _xor(a: bytes, b: bytes | bytearray) -> bytes:
     return (int.from_bytes(a, "little") ^ int.from_bytes(b, "little")).to_bytes(len(a), "little")
 
 
@@ -135,4 +135,4 @@ def crc32c_lanes(data: bytes | bytearray | memoryview, crc: int = 0) -> int:
 try:
     from crc32c import crc32c
 except ImportError:  # a platform without a wheel: correct and slow
-    crc32c = crc32c_lanes
+    crc32c = crc32c_lanes  # type: ignore[assignment]
