@@ -1,1 +1,36 @@
-"""See ARCHITECTURE.md."""
+"""Kafka's protocol as values and bytes, without IO. Usable alone; imports nothing but the standard library.
+
+This face holds what nearly everybody needs. Public submodules beside it: `messages` (request and response classes), `stored` (what lives inside logs),
+`frame` (headers and frames), `records`, `records_legacy`, `compression`, `crc32c`.
+"""
+
+from kproto.apikeys import ApiKey
+from kproto.classes import Message, Record
+from kproto.compile import Part, SizedPart, decode, decoder, encode, encoder
+from kproto.errors import DecodeError, EncodeError, ErrorCode, KafkaError
+from kproto.messages import flexible_from, request_class, response_class, schema_versions
+from kproto.primitives import ZERO_UUID, Buffer, uuid_from_text, uuid_to_text
+
+__all__ = [
+    "ZERO_UUID",
+    "ApiKey",
+    "Buffer",
+    "DecodeError",
+    "EncodeError",
+    "ErrorCode",
+    "KafkaError",
+    "Message",
+    "Part",
+    "Record",
+    "SizedPart",
+    "decode",
+    "decoder",
+    "encode",
+    "encoder",
+    "flexible_from",
+    "request_class",
+    "response_class",
+    "schema_versions",
+    "uuid_from_text",
+    "uuid_to_text",
+]

@@ -1,0 +1,56 @@
+"""`python -m kproto show Fetch 12 [request|response] [decode|encode]` prints generated codecs; `python -m kproto stubs` writes the .pyi files."""
+
+import argparse
+import sys
+
+import kproto.messages
+import kproto.stored
+from kproto.classes import Message
+from kproto.compile import source
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m kproto", description="Look at the message codecs.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    show = commands.add_parser("show", help="print the generated source of a message's codecs")
+    show.add_argument("name", help="Fetch, FetchRequest, OffsetCommitValue, ...")
+    show.add_argument("version", type=int)
+    show.add_argument("direction", nargs="?", choices=["decode", "encode"], help="only one of the two")
+    commands.add_parser("stubs", help="write messages.pyi and stored.pyi")
+    options = parser.parse_args(arguments)
+    if options.command == "stubs":
+        # Only this command writes; the generator is not loaded otherwise.
+        from kproto.stubs import TARGETS
+
+        for path, stub in TARGETS.items():
+            path.write_text(stub(), "utf-8")
+            print(path)
+        return 0
+    classes = _classes(options.name)
+    if not classes:
+        print(f"no message is called {options.name}", file=sys.stderr)
+        return 1
+    for cls in classes:
+        for direction in [options.direction] if options.direction else ["decode", "encode"]:
+            try:
+                text = source(cls, options.version, direction)
+            except ValueError as error:
+                print(error, file=sys.stderr)
+                return 1
+            print(f"# {cls.__name__} v{options.version} {direction}\n{text}")
+    return 0
+
+
+def _classes(name: str) -> list[type[Message]]:
+    found = []
+    for module, names in ((kproto.messages, [name, f"{name}Request", f"{name}Response"]), (kproto.stored, [name])):
+        for candidate in names:
+            cls = getattr(module, candidate, None)
+            if isinstance(cls, type) and issubclass(cls, Message) and cls is not Message:
+                found.append(cls)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
