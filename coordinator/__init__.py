@@ -1,1 +1,28 @@
-"""See ARCHITECTURE.md."""
+"""Coordinator machines: consumer groups (and later transactions) as values in, values out. See ARCHITECTURE.md.
+
+Nothing here knows tasks, sockets, clocks or files; `server.shards` drives it. The shape of every machine is in
+`coordinator.machine`.
+"""
+
+from coordinator.group.answers import join_error, sync_error
+from coordinator.group.config import GroupConfig
+from coordinator.group.shard import FetchedOffset, GroupShard, OffsetToCommit
+from coordinator.machine import NOTHING, Deadlines, Now, Record, Reply, Result
+from coordinator.placement import java_string_hash, partition_for
+
+__all__ = [
+    "NOTHING",
+    "Deadlines",
+    "FetchedOffset",
+    "GroupConfig",
+    "GroupShard",
+    "Now",
+    "OffsetToCommit",
+    "Record",
+    "Reply",
+    "Result",
+    "java_string_hash",
+    "join_error",
+    "partition_for",
+    "sync_error",
+]

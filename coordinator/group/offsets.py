@@ -1,0 +1,133 @@
+"""What a group committed: hard state of `GroupShard`, changed by replay alone.
+
+A read must not return what may still be lost, so a commit that the high watermark has not passed keeps the one before
+it: `get` and `items` take `committed_to`, the first offset of the log that is not committed yet. With one in-sync
+replica the chain is always one long.
+
+Transactional commits (TxnOffsetCommit) come as batches of a producer id; they wait in `pending` until the control
+batch that ends the transaction: replayed here so that a log from Apache Kafka loads right. Writing them comes with
+transactions.
+
+A removal takes effect when it is replayed, committed or not: should it get lost, the offset comes back, which its own
+retry repairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from coordinator.stored import CommittedOffset
+
+TopicPartition = tuple[str, int]
+
+
+class _Entry:
+    __slots__ = ("before", "committed", "record_offset")
+
+    def __init__(self, committed: CommittedOffset, record_offset: int, before: _Entry | None) -> None:
+        self.committed = committed
+        self.record_offset = record_offset
+        self.before = before
+
+    def at(self, committed_to: int) -> _Entry | None:
+        """The newest entry of the chain that cannot be lost."""
+        entry: _Entry | None = self
+        while entry is not None and entry.record_offset >= committed_to:
+            entry = entry.before
+        return entry
+
+
+class Offsets:
+    """Offsets of one group by (topic, partition). Record offsets are positions in `__consumer_offsets`: the later
+    record wins.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[TopicPartition, _Entry] = {}
+        self._pending: dict[int, dict[TopicPartition, _Entry]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __bool__(self) -> bool:
+        return bool(self._entries) or bool(self._pending)
+
+    def __contains__(self, partition: object) -> bool:
+        return partition in self._entries
+
+    # -- replay -----------------------------------------------------------------------------------
+
+    def put(self, partition: TopicPartition, committed: CommittedOffset, record_offset: int, committed_to: int) -> None:
+        """A commit was read from, or appended to, the log at `record_offset`."""
+        before = self._entries.get(partition)
+        if before is not None:
+            before = before.at(committed_to)
+            if before is not None:
+                before.before = None
+        self._entries[partition] = _Entry(committed, record_offset, before)
+
+    def remove(self, partition: TopicPartition) -> None:
+        self._entries.pop(partition, None)
+
+    def put_pending(
+        self, producer_id: int, partition: TopicPartition, committed: CommittedOffset | None, record_offset: int
+    ) -> None:
+        """A commit (None: its removal) in an open transaction."""
+        if committed is not None:
+            self._pending.setdefault(producer_id, {})[partition] = _Entry(committed, record_offset, None)
+            return
+        of_producer = self._pending.get(producer_id)
+        if of_producer is not None:
+            of_producer.pop(partition, None)
+            if not of_producer:
+                del self._pending[producer_id]
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        """The marker of `producer_id` was replayed: its commits become real, unless there is a later one, or vanish."""
+        for partition, entry in self._pending.pop(producer_id, {}).items():
+            present = self._entries.get(partition)
+            if committed and (present is None or present.record_offset < entry.record_offset):
+                self._entries[partition] = entry
+
+    # -- read -------------------------------------------------------------------------------------
+
+    def get(self, partition: TopicPartition, committed_to: int) -> CommittedOffset | None:
+        entry = self._entries.get(partition)
+        if entry is not None:
+            entry = entry.at(committed_to)
+        return None if entry is None else entry.committed
+
+    def items(self, committed_to: int) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
+        for partition, newest in self._entries.items():
+            entry = newest.at(committed_to)
+            if entry is not None:
+                yield partition, entry.committed
+
+    def partitions(self) -> list[TopicPartition]:
+        return list(self._entries)
+
+    def is_pending(self, partition: TopicPartition) -> bool:
+        """Whether an open transaction has a commit for `partition` (KIP-447: `require_stable` readers must wait for
+        its end).
+        """
+        return any(partition in of_producer for of_producer in self._pending.values())
+
+    def expired(
+        self, now_ms: int, retention_ms: int, since_ms: int | None, subscribed: Collection[str]
+    ) -> list[TopicPartition]:
+        """Partitions whose offset may go, `retention_ms` after `since_ms`, or after its commit with None (KIP-211).
+
+        Topics in `subscribed` never expire. A commit that brought its own expiry time obeys that alone.
+        """
+        gone = []
+        for partition, entry in self._entries.items():
+            if partition[0] in subscribed or (self._pending and self.is_pending(partition)):
+                continue
+            committed = entry.committed
+            if committed.expire_time_ms != -1:
+                due = committed.expire_time_ms
+            else:
+                due = (committed.commit_time_ms if since_ms is None else since_ms) + retention_ms
+            if now_ms >= due:
+                gone.append(partition)
+        return gone

@@ -1,0 +1,184 @@
+"""The shape of every coordinator machine: decide, return what to write and whom to answer, change hard state only in
+`replay`.
+
+An operation never blocks, reads no clock, opens nothing. It returns a `Result`; the driver then
+
+1. appends `records` as one batch. If the log refuses (not leader, too few replicas, too large), nothing was written:
+   it calls `failed(code, False, now)` and carries on with the `Result` that this returns;
+2. replays each record at once, with its offset: the only way hard state changes, live and on load alike;
+3. gives each reply to its token when the batch is committed (the high watermark passed it). If that does not happen
+   in time, or leadership is lost first, it calls `failed(code, True, now)` and sends those replies instead: the
+   records may still become committed, so no state is taken back, but the clients must not believe it.
+
+Replies of a result without records leave at once, unless `after_writes` is set: they tell what earlier writes brought
+about, so they wait until everything appended so far is committed.
+
+*Hard* state is what the log must bring back. *Soft* state (who waits, whose heartbeat is due, a rebalance that is
+under way) may change inside an operation; after a fail-over clients ask again. Prior art: Apache Kafka's
+coordinator-common (CoordinatorShard, CoordinatorResult). Unlike there, timers are not values in the result: the
+driver asks `deadline()` and calls `expire(now)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import count
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from kproto import ErrorCode
+
+
+class Now(NamedTuple):
+    """The time, as an argument. `seconds`: of a monotonic clock, for timers. `wall_ms`: since the epoch, for what is
+    stored.
+    """
+
+    seconds: float
+    wall_ms: int
+
+
+class Record(NamedTuple):
+    """One record to append. `value` None is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+class Reply(NamedTuple):
+    """An answer for whoever waits behind `token`, which is opaque here. Each token gets exactly one."""
+
+    token: Any
+    response: Any
+
+
+class Result(NamedTuple):
+    """What an operation decided; see the module. `failed(code, appended, now)` takes the log's error and returns what
+    to do instead.
+    """
+
+    records: Sequence[Record] = ()
+    replies: Sequence[Reply] = ()
+    after_writes: bool = False
+    failed: Callable[[ErrorCode, bool, Now], Result] | None = None
+
+
+NOTHING = Result()
+
+
+def answer(token: Any, response: Any) -> Result:
+    """One reply, nothing to write."""
+    return Result(replies=(Reply(token, response),))
+
+
+class Decision:
+    """Collects what one operation decides, from however deep in the machine, and becomes its `Result`."""
+
+    __slots__ = ("_dependent", "_if_failed", "after_writes", "records", "replies")
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.replies: list[Reply] = []
+        self.after_writes = False
+        self._dependent: list[tuple[Any, Callable[[ErrorCode], Any]]] = []
+        self._if_failed: list[Callable[[Decision, ErrorCode, bool, Now], None]] = []
+
+    def reply(self, token: Any, response: Any) -> None:
+        """Answer `token`; also when a write of this operation fails."""
+        self.replies.append(Reply(token, response))
+
+    def reply_if_written(self, token: Any, response: Any, refusal: Callable[[ErrorCode], Any]) -> None:
+        """Answer `token` once the records are committed; with `refusal(the log's error)` if that fails."""
+        self.replies.append(Reply(token, response))
+        self._dependent.append((token, refusal))
+
+    def if_failed(self, undo: Callable[[Decision, ErrorCode, bool, Now], None]) -> None:
+        """Take soft state back when the write fails: `undo(decision, code, appended, now)`, see the module."""
+        self._if_failed.append(undo)
+
+    def result(self) -> Result:
+        if not self.records:
+            return Result((), self.replies, self.after_writes) if self.replies else NOTHING
+        return Result(self.records, self.replies, self.after_writes, self._failed)
+
+    def _failed(self, code: ErrorCode, appended: bool, now: Now) -> Result:
+        instead = Decision()
+        dependent = {id(token) for token, _ in self._dependent}
+        instead.replies.extend(reply for reply in self.replies if id(reply.token) not in dependent)
+        instead.replies.extend(Reply(token, refusal(code)) for token, refusal in self._dependent)
+        for undo in self._if_failed:
+            undo(instead, code, appended, now)
+        return instead.result()
+
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Deadlines(Generic[Key]):
+    """Due times by key, of which most are moved before they come (each heartbeat moves its member's).
+
+    Moving one to later, the usual case, costs a dict write: its heap entry stays where it is and is pushed back when
+    it surfaces.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[Key, float] = {}
+        self._queued: dict[Key, float] = {}
+        self._heap: list[tuple[float, int, Key]] = []
+        self._serial = count()
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._due
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def get(self, key: Key) -> float | None:
+        return self._due.get(key)
+
+    def set(self, key: Key, due: float) -> None:
+        """Arm `key`, or move it."""
+        self._due[key] = due
+        queued = self._queued.get(key)
+        if queued is None or due < queued:
+            self._queued[key] = due
+            heappush(self._heap, (due, next(self._serial), key))
+            if len(self._heap) > 64 and len(self._heap) > 4 * len(self._due):
+                self._sweep()
+
+    def cancel(self, key: Key) -> None:
+        self._due.pop(key, None)
+
+    def next(self) -> float | None:
+        """The earliest due time, None when nothing is armed."""
+        heap = self._heap
+        while heap:
+            queued, _, key = heap[0]
+            if self._queued.get(key) != queued:
+                heappop(heap)
+                continue
+            due = self._due.get(key)
+            if due is None:
+                heappop(heap)
+                del self._queued[key]
+            elif due > queued:
+                self._queued[key] = due
+                heapreplace(heap, (due, next(self._serial), key))
+            else:
+                return due
+        return None
+
+    def pop(self, now: float) -> Key | None:
+        """One key that is due at `now`, disarmed; None when there is none."""
+        due = self.next()
+        if due is None or due > now:
+            return None
+        key = heappop(self._heap)[2]
+        del self._queued[key]
+        del self._due[key]
+        return key
+
+    def _sweep(self) -> None:
+        self._queued = dict(self._due)
+        self._heap = [(due, next(self._serial), key) for key, due in self._due.items()]
+        heapify(self._heap)

@@ -1,0 +1,183 @@
+"""Records of `__consumer_offsets` ↔ values.
+
+A key starts with an int16 that tells what the record is, a value with an int16 version of its layout:
+
+- key 0 or 1, `group, topic, int32 partition` → an offset commit. Written as key 1 with value 3 (`offset, leader
+  epoch, metadata, commit time`), or value 1 when the commit brought its own expiry (OffsetCommit v2–4), as Apache
+  Kafka does; values 0–4 are read.
+- key 2, `group` → the group's metadata: the last generation that was assigned. Written as value 3; values 0–4 are read.
+- other keys belong to kinds of groups that this broker does not serve (KIP-848, share, streams groups): `parse`
+  returns None and they stay in the log.
+
+A null value is a tombstone. Times are milliseconds since the epoch, time-outs milliseconds; -1 where a layout lacks
+the field. Source: `OffsetCommitKey/Value.json`, `GroupMetadataKey/Value.json` of Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from kproto.stored import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    decode_versioned,
+    encode_versioned,
+)
+
+from coordinator.machine import Record
+from kproto import DecodeError
+
+_INT16 = Struct(">h")
+_OFFSET_KEYS = (0, 1)
+_GROUP_KEY = 2
+
+
+class CommittedOffset(NamedTuple):
+    """What a group committed for one partition. `leader_epoch` -1: not told. `expire_time_ms` -1: the broker's
+    retention decides.
+    """
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_time_ms: int
+    expire_time_ms: int = -1
+
+
+class StoredMember(NamedTuple):
+    """A member of a stored generation. `subscription`: its metadata for the protocol that was chosen."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+class StoredGroup(NamedTuple):
+    """A generation as the log holds it. `protocol` and `leader` are None when it has no members; `state_time_ms` -1:
+    unknown.
+    """
+
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    state_time_ms: int
+    members: tuple[StoredMember, ...]
+
+
+class OffsetRecord(NamedTuple):
+    """An offset was committed, or (None) removed."""
+
+    group_id: str
+    topic: str
+    partition: int
+    committed: CommittedOffset | None
+
+
+class GroupRecord(NamedTuple):
+    """A generation was assigned or the group became empty, or (None) the group was removed."""
+
+    group_id: str
+    stored: StoredGroup | None
+
+
+def offset_record(group_id: str, topic: str, partition: int, committed: CommittedOffset | None) -> Record:
+    """The record of a commit; of its removal with None."""
+    key = encode_versioned(OffsetCommitKey(group=group_id, topic=topic, partition=partition), 1)
+    if committed is None:
+        return Record(key, None)
+    value = OffsetCommitValue(
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        commit_timestamp=committed.commit_time_ms,
+        expire_timestamp=committed.expire_time_ms,
+    )
+    return Record(key, encode_versioned(value, 3 if committed.expire_time_ms == -1 else 1))
+
+
+def group_record(group_id: str, stored: StoredGroup | None) -> Record:
+    """The record of a group's generation; of the group's removal with None."""
+    key = encode_versioned(GroupMetadataKey(group=group_id), _GROUP_KEY)
+    if stored is None:
+        return Record(key, None)
+    value = GroupMetadataValue(
+        protocol_type=stored.protocol_type,
+        generation=stored.generation,
+        protocol=stored.protocol,
+        leader=stored.leader,
+        current_state_timestamp=stored.state_time_ms,
+        members=[
+            GroupMetadataValue.MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.subscription,
+                assignment=member.assignment,
+            )
+            for member in stored.members
+        ],
+    )
+    return Record(key, encode_versioned(value, 3))
+
+
+def parse(key: bytes | memoryview, value: bytes | memoryview | None) -> OffsetRecord | GroupRecord | None:
+    """The meaning of one record, None when it belongs to another kind of group. Raises `kproto.DecodeError` on what
+    cannot be read.
+    """
+    if len(key) < 2:
+        raise DecodeError("the key of a record in __consumer_offsets is shorter than its version")
+    kind = _INT16.unpack_from(key)[0]
+    if kind in _OFFSET_KEYS:
+        of = decode_versioned(OffsetCommitKey, key)[1]
+        return OffsetRecord(of.group, of.topic, of.partition, None if value is None else _committed(value))
+    if kind == _GROUP_KEY:
+        group_id = decode_versioned(GroupMetadataKey, key)[1].group
+        return GroupRecord(group_id, None if value is None else _stored_group(value))
+    return None
+
+
+def _committed(value: bytes | memoryview) -> CommittedOffset:
+    version, told = decode_versioned(OffsetCommitValue, value)
+    return CommittedOffset(
+        told.offset,
+        told.leader_epoch if version >= 3 else -1,
+        told.metadata,
+        told.commit_timestamp,
+        told.expire_timestamp if version == 1 else -1,
+    )
+
+
+def _stored_group(value: bytes | memoryview) -> StoredGroup:
+    version, told = decode_versioned(GroupMetadataValue, value)
+    return StoredGroup(
+        told.protocol_type,
+        told.generation,
+        told.protocol,
+        told.leader,
+        told.current_state_timestamp if version >= 2 else -1,
+        tuple(
+            StoredMember(
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                member.rebalance_timeout if version >= 1 else member.session_timeout,
+                member.session_timeout,
+                bytes(member.subscription),
+                bytes(member.assignment),
+            )
+            for member in told.members
+        ),
+    )
