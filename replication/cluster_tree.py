@@ -1,0 +1,294 @@
+"""What brokers and controllers do to the coordination tree: small procedures over a `Store`.
+
+Each is one or a few commits with the conditions that make it safe beside other brokers; where somebody was faster it
+reads again. No trio here: only the store waits. Times are passed in (wall clock, milliseconds since 1970).
+
+Sources: `KafkaZkClient.scala`, `AdminZkClient.scala`, `ProducerIdManager.scala` (core, 3.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from replication import paths
+from replication.image import BrokerImage, Image, TopicImage
+from replication.nodes import SeenTopic, topic_image, with_state
+from replication.paths import BadNode, ProducerIdBlock
+from replication.registration import decode_broker, encode_broker
+from replication.store import (
+    ANY_VERSION,
+    Check,
+    Create,
+    Delete,
+    Node,
+    NodeExists,
+    NoSuchNode,
+    Op,
+    Set,
+    Store,
+    VersionMoved,
+    parent_of,
+)
+
+PRODUCER_ID_BLOCK_SIZE = 1000
+_LAST_PRODUCER_ID = 2**63 - 1
+_NODES_PER_COMMIT = 1000
+
+
+class BrokerIdTaken(Exception):
+    """Another live broker is registered with this id."""
+
+
+class WrongCluster(Exception):
+    """The tree belongs to another cluster than the log directory."""
+
+
+class ProducerIdsExhausted(Exception):
+    """All 2⁶³ producer ids are given out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A won election: the controller epoch, and the version of /controller_epoch to check every write against."""
+
+    epoch: int
+    version: int
+
+
+async def make_paths(store: Store, wanted: Iterable[str]) -> None:
+    """Make persistent nodes without data, and their parents, where absent."""
+    everything: dict[str, None] = {}
+    for path in wanted:
+        chain = [path]
+        while (above := parent_of(chain[-1])) != "/":
+            chain.append(above)
+        everything.update(dict.fromkeys(reversed(chain)))
+    found = await store.get_many(list(everything))
+    missing = [path for path, node in zip(everything, found, strict=True) if node is None]
+    for start in range(0, len(missing), _NODES_PER_COMMIT):
+        some = missing[start : start + _NODES_PER_COMMIT]
+        try:
+            await store.commit([Create(path) for path in some])
+        except NodeExists:  # another broker does the same: one by one, then
+            for path in some:
+                try:
+                    await store.commit([Create(path)])
+                except NodeExists:
+                    pass
+
+
+async def settle_cluster_id(store: Store, known: str | None, make: Callable[[], str]) -> str:
+    """The cluster's id; made if this is the first broker. known: what the log directory says, if it says.
+
+    Raises WrongCluster if that differs.
+    """
+    while True:
+        node = await store.get(paths.CLUSTER_ID)
+        if node is not None:
+            found = paths.decode_cluster_id(node.data)
+            if known is not None and known != found:
+                raise WrongCluster(f"the log directory belongs to cluster {known}, the metadata to {found}")
+            return found
+        await make_paths(store, [parent_of(paths.CLUSTER_ID)])
+        try:
+            await store.commit([Create(paths.CLUSTER_ID, paths.encode_cluster_id(known or make()))])
+        except NodeExists:
+            pass
+
+
+async def register_broker(store: Store, broker: BrokerImage, now_ms: int) -> BrokerImage:
+    """Make the ephemeral node of a broker; returns it with its epoch. Raises BrokerIdTaken."""
+    path = paths.broker(broker.id)
+    try:
+        await store.commit([Create(path, encode_broker(broker, now_ms), ephemeral=True)])
+    except NodeExists:
+        raise BrokerIdTaken(f"a broker with id {broker.id} is registered already") from None
+    node = await store.get(path)
+    if node is None:
+        raise BrokerIdTaken(f"the registration of broker {broker.id} has vanished again")
+    return replace(broker, epoch=node.czxid)
+
+
+async def read_controller(store: Store) -> int | None:
+    """Id of the present controller."""
+    node = await store.get(paths.CONTROLLER)
+    return None if node is None else paths.decode_controller(node.data)
+
+
+async def stand_for_controller(store: Store, broker_id: int, now_ms: int) -> Term | None:
+    """Try to become controller; None if there is one, or another was faster."""
+    if await store.get(paths.CONTROLLER) is not None:
+        return None
+    node = await store.get(paths.CONTROLLER_EPOCH)
+    if node is None:
+        try:
+            [node] = await store.commit([Create(paths.CONTROLLER_EPOCH, paths.encode_controller_epoch(0))])
+        except NodeExists:
+            node = await store.get(paths.CONTROLLER_EPOCH)
+        if node is None:
+            return None
+    epoch = paths.decode_controller_epoch(node.data) + 1
+    try:
+        await store.commit(
+            [
+                Create(paths.CONTROLLER, paths.encode_controller(broker_id, now_ms), ephemeral=True),
+                Set(paths.CONTROLLER_EPOCH, paths.encode_controller_epoch(epoch), node.version),
+            ]
+        )
+    except (NodeExists, VersionMoved):
+        return None
+    return Term(epoch, node.version + 1)
+
+
+async def read_brokers(store: Store, unreadable: Callable[[BadNode], None]) -> dict[int, BrokerImage]:
+    """All live brokers by id. A registration that nobody can read is reported, and its broker left out."""
+    names = [name for name in await store.children(paths.BROKER_IDS) if name.isdecimal()]
+    nodes = await store.get_many([paths.broker(int(name)) for name in names])
+    brokers = {}
+    for name, node in zip(names, nodes, strict=True):
+        if node is not None:
+            try:
+                brokers[int(name)] = decode_broker(int(name), node.data, node.czxid)
+            except BadNode as exc:
+                unreadable(exc)
+    return brokers
+
+
+async def read_topics(store: Store, names: Sequence[str], unreadable: Callable[[BadNode], None]) -> list[SeenTopic]:
+    """Assignment and settings of the topics that exist among `names`."""
+    nodes = await store.get_many([paths.topic(name) for name in names])
+    configs = await read_topic_configs(store, names, unreadable)
+    seen = []
+    for name, node in zip(names, nodes, strict=True):
+        if node is not None:
+            try:
+                seen.append(SeenTopic(name, paths.decode_topic(node.path, node.data), node.version, configs[name]))
+            except BadNode as exc:
+                unreadable(exc)
+    return seen
+
+
+async def read_topic_configs(
+    store: Store, names: Sequence[str], unreadable: Callable[[BadNode], None]
+) -> dict[str, Mapping[str, str]]:
+    """Settings of each of `names`; empty where there are none."""
+    nodes = await store.get_many([paths.config_entity(paths.TOPIC_CONFIG, name) for name in names])
+    return {name: _config(node, unreadable) for name, node in zip(names, nodes, strict=True)}
+
+
+async def read_config(store: Store, kind: str, name: str, unreadable: Callable[[BadNode], None]) -> Mapping[str, str]:
+    """Settings of one entity."""
+    return _config(await store.get(paths.config_entity(kind, name)), unreadable)
+
+
+async def read_broker_configs(store: Store, unreadable: Callable[[BadNode], None]) -> dict[str, Mapping[str, str]]:
+    """Dynamic settings of brokers, by id in decimal and '<default>'."""
+    names = [paths.unescape(name) for name in await store.children(paths.config_kind(paths.BROKER_CONFIG))]
+    return {name: await read_config(store, paths.BROKER_CONFIG, name, unreadable) for name in names}
+
+
+async def read_cluster(store: Store, image: Image, unreadable: Callable[[BadNode], None]) -> Image:
+    """`image` with brokers, topics and partition states as the tree has them. What cannot be read is left out."""
+    brokers = await read_brokers(store, unreadable)
+    topics: list[TopicImage] = []
+    where: list[tuple[int, int]] = []
+    for seen in await read_topics(store, await store.children(paths.TOPICS), unreadable):
+        if seen.node.topic_id is None:
+            continue  # an old tool's: the controller meets it as a new topic, and gives it an id
+        topic = topic_image(seen.name, seen.node.topic_id, seen.node, seen.config)
+        where += [(len(topics), partition.index) for partition in topic.partitions]
+        topics.append(topic)
+    nodes = await store.get_many([paths.state(topics[at].name, index) for at, index in where])
+    states: dict[int, list[tuple[int, Node]]] = {}
+    for (at, index), node in zip(where, nodes, strict=True):
+        if node is not None:
+            states.setdefault(at, []).append((index, node))
+    for at, found in states.items():
+        topic = topics[at]
+        led = []
+        for index, node in found:
+            try:
+                led.append(with_state(topic.partitions[index], paths.decode_state(node.path, node.data), node.version))
+            except BadNode as exc:
+                unreadable(exc)
+        topics[at] = topic.with_partitions(led)
+    return replace(image, topics={}, topics_by_id={}).with_topics(topics).with_brokers(brokers)
+
+
+async def write_config(
+    store: Store, kind: str, name: str, edit: Callable[[Mapping[str, str]], Mapping[str, str]]
+) -> Mapping[str, str]:
+    """Replace an entity's settings by `edit(settings)` and notify all brokers; returns the new ones.
+
+    `edit` may be called again when somebody else wrote in between; what it raises is passed on. For a topic that does
+    not exist (any more) raises NoSuchNode.
+    """
+    path = paths.config_entity(kind, name)
+    while True:
+        node = await store.get(path)
+        config = edit({} if node is None else paths.decode_config(path, node.data))
+        data = paths.encode_config(config)
+        ops: list[Op] = [Create(path, data) if node is None else Set(path, data, node.version)]
+        ops.append(Create(paths.config_change(), paths.encode_config_change(kind, name), sequential=True))
+        if kind == paths.TOPIC_CONFIG:
+            ops.append(Check(paths.topic(name), ANY_VERSION))
+        try:
+            await store.commit(ops)
+        except (NodeExists, VersionMoved):
+            continue
+        except NoSuchNode as exc:
+            if exc.path == path:
+                continue
+            raise
+        return MappingProxyType(dict(config))
+
+
+async def remove_topic(store: Store, guard: Check | None, name: str) -> None:
+    """Remove a topic's nodes, its settings and the wish to delete it, in this order; whatever is there of it."""
+    doomed = [*await _under(store, paths.topic(name)), paths.config_entity(paths.TOPIC_CONFIG, name)]
+    doomed.append(paths.topic_deletion(name))
+    found = await store.get_many(doomed)
+    doomed = [path for path, node in zip(doomed, found, strict=True) if node is not None]
+    for start in range(0, len(doomed), _NODES_PER_COMMIT):
+        deletes = [Delete(path) for path in doomed[start : start + _NODES_PER_COMMIT]]
+        await store.commit([guard, *deletes] if guard else deletes)
+
+
+async def take_producer_ids(store: Store, broker_id: int) -> ProducerIdBlock:
+    """A block of producer ids that nobody else has or will get. Raises ProducerIdsExhausted."""
+    while True:
+        node = await store.get(paths.PRODUCER_ID_BLOCK)
+        last = paths.decode_producer_ids(node.data) if node is not None else None
+        first = 0 if last is None else last.last + 1
+        if first > _LAST_PRODUCER_ID - PRODUCER_ID_BLOCK_SIZE:
+            raise ProducerIdsExhausted(f"the last producer id given out is {first - 1}")
+        block = ProducerIdBlock(broker_id, first, first + PRODUCER_ID_BLOCK_SIZE - 1)
+        data = paths.encode_producer_ids(block)
+        try:
+            if node is None:
+                await store.commit([Create(paths.PRODUCER_ID_BLOCK, data)])
+            else:
+                await store.commit([Set(paths.PRODUCER_ID_BLOCK, data, node.version)])
+        except (NodeExists, VersionMoved, NoSuchNode):
+            continue
+        return block
+
+
+async def _under(store: Store, path: str) -> list[str]:
+    """The node and all below it, children before parents."""
+    result = []
+    for name in await store.children(path):
+        result += await _under(store, f"{path}/{name}")
+    return [*result, path]
+
+
+def _config(node: Node | None, unreadable: Callable[[BadNode], None]) -> Mapping[str, str]:
+    if node is None:
+        return MappingProxyType({})
+    try:
+        return MappingProxyType(paths.decode_config(node.path, node.data))
+    except BadNode as exc:
+        unreadable(exc)
+        return MappingProxyType({})

@@ -1,0 +1,151 @@
+"""What the controller wants done, as values: writes to the store, and messages to brokers.
+
+A driver carries them out in the order given. Several `Commit`s that stand together are independent of each other and
+may run at the same time; their outcome goes back into the machine (`committed`, `refused`). `Tell`s are carried by
+the inter-broker connections, or by a direct call where the broker is this one.
+
+The messages hold values of the picture, not of the wire: LeaderAndIsr (key 4), StopReplica (5), UpdateMetadata (6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from kproto import KafkaError
+from replication.image import LEADER_BEING_DELETED, BrokerImage, Image, PartitionImage, TopicImage, is_internal
+from replication.store import Op
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChange:
+    """A partition of a topic as it is now. is_new: its first state; a broker may make an empty log for it."""
+
+    topic: str
+    topic_id: bytes
+    partition: PartitionImage
+    is_new: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAndIsr:
+    """Lead or follow these partitions. leaders: the brokers that lead them, for their addresses."""
+
+    controller_id: int
+    controller_epoch: int
+    broker_epoch: int
+    partitions: tuple[PartitionChange, ...]
+    leaders: tuple[BrokerImage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateMetadata:
+    """What to tell clients: all live brokers, and the partitions that changed. Leader −2: being deleted, forget it."""
+
+    controller_id: int
+    controller_epoch: int
+    broker_epoch: int
+    brokers: tuple[BrokerImage, ...]
+    partitions: tuple[PartitionChange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedPartition:
+    """One partition of a StopReplica. leader_epoch −2: its topic is being deleted. delete: remove the log as well."""
+
+    topic: str
+    index: int
+    leader_epoch: int
+    delete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StopReplica:
+    """Stop leading or following these partitions."""
+
+    controller_id: int
+    controller_epoch: int
+    broker_epoch: int
+    partitions: tuple[StoppedPartition, ...]
+
+
+Message = LeaderAndIsr | UpdateMetadata | StopReplica
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Send `message` to a broker, in order with everything else told to it."""
+
+    broker: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Write to the store; the first operation is the check of the controller epoch.
+
+    topics: topics whose node this writes, as they are afterwards. states: partitions whose state it writes. deletion:
+    topic whose deletion it asks for. ensure: persistent nodes to make first if absent. token: whose request this is,
+    for `Answer`. attempt: counts repetitions.
+    """
+
+    ops: tuple[Op, ...]
+    topics: tuple[TopicImage, ...] = ()
+    states: tuple[PartitionChange, ...] = ()
+    deletion: str | None = None
+    ensure: tuple[str, ...] = ()
+    token: object = None
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Remove the nodes of a deleted topic, the wish for its deletion last; then call `Controller.removed`."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A request is done (error None) or refused. What it did may still be on its way to the brokers' pictures."""
+
+    token: object = field(repr=False)
+    error: KafkaError | None = None
+
+
+Effect = Tell | Commit | Remove | Answer
+
+
+def apply_update(image: Image, update: UpdateMetadata, configs: Mapping[str, Mapping[str, str]]) -> Image:
+    """A broker's picture after an UpdateMetadata. configs: settings of topics new to the picture, by name."""
+    by_topic: dict[str, list[PartitionChange]] = {}
+    for change in update.partitions:
+        by_topic.setdefault(change.topic, []).append(change)
+    changed: list[TopicImage] = []
+    removed: list[str] = []
+    for name, changes in by_topic.items():
+        if changes[0].partition.leader == LEADER_BEING_DELETED:
+            removed.append(name)
+            continue
+        topic = image.topics.get(name)
+        if topic is None or topic.topic_id != changes[0].topic_id:
+            config = MappingProxyType(dict(configs.get(name, {})))
+            topic = TopicImage(name, changes[0].topic_id, (), config, is_internal(name))
+        changed.append(topic.with_partitions(change.partition for change in changes))
+    if changed or removed:
+        image = image.with_topics(changed, removed)
+    brokers = {broker.id: broker for broker in update.brokers}
+    if brokers != image.brokers:
+        image = image.with_brokers(brokers)
+    if (image.controller_id, image.controller_epoch) != (update.controller_id, update.controller_epoch):
+        image = image.with_controller(update.controller_id, update.controller_epoch)
+    return image
+
+
+def being_deleted(topic: TopicImage) -> tuple[PartitionChange, ...]:
+    """The changes that make brokers forget a topic."""
+    return tuple(
+        PartitionChange(topic.name, topic.topic_id, replace(partition, leader=LEADER_BEING_DELETED, leader_epoch=-2))
+        for partition in topic.partitions
+    )

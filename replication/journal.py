@@ -1,0 +1,313 @@
+"""The embedded store on disk: a snapshot of the tree and a journal of what came after it.
+
+Two files in the data directory. Integers are big-endian.
+
+    metadata.snapshot   header, frames of nodes, one closing frame
+    metadata.journal    header, frames of commits
+
+    header  8 bytes magic, uint32 format (1), 8 random bytes (the mark), uint32 CRC-32C of the twenty before
+    frame   8 bytes mark, uint32 length, uint32 CRC-32C of the payload, payload
+    commit  int64 id, uint32 effects, then each: 'P' put or 'D' drop, uint16 length + path (UTF-8), and for a put int32
+            version, int64 czxid, int64 mzxid, int64 made, int64 made beside, uint32 length + data
+    closing int64 id of the last commit in the snapshot, uint32 number of its nodes
+
+A journal frame holds all commits of one flush, so that whatever a crash leaves half written is one frame, the last.
+On opening, a bad last frame is cut off: nothing in it was ever confirmed. A bad frame with a good one *after* it is
+damage to confirmed commits, and is refused (`StoreCorrupt`). The mark finds the next frame when a length is damaged;
+it is random per file, so that no client can plant one through, say, a topic's configuration.
+
+Replacing: a new snapshot is written beside, synced, renamed; then an empty journal the same way. A crash between the
+two leaves a journal whose first commits the snapshot already has: they are skipped by id.
+
+Not here: locking the directory (the log directory's `.lock` does it), and repair.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from kproto.crc32c import crc32c
+from replication.store import StoreCorrupt
+from replication.tree import Drop, Effect, Put, Tree
+
+logger = logging.getLogger(__name__)
+
+JOURNAL = "metadata.journal"
+SNAPSHOT = "metadata.snapshot"
+
+_FORMAT = 1
+_JOURNAL_MAGIC = b"BNBSJRNL"
+_SNAPSHOT_MAGIC = b"BNBSSNAP"
+_HEADER = struct.Struct(">8sI8sI")
+_FRAME = struct.Struct(">8sII")
+_COMMIT = struct.Struct(">qI")
+_PATH = struct.Struct(">cH")
+_PUT = struct.Struct(">iqqqqI")
+_CLOSING = struct.Struct(">qI")
+
+_NODES_PER_FRAME = 256
+_SNAPSHOT_AFTER_BYTES = 1 << 20
+
+
+class Files(Protocol):
+    """The directory behind the journal, in the few calls that matter; tests stop it in the middle of any of them."""
+
+    def read(self, name: str) -> bytes | None:
+        """The whole file, or None if there is none."""
+        ...
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Put `data` in the place of the file: after a crash there is all of the old or all of the new one."""
+        ...
+
+    def append(self, name: str, data: bytes) -> None:
+        """Write at the end of the file and wait until it is on the disk."""
+        ...
+
+    def truncate(self, name: str, length: int) -> None:
+        """Cut the file, and wait until that is on the disk."""
+        ...
+
+
+class DirectoryFiles:
+    """`Files` of a real directory. Made if absent."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = os.fspath(path)
+        os.makedirs(self._path, exist_ok=True)
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            with open(os.path.join(self._path, name), "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    def replace(self, name: str, data: bytes) -> None:
+        path = os.path.join(self._path, name)
+        with open(path + ".tmp", "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(path + ".tmp", path)
+        self._sync_directory()
+
+    def append(self, name: str, data: bytes) -> None:
+        fd = os.open(os.path.join(self._path, name), os.O_WRONLY | os.O_APPEND)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    def truncate(self, name: str, length: int) -> None:
+        with open(os.path.join(self._path, name), "r+b") as file:
+            file.truncate(length)
+            os.fsync(file.fileno())
+
+    def _sync_directory(self) -> None:
+        fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+class Journal:
+    """Keeps a `Tree` on disk. Every method does file IO and may run in a thread, but only one at a time."""
+
+    def __init__(self, files: Files, *, snapshot_after_bytes: int = _SNAPSHOT_AFTER_BYTES) -> None:
+        self._files = files
+        self._snapshot_after_bytes = snapshot_after_bytes
+        self._mark = b""
+        self._journal_bytes = 0
+        self._snapshot_bytes = 0
+
+    @property
+    def wants_snapshot(self) -> bool:
+        """The journal has outgrown the snapshot, so that writing one costs no more than the journal did."""
+        return self._journal_bytes > max(self._snapshot_after_bytes, 2 * self._snapshot_bytes)
+
+    def open(self) -> Tree:
+        """Load the tree, cutting off what a crash left half written. Raises StoreCorrupt, OSError."""
+        tree = Tree()
+        snapshot = self._files.read(SNAPSHOT)
+        if snapshot is not None:
+            _load_snapshot(snapshot, tree)
+            self._snapshot_bytes = len(snapshot)
+        data = self._files.read(JOURNAL)
+        if data is None:
+            if snapshot is not None:
+                # A snapshot is only ever written when there was a journal, and the journal is replaced, never removed.
+                raise StoreCorrupt(f"{SNAPSHOT} without {JOURNAL}")
+            self._start_journal()
+            return tree
+        self._mark = _read_header(data, _JOURNAL_MAGIC, JOURNAL)
+        good = _replay(data, self._mark, tree)
+        if good < len(data):
+            logger.warning("%s: cutting %d unconfirmed bytes off at %d", JOURNAL, len(data) - good, good)
+            self._files.truncate(JOURNAL, good)
+        self._journal_bytes = good
+        return tree
+
+    def append(self, commits: Sequence[bytes]) -> None:
+        """Write encoded commits as one frame; they are on the disk on return. Raises OSError."""
+        frame = _frame(self._mark, b"".join(commits))
+        self._files.append(JOURNAL, frame)
+        self._journal_bytes += len(frame)
+
+    def snapshot(self, nodes: Sequence[Put], zxid: int) -> None:
+        """Replace snapshot and journal by the tree as it was after commit `zxid`. Raises OSError."""
+        mark = os.urandom(8)
+        parts = [_header(_SNAPSHOT_MAGIC, mark)]
+        for start in range(0, len(nodes), _NODES_PER_FRAME):
+            chunk = nodes[start : start + _NODES_PER_FRAME]
+            parts.append(_frame(mark, b"".join([_encode_effect(node) for node in chunk])))
+        parts.append(_frame(mark, _CLOSING.pack(zxid, len(nodes))))
+        data = b"".join(parts)
+        self._files.replace(SNAPSHOT, data)
+        self._snapshot_bytes = len(data)
+        self._start_journal()
+
+    def _start_journal(self) -> None:
+        self._mark = os.urandom(8)
+        self._files.replace(JOURNAL, _header(_JOURNAL_MAGIC, self._mark))
+        self._journal_bytes = _HEADER.size
+
+
+def encode_commit(zxid: int, effects: Iterable[Effect]) -> bytes:
+    """One commit as it stands in a journal frame. Without effects (ephemeral nodes only) it keeps the id used up."""
+    encoded = [_encode_effect(effect) for effect in effects]
+    return _COMMIT.pack(zxid, len(encoded)) + b"".join(encoded)
+
+
+def _encode_effect(effect: Effect) -> bytes:
+    path = effect.path.encode()
+    if isinstance(effect, Drop):
+        return _PATH.pack(b"D", len(path)) + path
+    numbers = _PUT.pack(effect.version, effect.czxid, effect.mzxid, effect.made, effect.made_beside, len(effect.data))
+    return b"".join((_PATH.pack(b"P", len(path)), path, numbers, effect.data))
+
+
+def _decode_effect(data: bytes, at: int) -> tuple[Effect, int]:
+    kind, length = _PATH.unpack_from(data, at)
+    at += _PATH.size
+    path = data[at : at + length].decode()
+    at += length
+    if kind == b"D":
+        return Drop(path), at
+    if kind != b"P":
+        raise ValueError(f"effect {kind!r}")
+    version, czxid, mzxid, made, made_beside, size = _PUT.unpack_from(data, at)
+    at += _PUT.size
+    if at + size > len(data):
+        raise ValueError(f"{path}: data of {size} bytes")
+    return Put(path, data[at : at + size], version, czxid, mzxid, made, made_beside), at + size
+
+
+def _header(magic: bytes, mark: bytes) -> bytes:
+    start = _HEADER.pack(magic, _FORMAT, mark, 0)[:-4]
+    return start + struct.pack(">I", crc32c(start))
+
+
+def _read_header(data: bytes, magic: bytes, name: str) -> bytes:
+    if len(data) < _HEADER.size:
+        raise StoreCorrupt(f"{name}: {len(data)} bytes are no header")
+    found, version, mark, crc = _HEADER.unpack_from(data)
+    if crc != crc32c(data[: _HEADER.size - 4]) or found != magic:
+        raise StoreCorrupt(f"{name}: damaged header")
+    if version != _FORMAT:
+        raise StoreCorrupt(f"{name}: format {version}; this version reads {_FORMAT}")
+    return bytes(mark)
+
+
+def _frame(mark: bytes, payload: bytes) -> bytes:
+    return _FRAME.pack(mark, len(payload), crc32c(payload)) + payload
+
+
+def _read_frame(data: bytes, at: int, mark: bytes) -> tuple[bytes, int] | None:
+    """The payload at `at` and where the next frame starts; None if there is no whole, sound frame."""
+    if at + _FRAME.size > len(data):
+        return None
+    found, length, crc = _FRAME.unpack_from(data, at)
+    end = at + _FRAME.size + length
+    if found != mark or end > len(data):
+        return None
+    payload = data[at + _FRAME.size : end]
+    return (payload, end) if crc32c(payload) == crc else None
+
+
+def _replay(data: bytes, mark: bytes, tree: Tree) -> int:
+    """Bring `tree` up to the last whole frame; returns where that ends. Raises StoreCorrupt."""
+    at = _HEADER.size
+    while at < len(data):
+        frame = _read_frame(data, at, mark)
+        if frame is None:
+            later = _next_frame(data, at + 1, mark)
+            if later is not None:
+                raise StoreCorrupt(f"{JOURNAL}: damage at byte {at}, before confirmed commits at byte {later}")
+            return at
+        payload, end = frame
+        try:
+            _replay_frame(payload, tree)
+        except (ValueError, struct.error) as exc:
+            raise StoreCorrupt(f"{JOURNAL}: frame at byte {at} does not follow: {exc}") from exc
+        at = end
+    return at
+
+
+def _replay_frame(payload: bytes, tree: Tree) -> None:
+    at = 0
+    while at < len(payload):
+        zxid, count = _COMMIT.unpack_from(payload, at)
+        at += _COMMIT.size
+        effects = []
+        for _ in range(count):
+            effect, at = _decode_effect(payload, at)
+            effects.append(effect)
+        if zxid > tree.zxid:  # else the snapshot has it
+            tree.replay(zxid, effects)
+
+
+def _next_frame(data: bytes, start: int, mark: bytes) -> int | None:
+    at = data.find(mark, start)
+    while at >= 0:
+        if _read_frame(data, at, mark) is not None:
+            return at
+        at = data.find(mark, at + 1)
+    return None
+
+
+def _load_snapshot(data: bytes, tree: Tree) -> None:
+    mark = _read_header(data, _SNAPSHOT_MAGIC, SNAPSHOT)
+    at = _HEADER.size
+    payloads = []
+    while at < len(data):
+        frame = _read_frame(data, at, mark)
+        if frame is None:
+            raise StoreCorrupt(f"{SNAPSHOT}: damage at byte {at}")
+        payload, at = frame
+        payloads.append(payload)
+    if not payloads or len(payloads[-1]) != _CLOSING.size:
+        raise StoreCorrupt(f"{SNAPSHOT}: cut short")
+    zxid, count = _CLOSING.unpack(payloads.pop())
+    try:
+        for payload in payloads:
+            at = 0
+            while at < len(payload):
+                effect, at = _decode_effect(payload, at)
+                if not isinstance(effect, Put):
+                    raise ValueError("a deletion in a snapshot")
+                tree.put(effect)
+                count -= 1
+    except (ValueError, struct.error) as exc:
+        raise StoreCorrupt(f"{SNAPSHOT}: {exc}") from exc
+    if count:
+        raise StoreCorrupt(f"{SNAPSHOT}: {abs(count)} nodes too {'few' if count > 0 else 'many'}")
+    tree.zxid = zxid

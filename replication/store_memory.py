@@ -1,0 +1,271 @@
+"""The embedded store: the tree in memory, kept in a journal if a directory is given. No ZooKeeper needed.
+
+`EmbeddedStore.open(files)` loads or makes a tree; `connect()` gives a session, which is a `Store`. A broker of its own
+has one session. Tests and the cluster simulation connect several to one tree, and end them with `expire()`.
+
+Durability: a commit changes the memory at once, in order, and returns when the journal has it on disk. Whoever finds
+no flush in progress writes for everybody who came meanwhile, so many commits cost one fsync; one pass of the scheduler
+is left for them to come. Readers and watchers wait until what they would see is on disk: nobody acts on a state that a
+crash could take back. File IO goes through `run_io`: inline by default, a thread runner in a broker. If it fails, the
+memory is ahead of the disk and the store says so for ever (`StoreFailed`).
+
+Ephemeral nodes are never on disk: a restart ends all sessions. Used from one trio task scheduler only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+
+import trio
+
+from replication.journal import Files, Journal, encode_commit
+from replication.store import (
+    Changed,
+    Delete,
+    Node,
+    Op,
+    SessionBack,
+    SessionExpired,
+    SessionLost,
+    StoreClosed,
+    StoreEvent,
+    StoreFailed,
+    parent_of,
+)
+from replication.tree import Outcome, Tree
+
+RunIO = Callable[[Callable[[], None]], Awaitable[None]]
+
+
+async def run_inline(work: Callable[[], None]) -> None:
+    """Do the work at once, in the caller's thread."""
+    work()
+
+
+class EmbeddedStore:
+    """One tree, its journal, and the sessions on it."""
+
+    def __init__(self, tree: Tree, journal: Journal | None, run_io: RunIO) -> None:
+        self._tree = tree
+        self._journal = journal
+        self._run_io = run_io
+        self._durable = tree.zxid  # id of the last commit on disk
+        self._waiting: list[Outcome] = []  # commits that no flush has taken yet
+        self._unsettled: dict[str, int] = {}  # what is not on disk: node path, or path + "/" for its children → commit
+        self._flushing: trio.Event | None = None
+        self._failure: BaseException | None = None
+        self._closed = False
+        self._watches: set[_Watch] = set()
+        self._last_session = 0
+
+    @classmethod
+    def open(
+        cls,
+        files: Files | None = None,
+        *,
+        run_io: RunIO = run_inline,
+        snapshot_after_bytes: int = 1 << 20,
+    ) -> EmbeddedStore:
+        """Load the tree from `files` (synchronously), or start an empty one. Without files nothing is kept.
+
+        Raises StoreCorrupt, OSError.
+        """
+        if files is None:
+            return cls(Tree(), None, run_io)
+        journal = Journal(files, snapshot_after_bytes=snapshot_after_bytes)
+        return cls(journal.open(), journal, run_io)
+
+    def connect(self) -> EmbeddedSession:
+        """A new session."""
+        self._last_session += 1
+        return EmbeddedSession(self, self._last_session)
+
+    async def aclose(self) -> None:
+        """Wait for what is under way, then refuse everything. Ephemeral nodes end with the process."""
+        if not self._closed:
+            with trio.CancelScope(shield=True):
+                if self._failure is None:
+                    await self._until_durable(self._tree.zxid)
+            self._closed = True
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise StoreFailed("the metadata store could not be written") from self._failure
+        if self._closed:
+            raise StoreClosed("the metadata store is closed")
+
+    async def _commit(self, ops: Sequence[Op], session: int) -> list[Node | None]:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._check()
+        if not ops:
+            return []
+        outcome = self._tree.apply(ops, session)
+        self._waiting.append(outcome)
+        for path in outcome.changed:
+            self._unsettled[path] = self._unsettled[parent_of(path) + "/"] = outcome.zxid
+        with trio.CancelScope(shield=True):  # it is accepted: whoever leaves now would leave it in memory only
+            await trio.lowlevel.checkpoint()  # others come and share the flush
+            await self._until_durable(outcome.zxid)
+        return outcome.nodes
+
+    async def _settled(self, key: str) -> None:
+        """Before a read of `key` (as in `_unsettled`): let the disk catch up with the memory there."""
+        await trio.lowlevel.checkpoint()
+        self._check()
+        while (zxid := self._unsettled.get(key, 0)) > self._durable:
+            await self._until_durable(zxid)
+
+    async def _until_durable(self, zxid: int) -> None:
+        while self._durable < zxid:
+            self._check()
+            if self._flushing is not None:
+                await self._flushing.wait()
+            else:
+                self._flushing = trio.Event()
+                try:
+                    with trio.CancelScope(shield=True):
+                        await self._flush()
+                finally:
+                    self._flushing.set()
+                    self._flushing = None
+
+    async def _flush(self) -> None:
+        batch, self._waiting = self._waiting, []
+        if self._journal is not None:
+            try:
+                await self._run_io(self._writing(self._journal, batch))
+            except BaseException as exc:
+                self._failure = exc
+                raise StoreFailed("the metadata store could not be written") from exc
+        self._durable = batch[-1].zxid
+        paths = {path for outcome in batch for path in outcome.changed}
+        for path in paths:
+            for key in (path, parent_of(path) + "/"):
+                if self._unsettled.get(key, self._durable + 1) <= self._durable:
+                    del self._unsettled[key]
+        for watch in self._watches:
+            watch.offer(paths)
+
+    def _writing(self, journal: Journal, batch: list[Outcome]) -> Callable[[], None]:
+        """The IO of one flush, on values taken now: it may run beside further commits."""
+        if journal.wants_snapshot:
+            nodes, zxid = list(self._tree.lasting_nodes()), self._tree.zxid
+            return lambda: journal.snapshot(nodes, zxid)
+        commits = [encode_commit(outcome.zxid, outcome.effects) for outcome in batch]
+        return lambda: journal.append(commits)
+
+    async def _end(self, session: int) -> None:
+        """Remove a session's ephemeral nodes, as ZooKeeper does when it expires or closes."""
+        self._check()
+        paths = self._tree.owned_by(session)
+        if paths:
+            await self._commit([Delete(path) for path in paths], session)
+
+
+class EmbeddedSession:
+    """A `Store`: one session on an `EmbeddedStore`."""
+
+    def __init__(self, store: EmbeddedStore, session: int) -> None:
+        self._store = store
+        self._session = session
+        self._watches: set[_Watch] = set()
+
+    async def get(self, path: str) -> Node | None:
+        self._check()
+        await self._store._settled(path)
+        return self._store._tree.get(path)
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        self._check()
+        await trio.lowlevel.checkpoint()
+        nodes = []
+        for path in paths:
+            if path in self._store._unsettled:
+                await self._store._settled(path)
+            nodes.append(self._store._tree.get(path))
+        return nodes
+
+    async def children(self, path: str) -> list[str]:
+        self._check()
+        await self._store._settled(path + "/")
+        return self._store._tree.children(path)
+
+    async def commit(self, ops: Sequence[Op]) -> list[Node | None]:
+        self._check()
+        return await self._store._commit(ops, self._session)
+
+    @asynccontextmanager
+    async def changes(self, places: Collection[str]) -> AsyncIterator[AsyncIterator[StoreEvent]]:
+        self._check()
+        watch = _Watch(frozenset(places))
+        self._watches.add(watch)
+        self._store._watches.add(watch)
+        try:
+            await trio.lowlevel.checkpoint()
+            yield watch
+        finally:
+            self._watches.discard(watch)
+            self._store._watches.discard(watch)
+
+    async def expire(self) -> None:
+        """What a session time-out does to this broker: ephemeral nodes gone, then a new session. For tests."""
+        for watch in self._watches:
+            watch.lost()
+        ended, self._session = self._session, 0
+        await self._store._end(ended)
+        self._store._last_session += 1
+        self._session = self._store._last_session
+        for watch in self._watches:
+            watch.back()
+
+    async def aclose(self) -> None:
+        """End the session: its ephemeral nodes vanish for the others at once."""
+        if self._session > 0:
+            ended, self._session = self._session, -1
+            await self._store._end(ended)
+
+    def _check(self) -> None:
+        if self._session == 0:
+            raise SessionExpired("the session has expired")
+        if self._session < 0:
+            raise StoreClosed("the session is closed")
+
+
+class _Watch:
+    """One subscriber: merged paths, in between the session's events. Bounded by the number of watched nodes."""
+
+    def __init__(self, places: frozenset[str]) -> None:
+        self._places = places
+        self._events: deque[StoreEvent | set[str]] = deque()
+        self._something = trio.Event()
+
+    def offer(self, paths: set[str]) -> None:
+        places = self._places
+        mine = {path for path in paths if path in places or parent_of(path) in places}
+        if mine:
+            if self._events and isinstance(self._events[-1], set):
+                self._events[-1] |= mine
+            else:
+                self._events.append(mine)
+            self._something.set()
+
+    def lost(self) -> None:
+        self._events.append(SessionLost())
+        self._something.set()
+
+    def back(self) -> None:
+        self._events.append(SessionBack())
+        self._something.set()
+
+    def __aiter__(self) -> AsyncIterator[StoreEvent]:
+        return self
+
+    async def __anext__(self) -> StoreEvent:
+        await trio.lowlevel.checkpoint()
+        while not self._events:
+            self._something = trio.Event()
+            await self._something.wait()
+        event = self._events.popleft()
+        return Changed(frozenset(event)) if isinstance(event, set) else event

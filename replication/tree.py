@@ -1,0 +1,286 @@
+"""The tree of nodes in memory: ZooKeeper's rules for create, set, delete and check, nothing else.
+
+Pure: no IO, no trio. `Tree.apply` does one commit or nothing, and hands back what a journal must keep (`Effect`s: the
+outcome, not the request – a sequential name is already chosen) and which nodes changed. `Tree.replay` takes effects
+back in. Effects of ephemeral nodes are left out: a restart ends every session.
+
+Cost: an operation is a few dictionary accesses, whatever the size of the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from replication.store import (
+    ANY_VERSION,
+    MAX_COMMIT_BYTES,
+    Check,
+    CommitTooLarge,
+    Create,
+    Delete,
+    EphemeralParent,
+    Node,
+    NodeExists,
+    NodeNotEmpty,
+    NoSuchNode,
+    Op,
+    Set,
+    VersionMoved,
+    commit_bytes,
+    parent_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """A persistent node as it is after a commit.
+
+    made: children made under it so far (numbers sequential names); made_beside: the same for its parent.
+    """
+
+    path: str
+    data: bytes
+    version: int
+    czxid: int
+    mzxid: int
+    made: int
+    made_beside: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A persistent node is gone."""
+
+    path: str
+
+
+Effect = Put | Drop
+
+
+class _Entry:
+    __slots__ = ("children", "czxid", "data", "made", "mzxid", "owner", "version")
+
+    def __init__(self, data: bytes, czxid: int, owner: int) -> None:
+        self.data = data
+        self.version = 0
+        self.czxid = czxid
+        self.mzxid = czxid
+        self.owner = owner  # the session of an ephemeral node; 0: persistent
+        self.children: set[str] | None = None  # paths; a dict of names would double the memory of a big tree
+        self.made = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One accepted commit: a result per operation, what a journal keeps, and the paths that changed."""
+
+    zxid: int
+    nodes: list[Node | None]
+    effects: list[Effect]
+    changed: list[str]
+
+
+class Tree:
+    """All nodes, from '/' down. `zxid` is the id of the last commit."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, _Entry] = {"/": _Entry(b"", 0, 0)}
+        self.zxid = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, path: str) -> Node | None:
+        """The node at `path`, or None."""
+        entry = self._entries.get(path)
+        return None if entry is None else _node(path, entry)
+
+    def children(self, path: str) -> list[str]:
+        """Names of the children, sorted; empty for a node that does not exist."""
+        entry = self._entries.get(path)
+        if entry is None or not entry.children:
+            return []
+        skip = len(path) + 1 if path != "/" else 1
+        return sorted(child[skip:] for child in entry.children)
+
+    def owned_by(self, session: int) -> list[str]:
+        """Paths of the ephemeral nodes of a session."""
+        return sorted(path for path, entry in self._entries.items() if entry.owner == session)
+
+    def apply(self, ops: Sequence[Op], session: int) -> Outcome:
+        """Do all of `ops` for `session` (a positive number), or raise a CommitRefused and change nothing.
+
+        A refused commit takes no id.
+        """
+        if commit_bytes(ops) > MAX_COMMIT_BYTES:
+            raise CommitTooLarge(ops[0].path, 0, f"{len(ops)} operations of more than {MAX_COMMIT_BYTES} bytes")
+        zxid = self.zxid + 1
+        undo: list[Callable[[], None]] = []
+        nodes: list[Node | None] = []
+        touched: dict[str, None] = {}
+        lasting: dict[str, None] = {}  # persistent nodes created, written or deleted
+        try:
+            for index, op in enumerate(ops):
+                match op:
+                    case Create():
+                        path = self._create(op, index, zxid, session, undo)
+                        nodes.append(_node(path, self._entries[path]))
+                        touched[path] = None
+                        if not op.ephemeral:
+                            lasting[path] = None
+                    case Set():
+                        entry = self._write(op, index, zxid, undo)
+                        nodes.append(_node(op.path, entry))
+                        touched[op.path] = None
+                        if not entry.owner:
+                            lasting[op.path] = None
+                    case Delete():
+                        if not self._delete(op, index, undo).owner:
+                            lasting[op.path] = None
+                        nodes.append(None)
+                        touched[op.path] = None
+                    case Check():
+                        self._demand(op.path, op.version, index)
+                        nodes.append(None)
+        except BaseException:
+            for step in reversed(undo):
+                step()
+            raise
+        self.zxid = zxid
+        return Outcome(zxid, nodes, self._effects(lasting), list(touched))
+
+    def replay(self, zxid: int, effects: Sequence[Effect]) -> None:
+        """Take back what `apply` once returned. Raises ValueError if it cannot have followed what is here."""
+        if zxid <= self.zxid:
+            raise ValueError(f"commit {zxid} after commit {self.zxid}")
+        for effect in effects:
+            match effect:
+                case Put():
+                    self.put(effect)
+                case Drop():
+                    entry = self._entries.pop(effect.path, None)  # None: came and went within its commit
+                    if entry is not None:
+                        if entry.children:
+                            raise ValueError(f"deletion of {effect.path}, which has children")
+                        self._disown(effect.path)
+        self.zxid = zxid
+
+    def put(self, put: Put) -> None:
+        """Place a node as it was (journal and snapshot loading). Raises ValueError without its parent."""
+        entry = self._entries.get(put.path)
+        if entry is None:
+            parent = self._entries.get(parent_of(put.path))
+            if parent is None or put.path == "/":
+                raise ValueError(f"{put.path} without its parent")
+            entry = self._entries[put.path] = _Entry(put.data, put.czxid, 0)
+            if parent.children is None:
+                parent.children = set()
+            parent.children.add(put.path)
+            parent.made = max(parent.made, put.made_beside)
+        entry.made = max(entry.made, put.made)
+        entry.data, entry.version, entry.czxid, entry.mzxid = put.data, put.version, put.czxid, put.mzxid
+
+    def lasting_nodes(self) -> Iterator[Put]:
+        """Every persistent node but the root, parents first: what a snapshot holds."""
+        stack = sorted(self._entries["/"].children or (), reverse=True)
+        while stack:
+            path = stack.pop()
+            entry = self._entries[path]
+            if not entry.owner:
+                yield self._put(path, entry)
+                if entry.children:
+                    stack.extend(sorted(entry.children, reverse=True))
+
+    def _effects(self, paths: Iterable[str]) -> list[Effect]:
+        """What became of `paths`: children go before parents, and come after them."""
+        drops: list[Effect] = []
+        puts: list[Effect] = []
+        for path in sorted(paths, key=len):
+            entry = self._entries.get(path)
+            if entry is None or entry.owner:
+                drops.append(Drop(path))
+            else:
+                puts.append(self._put(path, entry))
+        return drops[::-1] + puts
+
+    def _put(self, path: str, entry: _Entry) -> Put:
+        beside = self._entries[parent_of(path)].made
+        return Put(path, entry.data, entry.version, entry.czxid, entry.mzxid, entry.made, beside)
+
+    def _demand(self, path: str, version: int, index: int) -> _Entry:
+        entry = self._entries.get(path)
+        if entry is None:
+            raise NoSuchNode(path, index)
+        if version not in (ANY_VERSION, entry.version):
+            raise VersionMoved(path, index, f"version {entry.version}, not {version}")
+        return entry
+
+    def _create(self, op: Create, index: int, zxid: int, session: int, undo: list[Callable[[], None]]) -> str:
+        above = parent_of(op.path)
+        parent = self._entries.get(above)
+        if parent is None:
+            raise NoSuchNode(op.path, index, f"no parent {above}")
+        if parent.owner:
+            raise EphemeralParent(op.path, index)
+        path = f"{op.path}{parent.made:010d}" if op.sequential else op.path
+        if path in self._entries:
+            raise NodeExists(path, index)
+        _check_path(path)
+        self._entries[path] = _Entry(op.data, zxid, session if op.ephemeral else 0)
+        if parent.children is None:
+            parent.children = set()
+        parent.children.add(path)
+        made = parent.made
+        parent.made += 1
+
+        def back() -> None:
+            del self._entries[path]
+            self._disown(path)
+            parent.made = made
+
+        undo.append(back)
+        return path
+
+    def _write(self, op: Set, index: int, zxid: int, undo: list[Callable[[], None]]) -> _Entry:
+        entry = self._demand(op.path, op.version, index)
+        before = entry.data, entry.version, entry.mzxid
+
+        def back() -> None:
+            entry.data, entry.version, entry.mzxid = before
+
+        undo.append(back)
+        entry.data, entry.version, entry.mzxid = op.data, entry.version + 1, zxid
+        return entry
+
+    def _delete(self, op: Delete, index: int, undo: list[Callable[[], None]]) -> _Entry:
+        entry = self._demand(op.path, op.version, index)
+        if entry.children or op.path == "/":
+            raise NodeNotEmpty(op.path, index)
+        parent = self._entries[parent_of(op.path)]
+
+        def back() -> None:
+            self._entries[op.path] = entry
+            if parent.children is None:
+                parent.children = set()
+            parent.children.add(op.path)
+
+        undo.append(back)
+        del self._entries[op.path]
+        self._disown(op.path)
+        return entry
+
+    def _disown(self, path: str) -> None:
+        children = self._entries[parent_of(path)].children
+        assert children is not None
+        children.discard(path)
+
+
+def _node(path: str, entry: _Entry) -> Node:
+    return Node(path, entry.data, entry.version, entry.czxid, entry.mzxid, entry.owner != 0)
+
+
+def _check_path(path: str) -> None:
+    """Our own mistakes, not a client's: names reach this place validated."""
+    if not path.startswith("/") or path.endswith("/") or "//" in path or "\0" in path:
+        raise ValueError(f"not a node path: {path!r}")
