@@ -1,4 +1,4 @@
-"""`python -m kproto show Fetch 12 [request|response] [decode|encode]` prints generated codecs; `python -m kproto stubs` writes the .pyi files."""
+"""`python -m kproto show Fetch 12` prints the generated codecs, `python -m kproto stubs` writes the .pyi files."""
 
 import argparse
 import sys

@@ -1,8 +1,9 @@
 """Python classes for messages: one plain class with `__slots__` per structure, for all its versions.
 
-Nested structures are attributes of their message's class (`FetchResponse.PartitionData`). The constructor takes keywords; a field not given holds
-Kafka's default: arrays start as a list of their own; a structure without arrays is one shared default value that refuses assignment (a Fetch response would otherwise
-build three structures per partition only to find them empty). `copy.copy` of that shared value gives an ordinary one.
+Nested structures are attributes of their message's class (`FetchResponse.PartitionData`). The constructor takes
+keywords; a field not given holds Kafka's default: arrays start as a list of their own; a structure without arrays is
+one shared default value that refuses assignment (a Fetch response would otherwise build three structures per
+partition only to find them empty). `copy.copy` of that shared value gives an ordinary one.
 """
 
 import linecache
@@ -18,12 +19,14 @@ __all__ = ["Record", "message_class"]
 class Record:
     """What every message and nested structure is: slots, equality by value, a readable repr.
 
-    `unknown_tags` holds tagged fields the decoder did not know, {tag: bytes}, or None; they are written again when the message is encoded.
+    `unknown_tags` holds tagged fields the decoder did not know, {tag: bytes}, or None; they are written again when
+    the message is encoded.
     """
 
-    __slots__ = ()
+    __slots__ = ("unknown_tags",)
     __fields__: ClassVar[tuple[str, ...]] = ()
     __struct__: ClassVar[Struct]
+    unknown_tags: dict[int, bytes] | None
     __hash__ = None  # type: ignore[assignment]  # mutable values that compare by content
 
     def __eq__(self, other: object) -> bool:
@@ -61,7 +64,7 @@ class SharedDefault:
     def __setattr__(self, name: str, value: object) -> None:
         kind = type(self).__mro__[2].__qualname__
         raise AttributeError(
-            f"this {kind} is the default shared by all; assign a {kind}(...) of your own instead of setting {name!r} in it"
+            f"this {kind} is the default shared by all: assign a {kind}(...) of your own, {name!r} is not set in it"
         )
 
     def __copy__(self) -> Any:
@@ -142,11 +145,12 @@ def _inner_first(struct: Struct) -> list[Struct]:
 def _class_source(struct: Struct, base: str) -> list[str]:
     name = f"C_{struct.name}"
     names = [field.name for field in struct.fields]
-    slots = "".join(f"{field!r}, " for field in [*names, "unknown_tags"])
+    slots = "".join(f"{field!r}, " for field in names)
     arguments = "".join(f"{field.name}={_argument(field)}, " for field in struct.fields)
     lines = [
         f"class {name}({base}):",
-        f"    __slots__ = __fields__ = ({slots})",
+        f"    __slots__ = ({slots})",
+        f"    __fields__ = ({slots}'unknown_tags')",
         f"    def __init__(self, *, {arguments}unknown_tags=None):",
     ]
     for field in struct.fields:

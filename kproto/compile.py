@@ -3,12 +3,13 @@
     decode = decoder(FetchRequest, 12);  message, end = decode(buf, offset)
     encode = encoder(FetchResponse, 12); parts = encode(message)
 
-The source is registered in `linecache`, so tracebacks show it; `python -m kproto show Fetch 12` prints it. What makes it fast: no loop over fields
-(the schema is unrolled, structures inlined), neighbouring fields of fixed width and the length that follows them share one `struct` call, and values
-go straight into the slots of objects made without calling `__init__`. All codecs together would take two seconds, so none is made before it is asked for.
+The source is registered in `linecache`, so tracebacks show it; `python -m kproto show Fetch 12` prints it. What makes
+it fast: no loop over fields (the schema is unrolled, structures inlined), neighbouring fields of fixed width and the
+length that follows them share one `struct` call, and values go straight into the slots of objects made without
+calling `__init__`. All codecs together would take two seconds, so none is made before it is asked for.
 
-Parts: an encoder returns bytes-like pieces; a `records` value that is no bytes (a slice of a file, anything with a length) is passed through as a
-piece of its own, and so are large bytes, to spare the copy.
+Parts: an encoder returns bytes-like pieces; a `records` value that is no bytes (a slice of a file, anything with a
+length) is passed through as a piece of its own, and so are large bytes, to spare the copy.
 """
 
 import linecache
@@ -26,7 +27,7 @@ __all__ = ["Part", "SizedPart", "decode", "decoder", "encode", "encoder", "sourc
 
 
 class SizedPart(Protocol):
-    """What stands for records without being bytes: it has a length, and whoever sends the parts knows how to read it."""
+    """What stands for records without being bytes: it has a length, and who sends the parts knows how to read it."""
 
     def __len__(self) -> int: ...
 
@@ -39,15 +40,18 @@ M = TypeVar("M", bound=Message)
 def decoder(cls: type[M], version: int) -> Callable[[Buffer, int], tuple[M, int]]:
     """The function that reads one message of `cls` at an offset: (buf, offset) -> (message, offset behind it).
 
-    `buf` ends with the frame: what lies behind it counts as input. `records` fields become memoryviews over `buf`, everything else is copied. Malformed
-    input raises DecodeError from the function; ValueError from here if the message has no such version.
+    `buf` ends with the frame: what lies behind it counts as input. `records` fields become memoryviews over `buf`,
+    everything else is copied. Malformed input raises DecodeError from the function; ValueError from here if the
+    message has no such version.
     """
     found: Callable[[Buffer, int], tuple[M, int]] | None = cls.__codecs__.get(("decode", version))
     return found if found is not None else _compile(cls, version, "decode")
 
 
 def encoder(cls: type[M], version: int) -> Callable[[M], list[Part]]:
-    """The function that writes one message of `cls`: message -> parts. It raises EncodeError for what cannot be written; ValueError from here as above."""
+    """The function that writes one message of `cls`: message -> parts. It raises EncodeError for what cannot be
+    written; ValueError from here as above.
+    """
     found: Callable[[M], list[Part]] | None = cls.__codecs__.get(("encode", version))
     return found if found is not None else _compile(cls, version, "encode")
 

@@ -1,19 +1,21 @@
 """The source of decoders. See `kproto.compile` for what it looks like and why.
 
-Bounds: a read past the end raises IndexError or struct.error, which the function turns into DecodeError. Slices do not raise; they come out short, and
-then the offset has passed the end, which the last line notices. Counts are compared with what is left of the frame before anything is allocated.
+Bounds: a read past the end raises IndexError or struct.error, which the function turns into DecodeError. Slices do
+not raise; they come out short, and then the offset has passed the end, which the last line notices. Counts are
+compared with what is left of the frame before anything is allocated.
 
-Null follows Apache Kafka: any negative length is null where null is allowed and an error where it is not. Bytes that are no UTF-8 become U+FFFD, as in Java.
+Null follows Apache Kafka: any negative length is null where null is allowed and an error where it is not. Bytes that
+are no UTF-8 become U+FFFD, as in Java.
 """
 
 from struct import error as layout_error
 from struct import unpack_from
 
-from kproto.classes import Message
+from kproto.classes import Message, Record
 from kproto.compile_source import FIXED, SIZES, Source
 from kproto.errors import DecodeError
 from kproto.notation import Field, Struct
-from kproto.primitives import SHORT_ARRAY, read_string_length, read_uvarint, unpack_table
+from kproto.primitives import SHORT_ARRAY, Buffer, read_string_length, read_uvarint, unpack_table
 
 __all__ = ["DecoderSource"]
 
@@ -36,6 +38,7 @@ class DecoderSource(Source):
                 "DecodeError": DecodeError,
                 "read_uvarint": read_uvarint,
                 "read_string_length": read_string_length,
+                "read_unknown_tags": _read_unknown_tags,
                 "refuse_null": _refuse_null,
                 "refuse_count": _refuse_count,
             }
@@ -81,7 +84,9 @@ class DecoderSource(Source):
         self.line(f"o += {self.namespace[layout].size}")
 
     def _length(self, classic: str, target: str, *, is_string: bool = False) -> None:
-        """Read a length or count: in flexible versions the varint (length + 1, 0 null), else a classic integer (negative null)."""
+        """Read a length or count: in flexible versions the varint (length + 1, 0 null), else a classic integer
+        (negative null).
+        """
         self._gather("B" if self.flexible else classic, target)
         self._flush()
         if self.flexible:
@@ -98,7 +103,8 @@ class DecoderSource(Source):
         ordinary, tagged, absent = self.fields(struct)
         for field in ordinary:
             self._field(field, f"{target}.{field.name}", f"{path}.{field.name}")
-        # In version order these would interrupt a run; a run reads into attributes whenever it is flushed, so they may come before it.
+        # In version order these would interrupt a run; a run reads into attributes whenever it is flushed, so they
+        # may come before it.
         for field in [*tagged, *absent]:
             self.line(f"{target}.{field.name} = {self.default(field)}")
         self.line(f"{target}.unknown_tags = None")
@@ -173,7 +179,8 @@ class DecoderSource(Source):
             self.line(f"refuse_count({path!r}, {count}, size - o)")
 
     def _struct_array(self, struct: Struct, target: str, path: str, count: str) -> None:
-        # A structure without any field in a version (none exists) would take no bytes; even then a count beyond the frame is refused.
+        # A structure without any field in a version (none exists) would take no bytes; even then a count beyond the
+        # frame is refused.
         self._check_count(count, max(1, self.minimum_size(struct)), path)
         add, item = self.fresh("add"), self.fresh("m")
         values = self.fresh("l")
@@ -196,9 +203,8 @@ class DecoderSource(Source):
         else:
             code = FIXED[type_name]
             table = self.constant(f"T_{type_name}", unpack_table(code))
-            self.line(
-                f"{target} = list({table}[{count}](buf, o) if {count} < {SHORT_ARRAY} else unpack_from(f'>{{{count}}}{code}', buf, o))"
-            )
+            long = f"unpack_from(f'>{{{count}}}{code}', buf, o)"
+            self.line(f"{target} = list({table}[{count}](buf, o) if {count} < {SHORT_ARRAY} else {long})")
         self.line(f"o = {end}")
 
     def _variable_array(self, type_name: str, target: str, path: str, count: str) -> None:
@@ -221,6 +227,9 @@ class DecoderSource(Source):
         self._gather("B", count)
         self._flush()
         with self.block(f"if {count}:"):
+            if not tagged:
+                self.line(f"o = read_unknown_tags(buf, o - 1, {target}, {path!r})")
+                return
             with self.block(f"if {count} > 127:"):
                 self.line(f"{count}, o = read_uvarint(buf, o - 1)")
             self._check_count(count, 2, f"{path} tags")
@@ -238,11 +247,30 @@ class DecoderSource(Source):
                         with self.block(f"if o != {end}:"):
                             self.line(f"raise DecodeError('{path}.{field.name}: not as long as its tag says')")
                     word = "elif"
-                with self.block("else:") if tagged else self.block("if True:"):
+                with self.block("else:"):
                     with self.block(f"if {target}.unknown_tags is None:"):
                         self.line(f"{target}.unknown_tags = {{}}")
                     self.line(f"{target}.unknown_tags[{tag}] = bytes(buf[o:{end}])")
                     self.line(f"o = {end}")
+
+
+def _read_unknown_tags(buf: Buffer, offset: int, target: Record, path: str) -> int:
+    """Keep the tagged fields at `offset` in `target.unknown_tags`; returns the offset behind them."""
+    size = len(buf)
+    count, offset = read_uvarint(buf, offset)
+    if count * 2 > size - offset:
+        _refuse_count(f"{path} tags", count, size - offset)
+    tags = {}
+    for _ in range(count):
+        tag, offset = read_uvarint(buf, offset)
+        length, offset = read_uvarint(buf, offset)
+        end = offset + length
+        if end > size:
+            raise DecodeError(f"{path}: tagged field ends behind the message")
+        tags[tag] = bytes(buf[offset:end])
+        offset = end
+    target.unknown_tags = tags
+    return offset
 
 
 def _refuse_null(path: str) -> None:

@@ -1,9 +1,11 @@
 """The source of encoders. See `kproto.compile` for what it looks like and why.
 
-Pieces go into a list and are joined once. A run of fixed-width fields ends with the length of what follows, so a string costs one `pack` and its bytes. The
-usual end of a flexible structure, no tagged fields, is a pad byte of the last run; tagged fields that differ from their default take that byte back.
+Pieces go into a list and are joined once. A run of fixed-width fields ends with the length of what follows, so a
+string costs one `pack` and its bytes. The usual end of a flexible structure, no tagged fields, is a pad byte of the
+last run; tagged fields that differ from their default take that byte back.
 
-A field the version lacks must hold its default unless the notation marks it ignorable, as in Apache Kafka: EncodeError otherwise.
+A field the version lacks must hold its default unless the notation marks it ignorable, as in Apache Kafka:
+EncodeError otherwise.
 """
 
 from struct import error as layout_error
@@ -224,8 +226,7 @@ class EncoderSource(Source):
                 self.line(f"refuse_null({path!r})")
             self.line(f"{count} = {self._size(values)}")
         self._length("i", count)
-        guard = self.block(f"if {values}:")
-        with guard:
+        with self.block(f"if {values}:"):
             if field.struct is not None:
                 item = self.fresh("m")
                 with self.block(f"for {item} in {values}:"):
@@ -241,9 +242,8 @@ class EncoderSource(Source):
                 code = FIXED[field.type]
                 table = self.constant(f"T_{field.type}", pack_table(code))
                 size = f"len({values})"
-                self.line(
-                    f"{self._write}({table}[{size}](*{values}) if {size} < {SHORT_ARRAY} else pack(f'>{{{size}}}{code}', *{values}))"
-                )
+                long = f"pack(f'>{{{size}}}{code}', *{values})"
+                self.line(f"{self._write}({table}[{size}](*{values}) if {size} < {SHORT_ARRAY} else {long})")
             else:
                 item = self.fresh("i")
                 with self.block(f"for {item} in {values}:"):

@@ -1,4 +1,6 @@
-"""What decoder and encoder generation share: lines with indentation, fresh names, the constants of the generated function."""
+"""What decoder and encoder generation share: lines with indentation, fresh names, the constants of the generated
+function.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +8,7 @@ from struct import Struct as Layout
 from typing import Any, Final
 
 from kproto.classes import Message, Record, has_shared_default, shared_default
-from kproto.notation import Field, Struct, Versions
+from kproto.notation import Field, Struct
 
 __all__ = ["FIXED", "SIZES", "Source"]
 
@@ -78,9 +80,6 @@ class Source:
         cls = self.cls if struct is self.message.struct else getattr(self.cls, struct.name)
         return self.constant(f"C_{struct.name}", cls)
 
-    def present(self, field: Field, context: Versions) -> bool:
-        return field.versions.has(self.version)
-
     def default(self, field: Field) -> str:
         """The expression of a field's default."""
         if field.default is None:
@@ -104,7 +103,9 @@ class Source:
         return ordinary, tagged, absent
 
     def minimum_size(self, struct: Struct) -> int:
-        """The fewest bytes a value of `struct` takes: a count of more of them than fit in the rest of the frame is refused before any is read."""
+        """The fewest bytes a value of `struct` takes: a count of more of them than fit in the rest of the frame is
+        refused before any is read.
+        """
         size = 1 if self.flexible else 0
         for field in self.fields(struct)[0]:
             if field.is_array:

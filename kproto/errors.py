@@ -1,7 +1,8 @@
 """Errors on the wire and errors of the codec.
 
-`ErrorCode` lists Apache Kafka's numbers (up to 4.3). `KafkaError` carries one of them through our own code until a response is built from it.
-`DecodeError` is the peer's fault (bytes that are no message), `EncodeError` is ours (a value that fits no field).
+`ErrorCode` lists Apache Kafka's numbers (up to 4.3). `KafkaError` carries one of them through our own code until a
+response is built from it. `DecodeError` is the peer's fault (bytes that are no message), `EncodeError` is ours (a
+value that fits no field).
 """
 
 from enum import IntEnum
@@ -166,4 +167,6 @@ class DecodeError(Exception):
 
 
 class EncodeError(Exception):
-    """A message that cannot be written in the asked version: a value out of range, null where null has no form, a field the version lacks."""
+    """A message that cannot be written in the asked version: a value out of range, null where null has no form, a
+    field the version lacks.
+    """

@@ -1,9 +1,10 @@
 """Frames and headers, without IO.
 
-A frame is an int32 length and that many bytes. A request starts with int16 key, int16 version, int32 correlation id (header 0), then the client id, a
-nullable string whose length stays int16 for ever (header 1), then tagged fields (header 2); a response with the correlation id (header 0), then tagged
-fields (header 1). Flexible versions use the later headers. Two exceptions: the ApiVersions response always has header 0, so that a client can read it
-whatever the broker made of the version it asked; ControlledShutdown version 0 has request header 0.
+A frame is an int32 length and that many bytes. A request starts with int16 key, int16 version, int32 correlation id
+(header 0), then the client id, a nullable string whose length stays int16 for ever (header 1), then tagged fields
+(header 2); a response with the correlation id (header 0), then tagged fields (header 1). Flexible versions use the
+later headers. Two exceptions: the ApiVersions response always has header 0, so that a client can read it whatever the
+broker made of the version it asked; ControlledShutdown version 0 has request header 0.
 """
 
 from collections.abc import Iterator, Sequence
@@ -161,7 +162,8 @@ def response_frame(api_key: int, version: int, correlation_id: int, parts: Seque
 class FrameSplitter:
     """Cuts a byte stream into frames: `for frame in splitter.feed(data)`. Frames come without their length.
 
-    A length below 1 or above `max_bytes` raises DecodeError before anything is kept for it; the stream cannot be followed after that.
+    A length below 1 or above `max_bytes` raises DecodeError before anything is kept for it; the stream cannot be
+    followed after that.
     """
 
     def __init__(self, max_bytes: int) -> None:

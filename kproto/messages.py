@@ -1,7 +1,9 @@
-"""Requests and responses as classes, made when they are first asked for: `from kproto.messages import FetchRequest, FetchResponse`.
+"""Requests and responses as classes, made when they are first asked for: `from kproto.messages import FetchRequest,
+FetchResponse`.
 
-One class per message for all its versions; nested structures are attributes (`FetchResponse.PartitionData`). Fields are Kafka's names in snake_case.
-`messages.pyi` declares them all for type checkers; `python -m kproto stubs` writes it. Keywords only, every field has Kafka's default.
+One class per message for all its versions; nested structures are attributes (`FetchResponse.PartitionData`). Fields
+are Kafka's names in snake_case. `messages.pyi` declares them all for type checkers; `python -m kproto stubs` writes
+it. Keywords only, every field has Kafka's default.
 """
 
 import re
@@ -26,7 +28,9 @@ def response_class(api_key: int) -> type[Message]:
 
 
 def schema_versions(api_key: int) -> tuple[int, int]:
-    """First and last version the schema describes: the union of Apache Kafka 3.9's and 4.3's. ValueError for a key without schema."""
+    """First and last version the schema describes: the union of Apache Kafka 3.9's and 4.3's. ValueError for a key
+    without schema.
+    """
     versions = _head(ApiKey(api_key))[0]
     return versions.first, versions.last
 

@@ -1,6 +1,6 @@
 """The notation of `schema/*.api` and `schema/stored/*.rec`: one line per field, read into frozen descriptions.
 
-    api 12 Heartbeat  0-4  flexible 4+        key, name, valid versions, first version with compact types and tagged fields
+    api 12 Heartbeat  0-4  flexible 4+        key, name, versions, first one with compact types and tagged fields
     request
       group_id           str                  name and type; present in every version its surroundings are
       group_instance_id  str?     3+          nullable; present from version 3
@@ -10,9 +10,10 @@
       error_code         i16           = -1   default, where it is not the type's own
     response ...
 
-A `.rec` file has `record Name 0-4 flexible 4+` sections instead. For keys of coordinator records the version is the number in front of the key, which
-tells the kinds apart. `~` means the field is dropped silently when the version lacks it; otherwise only its default may be dropped. A structure is
-described where it is used first; later uses in the same message only name it.
+A `.rec` file has `record Name 0-4 flexible 4+` sections instead. For keys of coordinator records the version is the
+number in front of the key, which tells the kinds apart. `~` means the field is dropped silently when the version
+lacks it; otherwise only its default may be dropped. A structure is described where it is used first; later uses in
+the same message only name it.
 
 Types: bool i8 i16 u16 i32 u32 i64 f64 uuid str bytes records, a structure, or an array of one of them.
 """
@@ -58,7 +59,9 @@ ALWAYS: Final = Versions(0, NO_LIMIT)
 
 
 class Field(NamedTuple):
-    """One field. `type` is a primitive's or a structure's name, `struct` the latter; `default` is that of a field which is no array."""
+    """One field. `type` is a primitive's or a structure's name, `struct` the latter; `default` is that of a field
+    which is no array.
+    """
 
     name: str
     type: str
@@ -82,7 +85,9 @@ class Struct(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A request, a response or a stored record. `api_key` is None for records, `flexible_from` for messages that never became flexible."""
+    """A request, a response or a stored record. `api_key` is None for records, `flexible_from` for messages that
+    never became flexible.
+    """
 
     name: str
     api_key: int | None

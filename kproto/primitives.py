@@ -1,8 +1,9 @@
 """The pieces messages are made of: unsigned varints, short integer arrays, topic ids as text.
 
-All integers are big-endian. An unsigned varint has 7 bits a byte, lowest group first, and at most 5 bytes. Compact strings, bytes and arrays carry
-their length + 1 as such a varint, 0 being null. The generated codecs read and write the one-byte case themselves and come here for the others.
-Signed varints belong to records and are in `kproto.records`.
+All integers are big-endian. An unsigned varint has 7 bits a byte, lowest group first, and at most 5 bytes. Compact
+strings, bytes and arrays carry their length + 1 as such a varint, 0 being null. The generated codecs read and write
+the one-byte case themselves and come here for the others. Signed varints belong to records and are in
+`kproto.records`.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -22,7 +23,8 @@ ZERO_UUID: Final = bytes(16)
 MAX_STRING: Final = 0x7FFF
 """Longest string in bytes of UTF-8, in flexible versions too."""
 
-# Arrays of up to 16 integers are read and written by a ready-made Struct: table[count]. Replica lists are nearly always that short.
+# Arrays of up to 16 integers are read and written by a ready-made Struct: table[count]. Replica lists are nearly
+# always that short.
 SHORT_ARRAY: Final = 17
 
 
@@ -41,7 +43,9 @@ def pack_table(code: str) -> tuple[Callable[..., bytes], ...]:
 
 
 def read_uvarint(buf: Buffer, offset: int) -> tuple[int, int]:
-    """(value, next offset) of the varint at `offset`. More than 32 bits raise DecodeError, the end of the buffer IndexError."""
+    """(value, next offset) of the varint at `offset`. More than 32 bits raise DecodeError, the end of the buffer
+    IndexError.
+    """
     value = buf[offset]
     offset += 1
     if value < 0x80:

@@ -1,8 +1,10 @@
-"""Layouts that live inside logs and inside other messages' bytes fields: coordinator records, control records, the consumer protocol.
+"""Layouts that live inside logs and inside other messages' bytes fields: coordinator records, control records, the
+consumer protocol.
 
-Each is an int16 version and a body. In the keys of `__consumer_offsets` that number says which kind of record it is (OffsetCommitKey 0 and 1,
-GroupMetadataKey 2, KIP-848 from 3 on), so it is the "version" of those classes. Classes are made on first use as in `kproto.messages`.
-Not here: keys of share and streams groups (10-15, 17, 19-23), whose records pass through unread.
+Each is an int16 version and a body. In the keys of `__consumer_offsets` that number says which kind of record it is
+(OffsetCommitKey 0 and 1, GroupMetadataKey 2, KIP-848 from 3 on), so it is the "version" of those classes. Classes are
+made on first use as in `kproto.messages`. Not here: keys of share and streams groups (10-15, 17, 19-23), whose
+records pass through unread.
 """
 
 import re
@@ -41,7 +43,9 @@ def encode_versioned(message: Message, version: int) -> bytes:
 
 
 def decode_versioned(cls: type[M], data: Buffer) -> tuple[int, M]:
-    """(version, message). DecodeError if the data is no `cls`, a version unknown here included: a record of a newer release must not be half read."""
+    """(version, message). DecodeError if the data is no `cls`, a version unknown here included: a record of a newer
+    release must not be half read.
+    """
     if len(data) < 2:
         raise DecodeError(f"{cls.__name__}: {len(data)} bytes hold no version")
     (version,) = VERSION.unpack_from(data)

@@ -1,7 +1,9 @@
-"""Writes `messages.pyi` and `stored.pyi` from the schemas: what type checkers and editors know about classes that exist only at run time.
+"""Writes `messages.pyi` and `stored.pyi` from the schemas: what type checkers and editors know about classes that
+exist only at run time.
 
-Constructors come from `dataclass_transform`: keywords only, every field with a default. Assignment is allowed to the checker; treat decoded messages as
-values all the same. Both files are generated (`python -m kproto stubs`), checked by a test, and the one place where a file may be long.
+Constructors come from `dataclass_transform`: keywords only, every field with a default. Assignment is allowed to the
+checker; treat decoded messages as values all the same. Both files are generated (`python -m kproto stubs`), checked
+by a test, and the one place where a file may be long.
 """
 
 from pathlib import Path
