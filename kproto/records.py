@@ -38,6 +38,8 @@ from typing import Final, NamedTuple
 
 from kproto.compression import MAX_DECOMPRESSED_BYTES, CorruptRecords, compress, decompress
 from kproto.crc32c import crc32c
+from kproto.errors import ErrorCode, KafkaError
+from kproto.varint import read_varint, read_varlong, varint, wrap64
 
 __all__ = [
     "BATCH_OVERHEAD",
@@ -45,6 +47,7 @@ __all__ = [
     "BatchHeader",
     "CorruptRecords",
     "Record",
+    "RecordsRefused",
     "assign",
     "build_batch",
     "build_control_batch",
@@ -86,6 +89,19 @@ _UINT32: Final = struct.Struct(">I")
 _INT16: Final = struct.Struct(">h")
 _unpack_header = _HEADER.unpack_from
 _new_tuple = tuple.__new__
+
+
+class RecordsRefused(KafkaError):
+    """A well-formed batch that the topic does not take: INVALID_RECORD (87) or INVALID_TIMESTAMP (32). The whole
+    batch is refused.
+
+    `record_errors`: (index in the batch, message) of the bad records when it is about single ones, for
+    ProduceResponse v8 and later.
+    """
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: Sequence[tuple[int, str]] = ()) -> None:
+        super().__init__(code, message)
+        self.record_errors = tuple(record_errors)
 
 
 class BatchHeader(NamedTuple):
@@ -348,63 +364,9 @@ def _read_headers(data: bytes, position: int, count: int) -> tuple[Headers, int]
     return tuple(headers), position
 
 
-def read_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """(signed 32-bit value, position behind it). Raises `CorruptRecords` after five bytes without an end, IndexError
-    past the end.
-    """
-    byte = data[position]
-    if byte < 128:
-        return byte >> 1 ^ -(byte & 1), position + 1
-    raw = byte & 127
-    for shift in (7, 14, 21, 28):
-        position += 1
-        byte = data[position]
-        raw |= (byte & 127) << shift
-        if byte < 128:
-            raw &= 0xFFFFFFFF
-            return raw >> 1 ^ -(raw & 1), position + 1
-    raise CorruptRecords("varint of more than five bytes")
-
-
-def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
-    """(signed 64-bit value, position behind it). Raises `CorruptRecords` after ten bytes without an end, IndexError
-    past the end.
-    """
-    raw = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        raw |= (byte & 127) << shift
-        if byte < 128:
-            raw &= 0xFFFFFFFFFFFFFFFF
-            return raw >> 1 ^ -(raw & 1), position
-        shift += 7
-        if shift > 63:
-            raise CorruptRecords("varlong of more than ten bytes")
-
-
-def wrap64(value: int) -> int:
-    """`value` as a signed 64-bit integer overflows, the way timestamps do in Java."""
-    return (value + 0x8000000000000000 & 0xFFFFFFFFFFFFFFFF) - 0x8000000000000000
-
-
 # ---- building
 
 
-def varint(value: int) -> bytes:
-    """Zigzag encoding, for 32- and 64-bit integers alike."""
-    raw = value << 1 if value >= 0 else ~(value << 1)
-    if raw < 128:
-        return _ONE_BYTE[raw]
-    out = bytearray()
-    while raw > 127:
-        out.append(raw & 127 | 128)
-        raw >>= 7
-    out.append(raw)
-    return bytes(out)
-
-
-_ONE_BYTE: Final = tuple(bytes((i,)) for i in range(128))
 _NULL: Final = b"\x01"
 _NO_HEADERS: Final = b"\x00"
 

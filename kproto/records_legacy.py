@@ -26,8 +26,7 @@ from typing import Final, NamedTuple
 
 from kproto.compression import GZIP, LZ4, MAX_DECOMPRESSED_BYTES, SNAPPY, ZSTD, CorruptRecords, compress, decompress
 from kproto.errors import ErrorCode, KafkaError
-from kproto.records import Buffer, Record, build_batch, iter_records, magic_of, read_header
-from kproto.records_scan import RecordsRefused
+from kproto.records import Buffer, Record, RecordsRefused, build_batch, iter_records, magic_of, read_header
 
 __all__ = ["Message", "build_message_set", "down_convert", "iter_any", "iter_legacy", "iter_messages", "up_convert"]
 

@@ -22,7 +22,6 @@ Timestamps and their bounds are milliseconds since 1970.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kproto.compression import LZ4, MAX_DECOMPRESSED_BYTES, CorruptRecords, lz4_is_linked
@@ -31,30 +30,17 @@ from kproto.records import (
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
+    RecordsRefused,
     iter_records,
     read_header,
-    read_varint,
-    read_varlong,
     records_data,
 )
+from kproto.varint import read_varint, read_varlong
 
 __all__ = ["RecordsRefused", "Scan", "check_client_header", "validate_records"]
 
 MAX_RECORD_ERRORS: Final = 1000
 """How many bad records are named; one is enough to refuse the batch, and the list travels in the answer."""
-
-
-class RecordsRefused(KafkaError):
-    """A well-formed batch that the topic does not take: INVALID_RECORD (87) or INVALID_TIMESTAMP (32). The whole
-    batch is refused.
-
-    `record_errors`: (index in the batch, message) of the bad records when it is about single ones, for
-    ProduceResponse v8 and later.
-    """
-
-    def __init__(self, code: ErrorCode, message: str, record_errors: Sequence[tuple[int, str]] = ()) -> None:
-        super().__init__(code, message)
-        self.record_errors = tuple(record_errors)
 
 
 class Scan(NamedTuple):

@@ -21,15 +21,13 @@ from kproto.records import (
     magic_of,
     parse_control_record,
     read_header,
-    read_varint,
-    read_varlong,
     rebuild_batch,
     stamp_log_append_time,
     stamp_max_timestamp,
-    varint,
 )
 from kproto.tests.peer import DefaultRecordBatch, DefaultRecordBatchBuilder
 from kproto.tests.record_samples import NOW, batch_around, some_records, unhex, with_crc
+from kproto.varint import read_varint, read_varlong, varint
 
 CODECS = range(5)
 

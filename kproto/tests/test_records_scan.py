@@ -10,9 +10,10 @@ import pytest
 
 from kproto import records_scan
 from kproto.errors import ErrorCode, KafkaError
-from kproto.records import BATCH_OVERHEAD, CorruptRecords, Record, build_batch, iter_records, read_header, read_varint
+from kproto.records import BATCH_OVERHEAD, CorruptRecords, Record, build_batch, iter_records, read_header
 from kproto.records_scan import RecordsRefused, Scan, check_client_header, validate_records
 from kproto.tests.record_samples import NOW, batch_around, some_records, unhex, with_crc
+from kproto.varint import read_varint
 
 CODECS = range(5)
 
