@@ -15,17 +15,6 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from kproto.messages import (
-    DescribeGroupsResponse,
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    ListGroupsResponse,
-    SyncGroupRequest,
-)
-
 from coordinator.group.answers import commit_write_error, join_error, sync_error
 from coordinator.group.classic import ClassicGroup
 from coordinator.group.config import GroupConfig
@@ -36,6 +25,16 @@ from coordinator.group.subscriptions import CONSUMER
 from coordinator.machine import NOTHING, Deadlines, Decision, Now, Result, answer
 from coordinator.stored import CommittedOffset, GroupRecord, OffsetRecord, group_record, offset_record, parse
 from kproto import ErrorCode
+from kproto.messages import (
+    DescribeGroupsResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListGroupsResponse,
+    SyncGroupRequest,
+)
 
 log = logging.getLogger("barnabas.groups")
 
@@ -448,7 +447,7 @@ class GroupShard:
             ],
         )
 
-    def list(self, states: Collection[str], types: Collection[str]) -> Iterator[ListGroupsResponse.ListedGroup]:
+    def listed(self, states: Collection[str], types: Collection[str]) -> Iterator[ListGroupsResponse.ListedGroup]:
         """ListGroups. `states` and `types`: names in any case to keep; empty: all."""
         if types and GROUP_TYPE not in {name.lower() for name in types}:
             return

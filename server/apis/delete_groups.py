@@ -1,0 +1,69 @@
+"""DeleteGroups (key 42, versions 0-2): remove groups that have no members, with their offsets.
+
+Behaviour: each group has its own error, NON_EMPTY_GROUP while it has members. The offsets and the group's own record
+are removed by tombstones, and the answer waits until they are committed.
+
+Versions: 1 is the same; 2 is flexible.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kproto import ApiKey, ErrorCode, KafkaError
+from kproto.messages import DeleteGroupsRequest, DeleteGroupsResponse
+from server.api import PENDING, Api
+from server.context import RequestContext
+from server.services import Services
+
+_Result = DeleteGroupsResponse.DeletableGroupResult
+
+
+class _Deletion:
+    """The answer in the making; it leaves with the last group's result."""
+
+    __slots__ = ("_ctx", "_open", "_response")
+
+    def __init__(self, ctx: RequestContext, group_ids: list[str]) -> None:
+        self._ctx = ctx
+        self._open = len(group_ids)
+        self._response = DeleteGroupsResponse(results=[_Result(group_id=group_id) for group_id in group_ids])
+
+    def done(self, i: int, code: ErrorCode) -> None:
+        self._response.results[i].error_code = code
+        self._open -= 1
+        if not self._open:
+            self._ctx.reply(self._response)
+
+
+class _One:
+    """The token of one group."""
+
+    __slots__ = ("_deletion", "_i")
+
+    def __init__(self, deletion: _Deletion, i: int) -> None:
+        self._deletion = deletion
+        self._i = i
+
+    def reply(self, code: ErrorCode) -> None:
+        self._deletion.done(self._i, code)
+
+
+def handle(svc: Services, ctx: RequestContext, req: DeleteGroupsRequest) -> Any:
+    group_ids = list(dict.fromkeys(req.groups_names))
+    if not group_ids:
+        return DeleteGroupsResponse()
+    deletion = _Deletion(ctx, group_ids)
+    for i, group_id in enumerate(group_ids):
+        try:
+            svc.groups.delete_group(group_id, _One(deletion, i))
+        except KafkaError as error:
+            deletion.done(i, error.code)
+    return PENDING
+
+
+def _on_error(req: DeleteGroupsRequest, code: ErrorCode, version: int) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(results=[_Result(group_id=group_id, error_code=code) for group_id in req.groups_names])
+
+
+API = Api(ApiKey.DELETE_GROUPS, (0, 2), handle, on_error=_on_error)

@@ -1,0 +1,41 @@
+"""DescribeGroups (key 15, versions 0-6): state and members of groups.
+
+Behaviour: subscriptions and assignments are told of stable groups only, for the protocol that was chosen. Each group
+has its own error. A group nobody has heard of is "Dead".
+
+Versions: 3 can ask for what the client may do with the group: all that there is, as long as there are no ACLs; 4
+tells instance ids; 5 is flexible; 6 reports an unknown group as GROUP_ID_NOT_FOUND, with a text.
+"""
+
+from __future__ import annotations
+
+from kproto import ApiKey, ErrorCode, KafkaError
+from kproto.messages import DescribeGroupsRequest, DescribeGroupsResponse
+from server.api import Api
+from server.context import RequestContext
+from server.services import Services
+
+ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
+"""Bits of read, delete and describe: what can be done with a group."""
+
+
+def handle(svc: Services, ctx: RequestContext, req: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    response = DescribeGroupsResponse()
+    for group_id in req.groups:
+        try:
+            group = svc.groups.describe(group_id, ctx.api_version)
+        except KafkaError as error:
+            group = DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=error.code)
+        if req.include_authorized_operations and group.error_code == ErrorCode.NONE:
+            group.authorized_operations = ALL_GROUP_OPERATIONS
+        response.groups.append(group)
+    return response
+
+
+def _on_error(req: DescribeGroupsRequest, code: ErrorCode, version: int) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(
+        groups=[DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=code) for group_id in req.groups]
+    )
+
+
+API = Api(ApiKey.DESCRIBE_GROUPS, (0, 6), handle, on_error=_on_error)

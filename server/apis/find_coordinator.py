@@ -1,0 +1,71 @@
+"""FindCoordinator (key 10, versions 0-6): which broker looks after a group.
+
+Behaviour: the coordinator of a group is the leader of the partition of `__consumer_offsets` that its id hashes to,
+told with the address of the listener the question came in on. The first question creates that topic (settings
+`offsets.topic.*`) and is answered with COORDINATOR_NOT_AVAILABLE, which clients retry, until the partition has a
+leader.
+
+Versions: 1 adds the key type and an error message; 3 is flexible; 4 asks for several keys at once; 5 and 6 change
+nothing that is served here.
+
+Not done: transactions. A question for the coordinator of a transactional id is answered with INVALID_REQUEST and a
+text that says so: Java and librdkafka producers then fail at once, while a retriable error would let
+`initTransactions` hang until its time-out. Share groups (key type 2) get the same error, as from an Apache Kafka
+without them.
+"""
+
+from __future__ import annotations
+
+from kproto import ApiKey, ErrorCode
+from kproto.messages import FindCoordinatorRequest, FindCoordinatorResponse
+from server.api import Api
+from server.context import RequestContext
+from server.services import Services
+
+GROUP = 0
+TRANSACTION = 1
+
+_NOT_SERVED = {
+    TRANSACTION: "This broker does not serve transactions.",
+    2: "This broker does not serve share groups.",
+}
+
+
+def handle(svc: Services, ctx: RequestContext, req: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    if ctx.api_version >= 4:
+        return FindCoordinatorResponse(
+            coordinators=[_find(svc, ctx, req.key_type, key) for key in req.coordinator_keys],
+        )
+    found = _find(svc, ctx, req.key_type, req.key)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message or None,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def _find(svc: Services, ctx: RequestContext, key_type: int, key: str) -> FindCoordinatorResponse.Coordinator:
+    if key_type != GROUP:
+        return _failed(
+            key, ErrorCode.INVALID_REQUEST, _NOT_SERVED.get(key_type, f"Unknown coordinator type {key_type}.")
+        )
+    place = svc.groups.place(key)
+    if place is None:
+        svc.groups.want_topic()
+        return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The topic __consumer_offsets is being created.")
+    broker = svc.image.brokers.get(place.leader)
+    endpoint = None if broker is None else broker.endpoint(ctx.listener)
+    if endpoint is None:
+        return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator's partition has no leader.")
+    return FindCoordinatorResponse.Coordinator(key=key, node_id=place.leader, host=endpoint.host, port=endpoint.port)
+
+
+def _failed(key: str, code: ErrorCode, message: str) -> FindCoordinatorResponse.Coordinator:
+    return FindCoordinatorResponse.Coordinator(
+        key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message
+    )
+
+
+API = Api(ApiKey.FIND_COORDINATOR, (0, 6), handle)

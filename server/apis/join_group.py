@@ -1,0 +1,33 @@
+"""JoinGroup (key 11, versions 0-9): become, or stay, a member of a group.
+
+Behaviour: the request is parked until all members of the group have joined, or the rebalance time-out passes; all are
+answered together, the leader alone with the list of members and what they support. See `coordinator.group.classic`.
+
+Versions: 1 adds the rebalance time-out (0: the session time-out stands in); 4 sends a new dynamic member back with
+MEMBER_ID_REQUIRED and its id, which it joins with (KIP-394); 5 adds static members (KIP-345); 6 is flexible; 7 tells
+the protocol type, and the protocol name may be null; 8 adds the client's reason (only logged); 9 tells a static
+leader that comes back to skip the assignment (KIP-814).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coordinator import join_error
+from kproto import ApiKey, ErrorCode
+from kproto.messages import JoinGroupRequest, JoinGroupResponse
+from server.api import PENDING, Api
+from server.context import RequestContext
+from server.services import Services
+
+
+def handle(svc: Services, ctx: RequestContext, req: JoinGroupRequest) -> Any:
+    svc.groups.join(req, ctx.api_version, ctx.client_id, ctx.client_host, ctx)
+    return PENDING
+
+
+def _on_error(req: JoinGroupRequest, code: ErrorCode, version: int) -> JoinGroupResponse:
+    return join_error(code, req.member_id, version)
+
+
+API = Api(ApiKey.JOIN_GROUP, (0, 9), handle, on_error=_on_error)

@@ -1,0 +1,24 @@
+"""ListGroups (key 16, versions 0-5): the groups that this broker coordinates.
+
+Behaviour: a client asks every broker. While a partition of `__consumer_offsets` is being loaded the answer carries
+COORDINATOR_LOAD_IN_PROGRESS and the groups of the others.
+
+Versions: 3 is flexible; 4 filters by states and tells them (KIP-518); 5 filters by types and tells them (KIP-848):
+all groups here are "classic". Names in filters may be in any case; those that nobody knows match nothing.
+"""
+
+from __future__ import annotations
+
+from kproto import ApiKey
+from kproto.messages import ListGroupsRequest, ListGroupsResponse
+from server.api import Api
+from server.context import RequestContext
+from server.services import Services
+
+
+def handle(svc: Services, ctx: RequestContext, req: ListGroupsRequest) -> ListGroupsResponse:
+    code, groups = svc.groups.listed(req.states_filter or (), req.types_filter or ())
+    return ListGroupsResponse(error_code=code, groups=groups)
+
+
+API = Api(ApiKey.LIST_GROUPS, (0, 5), handle)

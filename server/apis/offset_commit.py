@@ -1,0 +1,112 @@
+"""OffsetCommit (key 8, versions 0-10): store how far a group has read.
+
+Behaviour: a member commits with its generation; anybody else (generation -1) only while the group has no members.
+Topics and partitions that do not exist get their own error, the others are stored as one batch in
+`__consumer_offsets` and answered when that is committed.
+
+Versions: 1 adds the generation and a time of commit; 2 takes that back and adds a retention time of its own, which 5
+takes back: such offsets expire at their own time; 6 adds the leader epoch; 7 static members; 8 is flexible; 9 belongs
+to KIP-848 groups and changes nothing here; 10 names topics by id.
+
+Version 0 stored offsets in ZooKeeper, for consumers that knew no coordinator. Here it goes the same way as the
+others, as a commit from outside the group, and version 0 of OffsetFetch finds it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coordinator import OffsetToCommit
+from kproto import ApiKey, ErrorCode, KafkaError
+from kproto.messages import OffsetCommitRequest, OffsetCommitResponse
+from server.api import PENDING, Api
+from server.context import RequestContext
+from server.services import Services
+
+
+class _Commit:
+    """The answer in the making: errors of single partitions are in, those in `open` wait for the coordinator."""
+
+    __slots__ = ("_ctx", "open", "response")
+
+    def __init__(self, ctx: RequestContext, response: OffsetCommitResponse) -> None:
+        self._ctx = ctx
+        self.response = response
+        self.open: list[OffsetCommitResponse.OffsetCommitResponsePartition] = []
+
+    def reply(self, codes: list[ErrorCode]) -> None:
+        for partition, code in zip(self.open, codes, strict=True):
+            partition.error_code = code
+        self._ctx.reply(self.response)
+
+
+def handle(svc: Services, ctx: RequestContext, req: OffsetCommitRequest) -> Any:
+    image = svc.image
+    by_id = ctx.api_version >= 10
+    response = OffsetCommitResponse()
+    commit = _Commit(ctx, response)
+    offsets: list[OffsetToCommit] = []
+    for topic in req.topics:
+        known = image.topics_by_id.get(topic.topic_id) if by_id else image.topics.get(topic.name)
+        answers = []
+        for partition in topic.partitions:
+            answer = OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=partition.partition_index)
+            answers.append(answer)
+            if known is None:
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif not 0 <= partition.partition_index < len(known.partitions):
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                commit.open.append(answer)
+                offsets.append(
+                    OffsetToCommit(
+                        known.name,
+                        partition.partition_index,
+                        partition.committed_offset,
+                        partition.committed_leader_epoch,
+                        partition.committed_metadata,
+                        partition.commit_timestamp,
+                    )
+                )
+        response.topics.append(
+            OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers)
+        )
+    if not offsets:
+        return response
+    try:
+        svc.groups.commit(
+            req.group_id,
+            req.generation_id_or_member_epoch,
+            req.member_id,
+            req.group_instance_id,
+            req.retention_time_ms,
+            offsets,
+            commit,
+        )
+    except KafkaError as error:
+        if ctx.api_version == 0:
+            # Such clients never ask for a coordinator, which is what creates the topic.
+            svc.groups.want_topic()
+        commit.reply([error.code] * len(offsets))
+    return PENDING
+
+
+def _on_error(req: OffsetCommitRequest, code: ErrorCode, version: int) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponse.OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponse.OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=code
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in req.topics
+        ]
+    )
+
+
+API = Api(ApiKey.OFFSET_COMMIT, (0, 10), handle, on_error=_on_error)

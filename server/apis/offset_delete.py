@@ -1,0 +1,61 @@
+"""OffsetDelete (key 47, version 0): remove single offsets of a group (KIP-496).
+
+Behaviour: of a group without members, any; of a stable or rebalancing consumer group, those of topics that no member
+subscribes to, the others get GROUP_SUBSCRIBED_TO_TOPIC; of another group with members, none (NON_EMPTY_GROUP). Topics
+and partitions that do not exist get UNKNOWN_TOPIC_OR_PARTITION. An error of the whole request comes without
+partitions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kproto import ApiKey, ErrorCode
+from kproto.messages import OffsetDeleteRequest, OffsetDeleteResponse
+from server.api import PENDING, Api
+from server.context import RequestContext
+from server.services import Services
+
+
+class _Deletion:
+    """The answer in the making: partitions in `open` wait for the coordinator."""
+
+    __slots__ = ("_ctx", "_response", "open")
+
+    def __init__(self, ctx: RequestContext, response: OffsetDeleteResponse) -> None:
+        self._ctx = ctx
+        self._response = response
+        self.open: list[OffsetDeleteResponse.OffsetDeleteResponsePartition] = []
+
+    def reply(self, codes: list[ErrorCode] | ErrorCode) -> None:
+        if isinstance(codes, ErrorCode):
+            self._ctx.reply(OffsetDeleteResponse(error_code=codes))
+            return
+        for partition, code in zip(self.open, codes, strict=True):
+            partition.error_code = code
+        self._ctx.reply(self._response)
+
+
+def handle(svc: Services, ctx: RequestContext, req: OffsetDeleteRequest) -> Any:
+    topics = svc.image.topics
+    response = OffsetDeleteResponse()
+    deletion = _Deletion(ctx, response)
+    wanted: list[tuple[str, int]] = []
+    for topic in req.topics:
+        known = topics.get(topic.name)
+        count = 0 if known is None else len(known.partitions)
+        answers = []
+        for partition in topic.partitions:
+            answer = OffsetDeleteResponse.OffsetDeleteResponsePartition(partition_index=partition.partition_index)
+            answers.append(answer)
+            if 0 <= partition.partition_index < count:
+                deletion.open.append(answer)
+                wanted.append((topic.name, partition.partition_index))
+            else:
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        response.topics.append(OffsetDeleteResponse.OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+    svc.groups.delete_offsets(req.group_id, wanted, deletion)
+    return PENDING
+
+
+API = Api(ApiKey.OFFSET_DELETE, (0, 0), handle)

@@ -1,0 +1,148 @@
+"""OffsetFetch (key 9, versions 0-10): how far groups have read.
+
+Behaviour: answers from memory, in any state of the group; an offset that is not committed to the log yet is not told.
+Offset -1 without an error: nothing stored. A group or topic that nobody has heard of is no error.
+
+Versions: 2 allows null topics, all of the group's, and has an error for the whole request (before, each partition
+carries it); 5 adds the leader epoch; 6 is flexible; 7 can ask for stable offsets, UNSTABLE_OFFSET_COMMIT while a
+transaction is open (KIP-447); 8 asks for several groups; 9 belongs to KIP-848 groups and changes nothing here; 10
+names topics by id: an unknown one gets UNKNOWN_TOPIC_ID, and with null topics those without an id any more are left
+out.
+
+Version 0 read ZooKeeper and told a missing offset by UNKNOWN_TOPIC_OR_PARTITION. It reads the same store as the
+others here and keeps that error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from coordinator import FetchedOffset
+from kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
+from kproto.messages import OffsetFetchRequest, OffsetFetchResponse
+from replication import Image
+from server.api import Api
+from server.context import RequestContext
+from server.services import Services
+
+_Topic = OffsetFetchResponse.OffsetFetchResponseTopic
+_Partition = OffsetFetchResponse.OffsetFetchResponsePartition
+_Group = OffsetFetchResponse.OffsetFetchResponseGroup
+_GroupTopic = OffsetFetchResponse.OffsetFetchResponseTopics
+_GroupPartition = OffsetFetchResponse.OffsetFetchResponsePartitions
+
+
+def handle(svc: Services, ctx: RequestContext, req: OffsetFetchRequest) -> OffsetFetchResponse:
+    version = ctx.api_version
+    if version >= 8:
+        image = svc.image
+        return OffsetFetchResponse(
+            groups=[_group(svc, image, group, req.require_stable, version >= 10) for group in req.groups]
+        )
+    partitions = _requested(req.topics)
+    try:
+        fetched = svc.groups.fetch(req.group_id, partitions, req.require_stable)
+    except KafkaError as error:
+        if version == 0:
+            svc.groups.want_topic()
+        return _on_error(req, error.code, version)
+    topics: dict[str, OffsetFetchResponse.OffsetFetchResponseTopic] = {}
+    for each in fetched:
+        answer = _Partition(
+            partition_index=each.partition,
+            committed_offset=each.offset,
+            committed_leader_epoch=each.leader_epoch,
+            metadata=each.metadata,
+            error_code=each.error,
+        )
+        if version == 0 and each.offset == -1:
+            answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        topics.setdefault(each.topic, _Topic(name=each.topic)).partitions.append(answer)
+    return OffsetFetchResponse(topics=list(topics.values()))
+
+
+def _group(
+    svc: Services, image: Image, group: OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool, by_id: bool
+) -> OffsetFetchResponse.OffsetFetchResponseGroup:
+    """The answer for one group of a request of version 8 or later."""
+    unknown: list[OffsetFetchResponse.OffsetFetchResponseTopics] = []
+    wanted: list[tuple[str, int]] | None = None
+    if not by_id:
+        wanted = _requested(group.topics)
+    elif group.topics is not None:
+        wanted = []
+        for topic in group.topics:
+            known = image.topics_by_id.get(topic.topic_id)
+            if known is None:
+                unknown.append(_unknown_id(topic.topic_id, topic.partition_indexes))
+            else:
+                wanted += [(known.name, index) for index in topic.partition_indexes]
+    try:
+        fetched = svc.groups.fetch(group.group_id, wanted, require_stable)
+    except KafkaError as error:
+        return _Group(group_id=group.group_id, error_code=error.code)
+    topics: dict[str, OffsetFetchResponse.OffsetFetchResponseTopics] = {}
+    for each in fetched:
+        answer = topics.get(each.topic)
+        if answer is None:
+            topic_id = ZERO_UUID
+            if by_id:
+                known = image.topics.get(each.topic)
+                if known is None:
+                    continue
+                topic_id = known.topic_id
+            answer = topics[each.topic] = _GroupTopic(name=each.topic, topic_id=topic_id)
+        answer.partitions.append(_group_partition(each))
+    return _Group(group_id=group.group_id, topics=[*topics.values(), *unknown])
+
+
+def _group_partition(each: FetchedOffset) -> OffsetFetchResponse.OffsetFetchResponsePartitions:
+    return _GroupPartition(
+        partition_index=each.partition,
+        committed_offset=each.offset,
+        committed_leader_epoch=each.leader_epoch,
+        metadata=each.metadata,
+        error_code=each.error,
+    )
+
+
+def _unknown_id(topic_id: bytes, indexes: Sequence[int]) -> OffsetFetchResponse.OffsetFetchResponseTopics:
+    return _GroupTopic(
+        topic_id=topic_id,
+        partitions=[
+            _GroupPartition(
+                partition_index=index, committed_offset=-1, metadata="", error_code=ErrorCode.UNKNOWN_TOPIC_ID
+            )
+            for index in indexes
+        ],
+    )
+
+
+def _requested(topics: Sequence[Any] | None) -> list[tuple[str, int]] | None:
+    """What is asked for, None for all."""
+    if topics is None:
+        return None
+    return [(topic.name, index) for topic in topics for index in topic.partition_indexes]
+
+
+def _on_error(req: OffsetFetchRequest, code: ErrorCode, version: int) -> OffsetFetchResponse:
+    if version >= 8:
+        return OffsetFetchResponse(groups=[_Group(group_id=group.group_id, error_code=code) for group in req.groups])
+    if version >= 2:
+        return OffsetFetchResponse(error_code=code)
+    return OffsetFetchResponse(
+        topics=[
+            _Topic(
+                name=topic.name,
+                partitions=[
+                    _Partition(partition_index=index, committed_offset=-1, metadata="", error_code=code)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in req.topics or ()
+        ]
+    )
+
+
+API = Api(ApiKey.OFFSET_FETCH, (0, 10), handle, on_error=_on_error)

@@ -1,0 +1,32 @@
+"""SyncGroup (key 14, versions 0-5): the leader hands out the assignment, everybody gets theirs.
+
+Behaviour: parked until the leader's request has brought the assignment and it is committed to `__consumer_offsets`.
+While the group is being loaded the answer is REBALANCE_IN_PROGRESS: the rebalance that this belongs to is lost, and
+old clients do not know COORDINATOR_LOAD_IN_PROGRESS here.
+
+Versions: 3 adds static members; 4 is flexible; 5 makes the client name protocol type and protocol, which must be the
+group's (KIP-559).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kproto import ApiKey, ErrorCode, KafkaError
+from kproto.messages import SyncGroupRequest
+from server.api import PENDING, Api
+from server.context import RequestContext
+from server.services import Services
+
+
+def handle(svc: Services, ctx: RequestContext, req: SyncGroupRequest) -> Any:
+    try:
+        svc.groups.sync(req, ctx.api_version, ctx)
+    except KafkaError as error:
+        if error.code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            raise
+        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS) from None
+    return PENDING
+
+
+API = Api(ApiKey.SYNC_GROUP, (0, 5), handle)

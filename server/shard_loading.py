@@ -1,0 +1,88 @@
+"""Reads a slice of `__consumer_offsets` into a group machine: batches of format 2 and message sets of formats 0 and 1.
+
+Transactional batches wait in the machine until their control batch. What cannot be read, because its checksum or its
+layout is wrong, is reported with its offset and skipped.
+"""
+
+from __future__ import annotations
+
+import logging
+from struct import Struct
+
+from coordinator import GroupShard
+from kproto import DecodeError, KafkaError
+from kproto.records import (
+    ABORT,
+    COMMIT,
+    BatchHeader,
+    Record,
+    check_batch,
+    iter_records,
+    magic_of,
+    parse_control_record,
+)
+from kproto.records_legacy import iter_legacy
+
+log = logging.getLogger("barnabas.groups")
+
+_SIZE = Struct(">i")
+_LENGTH_AT, _OVERHEAD = 8, 12
+
+
+def replay_slice(shard: GroupShard, data: bytes, offset: int, end_offset: int, committed_to: int) -> int:
+    """Replay the whole batches in `data`, which was read from `offset` on. Returns the offset to go on with.
+
+    `committed_to`: the high watermark. A batch that is cut off at the end is left for the next slice; records from
+    `end_offset` on are not looked at.
+    """
+    view = memoryview(data)
+    position = 0
+    while position + 17 <= len(view):
+        size = _OVERHEAD + _SIZE.unpack_from(view, position + _LENGTH_AT)[0]
+        if size <= _OVERHEAD or position + size > len(view):
+            break
+        batch = view[position : position + size]
+        try:
+            offset = max(offset, _replay_batch(shard, batch, end_offset, committed_to))
+        except (KafkaError, DecodeError) as error:
+            log.error("a batch of __consumer_offsets near offset %d cannot be read and is skipped: %s", offset, error)
+            offset += 1
+        position += size
+    return offset
+
+
+def _replay_batch(shard: GroupShard, batch: memoryview, end_offset: int, committed_to: int) -> int:
+    """Returns the offset behind the batch."""
+    if magic_of(batch) != 2:
+        next_offset = 0
+        for record in iter_legacy(batch):
+            _replay_record(shard, record, committed_to, -1)
+            next_offset = record.offset + 1
+        return next_offset
+    header = check_batch(batch)
+    if header.base_offset >= end_offset:
+        return header.base_offset
+    if header.is_control:
+        _replay_control(shard, batch, header)
+    else:
+        producer_id = header.producer_id if header.is_transactional else -1
+        for record in iter_records(batch):
+            _replay_record(shard, record, committed_to, producer_id)
+    return header.next_offset
+
+
+def _replay_control(shard: GroupShard, batch: memoryview, header: BatchHeader) -> None:
+    for record in iter_records(batch):
+        kind, _ = parse_control_record(record)
+        if kind in (ABORT, COMMIT):
+            shard.replay_end_of_transaction(header.producer_id, kind == COMMIT)
+
+
+def _replay_record(shard: GroupShard, record: Record, committed_to: int, producer_id: int) -> None:
+    if record.key is None:
+        log.error("record %d of __consumer_offsets has no key and is skipped", record.offset)
+        return
+    try:
+        shard.replay(record.key, record.value, record.offset, committed_to, producer_id)
+    except DecodeError as error:
+        log.error("record %d of __consumer_offsets cannot be read and is skipped: %s", record.offset, error)
