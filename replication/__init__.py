@@ -6,16 +6,25 @@ cluster.
 """
 
 from replication.cluster_tree import (
+    WATCHED,
     BrokerIdTaken,
+    Concerns,
     ProducerIdsExhausted,
     Term,
     WrongCluster,
-    make_paths,
+    concerns,
+    drop_config_changes,
+    ensure_nodes,
+    is_over,
+    make_roots,
     read_broker_configs,
     read_brokers,
     read_cluster,
     read_config,
+    read_config_changes,
     read_controller,
+    read_deletions,
+    read_states,
     read_topic_configs,
     read_topics,
     register_broker,
@@ -23,6 +32,7 @@ from replication.cluster_tree import (
     settle_cluster_id,
     stand_for_controller,
     take_producer_ids,
+    topic_names,
     write_config,
 )
 from replication.controller import Controller
@@ -53,7 +63,7 @@ from replication.image import (
     is_internal,
 )
 from replication.journal import DirectoryFiles
-from replication.paths import BadNode, ProducerIdBlock
+from replication.paths import BROKER_CONFIG, DEFAULT_ENTITY, TOPIC_CONFIG, BadNode, ProducerIdBlock
 from replication.store import (
     Changed,
     CommitRefused,
@@ -66,6 +76,7 @@ from replication.store import (
     StoreClosed,
     StoreCorrupt,
     StoreError,
+    StoreEvent,
     StoreFailed,
 )
 from replication.store_memory import EmbeddedSession, EmbeddedStore
@@ -82,10 +93,14 @@ from replication.topics import (
 )
 
 __all__ = [
+    "BROKER_CONFIG",
+    "DEFAULT_ENTITY",
     "GROUP_METADATA_TOPIC",
     "NO_LEADER",
     "SHARE_GROUP_STATE_TOPIC",
+    "TOPIC_CONFIG",
     "TRANSACTION_STATE_TOPIC",
+    "WATCHED",
     "Answer",
     "BadNode",
     "BrokerIdTaken",
@@ -93,6 +108,7 @@ __all__ = [
     "Changed",
     "Commit",
     "CommitRefused",
+    "Concerns",
     "ConnectionLost",
     "Controller",
     "DirectoryFiles",
@@ -119,6 +135,7 @@ __all__ = [
     "StoreClosed",
     "StoreCorrupt",
     "StoreError",
+    "StoreEvent",
     "StoreFailed",
     "Tell",
     "Term",
@@ -130,9 +147,13 @@ __all__ = [
     "apply_update",
     "check_name",
     "check_total",
+    "concerns",
+    "drop_config_changes",
+    "ensure_nodes",
     "is_internal",
+    "is_over",
     "is_prohibited",
-    "make_paths",
+    "make_roots",
     "name_fault",
     "plan_creation",
     "plan_expansion",
@@ -140,7 +161,10 @@ __all__ = [
     "read_brokers",
     "read_cluster",
     "read_config",
+    "read_config_changes",
     "read_controller",
+    "read_deletions",
+    "read_states",
     "read_topic_configs",
     "read_topics",
     "register_broker",
@@ -148,5 +172,6 @@ __all__ = [
     "settle_cluster_id",
     "stand_for_controller",
     "take_producer_ids",
+    "topic_names",
     "write_config",
 ]

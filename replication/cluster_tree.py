@@ -8,18 +8,20 @@ Sources: `KafkaZkClient.scala`, `AdminZkClient.scala`, `ProducerIdManager.scala`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from replication import paths
+from replication.effects import PartitionChange
 from replication.image import BrokerImage, Image, TopicImage
 from replication.nodes import SeenTopic, topic_image, with_state
-from replication.paths import BadNode, ProducerIdBlock
+from replication.paths import BadNode, ProducerIdBlock, StateNode
 from replication.registration import decode_broker, encode_broker
 from replication.store import (
     ANY_VERSION,
     Check,
+    CommitRefused,
     Create,
     Delete,
     Node,
@@ -29,6 +31,7 @@ from replication.store import (
     Set,
     Store,
     VersionMoved,
+    name_of,
     parent_of,
 )
 
@@ -57,6 +60,51 @@ class Term:
     version: int
 
 
+@dataclass(frozen=True, slots=True)
+class Concerns:
+    """What a change in the tree is about. topics: names whose own node changed (created, written or deleted)."""
+
+    controller: bool
+    brokers: bool
+    topics_changed: bool
+    topics: frozenset[str]
+    deletions: bool
+    configs: bool
+
+
+WATCHED = (paths.CONTROLLER, paths.BROKER_IDS, paths.TOPICS, paths.DELETE_TOPICS, paths.CONFIG_CHANGES)
+"""The places that a broker watches, controller or not."""
+
+
+def concerns(changed: Iterable[str]) -> Concerns:
+    """Sort the paths of a `Changed` by what they are about."""
+    places: set[str] = set()
+    topics: set[str] = set()
+    for path in changed:
+        above = parent_of(path)
+        places.add(path if path in WATCHED else above)
+        if above == paths.TOPICS:
+            topics.add(name_of(path))
+    return Concerns(
+        paths.CONTROLLER in places,
+        paths.BROKER_IDS in places,
+        paths.TOPICS in places,
+        frozenset(topics),
+        paths.DELETE_TOPICS in places,
+        paths.CONFIG_CHANGES in places,
+    )
+
+
+def is_over(error: CommitRefused) -> bool:
+    """A guarded commit was refused because another controller has been elected."""
+    return error.path == paths.CONTROLLER_EPOCH
+
+
+async def make_roots(store: Store) -> None:
+    """Make what every broker expects to be there."""
+    await make_paths(store, paths.PERSISTENT)
+
+
 async def make_paths(store: Store, wanted: Iterable[str]) -> None:
     """Make persistent nodes without data, and their parents, where absent."""
     everything: dict[str, None] = {}
@@ -75,6 +123,22 @@ async def make_paths(store: Store, wanted: Iterable[str]) -> None:
             for path in some:
                 try:
                     await store.commit([Create(path)])
+                except NodeExists:
+                    pass
+
+
+async def ensure_nodes(store: Store, guard: Check, wanted: Sequence[str]) -> None:
+    """Make persistent nodes without data where absent, in the order given; their parents must be there."""
+    found = await store.get_many(wanted)
+    missing = [path for path, node in zip(wanted, found, strict=True) if node is None]
+    for start in range(0, len(missing), _NODES_PER_COMMIT):
+        some = missing[start : start + _NODES_PER_COMMIT]
+        try:
+            await store.commit([guard, *(Create(path) for path in some)])
+        except NodeExists:
+            for path in some:
+                try:
+                    await store.commit([guard, Create(path)])
                 except NodeExists:
                     pass
 
@@ -142,6 +206,27 @@ async def stand_for_controller(store: Store, broker_id: int, now_ms: int) -> Ter
     return Term(epoch, node.version + 1)
 
 
+async def read_states(
+    store: Store, changes: Sequence[PartitionChange]
+) -> dict[tuple[str, int], tuple[StateNode, int] | None]:
+    """The states of partitions as they are now, with the versions of their nodes; None where there is none.
+
+    A state that cannot be read counts as one without leader and ISR: only an unclean election revives the partition.
+    """
+    nodes = await store.get_many([paths.state(change.topic, change.partition.index) for change in changes])
+    states: dict[tuple[str, int], tuple[StateNode, int] | None] = {}
+    for change, node in zip(changes, nodes, strict=True):
+        key = change.topic, change.partition.index
+        if node is None:
+            states[key] = None
+            continue
+        try:
+            states[key] = paths.decode_state(node.path, node.data), node.version
+        except BadNode:
+            states[key] = StateNode(-1, change.partition.leader_epoch, -1, ()), node.version
+    return states
+
+
 async def read_brokers(store: Store, unreadable: Callable[[BadNode], None]) -> dict[int, BrokerImage]:
     """All live brokers by id. A registration that nobody can read is reported, and its broker left out."""
     names = [name for name in await store.children(paths.BROKER_IDS) if name.isdecimal()]
@@ -154,6 +239,11 @@ async def read_brokers(store: Store, unreadable: Callable[[BadNode], None]) -> d
             except BadNode as exc:
                 unreadable(exc)
     return brokers
+
+
+async def topic_names(store: Store) -> list[str]:
+    """Names of all topics that have a node, sorted."""
+    return await store.children(paths.TOPICS)
 
 
 async def read_topics(store: Store, names: Sequence[str], unreadable: Callable[[BadNode], None]) -> list[SeenTopic]:
@@ -215,6 +305,37 @@ async def read_cluster(store: Store, image: Image, unreadable: Callable[[BadNode
                 unreadable(exc)
         topics[at] = topic.with_partitions(led)
     return replace(image, topics={}, topics_by_id={}).with_topics(topics).with_brokers(brokers)
+
+
+async def read_deletions(store: Store) -> list[str]:
+    """Topics that somebody wishes deleted."""
+    return await store.children(paths.DELETE_TOPICS)
+
+
+async def read_config_changes(
+    store: Store, seen: Collection[str], unreadable: Callable[[BadNode], None]
+) -> dict[str, tuple[str, str] | None]:
+    """Change notifications by name, without those `seen`: kind and name of the entity, None if unreadable."""
+    names = [name for name in await store.children(paths.CONFIG_CHANGES) if name not in seen]
+    nodes = await store.get_many([f"{paths.CONFIG_CHANGES}/{name}" for name in names])
+    changes: dict[str, tuple[str, str] | None] = {}
+    for name, node in zip(names, nodes, strict=True):
+        changes[name] = None
+        if node is not None:
+            try:
+                changes[name] = paths.decode_config_change(node.path, node.data)
+            except BadNode as exc:
+                unreadable(exc)
+    return changes
+
+
+async def drop_config_changes(store: Store, names: Iterable[str]) -> None:
+    """Remove change notifications that every broker has had time to see."""
+    for name in names:
+        try:
+            await store.commit([Delete(f"{paths.CONFIG_CHANGES}/{name}")])
+        except NoSuchNode:  # another broker cleans up as well
+            pass
 
 
 async def write_config(

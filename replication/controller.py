@@ -103,6 +103,11 @@ class Controller:
         self._rooted: set[str] = set()  # topics without a state so far that do have the parent node of states
 
     @property
+    def guard(self) -> Check:
+        """The check that every write of this term starts with."""
+        return self._guard
+
+    @property
     def reserved(self) -> Mapping[str, str]:
         """Names that cannot be had because they are being created, as `topics.plan_creation` wants them."""
         return self._creating
@@ -310,13 +315,11 @@ class Controller:
         effects += self._commits(  # partitions too many for the commit that wrote their topic
             self._due(c for c in self._partitions(topics[name] for name in written) if not c.partition.has_state)
         )
+        effects += self._begin_deletions([commit.deletion for commit in commits if commit.deletion is not None])
         for commit in commits:
-            if commit.deletion is not None:
-                effects += self._begin_deletions([commit.deletion])
-                if commit.deletion in self._deleting:
-                    self._deleting[commit.deletion].tokens.append(commit.token)
-                    continue
-            if commit.token is not None:
+            if commit.deletion in self._deleting:
+                self._deleting[commit.deletion].tokens.append(commit.token)
+            elif commit.token is not None:
                 effects.append(Answer(commit.token))
         return effects
 

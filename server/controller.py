@@ -1,0 +1,303 @@
+"""What handlers ask of the controller: topics, partitions, settings, elections, producer ids. All of it may wait.
+
+`ControllerDriver` is `ControllerLoop` with these requests on top. Each asks the machine at once (what is wrong is known
+before anything is written), hands its effects to the loop, and waits until the outcome is there *and* this broker's
+picture shows it, or the time is over: then the answer is REQUEST_TIMED_OUT though the work goes on, as in Apache Kafka.
+A time limit of 0 or less means not to wait for the picture.
+
+Errors of a single topic are values (`TopicOutcome`); NOT_CONTROLLER is raised, for it concerns the whole request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import trio
+
+from kproto import ErrorCode, KafkaError
+from replication import (
+    BROKER_CONFIG,
+    DEFAULT_ENTITY,
+    GROUP_METADATA_TOPIC,
+    TOPIC_CONFIG,
+    TRANSACTION_STATE_TOPIC,
+    Image,
+    NewTopic,
+    NoSuchNode,
+    ProducerIdBlock,
+    TopicDefaults,
+    TopicRequest,
+    name_fault,
+    plan_creation,
+    plan_expansion,
+    take_producer_ids,
+    write_config,
+)
+from server import config_changes
+from server.config import BrokerConfig
+from server.controller_loop import ControllerLoop, Slot
+
+AUTO_CREATE_WAIT_S = 1.0
+"""How long a Metadata request waits for a topic it caused, before it answers LEADER_NOT_AVAILABLE. Seconds."""
+
+_MESSAGE_LENGTH = 1000  # a client's own long names come back in messages, whose length is an int16
+
+EditConfig = Callable[[Mapping[str, str]], Mapping[str, str]]
+TopicPartition = tuple[str, int]
+
+
+@dataclass(slots=True)
+class TopicOutcome:
+    """How it went for one topic. new: what was, or would be, created."""
+
+    error: KafkaError | None = None
+    new: NewTopic | None = None
+    slot: Slot | None = field(default=None, repr=False)
+
+
+class ControllerDriver(ControllerLoop):
+    """See the module. Time limits are milliseconds of trio's clock."""
+
+    async def create_topics(
+        self, requests: Sequence[TopicRequest], *, timeout_ms: int, validate_only: bool = False
+    ) -> dict[str, TopicOutcome]:
+        """Create topics; one outcome per name (names must differ). Raises KafkaError NOT_CONTROLLER."""
+        machine = self.machine()
+        config = self._config()
+        defaults = TopicDefaults(config.int("num.partitions"), config.int("default.replication.factor"))
+        outcomes: dict[str, TopicOutcome] = {}
+        effects = []
+        for request in requests:
+            outcome = outcomes[request.name] = TopicOutcome()
+            try:
+                outcome.new = plan_creation(
+                    machine.image,
+                    request,
+                    defaults,
+                    check_config=lambda after, name=request.name: config_changes.check_topic(config, name, after),  # type: ignore[misc]
+                    rng=self._rng,
+                    reserved=machine.reserved,
+                    deleting=machine.deleting,
+                )
+            except KafkaError as error:
+                outcome.error = error
+                continue
+            if not validate_only:
+                outcome.slot = Slot()
+                effects += machine.create(outcome.new, outcome.slot)
+        self.submit(effects, [outcome.slot for outcome in outcomes.values() if outcome.slot])
+
+        def is_led(name: str, image: Image) -> bool:
+            topic, new = image.topics.get(name), outcomes[name].new
+            if topic is None or new is None or topic.topic_id != new.topic_id:
+                return False
+            return len(topic.partitions) == len(new.assignments) and all(p.leader >= 0 for p in topic.partitions)
+
+        await self._conclude(outcomes, timeout_ms, is_led)
+        return outcomes
+
+    async def delete_topics(self, names: Iterable[str], *, timeout_ms: int) -> dict[str, TopicOutcome]:
+        """Delete topics, and wait until nothing is left of them. Raises KafkaError NOT_CONTROLLER."""
+        machine = self.machine()
+        outcomes: dict[str, TopicOutcome] = {}
+        effects = []
+        for name in names:
+            outcome = outcomes[name] = TopicOutcome()
+            if name not in machine.image.topics:
+                outcome.error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
+                continue
+            outcome.slot = Slot()
+            effects += machine.delete(name, outcome.slot)
+        self.submit(effects, [outcome.slot for outcome in outcomes.values() if outcome.slot])
+        await self._conclude(outcomes, timeout_ms, lambda name, image: name not in image.topics, slow=True)
+        return outcomes
+
+    async def create_partitions(
+        self,
+        requests: Iterable[tuple[str, int, Sequence[Sequence[int]] | None]],
+        *,
+        timeout_ms: int,
+        validate_only: bool = False,
+    ) -> dict[str, TopicOutcome]:
+        """Give topics (name, new number of partitions, manual replicas) more partitions. Raises NOT_CONTROLLER."""
+        machine = self.machine()
+        outcomes: dict[str, TopicOutcome] = {}
+        counts: dict[str, int] = {}
+        effects = []
+        for name, count, manual in requests:
+            outcome = outcomes[name] = TopicOutcome()
+            counts[name] = count
+            try:
+                if name in machine.deleting:
+                    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
+                added = plan_expansion(machine.image, name, count, manual, rng=self._rng)
+            except KafkaError as error:
+                outcome.error = error
+                continue
+            if not validate_only:
+                outcome.slot = Slot()
+                effects += machine.expand(name, added, outcome.slot)
+        self.submit(effects, [outcome.slot for outcome in outcomes.values() if outcome.slot])
+
+        def is_led(name: str, image: Image) -> bool:
+            topic = image.topics.get(name)
+            return topic is not None and sum(p.leader >= 0 for p in topic.partitions) >= counts[name]
+
+        await self._conclude(outcomes, timeout_ms, is_led)
+        return outcomes
+
+    async def elect_leaders(
+        self, partitions: Collection[TopicPartition] | None, *, unclean: bool, timeout_ms: int
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Elect preferred leaders, or `unclean` any leader where there is none; None: wherever it is due.
+
+        Partitions that needed none are left out if all were asked for. Raises KafkaError NOT_CONTROLLER.
+        """
+        machine = self.machine()
+        wanted = partitions
+        if wanted is None:
+            wanted = [(topic.name, p.index) for topic in machine.image.topics.values() for p in topic.partitions]
+        outcome, effects = machine.elect(wanted, unclean=unclean)
+        self.submit(effects)
+        under_way = {key for key, error in outcome.items() if error is None}
+
+        def is_led(image: Image) -> bool:
+            for name, index in under_way:
+                partition = image.partition(name, index)
+                if partition is not None and partition.leader < 0:
+                    return False
+                if partition is not None and not unclean and partition.leader != partition.replicas[0]:
+                    return False
+            return True
+
+        with trio.move_on_after(max(0, timeout_ms) / 1000) as limit:
+            await self.image_until(is_led)
+        if limit.cancelled_caught:
+            outcome.update((key, KafkaError(ErrorCode.REQUEST_TIMED_OUT)) for key in under_way)
+        if partitions is None:
+            idle = ErrorCode.ELECTION_NOT_NEEDED
+            return {key: error for key, error in outcome.items() if error is None or error.code != idle}
+        return outcome
+
+    async def alter_topic_config(self, topic: str, edit: EditConfig) -> None:
+        """Replace a topic's own settings by `edit(settings)`, which raises KafkaError for what may not be.
+
+        `edit` is called again if somebody else changed them meanwhile. On return they are in force here. Raises also
+        KafkaError UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        if topic not in self.image.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
+        try:
+            await write_config(self._store, TOPIC_CONFIG, topic, edit)
+        except NoSuchNode:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.") from None
+        await self.reload_config(TOPIC_CONFIG, topic)
+
+    async def alter_broker_config(self, broker_id: int | None, edit: EditConfig) -> None:
+        """Replace the dynamic settings of a broker (None: of all brokers) by `edit(settings)`; as above."""
+        name = DEFAULT_ENTITY if broker_id is None else str(broker_id)
+        await write_config(self._store, BROKER_CONFIG, name, edit)
+        await self.reload_config(BROKER_CONFIG, name)
+
+    async def auto_create(self, names: Collection[str]) -> dict[str, ErrorCode]:
+        """Create topics that a client or a coordinator needs; NONE means that the picture has them, with leaders.
+
+        Waits a little for that: LEADER_NOT_AVAILABLE says that they are on their way. Names must be new; internal ones
+        get their own settings.
+        """
+        codes: dict[str, ErrorCode] = {}
+        requests = []
+        for name in dict.fromkeys(names):
+            if name_fault(name) is not None:
+                codes[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
+            else:
+                requests.append(auto_topic(name, self._config()))
+        try:
+            outcomes = await self.create_topics(requests, timeout_ms=int(AUTO_CREATE_WAIT_S * 1000))
+        except KafkaError:  # forwarding to another controller comes with the cluster
+            return codes | dict.fromkeys((r.name for r in requests), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        for name, outcome in outcomes.items():
+            code = ErrorCode.NONE if outcome.error is None else outcome.error.code
+            if code is ErrorCode.TOPIC_ALREADY_EXISTS:  # somebody was faster
+                await self._wait_for_leaders(name)
+                code = ErrorCode.NONE if _has_leaders(self.image, name) else ErrorCode.LEADER_NOT_AVAILABLE
+            codes[name] = ErrorCode.LEADER_NOT_AVAILABLE if code is ErrorCode.REQUEST_TIMED_OUT else code
+        return codes
+
+    async def allocate_producer_id_block(self) -> ProducerIdBlock:
+        """Producer ids that nobody else has, 1000 of them. Raises ProducerIdsExhausted, StoreError."""
+        return await take_producer_ids(self._store, self._broker.id)
+
+    async def _wait_for_leaders(self, name: str) -> None:
+        with trio.move_on_after(AUTO_CREATE_WAIT_S):
+            await self.image_until(lambda image: _has_leaders(image, name))
+
+    async def _conclude(
+        self,
+        outcomes: Mapping[str, TopicOutcome],
+        timeout_ms: int,
+        visible: Callable[[str, Image], bool],
+        *,
+        slow: bool = False,
+    ) -> None:
+        """Wait for the slots, then for the picture. slow: the slots themselves are filled when all is over.
+
+        Without time to wait, the slots of quick requests are awaited nevertheless: whether the store took the request
+        is what the answer is about.
+        """
+        pending = {name: outcome for name, outcome in outcomes.items() if outcome.slot is not None}
+        limit_s = max(0, timeout_ms) / 1000
+        if timeout_ms <= 0 and not slow:
+            await self._fill(pending.values())
+        with trio.move_on_after(limit_s) as limit:
+            await self._fill(pending.values())
+            left = [name for name, outcome in pending.items() if outcome.error is None]
+            await self.image_until(lambda image: all(visible(name, image) for name in left))
+        if limit.cancelled_caught or timeout_ms <= 0:
+            for name, outcome in pending.items():
+                if outcome.error is None and (timeout_ms <= 0 or not visible(name, self.image)):
+                    outcome.error = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+        for outcome in outcomes.values():
+            if outcome.error is not None and outcome.error.message:
+                outcome.error = KafkaError(outcome.error.code, outcome.error.message[:_MESSAGE_LENGTH])
+
+    @staticmethod
+    async def _fill(outcomes: Iterable[TopicOutcome]) -> None:
+        for outcome in outcomes:
+            assert outcome.slot is not None
+            outcome.error = await outcome.slot.wait()
+
+
+def auto_topic(name: str, config: BrokerConfig) -> TopicRequest:
+    """How a topic is made that nobody described: internal ones in the form their coordinators need."""
+    if name == GROUP_METADATA_TOPIC:
+        return TopicRequest(
+            name,
+            config.int("offsets.topic.num.partitions"),
+            config.int("offsets.topic.replication.factor"),
+            configs=(
+                ("cleanup.policy", "compact"),
+                ("compression.type", "producer"),
+                ("segment.bytes", str(config.int("offsets.topic.segment.bytes"))),
+            ),
+        )
+    if name == TRANSACTION_STATE_TOPIC:
+        return TopicRequest(
+            name,
+            config.int("transaction.state.log.num.partitions"),
+            config.int("transaction.state.log.replication.factor"),
+            configs=(
+                ("cleanup.policy", "compact"),
+                ("compression.type", "uncompressed"),
+                ("min.insync.replicas", str(config.int("transaction.state.log.min.isr"))),
+                ("segment.bytes", str(config.int("transaction.state.log.segment.bytes"))),
+                ("unclean.leader.election.enable", "false"),
+            ),
+        )
+    return TopicRequest(name)
+
+
+def _has_leaders(image: Image, name: str) -> bool:
+    topic = image.topics.get(name)
+    return topic is not None and all(partition.leader >= 0 for partition in topic.partitions)
