@@ -94,8 +94,8 @@ def decompress(codec: int, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BY
 
 
 def compress(codec: int, data: Buffer, *, level: int | None = None, lz4_v0: bool = False) -> bytes:
-    """`data` compressed with the codec; `level` in the codec's own scale, None for its default. Raises as
-    `decompress` for a missing library.
+    """`data` compressed with the codec. `level` is on the scale of Kafka's `compression.<codec>.level`, None for its
+    default. Raises as `decompress` for a missing library.
     """
     if codec == NONE:
         return bytes(data)
@@ -282,7 +282,9 @@ def _lz4(data: Buffer, level: int | None) -> bytes:
     library = _library("lz4.frame")
     frame: bytes = library.compress(
         data,
-        compression_level=0 if level is None else level,
+        # Kafka's default, 9, means the fast compressor; every other level the thorough one, whose scale starts at 3
+        # here.
+        compression_level=0 if level is None or level == 9 else max(level, 3),
         block_size=library.BLOCKSIZE_MAX64KB,
         block_linked=False,
         store_size=False,

@@ -54,10 +54,13 @@ def test_none_copies():
     assert compress(0, memoryview(data)) == b"abc"
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_levels(codec):
-    level = None if codec == SNAPPY else 1
-    assert decompress(codec, compress(codec, TEXT, level=level)) == TEXT
+@pytest.mark.parametrize(("codec", "levels"), [(GZIP, (-1, 1, 9)), (LZ4, (1, 9, 12, 17)), (ZSTD, (-7, 3, 19))])
+def test_levels(codec, levels):
+    """On the scales of `compression.gzip.level`, `compression.lz4.level` and `compression.zstd.level`."""
+    for level in levels:
+        assert decompress(codec, compress(codec, TEXT, level=level)) == TEXT
+    default = {GZIP: -1, LZ4: 9, ZSTD: 3}[codec]
+    assert compress(codec, TEXT) == compress(codec, TEXT, level=default)
 
 
 THEIRS = {
