@@ -6,9 +6,8 @@ expects (`GroupMetadataManager.storeGroup`, `maybeConvertOffsetCommitError`).
 
 from __future__ import annotations
 
-from kproto.messages import JoinGroupResponse, SyncGroupResponse
-
 from kproto import ErrorCode
+from kproto.messages import JoinGroupResponse, SyncGroupResponse
 
 NO_GENERATION = -1
 

@@ -21,8 +21,6 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from kproto.messages import JoinGroupRequest, JoinGroupResponse, SyncGroupRequest, SyncGroupResponse
-
 from coordinator.group.answers import group_write_error, join_error, sync_error
 from coordinator.group.members import Member, Protocols, Waiting
 from coordinator.group.rebalance import Due, Generations
@@ -30,6 +28,7 @@ from coordinator.group.states import TRANSITIONS, Event, State
 from coordinator.machine import Decision, Now
 from coordinator.stored import StoredGroup, group_record
 from kproto import ErrorCode
+from kproto.messages import JoinGroupRequest, JoinGroupResponse, SyncGroupRequest, SyncGroupResponse
 
 log = logging.getLogger("barnabas.groups")
 

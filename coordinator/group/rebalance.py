@@ -14,8 +14,6 @@ import logging
 from collections.abc import Mapping
 from enum import Enum
 
-from kproto.messages import JoinGroupResponse
-
 from coordinator.group.answers import join_error, sync_error
 from coordinator.group.config import GroupConfig
 from coordinator.group.members import Member, Members
@@ -25,6 +23,7 @@ from coordinator.group.subscriptions import CONSUMER, subscribed_topics
 from coordinator.machine import Deadlines, Decision, Now
 from coordinator.stored import StoredGroup, StoredMember, group_record
 from kproto import ErrorCode
+from kproto.messages import JoinGroupResponse
 
 log = logging.getLogger("barnabas.groups")
 

@@ -155,6 +155,12 @@ class GroupShard:
         self.groups.clear()
         return out.result()
 
+    def _done(self, group: ClassicGroup, out: Decision) -> Result:
+        """End an operation that may have left nothing of `group`; with records it is their replay that tells."""
+        if not out.records:
+            self._forget_if_void(group)
+        return out.result()
+
     def _forget_if_void(self, group: ClassicGroup) -> None:
         if group.is_void and self.groups.get(group.group_id) is group:
             del self.groups[group.group_id]
@@ -178,8 +184,7 @@ class GroupShard:
             return NOTHING
         out = Decision()
         group.expire(what, member_id, now, out)
-        self._forget_if_void(group)
-        return out.result()
+        return self._done(group, out)
 
     # -- membership -------------------------------------------------------------------------------
 
@@ -212,8 +217,7 @@ class GroupShard:
             group = self._group(request.group_id)
             group.state_time_ms = now.wall_ms
         group.join(request, version, client_id or "", client_host, unique, token, now, out)
-        self._forget_if_void(group)
-        return out.result()
+        return self._done(group, out)
 
     def sync(self, request: SyncGroupRequest, version: int, token: Any, now: Now) -> Result:
         """SyncGroup. Answers `SyncGroupResponse` once the leader's assignment is committed."""
@@ -258,9 +262,7 @@ class GroupShard:
             out.reply(token, LeaveGroupResponse(error_code=told[0].error_code))
         else:
             out.reply(token, LeaveGroupResponse(members=told))
-        if group is not None:
-            self._forget_if_void(group)
-        return out.result()
+        return out.result() if group is None else self._done(group, out)
 
     # -- offsets ----------------------------------------------------------------------------------
 

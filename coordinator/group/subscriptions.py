@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from kproto.stored import ConsumerProtocolSubscription
-
 from kproto import DecodeError, decode
+from kproto.stored import ConsumerProtocolSubscription
 
 CONSUMER: Final = "consumer"
 """The protocol type of consumer groups; Kafka Connect's and others differ."""

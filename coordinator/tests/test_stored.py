@@ -1,0 +1,129 @@
+"""Records of `__consumer_offsets`: the bytes of Apache Kafka, in both directions."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.stored import (
+    CommittedOffset,
+    GroupRecord,
+    OffsetRecord,
+    StoredGroup,
+    StoredMember,
+    group_record,
+    offset_record,
+    parse,
+)
+from kproto import DecodeError
+
+# Captured from Apache Kafka 3.9.1: a consumer of group g1 committed offset 1 of tt-0.
+OFFSET_KEY = bytes.fromhex("0001 0002 6731 0002 7474 00000000")
+OFFSET_VALUE = bytes.fromhex("0003 0000000000000001 00000000 0000 000001a1fc0da376")
+OFFSET = CommittedOffset(1, 0, "", 0x1A1FC0DA376)
+
+STORED = StoredGroup(
+    "consumer",
+    7,
+    "range",
+    "c-1",
+    1_700_000_000_000,
+    (
+        StoredMember("c-1", None, "c", "/127.0.0.1", 60_000, 10_000, b"sub", b"asg"),
+        StoredMember("i-2", "i", "c", "/10.0.0.1", 300_000, 45_000, b"", b""),
+    ),
+)
+
+
+def test_an_offset_commit_is_byte_for_byte_that_of_apache_kafka() -> None:
+    assert offset_record("g1", "tt", 0, OFFSET) == (OFFSET_KEY, OFFSET_VALUE)
+    assert parse(OFFSET_KEY, OFFSET_VALUE) == OffsetRecord("g1", "tt", 0, OFFSET)
+
+
+def test_a_tombstone_has_the_key_of_the_commit() -> None:
+    assert offset_record("g1", "tt", 0, None) == (OFFSET_KEY, None)
+    assert parse(OFFSET_KEY, None) == OffsetRecord("g1", "tt", 0, None)
+
+
+def test_a_commit_with_its_own_expiry_is_stored_in_version_1() -> None:
+    committed = CommittedOffset(5, 3, "m", 1000, 2000)
+    record = offset_record("g1", "tt", 0, committed)
+    assert record.value == bytes.fromhex("0001 0000000000000005 0001 6d 00000000000003e8 00000000000007d0")
+    # That version has no leader epoch.
+    assert parse(*record) == OffsetRecord("g1", "tt", 0, committed._replace(leader_epoch=-1))
+
+
+@pytest.mark.parametrize("key_version", [0, 1])
+@pytest.mark.parametrize(
+    ("value", "committed"),
+    [
+        ("0000 0000000000000009 0001 6d 00000000000003e8", CommittedOffset(9, -1, "m", 1000)),
+        ("0001 0000000000000009 0000 00000000000003e8 ffffffffffffffff", CommittedOffset(9, -1, "", 1000)),
+        ("0002 0000000000000009 0001 6d 00000000000003e8", CommittedOffset(9, -1, "m", 1000)),
+        ("0003 0000000000000009 00000004 0001 6d 00000000000003e8", CommittedOffset(9, 4, "m", 1000)),
+        ("0004 0000000000000009 00000004 02 6d 00000000000003e8 00", CommittedOffset(9, 4, "m", 1000)),
+    ],
+)
+def test_all_versions_of_offset_values_are_read(key_version: int, value: str, committed: CommittedOffset) -> None:
+    key = key_version.to_bytes(2, "big") + OFFSET_KEY[2:]
+    assert parse(key, bytes.fromhex(value)) == OffsetRecord("g1", "tt", 0, committed)
+
+
+def test_a_group_is_stored_in_version_3() -> None:
+    record = group_record("g1", STORED)
+    assert record.key == bytes.fromhex("0002 0002 6731")
+    assert record.value is not None
+    head = "0003 0008 636f6e73756d6572 00000007 0005 72616e6765 0003 632d31 0000018bcfe56800 00000002"
+    first = "0003 632d31 ffff 0001 63 000a 2f3132372e302e302e31 0000ea60 00002710 00000003 737562 00000003 617367"
+    assert record.value.startswith(bytes.fromhex(head + first))
+    assert parse(*record) == GroupRecord("g1", STORED)
+
+
+def test_an_empty_group_has_neither_protocol_nor_leader() -> None:
+    stored = StoredGroup("consumer", 8, None, None, 1000, ())
+    record = group_record("g1", stored)
+    assert record.value == bytes.fromhex("0003 0008 636f6e73756d6572 00000008 ffff ffff 00000000000003e8 00000000")
+    assert parse(*record) == GroupRecord("g1", stored)
+    assert parse(record.key, None) == GroupRecord("g1", None)
+
+
+_MEMBER = "0003 632d31 {instance} 0001 63 0001 68 {rebalance} 00002710 00000003 737562 00000003 617367"
+
+
+@pytest.mark.parametrize(
+    ("version", "value", "state_time_ms", "rebalance_ms", "instance"),
+    [
+        (0, _MEMBER.format(instance="", rebalance=""), -1, 10_000, None),
+        (1, _MEMBER.format(instance="", rebalance="0000ea60"), -1, 60_000, None),
+        (2, _MEMBER.format(instance="", rebalance="0000ea60"), 1000, 60_000, None),
+        (3, _MEMBER.format(instance="0001 69", rebalance="0000ea60"), 1000, 60_000, "i"),
+    ],
+)
+def test_older_versions_of_group_values_are_read(
+    version: int, value: str, state_time_ms: int, rebalance_ms: int, instance: str | None
+) -> None:
+    time = "00000000000003e8" if version >= 2 else ""
+    head = f"{version:04x} 0008 636f6e73756d6572 00000007 0005 72616e6765 0003 632d31 {time} 00000001"
+    member = StoredMember("c-1", instance, "c", "h", rebalance_ms, 10_000, b"sub", b"asg")
+    stored = StoredGroup("consumer", 7, "range", "c-1", state_time_ms, (member,))
+    assert parse(group_record("g1", None).key, bytes.fromhex(head + value)) == GroupRecord("g1", stored)
+
+
+@pytest.mark.parametrize("kind", [3, 5, 8, 11, 16, 23, 99])
+def test_records_of_other_kinds_of_groups_are_left_alone(kind: int) -> None:
+    assert parse(kind.to_bytes(2, "big") + b"whatever", b"x") is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"", b""),
+        (b"\0", None),
+        (OFFSET_KEY[:-1], OFFSET_VALUE),
+        (OFFSET_KEY, OFFSET_VALUE[:-1]),
+        (OFFSET_KEY, b"\x00\x63" + OFFSET_VALUE[2:]),
+        (OFFSET_KEY, b""),
+    ],
+)
+def test_what_cannot_be_read_raises(key: bytes, value: bytes | None) -> None:
+    with pytest.raises(DecodeError):
+        parse(key, value)
