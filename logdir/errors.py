@@ -1,0 +1,52 @@
+"""What goes wrong with a log directory.
+ Two audiences: `StorageError` and `CorruptLog` are answered to clients with their Kafka error code, `LogDirError` and
+its kinds stop the start-up and are for whoever started the broker.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from kproto.errors import ErrorCode, KafkaError
+
+
+class StorageError(KafkaError, OSError):
+    """A system call failed under an append, a read or a flush: KAFKA_STORAGE_ERROR (56), which clients retry.
+
+    `errno` is that of the system call. After one from `append` or `write`, batches below `log_end_offset` are
+    written, and nothing of the others is left: neither offsets nor producer state.
+    """
+
+    def __init__(self, message: str, cause: OSError) -> None:
+        KafkaError.__init__(self, ErrorCode.KAFKA_STORAGE_ERROR, f"{message}: {cause.strerror or cause}")
+        self.errno = cause.errno
+
+    @property
+    def is_full(self) -> bool:
+        """The disk (or a quota) is full: the log stays usable and takes appends again when there is room."""
+        return self.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+class UnexpectedOffset(KafkaError):
+    """A replicated batch starts below the log end offset. `first_offset`, `last_offset`: of what was to be appended."""
+
+    def __init__(self, message: str, first_offset: int, last_offset: int) -> None:
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+
+
+class LogDirError(Exception):
+    """The directory cannot be used as it is; the message says which file and what to do."""
+
+
+class LogDirLocked(LogDirError):
+    """Another broker has the directory open."""
+
+
+class InconsistentMeta(LogDirError):
+    """`meta.properties` belongs to another broker or cluster, or cannot be read."""
+
+
+class CorruptFile(LogDirError):
+    """A small file (checkpoint, snapshot, index, partition.metadata) does not have its format."""

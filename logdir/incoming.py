@@ -1,0 +1,152 @@
+"""Batches on their way in: where they come from, what a log refuses, what it changes.
+ The order of checks and their errors are Apache Kafka's. The common case is written out in `PartitionLog.append`;
+here is what lies beside it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from kproto.errors import ErrorCode, KafkaError
+from kproto.records import (
+    BatchHeader,
+    CorruptRecords,
+    check_batch,
+    read_header,
+    rebuild_batch,
+    stamp_log_append_time,
+    stamp_max_timestamp,
+)
+from kproto.records_scan import RecordsRefused, check_client_header, validate_records
+from logdir.config import LONG_MAX, LogConfig
+
+Buffer = bytearray | memoryview
+
+
+class AppendOrigin(Enum):
+    """Who appends decides what is checked."""
+
+    CLIENT = "client"
+    """A producer: exactly one batch, no control records, sequences checked."""
+    COORDINATOR = "coordinator"
+    """The broker itself: one or more batches, control records allowed, sequences not checked."""
+    REPLICATION = "replication"
+    """From a leader: offsets and epochs stay as they are, only their order and the checksums are checked."""
+
+
+class AppendInfo(NamedTuple):
+    """What became of an append. Offsets of the first and last record; of the earlier batch if it is a `duplicate`,
+    which is not written again.
+
+    `log_append_time_ms` is -1 unless the broker's time was put into the records (or, for a duplicate, that batch's
+    timestamp, as in Apache Kafka).
+    """
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool = False
+
+
+class Accepted(NamedTuple):
+    """A client's batch after a closer look: what to write. `buf` is the caller's buffer or a new one."""
+
+    buf: memoryview
+    max_timestamp: int
+    log_append_time_ms: int
+
+
+def must_rewrite(config: LogConfig) -> bool:
+    """Whether batches for the topic may be stored otherwise than they come: `rewrite` is to see them all."""
+    return config.log_append_time or config.codec is not None
+
+
+def must_validate(config: LogConfig) -> bool:
+    """Whether the records of every batch for the topic are to be looked at, not of suspicious ones only."""
+    return config.validate_records or config.compact or config.message_timestamp_before_max_ms != LONG_MAX
+
+
+def refuse_shape(view: memoryview) -> None:
+    """Raise for what is not exactly one batch of format 2 with base offset 0: KafkaError 2 or 87."""
+    if not view:
+        raise RecordsRefused(ErrorCode.INVALID_RECORD, "There is no batch.")
+    if len(view) >= 17 and view[16] < 2:
+        raise RecordsRefused(ErrorCode.INVALID_RECORD, f"Records of format {view[16]} where 2 is expected.")
+    header = read_header(view)
+    if header.base_offset:
+        check_client_header(header)
+    if header.size > len(view):
+        raise CorruptRecords(f"batch of {header.size} bytes, but only {len(view)} are there")
+    check_batch(view)
+    raise RecordsRefused(ErrorCode.INVALID_RECORD, "The records are more than one batch.")
+
+
+def refuse_header(header: BatchHeader) -> None:
+    """Raise for a header that a client must not send: KafkaError 32, 76 or 87."""
+    check_client_header(header)
+    raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Unknown compression codec {header.codec}.")
+
+
+def too_large(size: int, limit: int) -> KafkaError:
+    return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"The batch has {size} bytes, max.message.bytes is {limit}.")
+
+
+def validate(view: memoryview, config: LogConfig, now_ms: int, max_timestamp: int) -> Accepted:
+    """Look at every record of a client's batch whose header and checksum are right; `max_timestamp` is the header's.
+
+    Puts a wrong max timestamp right, and counts odd offsets anew. Raises KafkaError 10, 32, 76, 87 (`RecordsRefused`
+    with the bad records).
+    """
+    newest = oldest = None
+    if not config.log_append_time:
+        after, before = config.message_timestamp_after_max_ms, config.message_timestamp_before_max_ms
+        newest = now_ms + after if after != LONG_MAX else None
+        oldest = now_ms - before if before != LONG_MAX else None
+    scan = validate_records(view, keys_required=config.compact, oldest_ms=oldest, newest_ms=newest)
+    if scan.max_timestamp != max_timestamp:
+        stamp_max_timestamp(view, 0, scan.max_timestamp)
+    if not scan.consecutive and view[22] & 7:
+        view = _rebuilt(view, view[22] & 7, config)
+    return Accepted(view, scan.max_timestamp, -1)
+
+
+def rewrite(view: memoryview, config: LogConfig, now_ms: int) -> Accepted:
+    """Give a client's good batch the topic's codec and the broker's time where the topic asks for it.
+
+    Raises KafkaError 10 if it is too large then, 87 if it cannot be read.
+    """
+    codec = config.codec
+    if codec is not None and codec != view[22] & 7:
+        view = _rebuilt(view, codec, config)
+    append_time = -1
+    if config.log_append_time:
+        stamp_log_append_time(view, 0, now_ms)
+        append_time = now_ms
+    return Accepted(view, read_header(view).max_timestamp, append_time)
+
+
+def _rebuilt(view: memoryview, codec: int, config: LogConfig) -> memoryview:
+    try:
+        rebuilt = rebuild_batch(view, codec=codec, level=config.compression_level, renumber=True)
+    except CorruptRecords as error:
+        raise RecordsRefused(ErrorCode.INVALID_RECORD, f"The batch cannot be read: {error.message}") from None
+    if len(rebuilt) > config.max_message_bytes:
+        raise too_large(len(rebuilt), config.max_message_bytes)
+    return memoryview(rebuilt)
+
+
+def split(view: memoryview) -> list[tuple[int, BatchHeader]]:
+    """(position, header) of every batch, all whole and with right checksums. Raises `CorruptRecords`."""
+    batches = []
+    position = 0
+    while position < len(view):
+        header = check_batch(view, position)
+        if header.last_offset_delta < 0:
+            raise CorruptRecords(f"last offset delta {header.last_offset_delta}")
+        batches.append((position, header))
+        position += header.size
+    if not batches:
+        raise CorruptRecords("no batch")
+    return batches

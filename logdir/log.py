@@ -1,0 +1,434 @@
+"""One partition's log: a row of segments that is appended to at the end, read anywhere, and cut at both ends.
+ Appending is in appender.py. Here: reading (no bytes are read, a `FileSlice` says where they are), truncating what a
+new leader does not have, giving up what is too old, and making what was written safe.
+
+    log_start_offset <= ... <= recovery_point <= log_end_offset <= next_offset
+ Below the recovery point everything is synced. A flush syncs the log files, then what is made from them (indexes,
+snapshots, leader epochs), then the directory, and only then moves the recovery point: whatever a crash tears is above
+it, where recovery makes it anew.
+
+Offsets count records, sizes are bytes, `now_ms` is the wall clock in milliseconds.
+ Threads: a log belongs to the loop; `flush` (or `begin_flush` and what it returns) and `FileSlice.read` may run in
+threads meanwhile. `_lock` guards the list of segments and the index files; appends and reads, which touch neither, do
+not take it.
+
+Not done: compaction, tiered storage, down-conversion (the answer's business), `preallocate`.
+"""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_right
+from collections.abc import Callable
+
+from kproto.errors import ErrorCode, KafkaError
+from kproto.records import CorruptRecords
+from logdir import layout
+from logdir.appender import LogAppender
+from logdir.disk import remove_if_there
+from logdir.errors import StorageError
+from logdir.files import FileSlice
+from logdir.flush import Flush
+from logdir.producers import Producers
+from logdir.replay import rebuild_producers
+from logdir.retention import breached
+from logdir.segment import Segment
+from logdir.txn_index import AbortedTxn, overlapping
+
+
+class PartitionLog(LogAppender):
+    """See the module. Made by `recovery.open_log`."""
+
+    __slots__ = ()
+
+    # ---- what it is
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._segments)
+
+    @property
+    def first_base_offset(self) -> int:
+        """Base offset of the first segment: what is below it is gone for good."""
+        return self._segments[0].base_offset
+
+    @property
+    def segment_bases(self) -> list[int]:
+        """Base offsets of the segments, rising."""
+        return [segment.base_offset for segment in self._segments]
+
+    @property
+    def latest_epoch(self) -> int:
+        """The leader epoch of the last entry, -1 if there is none."""
+        return self.epochs.latest
+
+    @property
+    def producer_count(self) -> int:
+        return len(self._producers)
+
+    @property
+    def producers(self) -> Producers:
+        """The state of idempotent and transactional producers; to look at."""
+        return self._producers
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the earliest open transaction starts."""
+        return self._producers.first_undecided_offset
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Up to where `read_committed` may see: the high watermark, or the first transaction whose end is not below
+        it.
+        """
+        unstable = self._producers.first_unstable_offset(high_watermark)
+        return high_watermark if unstable is None else min(unstable, high_watermark)
+
+    # ---- reading
+
+    def _segment_at(self, offset: int) -> int:
+        """Number of the segment that holds `offset`, -1 if it is before the first."""
+        return bisect_right(self._segments, offset, key=_base_offset) - 1
+
+    def read(self, offset: int, max_bytes: int, *, upper_offset: int, min_one_batch: bool) -> FileSlice | None:
+        """Bytes from the batch that holds `offset` on, none at or above `upper_offset`, of one segment; None if there
+        are none.
+
+        At most `max_bytes`, which may end inside a batch, as in Apache Kafka; with `min_one_batch` at least the first
+        batch, without it nothing if the first one does not fit. Raises KafkaError 1 outside [log start, log end], 2,
+        `StorageError`.
+        """
+        end_offset = self.log_end_offset
+        if not self.log_start_offset <= offset <= end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Offset {offset} is not in [{self.log_start_offset}, {end_offset}].",
+            )
+        if upper_offset > end_offset:
+            upper_offset = end_offset
+        if offset >= upper_offset:
+            return None
+        try:
+            segment = self._active
+            if offset >= segment.base_offset:
+                found = segment.find(offset)
+                is_last = True
+            else:
+                number = max(self._segment_at(offset), 0)
+                segment = self._segments[number]
+                found = segment.find(offset)
+                while found is None and number + 1 < len(self._segments):
+                    # Compaction and lost files leave gaps.
+                    number += 1
+                    segment = self._segments[number]
+                    found = segment.find(offset)
+                is_last = segment is self._active or self._segments[number + 1].base_offset > upper_offset
+            if found is None:
+                return None
+            position, first_size = found
+            end = segment.size
+            if is_last and upper_offset < end_offset:
+                bound = segment.find(upper_offset)
+                if bound is not None:
+                    end = bound[0]
+            length = end - position
+            if length > max_bytes:
+                if max_bytes >= first_size:
+                    length = max_bytes
+                elif min_one_batch:
+                    length = min(first_size, length)
+                else:
+                    return None
+            if length <= 0:
+                return None
+            return FileSlice(segment.file(), position, length)
+        except StorageError:
+            raise
+        except OSError as error:
+            raise StorageError(f"reading {self.directory}", error) from error
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
+        """(timestamp, offset, leader epoch) of the first record at or after `timestamp_ms`, None if there is none.
+
+        It may lie above the high watermark. Decodes one batch. Raises KafkaError 2, `StorageError`.
+        """
+        try:
+            for segment in list(self._segments):
+                if segment.size and segment.retention_timestamp() >= timestamp_ms:
+                    found = segment.find_timestamp(timestamp_ms, self.log_start_offset)
+                    if found is not None:
+                        return found
+            return None
+        except OSError as error:
+            raise StorageError(f"reading {self.directory}", error) from error
+
+    def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
+        """(timestamp, offset, leader epoch) of the first record with the largest timestamp (ListOffsets -3). Raises
+        KafkaError 2, `StorageError`.
+        """
+        try:
+            newest = max(self._segments, key=lambda segment: segment.max_timestamp)
+            return newest.record_of_max_timestamp()
+        except OSError as error:
+            raise StorageError(f"reading {self.directory}", error) from error
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest known epoch <= `epoch`, its end offset), (-1, -1) if unknown."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def aborted_transactions(self, offset: int, upper_offset: int) -> list[AbortedTxn]:
+        """The aborted transactions with records in [offset, upper_offset). Raises `StorageError`."""
+        found: list[AbortedTxn] = []
+        try:
+            for segment in self._segments[max(self._segment_at(offset), 0) :]:
+                some, complete = overlapping(segment.aborted(), offset, upper_offset)
+                found += some
+                if complete:
+                    break
+        except OSError as error:
+            raise StorageError(f"reading {self.directory}", error) from error
+        return found
+
+    # ---- cutting
+
+    def truncate_to(self, offset: int, now_ms: int) -> bool:
+        """Drop the records from `offset` on, because the leader does not have them; a batch that holds `offset` goes
+        whole.
+
+        False if there were none. Producer state is made anew from the newest snapshot. Raises `StorageError`.
+        """
+        if offset < 0:
+            raise ValueError(f"cannot truncate to {offset}")
+        self.write()
+        if offset >= self.log_end_offset:
+            self.epochs.truncate_from_end(self.log_end_offset)
+            self._epoch = self.epochs.latest
+            return False
+        if offset < self._segments[0].base_offset:
+            self.truncate_fully(offset, now_ms)
+            return True
+        try:
+            with self._lock:
+                keep = self._segment_at(offset) + 1
+                self._delete_segments(keep, len(self._segments), now_ms)
+                self._active = self._segments[-1]
+                end = self._active.truncate(offset, self._active.end()[0])
+                self._ends_at(end)
+                self._drop_snapshots(lambda at: at > end)
+                self.epochs.truncate_from_end(end)
+                self.log_start_offset = min(self.log_start_offset, end)
+            rebuild_producers(self._disk, self.directory, self._segments, self._snapshots, self._producers, end)
+        except (OSError, CorruptRecords) as error:
+            raise self._broken("truncating", error) from error
+        self._epoch = self.epochs.latest
+        self._keeper.recovery_point_fell(self)
+        return True
+
+    def truncate_fully(self, offset: int, now_ms: int) -> None:
+        """Drop everything; the log starts, and ends, at `offset`. Raises `StorageError`."""
+        self._forget_staged()
+        try:
+            with self._lock:
+                self._delete_segments(0, len(self._segments), now_ms)
+                self._drop_snapshots(lambda at: True)
+                self._start_segment(offset, now_ms)
+                self._ends_at(offset)
+                self.log_start_offset = offset
+                self.epochs.clear()
+                self._producers.clear()
+        except OSError as error:
+            raise self._broken("truncating", error) from error
+        self._epoch = self.epochs.latest
+        self._keeper.recovery_point_fell(self)
+
+    def _ends_at(self, offset: int) -> None:
+        self.log_end_offset = self.next_offset = offset
+        self._position = self._active.size
+        self._generation += 1
+        self.recovery_point = min(self.recovery_point, offset)
+        self._set_roll_limits()
+
+    def _delete_segments(self, first: int, last: int, now_ms: int) -> None:
+        """Take segments out of the log; their files go after `file.delete.delay.ms`. From the end, so that a crash
+        leaves no gap.
+        """
+        paths: list[str] = []
+        for segment in reversed(self._segments[first:last]):
+            paths += segment.mark_deleted()
+            self._segments.remove(segment)
+        if paths:
+            self._unsynced_dirs.add(self.directory)
+            self._keeper.remove_later(paths, now_ms + self._config.file_delete_delay_ms)
+
+    def _drop_snapshots(self, unwanted: Callable[[int], bool]) -> None:
+        for offset in [offset for offset in self._snapshots if unwanted(offset)]:
+            remove_if_there(self._disk, f"{self.directory}/{layout.file_name(offset, layout.SNAPSHOT)}")
+            self._snapshots.remove(offset)
+
+    def _broken(self, doing: str, error: OSError | CorruptRecords) -> StorageError:
+        """Half done: the log cannot be trusted until it is opened again."""
+        if isinstance(error, CorruptRecords):
+            error = OSError(errno.EIO, error.message)
+        failed = StorageError(f"{doing} {self.directory}", error)
+        self._fail(failed)
+        return failed
+
+    def delete_records(self, before_offset: int, high_watermark: int) -> int:
+        """Records below `before_offset` are gone (-1: all committed ones); returns the log start. Segments go with
+        the next `retain`.
+
+        Raises KafkaError 1 for an offset above the high watermark.
+        """
+        if before_offset == -1:
+            before_offset = high_watermark
+        if not 0 <= before_offset <= high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"Offset {before_offset} is above the high watermark {high_watermark}."
+            )
+        self._start_at(before_offset)
+        return self.log_start_offset
+
+    def _start_at(self, offset: int) -> None:
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset)
+            self._producers.log_start_moved(offset)
+
+    def retain(self, now_ms: int, high_watermark: int | None = None) -> int:
+        """Give up segments that are below the log start, too many or too old (retention.py); returns how many.
+
+        Only below the high watermark, which is the log end if it is not given. Raises `StorageError`.
+        """
+        try:
+            gone = breached(
+                self._segments,
+                self._config,
+                log_start_offset=self.log_start_offset,
+                log_end_offset=self.log_end_offset,
+                high_watermark=self.log_end_offset if high_watermark is None else high_watermark,
+                now_ms=now_ms,
+            )
+            if not gone:
+                return 0
+            if gone == len(self._segments):
+                self.roll(now_ms)
+            with self._lock:
+                self._start_at(self._segments[gone].base_offset)
+                bases = {segment.base_offset for segment in self._segments[:gone]}
+                for _ in range(gone):
+                    # One by one from the head: a crash leaves no gap.
+                    self._delete_segments(0, 1, now_ms)
+                self._drop_snapshots(lambda at: at in bases)
+        except StorageError:
+            raise
+        except OSError as error:
+            raise self._broken("deleting segments of", error) from error
+        return gone
+
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers that wrote nothing for `expiration_ms` (`producer.id.expiration.ms`); returns how many."""
+        return self._producers.expire(now_ms, expiration_ms)
+
+    # ---- making safe
+
+    def created_in(self, directory: str, *files: str) -> None:
+        """`directory` has new names, and `files` new contents: the next flush syncs them."""
+        self._unsynced_dirs.add(directory)
+        self._unsynced_files.update(files)
+
+    def begin_flush(self) -> Flush:
+        """Take down what is to be synced; see flush.py. From any thread. Raises OSError."""
+        with self._lock:
+            end_offset = self.log_end_offset
+            segments = []
+            for segment in self._segments:
+                segment.save_indexes()
+                if segment.dirty or segment.indexes_dirty:
+                    segments.append(segment)
+            files, self._unsynced_files = self._unsynced_files, set()
+            dirs, self._unsynced_dirs = self._unsynced_dirs, set()
+            epochs = None
+            if self.epochs.changed:
+                self.epochs.changed = False
+                epochs = self.epochs.encode()
+            return Flush(
+                self._disk,
+                self.directory,
+                end_offset=end_offset,
+                generation=self._generation,
+                segments=segments,
+                files=files,
+                dirs=dirs,
+                epochs=epochs,
+            )
+
+    def end_flush(self, flush: Flush) -> None:
+        """All steps of `flush` are done."""
+        with self._lock:
+            if flush.generation == self._generation and flush.end_offset > self.recovery_point:
+                self.recovery_point = flush.end_offset
+
+    def flush(self) -> None:
+        """Sync everything that is written, and move the recovery point. From any thread. Raises `StorageError`.
+
+        After a failure the log takes no more appends: the kernel may have dropped what it could not write.
+        """
+        try:
+            flush = self.begin_flush()
+            flush.sync_files()
+            flush.put_in_place()
+            flush.sync_dirs()
+        except OSError as error:
+            if self.abandoned:
+                return
+            raise self._broken("flushing", error) from error
+        self.end_flush(flush)
+
+    @property
+    def needs_flush(self) -> bool:
+        return self.recovery_point < self.log_end_offset or self.epochs.changed or bool(self._unsynced_dirs)
+
+    def prepare_close(self) -> None:
+        """Write and save everything as a closed log has it, unsynced: the final time index entry, a snapshot. Raises
+        `StorageError`.
+        """
+        self.write()
+        try:
+            with self._lock:
+                active = self._active
+                active.finish()
+                # What a failed write may have left behind.
+                active.cut_back()
+                self._take_snapshot(self.log_end_offset)
+                # Older snapshots serve truncations; two of them are plenty.
+                bases = {segment.base_offset for segment in self._segments[-2:]}
+                self._drop_snapshots(lambda at: at < self.log_end_offset and at not in bases)
+        except (OSError, CorruptRecords) as error:
+            raise self._broken("closing", error) from error
+
+    def close(self) -> None:
+        """Everything saved and synced; the log is not usable any more. Raises `StorageError`."""
+        if self.needs_close:
+            self.prepare_close()
+            self.flush()
+        self.abandon()
+
+    @property
+    def needs_close(self) -> bool:
+        """Something happened since it was opened."""
+        return self.needs_flush or self.next_offset != self.log_end_offset or self._active.unfinished
+
+    def abandon(self) -> None:
+        """Let go of everything without saving: the log was deleted, or its directory failed."""
+        self.abandoned = True
+        with self._lock:
+            for segment in self._segments:
+                segment.close()
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

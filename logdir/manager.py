@@ -1,0 +1,474 @@
+"""`LogDir`: all logs of one log directory, and what they share.
+
+    log_dir = LogDir(path, wall_ms=clock);  log_dir.open();  log_dir.check_identity(cluster_id=..., node_id=...)
+    log_dir.load(config_of)                       every partition found, recovering where the last stop was not clean
+    log = log_dir.open_or_create(topic, partition, topic_id, config)
+    log_dir.close()                               everything safe, then the clean-shutdown mark
+ One directory has one broker at a time (`.lock`) and belongs to it for good (`meta.properties`). Deleting a partition
+renames its directory at once and removes it after `file.delete.delay.ms`; so are single segments. A failed disk ends
+the directory: `failure` says so, its logs refuse appends, and no clean-shutdown mark is left, so that the next start
+recovers.
+
+A name that is made, renamed or removed is synced with the next flush of its log, as its data is, not before.
+ Times are milliseconds of the wall clock. Threads: `load` and `close` may run in one while nobody else uses the
+directory; `remove`, `write_checkpoint` and `flush` of a log may at any time; everything else belongs to the loop.
+ Not done: several directories (JBOD); `-stray` and `-future` directories of Apache Kafka stay untouched and are not
+served.
+"""
+
+from __future__ import annotations
+
+import logging
+import random as random_module
+import resource
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
+
+from kproto.errors import ErrorCode, KafkaError
+from kproto.records import CorruptRecords
+from logdir import checkpoint, layout
+from logdir.config import LogConfig
+from logdir.disk import Disk, Entry, read_file, remove_if_there, replace_file, write_file
+from logdir.errors import CorruptFile, LogDirError, LogDirLocked, StorageError
+from logdir.files import Pool
+from logdir.layout import MetaProperties
+from logdir.log import PartitionLog
+from logdir.recovery import open_log
+
+log = logging.getLogger("barnabas.logdir")
+
+TopicPartition = tuple[str, int]
+METADATA_LOG = "__cluster_metadata"
+MANY = 8
+"""From so many logs on, one sync of the file system is cheaper than one of each file."""
+
+
+class Removal(NamedTuple):
+    """Files, or a directory with its files, to be removed at `due_ms`."""
+
+    due_ms: int
+    serial: int
+    paths: tuple[str, ...]
+    is_dir: bool
+
+
+class Checkpoint(NamedTuple):
+    """Offsets to be written to the checkpoint file `name`; a later `serial` has later offsets."""
+
+    name: str
+    serial: int
+    offsets: dict[TopicPartition, int]
+
+
+class LogDir:
+    """See the module.
+
+    `random` returns numbers in [0, 1), `unique_hex` 32 digits that never repeat. `on_rolled(log)`: a segment is
+    complete, so a flush of its log is due; `on_failure(error)`: the disk failed (may be called from a thread).
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        wall_ms: Callable[[], int],
+        disk: Disk | None = None,
+        max_open_files: int | None = None,
+        random: Callable[[], float] = random_module.random,
+        unique_hex: Callable[[], str] = lambda: uuid.uuid4().hex,
+        on_rolled: Callable[[PartitionLog], None] | None = None,
+        on_failure: Callable[[StorageError], None] | None = None,
+    ) -> None:
+        self.path = path.rstrip("/") or "/"
+        self.disk = disk or Disk()
+        self.pool = Pool(_half_of_the_limit() if max_open_files is None else max_open_files)
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.failure: StorageError | None = None
+        self.meta: MetaProperties | None = None
+        self.was_clean = False
+        self.on_rolled = on_rolled
+        self.on_failure = on_failure
+        self._wall_ms = wall_ms
+        self._random = random
+        self._unique_hex = unique_hex
+        self._lock_fd = -1
+        self._removals: list[Removal] = []
+        self._serial = 0
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_starts: dict[TopicPartition, int] = {}
+        self._high_watermarks: dict[TopicPartition, int] = {}
+        self._checkpoint_lock = threading.Lock()
+        self._written_serial: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"LogDir({self.path!r}, {len(self.logs)} logs)"
+
+    # ---- opening
+
+    def open(self) -> None:
+        """Make the directory if it is not there, lock it, read whose it is. Raises `LogDirLocked`,
+        `InconsistentMeta`, OSError.
+        """
+        missing = []
+        path = self.path
+        while True:
+            try:
+                self.disk.list(path)
+                break
+            except FileNotFoundError:
+                missing.append(path)
+                path = path.rpartition("/")[0] or ("/" if path.startswith("/") else ".")
+        for path in reversed(missing):
+            self.disk.make_dir(path)
+            self.disk.sync_dir(path.rpartition("/")[0] or ("/" if path.startswith("/") else "."))
+        try:
+            self._lock_fd = self.disk.lock(f"{self.path}/{layout.LOCK}")
+        except BlockingIOError:
+            raise LogDirLocked(
+                f"{self.path} is in use by another broker (it holds {layout.LOCK}); stop that one, or choose another "
+                "log directory"
+            ) from None
+        name = f"{self.path}/{layout.META_PROPERTIES}"
+        try:
+            self.meta = MetaProperties.decode(read_file(self.disk, name), name)
+        except FileNotFoundError:
+            self.meta = None
+        except Exception:
+            self.unlock()
+            raise
+
+    def check_identity(self, *, cluster_id: str, node_id: int) -> None:
+        """Refuse another broker's directory; make a new one ours. Raises `InconsistentMeta`, OSError."""
+        if self.meta is None:
+            self.write_meta(MetaProperties(0, cluster_id, node_id))
+        else:
+            self.meta.check(f"{self.path}/{layout.META_PROPERTIES}", cluster_id=cluster_id, node_id=node_id)
+
+    def write_meta(self, meta: MetaProperties) -> None:
+        """Raises OSError."""
+        replace_file(self.disk, self.path, layout.META_PROPERTIES, meta.encode())
+        self.meta = meta
+
+    def unlock(self) -> None:
+        if self._lock_fd >= 0:
+            self.disk.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def load(self, config_of: Callable[[str], LogConfig]) -> None:
+        """Open every partition's log with the configuration of its topic. Raises `LogDirError`, OSError."""
+        entries = self.disk.list(self.path)
+        names = {entry.name for entry in entries}
+        self.was_clean = layout.CLEAN_SHUTDOWN in names
+        if self.was_clean:
+            # Gone before anything else is touched: should we crash while loading, the next start recovers.
+            self.disk.remove(f"{self.path}/{layout.CLEAN_SHUTDOWN}")
+            self.disk.sync_dir(self.path)
+        self._recovery_points = self._read_checkpoint(checkpoint.RECOVERY_POINT)
+        self._log_starts = self._read_checkpoint(checkpoint.LOG_START)
+        self._high_watermarks = self._read_checkpoint(checkpoint.HIGH_WATERMARK)
+        now_ms = self._wall_ms()
+        for entry in sorted(entries):
+            if entry.is_dir:
+                self._load_dir(entry, config_of, now_ms)
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return checkpoint.read_offsets(self.disk, self.path, name)
+        except CorruptFile as error:
+            log.warning("%s/%s is not used: %s", self.path, name, error)
+            return {}
+
+    def _load_dir(self, entry: Entry, config_of: Callable[[str], LogConfig], now_ms: int) -> None:
+        parsed = layout.parse_partition_dir(entry.name)
+        path = f"{self.path}/{entry.name}"
+        if parsed is None:
+            log.warning("%s is not the directory of a partition: left alone", path)
+            return
+        topic, partition, mark = parsed
+        if mark == layout.DELETE_DIR:
+            self._remove_later((path,), now_ms + config_of(topic).file_delete_delay_ms, is_dir=True)
+            return
+        if mark or topic == METADATA_LOG:
+            log.warning("%s is not served: left alone", path)
+            return
+        key = topic, partition
+        try:
+            opened = open_log(
+                self.disk,
+                path,
+                config_of(topic),
+                self,
+                now_ms=now_ms,
+                recovery_point=self._recovery_points.get(key, 0),
+                log_start_offset=self._log_starts.get(key, 0),
+                clean=self.was_clean,
+                topic_id=self._read_topic_id(path),
+            )
+        except (CorruptRecords, CorruptFile) as error:
+            raise LogDirError(
+                f"{path} cannot be opened: {error}. Start again to have it recovered, which cuts off what is not right; "
+                "to give it up, remove the directory"
+            ) from error
+        if not self.was_clean:
+            log.info("recovered %s: offsets %d to %d", path, opened.log_start_offset, opened.log_end_offset)
+        self.logs[key] = opened
+
+    def _read_topic_id(self, path: str) -> bytes | None:
+        name = f"{path}/{layout.PARTITION_METADATA}"
+        try:
+            return layout.decode_partition_metadata(read_file(self.disk, name), name)
+        except FileNotFoundError:
+            return None
+
+    # ---- partitions
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        return self.logs.get((topic, partition))
+
+    def __iter__(self) -> Iterator[tuple[TopicPartition, PartitionLog]]:
+        return iter(list(self.logs.items()))
+
+    def open_or_create(self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig) -> PartitionLog:
+        """The partition's log with `config`; an empty one if there is none. `topic_id`: 16 bytes.
+
+        Raises KafkaError INCONSISTENT_TOPIC_ID if the directory is that of another topic of the same name,
+        `StorageError`.
+        """
+        opened = self.logs.get((topic, partition))
+        try:
+            if opened is None:
+                return self._create(topic, partition, topic_id, config)
+            if topic_id is not None:
+                if opened.topic_id is None:
+                    self._write_topic_id(opened, topic_id)
+                elif opened.topic_id != topic_id:
+                    raise KafkaError(
+                        ErrorCode.INCONSISTENT_TOPIC_ID, f"{opened.directory} belongs to another topic of that name"
+                    )
+        except StorageError:
+            raise
+        except OSError as error:
+            raise StorageError(f"opening {topic}-{partition} in {self.path}", error) from error
+        opened.config = config
+        return opened
+
+    def _create(self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig) -> PartitionLog:
+        if self.failure is not None:
+            raise self.failure
+        self._forget_checkpoints((topic, partition))
+        directory = f"{self.path}/{layout.partition_dir(topic, partition)}"
+        self.disk.make_dir(directory)
+        try:
+            created = open_log(self.disk, directory, config, self, now_ms=self._wall_ms())
+            if topic_id is not None:
+                self._write_topic_id(created, topic_id)
+        except OSError:
+            # Half a partition must not be found by the next start.
+            self._remove_dir(directory)
+            raise
+        created.created_in(self.path)
+        self.logs[topic, partition] = created
+        return created
+
+    def _write_topic_id(self, opened: PartitionLog, topic_id: bytes) -> None:
+        path = f"{opened.directory}/{layout.PARTITION_METADATA}"
+        write_file(self.disk, path + ".tmp", layout.encode_partition_metadata(topic_id), sync=False)
+        self.disk.rename(path + ".tmp", path)
+        opened.topic_id = topic_id
+        opened.created_in(opened.directory, path)
+
+    def _forget_checkpoints(self, key: TopicPartition) -> None:
+        """A partition of that name was deleted since the checkpoints were written: a new one must not be opened with
+        its offsets.
+        """
+        for name, known in (
+            (checkpoint.RECOVERY_POINT, self._recovery_points),
+            (checkpoint.LOG_START, self._log_starts),
+            (checkpoint.HIGH_WATERMARK, self._high_watermarks),
+        ):
+            if known.pop(key, 0):
+                self._serial += 1
+                self.write_checkpoint(Checkpoint(name, self._serial, dict(known)))
+
+    def high_watermark(self, topic: str, partition: int) -> int:
+        """The high watermark of the last checkpoint, within what the log has."""
+        opened = self.logs[topic, partition]
+        known = self._high_watermarks.get((topic, partition), 0)
+        return min(max(known, opened.log_start_offset), opened.log_end_offset)
+
+    def delete(self, topic: str, partition: int) -> None:
+        """Give a partition up: not served from now on, removed after `file.delete.delay.ms`. Does nothing if it is
+        not there.
+
+        Raises `StorageError`.
+        """
+        opened = self.logs.pop((topic, partition), None)
+        if opened is None:
+            return
+        opened.abandon()
+        path = f"{self.path}/{layout.deleted_dir(topic, partition, self._unique_hex())}"
+        try:
+            self.disk.rename(opened.directory, path)
+        except OSError as error:
+            failed = StorageError(f"deleting {opened.directory}", error)
+            self.storage_failed(failed)
+            raise failed from error
+        self._remove_later((path,), self._wall_ms() + opened.config.file_delete_delay_ms, is_dir=True)
+
+    # ---- for the logs (appender.Keeper)
+
+    def rolled(self, log: Any) -> None:
+        if self.on_rolled is not None:
+            self.on_rolled(log)
+
+    def remove_later(self, paths: list[str], due_ms: int) -> None:
+        self._remove_later(tuple(paths), due_ms, is_dir=False)
+
+    def recovery_point_fell(self, log: Any) -> None:
+        try:
+            self.write_checkpoint(self.recovery_points())
+        except StorageError as error:
+            if log.failure is None:
+                log.failure = error
+            raise
+
+    def storage_failed(self, error: StorageError) -> None:
+        if self.failure is None:
+            log.error("the log directory %s failed: %s", self.path, error)
+            self.failure = error
+            if self.on_failure is not None:
+                self.on_failure(error)
+
+    def jitter(self) -> float:
+        return self._random()
+
+    # ---- removing
+
+    def _remove_later(self, paths: tuple[str, ...], due_ms: int, *, is_dir: bool) -> None:
+        self._serial += 1
+        heappush(self._removals, Removal(due_ms, self._serial, paths, is_dir))
+
+    @property
+    def next_removal_ms(self) -> int | None:
+        """When the next removal is due."""
+        return self._removals[0].due_ms if self._removals else None
+
+    def take_removals(self, now_ms: int) -> list[Removal]:
+        """What is due by `now_ms`; to be handed to `remove`."""
+        due = []
+        while self._removals and self._removals[0].due_ms <= now_ms:
+            due.append(heappop(self._removals))
+        return due
+
+    def remove(self, removals: Iterable[Removal]) -> None:
+        """Remove the files for good. From any thread; a large file takes milliseconds. Trouble is logged: the next
+        start tries again.
+        """
+        for removal in removals:
+            for path in removal.paths:
+                try:
+                    if removal.is_dir:
+                        self._remove_dir(path)
+                    else:
+                        remove_if_there(self.disk, path)
+                except OSError as error:
+                    log.warning("%s could not be removed: %s", path, error)
+
+    def _remove_dir(self, path: str) -> None:
+        for entry in self.disk.list(path):
+            if entry.is_dir:
+                self._remove_dir(f"{path}/{entry.name}")
+            else:
+                remove_if_there(self.disk, f"{path}/{entry.name}")
+        self.disk.remove_dir(path)
+
+    # ---- checkpoints
+
+    def recovery_points(self) -> Checkpoint:
+        """Up to where every log is synced."""
+        self._recovery_points = {key: opened.recovery_point for key, opened in self.logs.items()}
+        return self._checkpoint(checkpoint.RECOVERY_POINT, self._recovery_points)
+
+    def log_starts(self) -> Checkpoint:
+        """Where logs start that do not start with a segment."""
+        self._log_starts = {
+            key: opened.log_start_offset
+            for key, opened in self.logs.items()
+            if opened.log_start_offset > opened.first_base_offset
+        }
+        return self._checkpoint(checkpoint.LOG_START, self._log_starts)
+
+    def high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> Checkpoint:
+        """`offsets`, and for partitions that are not in it what was known before."""
+        known = {**self._high_watermarks, **offsets}
+        self._high_watermarks = {key: offset for key, offset in known.items() if key in self.logs}
+        return self._checkpoint(checkpoint.HIGH_WATERMARK, self._high_watermarks)
+
+    def _checkpoint(self, name: str, offsets: dict[TopicPartition, int]) -> Checkpoint:
+        self._serial += 1
+        return Checkpoint(name, self._serial, dict(offsets))
+
+    def write_checkpoint(self, offsets: Checkpoint) -> None:
+        """Write the file, synced, unless a later one was written meanwhile. From any thread. Raises `StorageError`."""
+        with self._checkpoint_lock:
+            if self._written_serial.get(offsets.name, 0) > offsets.serial:
+                return
+            try:
+                checkpoint.write_offsets(self.disk, self.path, offsets.name, offsets.offsets)
+            except OSError as error:
+                failed = StorageError(f"writing {self.path}/{offsets.name}", error)
+                if not failed.is_full:
+                    self.storage_failed(failed)
+                raise failed from error
+            self._written_serial[offsets.name] = offsets.serial
+
+    # ---- closing
+
+    def close(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
+        """Make everything safe, leave the clean-shutdown mark, unlock. After a failure: just let go, without the mark.
+
+        Raises `StorageError` if something could not be made safe; the directory is then let go all the same.
+        """
+        try:
+            if self.failure is None:
+                self._make_safe()
+                self.write_checkpoint(self.recovery_points())
+                self.write_checkpoint(self.log_starts())
+                self.write_checkpoint(self.high_watermarks(high_watermarks or {}))
+                replace_file(self.disk, self.path, layout.CLEAN_SHUTDOWN, layout.encode_clean_shutdown())
+        except StorageError:
+            raise
+        except OSError as error:
+            raise StorageError(f"closing {self.path}", error) from error
+        finally:
+            for opened in self.logs.values():
+                opened.abandon()
+            self.logs = {}
+            self.unlock()
+
+    def _make_safe(self) -> None:
+        changed = [opened for opened in self.logs.values() if opened.needs_close]
+        for opened in changed:
+            opened.prepare_close()
+        if len(changed) < MANY:
+            for opened in changed:
+                opened.flush()
+            return
+        flushes = [(opened, opened.begin_flush()) for opened in changed]
+        self.disk.sync_all(self.path)
+        for _, flush in flushes:
+            flush.sync_files()
+        for _, flush in flushes:
+            flush.put_in_place()
+        self.disk.sync_all(self.path)
+        for opened, flush in flushes:
+            opened.end_flush(flush)
+
+
+def _half_of_the_limit() -> int:
+    """The other half is for connections."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 4096 if soft == resource.RLIM_INFINITY else max(min(soft // 2, 4096), 16)

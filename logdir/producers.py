@@ -1,0 +1,323 @@
+"""What a partition knows of its idempotent and transactional producers (KIP-98), and the snapshots of it.
+ Per producer id: the epoch, the last five batches (a producer has at most five in flight), the epoch of the
+coordinator that ended its last transaction, and where its open transaction starts. From that:
+
+- a batch equal in epoch, first and last sequence to one of the five is a duplicate: success with the old offset,
+  nothing is written;
+- a lower epoch is fenced (47); a higher one must start at sequence 0; within an epoch sequences go on without a gap,
+  from 2**31-1 to 0 (45);
+- whoever is unknown may start anywhere, as the state may have expired;
+- while a transaction is open, batches outside of it are refused (48); its end marker needs a coordinator epoch not
+  below the last (52).
+ Only what clients append is checked for sequence; replicated batches and those read back from the log only change the
+state.
+ Entries are immutable, so a changed one can be put back: `append` keeps a journal, which `commit` forgets once the
+batches are written and `rollback` plays backwards when they could not be.
+
+`<offset>.snapshot` holds the state before `offset`, so that opening a log need not read it all. Big-endian:
+
+    0  2  version 1
+    2  4  CRC-32C of everything that follows
+    6  4  count, then per producer 46 bytes:
+          8 producer id, 2 epoch, 4 last sequence, 8 last offset (-1 none), 4 offset delta of the last batch, 8
+          timestamp, 4 coordinator epoch, 8 first offset of the open transaction (-1 none)
+
+Only the last of the five batches is kept. Timestamps are milliseconds, those of the batches.
+
+Not done: verification of transactional batches with the coordinator (KIP-890) comes with transactions.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from kproto.crc32c import crc32c
+from kproto.errors import ErrorCode, KafkaError
+from logdir.errors import CorruptFile
+from logdir.txn_index import AbortedTxn
+
+WINDOW = 5
+NO_SEQUENCE = -1
+NO_EPOCH = -1
+
+SNAPSHOT_VERSION = 1
+_SNAPSHOT_HEAD = struct.Struct(">hIi")
+_SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
+_CRC_START = 6
+
+
+class Written(NamedTuple):
+    """One of the last batches of a producer. `timestamp` is the batch's max timestamp."""
+
+    first_sequence: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class Producer(NamedTuple):
+    """State of one producer id. `batches`: oldest first; `txn_start`: first offset of the open transaction, -1 if
+    none.
+    """
+
+    epoch: int
+    batches: tuple[Written, ...]
+    timestamp: int
+    coordinator_epoch: int = -1
+    txn_start: int = -1
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+
+class Producers:
+    """The producers of one partition."""
+
+    __slots__ = ("_journal", "completed", "entries", "open_txns")
+
+    def __init__(self) -> None:
+        self.entries: dict[int, Producer] = {}
+        self.open_txns: dict[int, int] = {}
+        """First offset of every open transaction, rising, and whose it is."""
+        self.completed: dict[int, int] = {}
+        """First offset and marker's offset of transactions whose end may not be replicated yet."""
+        self._journal: list[tuple[int, int, Producer | None, dict[int, int] | None, dict[int, int] | None]] = []
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    # ---- appending
+
+    def duplicate(self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int) -> Written | None:
+        """The batch written before that this one repeats."""
+        entry = self.entries.get(producer_id)
+        if entry is not None and entry.epoch == epoch:
+            for batch in entry.batches:
+                if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
+                    return batch
+        return None
+
+    def append(
+        self,
+        producer_id: int,
+        epoch: int,
+        first_sequence: int,
+        delta: int,
+        base_offset: int,
+        timestamp: int,
+        transactional: bool,
+        *,
+        from_client: bool,
+        replicated: bool = False,
+    ) -> Written | None:
+        """Take in a data batch of `delta` + 1 offsets from `base_offset` on; instead return the earlier batch that a
+        client's one repeats.
+
+        Raises KafkaError 45, 47, 48; the state is then as before.
+        """
+        entries = self.entries
+        entry = entries.get(producer_id)
+        last_sequence = first_sequence + delta & 0x7FFFFFFF if first_sequence >= 0 else NO_SEQUENCE
+        batch = Written(first_sequence, last_sequence, base_offset + delta, delta, timestamp)
+        if entry is None:
+            updated = Producer(epoch, (batch,), timestamp, -1, base_offset if transactional else -1)
+            starts = transactional
+        else:
+            known_epoch, batches, _, coordinator_epoch, txn_start = entry
+            if epoch == known_epoch:
+                if from_client:
+                    known_last = batches[-1].last_sequence if batches else NO_SEQUENCE
+                    if first_sequence != known_last + 1 & 0x7FFFFFFF:
+                        for earlier in batches:
+                            if earlier.first_sequence == first_sequence and earlier.last_sequence == last_sequence:
+                                return earlier
+                        raise KafkaError(
+                            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                            f"Producer {producer_id} sent sequence {first_sequence} after {known_last}.",
+                        )
+                batches = (*batches[1 - WINDOW :], batch)
+            else:
+                if epoch < known_epoch and not replicated:
+                    raise _fenced(producer_id, epoch, known_epoch)
+                if from_client and first_sequence != 0 and known_epoch != NO_EPOCH:
+                    raise KafkaError(
+                        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                        f"Producer {producer_id} started epoch {epoch} at sequence {first_sequence}, not 0.",
+                    )
+                batches = (batch,)
+            if txn_start >= 0 and not transactional and not replicated:
+                raise KafkaError(
+                    ErrorCode.INVALID_TXN_STATE,
+                    f"Producer {producer_id} wrote outside of its transaction, which is open since offset {txn_start}.",
+                )
+            starts = transactional and txn_start < 0
+            updated = Producer(epoch, batches, timestamp, coordinator_epoch, base_offset if starts else txn_start)
+        if starts:
+            self._journal.append((base_offset, producer_id, entry, dict(self.open_txns), None))
+            self.open_txns[base_offset] = producer_id
+        else:
+            self._journal.append((base_offset, producer_id, entry, None, None))
+        entries[producer_id] = updated
+        return None
+
+    def end_transaction(
+        self,
+        producer_id: int,
+        epoch: int,
+        coordinator_epoch: int,
+        commit: bool,
+        offset: int,
+        timestamp: int,
+        *,
+        replicated: bool = False,
+    ) -> AbortedTxn | None:
+        """Take in an end marker at `offset`; the entry for the transaction index if it aborted one. Raises KafkaError
+        47, 52.
+        """
+        known = self.entries.get(producer_id)
+        entry = known or Producer(NO_EPOCH, (), -1)
+        if not replicated:
+            if epoch < entry.epoch:
+                raise _fenced(producer_id, epoch, entry.epoch)
+            if coordinator_epoch < entry.coordinator_epoch:
+                raise KafkaError(
+                    ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                    f"Coordinator epoch {coordinator_epoch} of producer {producer_id} is below {entry.coordinator_epoch}.",
+                )
+        batches = entry.batches if epoch == entry.epoch else ()
+        updated = Producer(epoch, batches, timestamp, coordinator_epoch, -1)
+        start = entry.txn_start
+        aborted = None
+        if start >= 0:
+            self._journal.append((offset, producer_id, known, dict(self.open_txns), dict(self.completed)))
+            self.open_txns.pop(start, None)
+            self.completed[start] = offset
+            if not commit:
+                aborted = AbortedTxn(producer_id, start, offset, next(iter(self.open_txns), offset + 1))
+        else:
+            self._journal.append((offset, producer_id, known, None, None))
+        self.entries[producer_id] = updated
+        return aborted
+
+    def commit(self, end_offset: int) -> None:
+        """What was appended below `end_offset` is written."""
+        journal = self._journal
+        if journal:
+            if journal[-1][0] < end_offset:
+                journal.clear()
+            else:
+                self._journal = [step for step in journal if step[0] >= end_offset]
+
+    def rollback(self, from_offset: int = 0) -> None:
+        """What was appended at `from_offset` or later, since `commit`, is not written: forget it."""
+        while self._journal and self._journal[-1][0] >= from_offset:
+            _, producer_id, entry, open_txns, completed = self._journal.pop()
+            if entry is None:
+                del self.entries[producer_id]
+            else:
+                self.entries[producer_id] = entry
+            if open_txns is not None:
+                self.open_txns = open_txns
+            if completed is not None:
+                self.completed = completed
+
+    # ---- looking
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """Where the earliest open transaction starts."""
+        return next(iter(self.open_txns), None)
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """The first offset of a transaction whose end is not below the high watermark."""
+        if self.completed:
+            self.completed = {start: end for start, end in self.completed.items() if end >= high_watermark}
+        starts = [*self.completed, *self.open_txns]
+        return min(starts) if starts else None
+
+    # ---- ageing
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers without open transaction whose last batch is `expiration_ms` old or older. Returns how
+        many.
+        """
+        gone = [
+            producer_id
+            for producer_id, entry in self.entries.items()
+            if entry.txn_start < 0 and now_ms - entry.timestamp >= expiration_ms
+        ]
+        for producer_id in gone:
+            del self.entries[producer_id]
+        return len(gone)
+
+    def log_start_moved(self, offset: int) -> None:
+        """Transactions that ended below the log start are over."""
+        if self.completed:
+            self.completed = {start: end for start, end in self.completed.items() if end >= offset}
+
+    def clear(self) -> None:
+        self.entries.clear()
+        self.open_txns.clear()
+        self.completed.clear()
+        self._journal.clear()
+
+    # ---- snapshots
+
+    def encode(self) -> bytes:
+        """A snapshot's bytes."""
+        pack = _SNAPSHOT_ENTRY.pack
+        body = bytearray()
+        for producer_id, entry in self.entries.items():
+            last = entry.batches[-1] if entry.batches else _NONE
+            body += pack(
+                producer_id,
+                entry.epoch,
+                last.last_sequence,
+                last.last_offset,
+                last.offset_delta,
+                entry.timestamp,
+                entry.coordinator_epoch,
+                entry.txn_start,
+            )
+        count = len(self.entries).to_bytes(4, "big")
+        return _SNAPSHOT_HEAD.pack(SNAPSHOT_VERSION, crc32c(count + body), len(self.entries)) + bytes(body)
+
+    def load(self, data: bytes, name: str) -> None:
+        """Become what a snapshot says. Raises `CorruptFile`; the state is then empty."""
+        self.clear()
+        try:
+            version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
+        except struct.error:
+            raise CorruptFile(f"{name} is shorter than its head") from None
+        if version != SNAPSHOT_VERSION:
+            raise CorruptFile(f"{name} has version {version}, known is {SNAPSHOT_VERSION}")
+        if crc != crc32c(data[_CRC_START:]):
+            raise CorruptFile(f"{name} has a wrong checksum")
+        if len(data) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
+            raise CorruptFile(f"{name} has {len(data)} bytes, not what {count} producers take")
+        for fields in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEAD.size :]):
+            producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, txn_start = fields
+            batches: tuple[Written, ...] = ()
+            if last_offset >= 0:
+                first_sequence = last_sequence - delta & 0x7FFFFFFF if last_sequence >= 0 else NO_SEQUENCE
+                batches = (Written(first_sequence, last_sequence, last_offset, delta, timestamp),)
+            self.entries[producer_id] = Producer(epoch, batches, timestamp, coordinator_epoch, max(txn_start, -1))
+        starts = [(entry.txn_start, who) for who, entry in self.entries.items() if entry.txn_start >= 0]
+        self.open_txns = dict(sorted(starts))
+
+
+_NONE = Written(NO_SEQUENCE, NO_SEQUENCE, -1, 0, -1)
+
+
+def _fenced(producer_id: int, epoch: int, known_epoch: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"Producer {producer_id} has epoch {epoch}, but {known_epoch} was seen already.",
+    )

@@ -1,0 +1,298 @@
+"""Opening a log, after a clean stop or after none.
+
+First whatever was under way is ended, by file names alone:
+
+- `.deleted` files go; `.cleaned` ones too, as compaction had not finished them, and with them `.swap` files at or
+  above their lowest offset;
+- the other `.swap` files are complete: segments that they cover go, then they take their names;
+- indexes and transaction indexes without a log file go.
+ After a clean stop the files are believed. Otherwise every segment from the recovery point on is read: checksums,
+order of offsets; its indexes, the producer state and the leader epochs are made anew. At the first batch that is not
+right the file is cut, and later segments go.
+ Then, both ways: the log start comes from its checkpoint (a log that ends below it is begun anew there), epochs
+beyond the end go, and the producer state is that of the newest snapshot plus what the log says since.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from bisect import bisect_right
+from collections.abc import Callable
+
+from kproto.records import CorruptRecords
+from logdir import layout
+from logdir.appender import MAX_RELATIVE_OFFSET, Keeper
+from logdir.config import LogConfig
+from logdir.disk import Disk, Entry, remove_if_there, write_file
+from logdir.epochs import LeaderEpochs
+from logdir.errors import CorruptFile
+from logdir.index import OffsetIndex, TimeIndex
+from logdir.log import PartitionLog
+from logdir.producers import Producers
+from logdir.replay import load_snapshot, note_batch, rebuild_producers, replay
+from logdir.scan import StoredBatch, iter_batches
+from logdir.segment import Segment
+from logdir.txn_index import AbortedTxn
+
+log = logging.getLogger("barnabas.logdir")
+
+
+def open_log(
+    disk: Disk,
+    directory: str,
+    config: LogConfig,
+    keeper: Keeper,
+    *,
+    now_ms: int,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    clean: bool = False,
+    topic_id: bytes | None = None,
+) -> PartitionLog:
+    """The log in `directory`, which is there; an empty directory becomes an empty log. Reads no file that it need
+    not. Raises OSError.
+
+    `recovery_point` and `log_start_offset` are those of the checkpoints, `clean` says that the last stop was.
+    """
+    return _Opening(disk, directory, config, keeper, now_ms).run(recovery_point, log_start_offset, clean, topic_id)
+
+
+class _Opening:
+    """What is known while a log is being opened."""
+
+    def __init__(self, disk: Disk, directory: str, config: LogConfig, keeper: Keeper, now_ms: int) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.config = config
+        self.keeper = keeper
+        self.now_ms = now_ms
+        self.lock = threading.RLock()
+        self.segments: list[Segment] = []
+        self.snapshots: list[int] = []
+        self.producers = Producers()
+        self.epochs = LeaderEpochs()
+
+    def run(self, recovery_point: int, log_start_offset: int, clean: bool, topic_id: bytes | None) -> PartitionLog:
+        self._list()
+        self._load_epochs()
+        end = self._end_after_clean_stop() if clean else None
+        recovered = end is None
+        if end is None:
+            end = self._recover(recovery_point)
+        if self.segments and end < log_start_offset:
+            log.warning("%s ends at %d, before its start at %d: begun anew", self.directory, end, log_start_offset)
+            self._drop(self.segments)
+            self.epochs.clear()
+            self.producers.clear()
+            self._drop_snapshots(lambda at: True)
+        created = not self.segments
+        if created:
+            end = log_start_offset
+            self.segments.append(
+                Segment.create(self.disk, self.directory, end, self.keeper.pool, self.lock, now_ms=self.now_ms)
+            )
+        start = max(log_start_offset, self.segments[0].base_offset)
+        self.epochs.truncate_from_end(end)
+        self.epochs.truncate_from_start(start)
+        self._drop_snapshots(lambda at: at > end)
+        if not recovered and self.snapshots:
+            rebuild_producers(self.disk, self.directory, self.segments, self.snapshots, self.producers, end)
+        opened = PartitionLog(
+            self.disk,
+            self.directory,
+            self.config,
+            self.keeper,
+            self.lock,
+            segments=self.segments,
+            producers=self.producers,
+            snapshots=self.snapshots,
+            epochs=self.epochs,
+            log_start_offset=start,
+            log_end_offset=end,
+            recovery_point=min(recovery_point, end) if recovered else end,
+            topic_id=topic_id,
+        )
+        if created:
+            opened.created_in(self.directory)
+        for segment in self.segments:
+            segment.release()
+            self.keeper.pool.discard(segment)
+        return opened
+
+    # ---- names
+
+    def _list(self) -> None:
+        entries = [entry for entry in self.disk.list(self.directory) if not entry.is_dir]
+        entries = self._end_what_was_under_way(entries)
+        sizes: dict[int, int] = {}
+        others: list[tuple[int, str, str]] = []
+        for entry in entries:
+            parsed = layout.parse_file_name(entry.name)
+            if parsed is None:
+                continue
+            base_offset, suffix = parsed
+            if suffix == layout.LOG:
+                sizes[base_offset] = entry.size
+            elif suffix == layout.SNAPSHOT:
+                self.snapshots.append(base_offset)
+            else:
+                others.append((base_offset, suffix, entry.name))
+        for base_offset, _, name in others:
+            if base_offset not in sizes:
+                log.warning("%s/%s has no log file: removed", self.directory, name)
+                self._remove(name)
+        self.snapshots.sort()
+        self.segments = [
+            Segment(self.disk, self.directory, base, sizes[base], self.keeper.pool, self.lock, now_ms=self.now_ms)
+            for base in sorted(sizes)
+        ]
+
+    def _end_what_was_under_way(self, entries: list[Entry]) -> list[Entry]:
+        marked = [(entry, layout.parse_marked_name(entry.name)) for entry in entries]
+        if not any(parsed for _, parsed in marked):
+            return entries
+        cleaned = [parsed[0] for _, parsed in marked if parsed and parsed[2] == layout.CLEANED]
+        swaps: list[tuple[Entry, int, str]] = []
+        for entry, parsed in marked:
+            if parsed is None:
+                continue
+            base_offset, suffix, mark = parsed
+            if mark == layout.SWAP and base_offset < min(cleaned, default=base_offset + 1):
+                swaps.append((entry, base_offset, suffix))
+            else:
+                self._remove(entry.name)
+        logs = [(entry, base) for entry, base, suffix in swaps if suffix == layout.LOG]
+        if logs:
+            first = min(base for _, base in logs)
+            end = max(self._end_of_swap(entry, base) for entry, base in logs)
+            for entry, parsed in marked:
+                plain = layout.parse_file_name(entry.name)
+                if parsed is None and plain is not None and first <= plain[0] < end:
+                    self._remove(entry.name)
+        for entry, _, _ in swaps:
+            path = f"{self.directory}/{entry.name}"
+            self.disk.rename(path, path.removesuffix(layout.SWAP))
+        return [entry for entry in self.disk.list(self.directory) if not entry.is_dir]
+
+    def _end_of_swap(self, entry: Entry, base_offset: int) -> int:
+        fd = self.disk.open(f"{self.directory}/{entry.name}")
+        try:
+            end = base_offset
+            for batch in iter_batches(self.disk, fd, 0, entry.size):
+                end = batch.last_offset + 1
+            return end
+        finally:
+            self.disk.close(fd)
+
+    def _remove(self, name: str) -> None:
+        remove_if_there(self.disk, f"{self.directory}/{name}")
+
+    def _drop(self, segments: list[Segment]) -> None:
+        """Take segments out of the log, and their files out of the directory, the last first."""
+        for segment in reversed(list(segments)):
+            for path in segment.mark_deleted():
+                remove_if_there(self.disk, path)
+            self.segments.remove(segment)
+
+    def _drop_snapshots(self, unwanted: Callable[[int], bool]) -> None:
+        for offset in [offset for offset in self.snapshots if unwanted(offset)]:
+            self._remove(layout.file_name(offset, layout.SNAPSHOT))
+            self.snapshots.remove(offset)
+
+    # ---- contents
+
+    def _load_epochs(self) -> None:
+        try:
+            self.epochs = LeaderEpochs.load(self.disk, self.directory)
+        except CorruptFile as error:
+            log.warning("%s: leader epochs are made anew from the log", error)
+            for segment in self.segments:
+                try:
+                    for batch in segment.batches():
+                        self._note_epoch(batch)
+                except CorruptRecords:
+                    break
+            self.epochs.changed = True
+
+    def _note_epoch(self, batch: StoredBatch) -> None:
+        if batch.header is not None and batch.header.partition_leader_epoch > self.epochs.latest:
+            self.epochs.assign(batch.header.partition_leader_epoch, batch.base_offset)
+
+    def _end_after_clean_stop(self) -> int | None:
+        """The log end, if the last segment ends with a whole batch as it must; else None."""
+        if not self.segments:
+            return 0
+        active = self.segments[-1]
+        try:
+            end, position = active.end()
+        except CorruptRecords as error:
+            log.warning("%s was closed cleanly, but cannot be read: %s", active.path(), error.message)
+            return None
+        if position != active.size:
+            log.warning("%s was closed cleanly, but ends inside a batch at %d", active.path(), position)
+            return None
+        return end
+
+    def _recover(self, recovery_point: int) -> int:
+        """Read every segment from the one that holds the recovery point on. Returns the log end."""
+        bases = [segment.base_offset for segment in self.segments]
+        if not bases:
+            return 0
+        first = max(bisect_right(bases, recovery_point) - 1, 0)
+        start = load_snapshot(self.disk, self.directory, self.snapshots, self.producers, bases[first])
+        replay(self.segments[:first], self.producers, start, bases[first])
+        end = bases[first]
+        for segment in self.segments[first:]:
+            if segment.base_offset < end:
+                log.warning("%s begins before %d, where the log ends: removed", segment.path(), end)
+                self._drop(self.segments[self.segments.index(segment) :])
+                break
+            end, cut = self._recover_segment(segment)
+            if cut:
+                log.warning("%s: cut %d bytes behind offset %d", segment.path(), cut, end)
+                self._drop(self.segments[self.segments.index(segment) + 1 :])
+                break
+            if segment is not self.segments[-1]:
+                self._snapshot(self.segments[self.segments.index(segment) + 1].base_offset)
+        return end
+
+    def _snapshot(self, offset: int) -> None:
+        path = f"{self.directory}/{layout.file_name(offset, layout.SNAPSHOT)}"
+        write_file(self.disk, path, self.producers.encode(), sync=False)
+        if offset not in self.snapshots:
+            self.snapshots.append(offset)
+            self.snapshots.sort()
+
+    def _recover_segment(self, segment: Segment) -> tuple[int, int]:
+        """Check all batches and make everything else anew from them. Returns (end offset, bytes that were cut)."""
+        base = end = segment.base_offset
+        offsets, times = OffsetIndex(base), TimeIndex(base)
+        aborted: list[AbortedTxn] = []
+        position = indexed = 0
+        newest, newest_offset = -1, base
+        try:
+            for batch in segment.batches(whole=True):
+                if not end <= batch.base_offset <= batch.last_offset <= base + MAX_RELATIVE_OFFSET:
+                    raise CorruptRecords(f"batch of offsets {batch.base_offset} to {batch.last_offset} after {end - 1}")
+                if batch.header is not None:
+                    assert batch.data is not None
+                    entry = note_batch(self.producers, batch.data, batch.header, batch.base_offset, True)
+                    if entry is not None:
+                        aborted.append(entry)
+                    self._note_epoch(batch)
+                if batch.max_timestamp > newest:
+                    newest, newest_offset = batch.max_timestamp, batch.last_offset
+                if batch.position - indexed > self.config.index_interval_bytes:
+                    offsets.add(batch.last_offset, batch.position)
+                    if newest >= 0:
+                        times.add(newest, newest_offset)
+                    indexed = batch.position
+                end = batch.last_offset + 1
+                position = batch.position + batch.size
+        except CorruptRecords as error:
+            log.warning("%s at position %d: %s", segment.path(), position, error.message)
+        self.producers.commit(end)
+        cut = segment.size - position
+        segment.rebuilt(position, offsets, times, aborted, newest, newest_offset)
+        return end, cut

@@ -1,0 +1,97 @@
+"""Producer state out of stored batches: what a snapshot does not know yet is read from the log.
+
+Nothing is checked for sequence here: what stands in the log was accepted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kproto.records import BatchHeader, iter_records, parse_control_record
+from logdir import layout
+from logdir.disk import Disk, read_file, remove_if_there
+from logdir.errors import CorruptFile
+from logdir.producers import Producers
+from logdir.segment import Segment
+from logdir.txn_index import AbortedTxn
+
+
+def note_batch(
+    producers: Producers, data: memoryview | bytes, header: BatchHeader, base_offset: int, replicated: bool
+) -> AbortedTxn | None:
+    """Take a stored or incoming batch into the producer state. `data`: the batch, used for control batches only.
+    Raises KafkaError.
+    """
+    if header.producer_id < 0:
+        return None
+    if not header.is_control:
+        producers.append(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.last_offset_delta,
+            base_offset,
+            header.max_timestamp,
+            header.is_transactional,
+            from_client=False,
+            replicated=replicated,
+        )
+        return None
+    for record in iter_records(data):
+        kind, coordinator_epoch = parse_control_record(record)
+        if coordinator_epoch is not None:
+            return producers.end_transaction(
+                header.producer_id,
+                header.producer_epoch,
+                coordinator_epoch,
+                kind == 1,
+                base_offset,
+                record.timestamp,
+                replicated=replicated,
+            )
+    return None
+
+
+def rebuild_producers(
+    disk: Disk, directory: str, segments: Sequence[Segment], snapshots: list[int], producers: Producers, end_offset: int
+) -> None:
+    """Make `producers` what it was at `end_offset`. Raises OSError, `CorruptRecords`."""
+    replay(segments, producers, load_snapshot(disk, directory, snapshots, producers, end_offset), end_offset)
+
+
+def load_snapshot(disk: Disk, directory: str, snapshots: list[int], producers: Producers, end_offset: int) -> int:
+    """Load the newest good snapshot at or before `end_offset`; its offset, 0 with empty state if there is none. Bad
+    ones are removed. Raises OSError.
+    """
+    producers.clear()
+    for offset in sorted(snapshots, reverse=True):
+        if offset > end_offset:
+            continue
+        path = f"{directory}/{layout.file_name(offset, layout.SNAPSHOT)}"
+        try:
+            producers.load(read_file(disk, path), path)
+        except (CorruptFile, FileNotFoundError):
+            snapshots.remove(offset)
+            remove_if_there(disk, path)
+        else:
+            return offset
+    return 0
+
+
+def replay(segments: Sequence[Segment], producers: Producers, start_offset: int, end_offset: int) -> None:
+    """Take the batches in [start_offset, end_offset) into the state. Raises OSError, `CorruptRecords`."""
+    for number, segment in enumerate(segments):
+        segment_end = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
+        if segment_end <= start_offset or segment.base_offset >= end_offset:
+            continue
+        found = segment.find(start_offset)
+        if found is None:
+            continue
+        for batch in segment.batches(found[0]):
+            if batch.base_offset >= end_offset:
+                break
+            header = batch.header
+            if header is not None and header.producer_id >= 0:
+                data = segment.read(batch.position, batch.size) if header.is_control else b""
+                note_batch(producers, data, header, batch.base_offset, True)
+    producers.commit(end_offset)

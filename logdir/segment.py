@@ -1,0 +1,583 @@
+"""One segment: a `.log` file with its indexes, from a base offset up to the next segment's.
+ Only the log file is the truth; everything else is made from it. Files are opened, and indexes read, when first
+needed, and let go again by the pool (files.py), so that an idle partition costs no descriptor. New index entries stay
+in memory and are appended to their files every `SAVE_EVERY` entries and by flush, roll and close.
+ The active segment remembers where its last batches start. Reads near the end, that is those of consumers and
+followers that keep up, and the high watermark find their position there without touching a file; others go through
+the index and walk over at most `index.interval.bytes` and one batch.
+
+Offsets count records, positions and sizes bytes, timestamps are milliseconds.
+
+Threads: everything belongs to the loop, but `save_indexes` under the log's lock, and `sync`.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from kproto.records_legacy import iter_any
+from logdir import layout, txn_index
+from logdir.disk import Disk, read_file, remove_if_there, write_file, write_fully
+from logdir.errors import CorruptFile
+from logdir.files import LogFile, Pool
+from logdir.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from logdir.scan import StoredBatch, find_batch, iter_batches
+from logdir.txn_index import AbortedTxn
+
+SAVE_EVERY = 256
+TAIL = 64
+UNKNOWN = -2
+"""A timestamp that was not looked up yet; -1 is Kafka's "none"."""
+
+
+class Segment:
+    """See the module. `size`: bytes written; more may lie behind them in the file after a failed write."""
+
+    __slots__ = (
+        "_directory",
+        "_disk",
+        "_file",
+        "_first_timestamp",
+        "_lock",
+        "_max_timestamp",
+        "_max_timestamp_offset",
+        "_offsets",
+        "_pool",
+        "_since_index",
+        "_tail_floor",
+        "_tail_lasts",
+        "_tail_positions",
+        "_times",
+        "_txns",
+        "base_offset",
+        "created_ms",
+        "dirty",
+        "indexes_dirty",
+        "jitter_ms",
+        "size",
+        "unfinished",
+        "used",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        size: int,
+        pool: Pool,
+        lock: threading.RLock,
+        *,
+        now_ms: int,
+        jitter_ms: int = 0,
+    ) -> None:
+        """A segment that is there; `create` makes a new one. `now_ms` is when it was made or opened, for rolling by
+        age.
+        """
+        self._disk = disk
+        self._directory = directory
+        self._pool = pool
+        self._lock = lock
+        self.base_offset = base_offset
+        self.size = size
+        self.created_ms = now_ms
+        self.jitter_ms = jitter_ms
+        self.used = False
+        self.dirty = False
+        self.indexes_dirty = False
+        self.unfinished = False
+        self._file: LogFile | None = None
+        self._offsets: OffsetIndex | None = None
+        self._times: TimeIndex | None = None
+        self._txns: list[AbortedTxn] | None = None
+        self._since_index = 0
+        self._first_timestamp = UNKNOWN
+        self._max_timestamp = UNKNOWN
+        self._max_timestamp_offset = base_offset
+        self._tail_lasts = array("q")
+        self._tail_positions = array("q")
+        self._tail_floor: int | None = None
+
+    @classmethod
+    def create(
+        cls,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        pool: Pool,
+        lock: threading.RLock,
+        *,
+        now_ms: int,
+        jitter_ms: int = 0,
+    ) -> Segment:
+        """Make the files of an empty segment; leftovers of the same name are emptied. The directory is not synced.
+        Raises OSError.
+        """
+        segment = cls(disk, directory, base_offset, 0, pool, lock, now_ms=now_ms, jitter_ms=jitter_ms)
+        segment._tail_floor = base_offset - 1
+        segment._max_timestamp = segment._first_timestamp = -1
+        segment._offsets = OffsetIndex(base_offset)
+        segment._times = TimeIndex(base_offset)
+        for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX):
+            write_file(disk, segment.path(suffix), b"", sync=False)
+        remove_if_there(disk, segment.path(layout.TXN_INDEX))
+        file = LogFile(disk, segment.path(), create=True)
+        if disk.size(file.fd):
+            disk.truncate(file.fd, 0)
+        segment._file = file
+        segment.dirty = True
+        pool.add(segment)
+        return segment
+
+    def __repr__(self) -> str:
+        return f"Segment({self.path()!r}, size={self.size})"
+
+    def path(self, suffix: str = layout.LOG) -> str:
+        return f"{self._directory}/{layout.file_name(self.base_offset, suffix)}"
+
+    # ---- what is open
+
+    def file(self) -> LogFile:
+        """The open log file. Raises OSError."""
+        self.used = True
+        file = self._file
+        if file is None:
+            file = self._file = LogFile(self._disk, self.path())
+            self._pool.add(self)
+        return file
+
+    def _load(self) -> tuple[OffsetIndex, TimeIndex]:
+        """Both indexes; a missing or impossible one is made anew from the log. Raises OSError, `CorruptRecords`."""
+        offsets, times = self._offsets, self._times
+        if offsets is not None and times is not None:
+            return offsets, times
+        try:
+            offsets = OffsetIndex(self.base_offset, read_file(self._disk, self.path(layout.OFFSET_INDEX)))
+            times = TimeIndex(self.base_offset, read_file(self._disk, self.path(layout.TIME_INDEX)))
+            if offsets.last()[1] > max(self.size - 1, 0):
+                raise CorruptFile(f"{self.path(layout.OFFSET_INDEX)} points behind the end of the log")
+        except (CorruptFile, FileNotFoundError):
+            offsets, times = self._made_anew()
+        self._offsets, self._times = offsets, times
+        self._pool.add(self, offsets.size + times.size)
+        return offsets, times
+
+    def _made_anew(self, interval: int = 4096) -> tuple[OffsetIndex, TimeIndex]:
+        offsets, times = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
+        indexed = 0
+        newest, newest_offset = -1, self.base_offset
+        for batch in iter_batches(self._disk, self.file().fd, 0, self.size):
+            if batch.max_timestamp > newest:
+                newest, newest_offset = batch.max_timestamp, batch.last_offset
+            if batch.position - indexed > interval:
+                offsets.add(batch.last_offset, batch.position)
+                times.add(newest, newest_offset)
+                indexed = batch.position
+        if newest >= 0:
+            times.add(newest, newest_offset)
+        # Makes `save_indexes` cut and write the files.
+        offsets.saved = times.saved = 0
+        for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX):
+            write_file(self._disk, self.path(suffix), b"", sync=False)
+        self.indexes_dirty = True
+        return offsets, times
+
+    def release(self) -> None:
+        """Let go of the file and the indexes; they are opened again when needed."""
+        try:
+            with self._lock:
+                self.save_indexes()
+        except OSError:
+            # Unsaved entries must not be lost while the log is open: keep them, and let a flush report the disk.
+            pass
+        else:
+            self._offsets = self._times = None
+            self._txns = None
+        self._file = None
+        self._tail_floor = None
+        del self._tail_lasts[:]
+        del self._tail_positions[:]
+
+    def close(self) -> None:
+        """`release`, for good. The caller has saved what is to be kept."""
+        self._pool.discard(self)
+        self._offsets = self._times = None
+        self._txns = None
+        self._file = None
+
+    # ---- appending
+
+    def ready(self, next_offset: int) -> LogFile:
+        """Everything that recording a write needs is in memory; the file to write to. Raises OSError."""
+        if self._offsets is None or self._times is None:
+            self._load()
+        if self._max_timestamp == UNKNOWN:
+            self._look_up_max_timestamp()
+        if self._tail_floor is None:
+            self._tail_floor = next_offset - 1
+        return self.file()
+
+    def wrote(self, batches: list[tuple[int, int, int]], interval_bytes: int, max_index_bytes: int) -> None:
+        """Batches, as (last offset, size, max timestamp), were written behind `size`. `ready` was called before."""
+        offsets, times = self._offsets, self._times
+        assert offsets is not None
+        assert times is not None
+        position = self.size
+        since = self._since_index
+        lasts, positions = self._tail_lasts, self._tail_positions
+        if position == 0:
+            self._first_timestamp = batches[0][2]
+        for last_offset, size, timestamp in batches:
+            if timestamp > self._max_timestamp:
+                self._max_timestamp = timestamp
+                self._max_timestamp_offset = last_offset
+            if since > interval_bytes:
+                # A round of batches may have filled the index since the roll was decided: sparser is as good.
+                if offsets.size + OFFSET_ENTRY <= max_index_bytes:
+                    offsets.add(last_offset, position)
+                    if times.size + 2 * TIME_ENTRY <= max_index_bytes and self._max_timestamp >= 0:
+                        times.add(self._max_timestamp, self._max_timestamp_offset)
+                since = 0
+            since += size
+            lasts.append(last_offset)
+            positions.append(position)
+            position += size
+        self.size = position
+        self._since_index = since
+        self.dirty = self.unfinished = True
+        if len(lasts) > 2 * TAIL:
+            self._tail_floor = lasts[-TAIL - 1]
+            del lasts[:-TAIL]
+            del positions[:-TAIL]
+
+    def index_is_full(self, max_index_bytes: int) -> bool:
+        """No room for another entry (and, in the time index, for the one that closing adds). Only for a segment that
+        was `ready`.
+        """
+        offsets, times = self._offsets, self._times
+        if offsets is None or times is None:
+            return False
+        return offsets.size + OFFSET_ENTRY > max_index_bytes or times.size + 2 * TIME_ENTRY > max_index_bytes
+
+    @property
+    def unsaved(self) -> int:
+        """Index entries that are in memory only."""
+        return len(self._offsets) - self._offsets.saved if self._offsets is not None else 0
+
+    def append_aborted(self, entry: AbortedTxn) -> None:
+        """Add to the transaction index. Raises OSError."""
+        path = self.path(layout.TXN_INDEX)
+        entries = self.aborted()
+        fd = self._disk.open(path, create=True)
+        try:
+            write_fully(self._disk, fd, (entry.encode(),), len(entries) * txn_index.ENTRY)
+        finally:
+            self._disk.close(fd)
+        entries.append(entry)
+        self.indexes_dirty = True
+
+    # ---- saving
+
+    def save_indexes(self) -> None:
+        """Bring the index files up to what is in memory, not synced. The caller holds the log's lock. Raises
+        OSError.
+        """
+        for suffix, entry_size, index in (
+            (layout.OFFSET_INDEX, OFFSET_ENTRY, self._offsets),
+            (layout.TIME_INDEX, TIME_ENTRY, self._times),
+        ):
+            if index is None or index.saved == len(index):
+                continue
+            fd = self._disk.open(self.path(suffix), create=True)
+            try:
+                if index.saved > len(index):
+                    self._disk.truncate(fd, index.size)
+                    index.saved = len(index)
+                else:
+                    data = index.encode(index.saved)
+                    write_fully(self._disk, fd, (data,), index.saved * entry_size)
+                    index.saved += len(data) // entry_size
+            finally:
+                self._disk.close(fd)
+            self.indexes_dirty = True
+
+    def finish(self) -> None:
+        """Nothing more will be appended for now: the last time index entry, and both indexes saved. The caller holds
+        the log's lock. Raises OSError.
+        """
+        if self.unfinished:
+            _, times = self._load()
+            if self._max_timestamp >= 0:
+                times.add(self._max_timestamp, self._max_timestamp_offset)
+            self.unfinished = False
+        self.save_indexes()
+
+    def sync(self) -> None:
+        """What was written and saved so far is on the disk when this returns. May run in a thread. Raises OSError."""
+        try:
+            if self.dirty:
+                self.dirty = False
+                try:
+                    file = self._file or LogFile(self._disk, self.path())
+                    self._disk.sync(file.fd)
+                except FileNotFoundError:
+                    return  # deleted meanwhile
+                except OSError:
+                    self.dirty = True
+                    raise
+            if self.indexes_dirty:
+                self.indexes_dirty = False
+                for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX, layout.TXN_INDEX):
+                    self._sync_file(self.path(suffix))
+        except OSError:
+            self.indexes_dirty = True
+            raise
+
+    def _sync_file(self, path: str) -> None:
+        try:
+            fd = self._disk.open(path)
+        except FileNotFoundError:
+            return
+        try:
+            self._disk.sync(fd)
+        finally:
+            self._disk.close(fd)
+
+    # ---- reading
+
+    def find(self, offset: int) -> tuple[int, int] | None:
+        """(position, size) of the first batch whose last offset is `offset` or more, None if there is none. Raises
+        OSError, `CorruptRecords`.
+        """
+        lasts = self._tail_lasts
+        if self._tail_floor is not None and offset > self._tail_floor:
+            at = bisect_left(lasts, offset)
+            if at == len(lasts):
+                return None
+            position = self._tail_positions[at]
+            end = self._tail_positions[at + 1] if at + 1 < len(lasts) else self.size
+            return position, end - position
+        offsets = self._offsets
+        if offsets is None:
+            offsets, _ = self._load()
+        start = offsets.lookup(offset)
+        return find_batch(self._disk, self.file().fd, start, self.size, offset)
+
+    def end(self) -> tuple[int, int]:
+        """(offset, position) behind the last whole batch; (base offset, 0) if there is none. Raises OSError,
+        `CorruptRecords`.
+        """
+        end, position = self.base_offset, 0
+        if self.size:
+            offsets, _ = self._load()
+            for batch in iter_batches(self._disk, self.file().fd, offsets.last()[1], self.size):
+                end, position = batch.last_offset + 1, batch.position + batch.size
+        return end, position
+
+    def read(self, position: int, size: int) -> bytes:
+        """Bytes of the file. Raises OSError."""
+        return self._disk.pread(self.file().fd, size, position)
+
+    def batches(self, position: int = 0, *, whole: bool = False) -> Iterator[StoredBatch]:
+        """An iterator over the batches from `position` on; with `whole` checked and with their data. Raises OSError,
+        `CorruptRecords`.
+        """
+        return iter_batches(self._disk, self.file().fd, position, self.size, whole=whole)
+
+    # ---- time
+
+    @property
+    def first_timestamp(self) -> int:
+        """Max timestamp of the first batch, -1 if there is none: the age of a segment counts from it. Raises OSError,
+        `CorruptRecords`.
+        """
+        if self._first_timestamp == UNKNOWN:
+            self._first_timestamp = -1
+            for batch in iter_batches(self._disk, self.file().fd, 0, self.size):
+                self._first_timestamp = batch.max_timestamp
+                break
+        return self._first_timestamp
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp in the segment, -1 if there is none. Raises OSError."""
+        if self._max_timestamp == UNKNOWN:
+            self._look_up_max_timestamp()
+        return self._max_timestamp
+
+    @property
+    def max_timestamp_offset(self) -> int:
+        """The last offset of the batch that has it. Raises OSError."""
+        if self._max_timestamp == UNKNOWN:
+            self._look_up_max_timestamp()
+        return self._max_timestamp_offset
+
+    def _look_up_max_timestamp(self) -> None:
+        """A segment that was closed or rolled has it as the last entry of its time index: 12 bytes to read."""
+        if self._times is None:
+            try:
+                fd = self._disk.open(self.path(layout.TIME_INDEX))
+            except FileNotFoundError:
+                pass
+            else:
+                try:
+                    size = self._disk.size(fd)
+                    data = self._disk.pread(fd, TIME_ENTRY, max(size - TIME_ENTRY, 0))
+                    if size % TIME_ENTRY == 0 and any(data[:8]):
+                        timestamp, offset = TimeIndex(self.base_offset, data).last()
+                        self._max_timestamp, self._max_timestamp_offset = timestamp, offset
+                        return
+                except CorruptFile:
+                    pass  # found out, and put right, by the load
+                finally:
+                    self._disk.close(fd)
+        _, times = self._load()
+        self._max_timestamp, self._max_timestamp_offset = times.last()
+
+    def retention_timestamp(self) -> int:
+        """The age for retention: the largest timestamp, or when the file was last written if no record has one.
+        Raises OSError.
+        """
+        timestamp = self.max_timestamp
+        if timestamp >= 0:
+            return timestamp
+        name = layout.file_name(self.base_offset, layout.LOG)
+        return next(
+            (entry.mtime_ms for entry in self._disk.list(self._directory) if entry.name == name), self.created_ms
+        )
+
+    def find_timestamp(self, target_ms: int, start_offset: int) -> tuple[int, int, int] | None:
+        """(timestamp, offset, leader epoch) of the first record at or after `target_ms` and not before `start_offset`.
+
+        Raises OSError, `CorruptRecords`.
+        """
+        offsets, times = self._load()
+        _, offset = times.lookup(target_ms)
+        position = offsets.lookup(max(offset, start_offset))
+        file = self.file()
+        for batch in iter_batches(self._disk, file.fd, position, self.size):
+            if batch.max_timestamp >= target_ms and batch.last_offset >= start_offset:
+                data = self._disk.pread(file.fd, batch.size, batch.position)
+                for record in iter_any(data):
+                    if record.timestamp >= target_ms and record.offset >= start_offset:
+                        epoch = batch.header.partition_leader_epoch if batch.header else -1
+                        return record.timestamp, record.offset, epoch
+        return None
+
+    def record_of_max_timestamp(self) -> tuple[int, int, int] | None:
+        """(timestamp, offset, leader epoch) of the first record with the segment's largest timestamp. Raises OSError,
+        `CorruptRecords`.
+        """
+        newest = self.max_timestamp
+        return self.find_timestamp(newest, self.base_offset) if newest >= 0 else None
+
+    # ---- transactions
+
+    def aborted(self) -> list[AbortedTxn]:
+        """The entries of the transaction index. Raises OSError, `CorruptFile`."""
+        if self._txns is None:
+            try:
+                data = read_file(self._disk, self.path(layout.TXN_INDEX))
+            except FileNotFoundError:
+                data = b""
+            self._txns = txn_index.decode(data, self.base_offset)
+        return self._txns
+
+    # ---- cutting
+
+    def truncate(self, offset: int, next_offset: int) -> int:
+        """Cut the log at the batch that holds `offset`; returns the new next offset, `next_offset` being the old one.
+        Raises OSError.
+
+        The caller holds the log's lock.
+        """
+        found = self.find(offset)
+        end = next_offset
+        if found is not None:
+            file = self.file()
+            # The offset may lie inside a batch: then the batch goes, and the log ends where it started.
+            end = min(offset, _base_offset_at(self._disk, file.fd, found[0]))
+            self._disk.truncate(file.fd, found[0])
+            self.size = found[0]
+        offsets, times = self._load()
+        offsets.truncate(end)
+        times.truncate(end)
+        self.save_indexes()
+        kept = [entry for entry in self.aborted() if entry.last_offset < end]
+        if len(kept) < len(self.aborted()):
+            fd = self._disk.open(self.path(layout.TXN_INDEX))
+            try:
+                self._disk.truncate(fd, len(kept) * txn_index.ENTRY)
+            finally:
+                self._disk.close(fd)
+            self._txns = kept
+        self._since_index = 0
+        del self._tail_lasts[:]
+        del self._tail_positions[:]
+        self._tail_floor = end - 1
+        self._look_up_largest_after(offsets, times)
+        if self.size == 0:
+            self._first_timestamp = -1
+        self.dirty = self.indexes_dirty = self.unfinished = True
+        return end
+
+    def _look_up_largest_after(self, offsets: OffsetIndex, times: TimeIndex) -> None:
+        newest, newest_offset = times.last()
+        for batch in iter_batches(self._disk, self.file().fd, offsets.lookup(newest_offset), self.size):
+            if batch.max_timestamp > newest:
+                newest, newest_offset = batch.max_timestamp, batch.last_offset
+        self._max_timestamp, self._max_timestamp_offset = newest, newest_offset
+
+    def rebuilt(
+        self,
+        size: int,
+        offsets: OffsetIndex,
+        times: TimeIndex,
+        aborted: list[AbortedTxn],
+        max_timestamp: int,
+        max_timestamp_offset: int,
+    ) -> None:
+        """Recovery read the log: what is behind `size` is not right, everything else is to be as said. Raises
+        OSError.
+        """
+        if size < self.size:
+            self._disk.truncate(self.file().fd, size)
+            self.size = size
+        self._pool.add(self, offsets.size + times.size)
+        for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX):
+            write_file(self._disk, self.path(suffix), b"", sync=False)
+        path = self.path(layout.TXN_INDEX)
+        if aborted:
+            write_file(self._disk, path, b"".join([entry.encode() for entry in aborted]), sync=False)
+        else:
+            remove_if_there(self._disk, path)
+        self._offsets, self._times, self._txns = offsets, times, aborted
+        self._max_timestamp, self._max_timestamp_offset = max_timestamp, max_timestamp_offset
+        self.dirty = self.indexes_dirty = self.unfinished = True
+        self.finish()
+
+    def cut_back(self) -> None:
+        """Cut what a failed write left behind `size`. Raises OSError."""
+        self._disk.truncate(self.file().fd, self.size)
+
+    def mark_deleted(self) -> list[str]:
+        """Rename the files to `.deleted` and let go of them; the new paths. A `FileSlice` in use stays readable.
+        Raises OSError.
+        """
+        self.close()
+        renamed = []
+        for suffix in layout.SEGMENT_SUFFIXES:
+            path = self.path(suffix)
+            try:
+                self._disk.rename(path, path + layout.DELETED)
+            except FileNotFoundError:
+                continue
+            renamed.append(path + layout.DELETED)
+        return renamed
+
+
+def _base_offset_at(disk: Disk, fd: int, position: int) -> int:
+    return int.from_bytes(disk.pread(fd, 8, position), "big")
