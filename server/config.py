@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import Any, Final, Self
 
 from server.endpoints import ANY_ADDRESS, ListenAddress, parse_counts, parse_listeners, parse_protocol_map, split_list
-from server.settings import BROKER, BadValue, Setting, Support, Value
+from server.settings import BROKER, Support, Value
 
 _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 _LISTENER_KEY = re.compile(r"listener\.name\.[^.]+\.(?P<base>.+)")
@@ -268,7 +268,7 @@ class _Reader:
                 values[key] = None
                 taken[key] = text
                 continue
-            why = self._wrong(row, text)
+            why = row.why_not(text)
             if why is None:
                 values[key] = row.parse(text)
                 taken[key] = text
@@ -279,16 +279,6 @@ class _Reader:
             else:
                 self.problem(key, text, why)
         return taken
-
-    def _wrong(self, row: Setting, text: str) -> str | None:
-        """Why the text cannot stand, or None."""
-        try:
-            value = row.parse(text)
-        except BadValue as error:
-            return f"it {error}"
-        if row.unsupported(value):
-            return f"{row.note}; allowed: {row.allowed_text}"
-        return None
 
     def _unknown(self, key: str, text: str, *, dynamic: bool) -> None:
         match = _LISTENER_KEY.fullmatch(key)

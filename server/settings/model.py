@@ -187,6 +187,16 @@ class Setting:
             return False
         return self.allowed is None or not self.allowed.holds(value)
 
+    def why_not(self, text: str) -> str | None:
+        """Why `text` cannot be this setting's value here, as the end of a sentence; None if it can."""
+        try:
+            value = self.parse(text)
+        except BadValue as error:
+            return f"it {error}"
+        if self.unsupported(value):
+            return f"{self.note}; allowed: {self.allowed_text}"
+        return None
+
     @property
     def allowed_text(self) -> str:
         """For ONLY rows: what may stand there, as the end of a sentence."""

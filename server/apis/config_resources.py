@@ -1,0 +1,67 @@
+"""What the config APIs share: the numbers of resource types, and which of them can be described or changed here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+from kproto import ErrorCode, KafkaError
+from server.services import Services
+
+ALL_BROKERS = "<default>"
+"""The name under which settings of all brokers are stored."""
+
+_LONGEST_MESSAGE = 1000  # a client's own names come back in messages, and a string's length is an int16
+
+
+class ResourceType(IntEnum):
+    """ConfigResource.Type of Kafka's admin protocol."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+def outcome(error: KafkaError) -> tuple[ErrorCode, str | None]:
+    """Code and message as they may stand in a resource's answer."""
+    return error.code, error.message[:_LONGEST_MESSAGE] if error.message else None
+
+
+def stored_topic(svc: Services, name: str) -> Mapping[str, str]:
+    """What is set on the topic. Raises KafkaError."""
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic must be named: there are no settings for all topics")
+    topic = svc.image.topics.get(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+    return topic.config
+
+
+def stored_broker(svc: Services, name: str) -> Mapping[str, str]:
+    """What is set on this broker, or on all brokers for an empty name, while they run. Raises KafkaError."""
+    check_broker_id(name, svc.config.broker_id, or_empty=True)
+    return svc.image.broker_configs.get(name or ALL_BROKERS, {})
+
+
+def check_broker_id(name: str, broker_id: int, *, or_empty: bool) -> None:
+    """A broker answers for itself: `name` must be its id (or nothing, for all brokers). Raises INVALID_REQUEST."""
+    if name == "" and or_empty:
+        return
+    try:
+        asked = int(name)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the broker id must be a whole number, not {name!r}") from None
+    if asked != broker_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker_id}, not {name}: ask that one")
+
+
+def unsupported(resource_type: int) -> KafkaError:
+    """The error for a resource type that has no settings here."""
+    names = {ResourceType.CLIENT_METRICS: "client metrics (KIP-714)", ResourceType.GROUP: "groups (KIP-848)"}
+    try:
+        what = names.get(ResourceType(resource_type), f"resource type {resource_type}")
+    except ValueError:
+        what = f"resource type {resource_type}"
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"there are no settings of {what} here")

@@ -1,0 +1,44 @@
+"""ListConfigResources (key 74, versions 0-1): names of the resources that have settings.
+
+Behaviour: version 0 (KIP-714) asks for client metrics subscriptions alone, of which there are none. Version 1
+(KIP-1142) asks for any types, nothing meaning all: topics by name, brokers and their loggers by id. An unknown type is
+answered with UNSUPPORTED_VERSION, as in Apache Kafka.
+
+Not done: groups with settings of their own (KIP-848) are not there, so that type is always empty; authorization.
+"""
+
+from __future__ import annotations
+
+from kproto import ApiKey, ErrorCode
+from kproto.messages import ListConfigResourcesRequest, ListConfigResourcesResponse
+from server.api import Api
+from server.apis.config_resources import ResourceType
+from server.context import RequestContext
+from server.services import Services
+
+_Resource = ListConfigResourcesResponse.ConfigResource
+
+
+def handle(svc: Services, ctx: RequestContext, req: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    if ctx.api_version == 0:
+        return ListConfigResourcesResponse()
+    wanted = set(req.resource_types) or set(ResourceType)
+    if not wanted <= set(ResourceType):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    image = svc.image
+    brokers = [str(broker_id) for broker_id in image.brokers]
+    names = {
+        ResourceType.TOPIC: image.topic_names,
+        ResourceType.BROKER: brokers,
+        ResourceType.BROKER_LOGGER: brokers,
+    }
+    return ListConfigResourcesResponse(
+        config_resources=[
+            _Resource(resource_name=name, resource_type=kind)
+            for kind in sorted(wanted)
+            for name in names.get(ResourceType(kind), ())
+        ]
+    )
+
+
+API = Api(ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 1), handle=handle)

@@ -1,0 +1,306 @@
+"""The command line: `barnabas serve`, `barnabas dev`, `barnabas config`.
+
+Exit codes: 0 ended as asked, a stop by SIGTERM or SIGINT included · 1 the broker failed · 2 the command line or the
+settings cannot be used. Only what the chosen command needs is imported: a broker answers half a second after it was
+called.
+
+Not here: topics, groups and the other administration; any Kafka tool does that (`kafka-topics`, `kafka-python admin`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from server.config import BrokerConfig
+
+OK, FAILED, REFUSED = 0, 1, 2
+
+_DESCRIPTION = "A broker that speaks Apache Kafka's protocol: point any Kafka client at it."
+_EPILOG = """\
+examples:
+  barnabas serve                                       a broker on port 9092
+  barnabas serve server.properties --set num.partitions=3
+  KAFKA_LOG_DIRS=/data barnabas serve --log-format json
+  barnabas dev                                         a throw-away broker on a free port
+  barnabas config --check server.properties            what would be said about this file
+
+settings: Apache Kafka's own, from --set over KAFKA_* variables over the file; listed by `barnabas config --all`
+exit codes: 0 ended as asked, 1 the broker failed, 2 the command line or the settings cannot be used
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = argparse.ArgumentParser(
+        prog="barnabas",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="store_true", help="print the version and end")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")
+
+    serve = commands.add_parser(
+        "serve",
+        help="run a broker",
+        description="Run a broker until SIGTERM or SIGINT (Ctrl-C), then stop cleanly.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_settings(serve)
+    _add_logging(serve, default_level="info")
+
+    dev = commands.add_parser(
+        "dev",
+        help="run a throw-away broker for development and tests",
+        description=(
+            "Run a broker on a free port of this machine, with its data in a temporary directory that is removed at\n"
+            "the end. Prints one line to standard output when it is ready:\n\n    bootstrap=127.0.0.1:PORT\n\n"
+            "The environment is not read, and groups do not wait for members before their first rebalance."
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    dev.add_argument("--port", type=_port, default=0, metavar="PORT", help="port to listen on (default: any free one)")
+    dev.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated")
+    _add_logging(dev, default_level="warn")
+
+    config = commands.add_parser(
+        "config",
+        help="show, explain or check settings",
+        description=(
+            "Show the settings that `serve` would use with the same arguments: those that are set, or the ones\n"
+            "named, with where each value comes from. Secrets are never shown."
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    config.add_argument("keys", nargs="*", metavar="KEY", help="settings to explain")
+    config.add_argument("--file", metavar="FILE", help="a server.properties file")
+    config.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated")
+    config.add_argument("--no-env", action="store_true", help="leave the KAFKA_* variables out")
+    config.add_argument("--all", action="store_true", help="every setting, not only those that are set")
+    config.add_argument(
+        "--check", metavar="FILE", help="only check this file: warnings and refusals; exit code 2 if it is refused"
+    )
+    config.add_argument("--markdown", action="store_true", help="print docs/settings.md")
+    return top
+
+
+def _add_settings(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", nargs="?", metavar="server.properties", help="settings in Java's properties format")
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting, over the file and the environment; may be repeated",
+    )
+    command.add_argument("--no-env", action="store_true", help="leave the KAFKA_* variables out")
+
+
+def _add_logging(command: argparse.ArgumentParser, default_level: str) -> None:
+    command.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="lines for people or for machines (default: text)",
+    )
+    command.add_argument(
+        "--log-level",
+        default=default_level,
+        metavar="LEVEL",
+        help=f"trace, debug, info, warn, error, fatal or off (default: {default_level})",
+    )
+    command.add_argument(
+        "--logger",
+        action="append",
+        default=[],
+        metavar="NAME=LEVEL",
+        help="level of one part, for example network=debug; may be repeated",
+    )
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port <= 65535:
+        raise argparse.ArgumentTypeError("from 0 to 65535")
+    return port
+
+
+def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
+    """Run one command; returns the exit code. `environ`: os.environ if None."""
+    command_line = parser()
+    chosen = command_line.parse_args(arguments)
+    environment = os.environ if environ is None else environ
+    if chosen.version:
+        print(f"barnabas {version()}")
+        return OK
+    if chosen.command is None:
+        command_line.print_help()
+        return REFUSED
+    try:
+        if chosen.command == "serve":
+            return _serve(chosen, environment)
+        if chosen.command == "dev":
+            return _dev(chosen)
+        return _config(chosen, environment)
+    except BrokenPipeError:  # `barnabas config --all | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+
+
+def version() -> str:
+    """The installed version; that of the source tree if it is not installed."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    try:
+        return installed("barnabas")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+class _Refused(Exception):
+    """The command line or the settings cannot be used; the lines say why."""
+
+    def __init__(self, *lines: str) -> None:
+        self.lines = lines
+
+
+def _load(file: str | None, environ: Mapping[str, str] | None, overrides: Sequence[str]) -> BrokerConfig:
+    """Settings, or `_Refused`."""
+    from server.config import SettingsRefused, load
+    from server.properties import PropertiesError
+
+    try:
+        return load(file, environ=environ, overrides=overrides)
+    except SettingsRefused as error:
+        raise _Refused(*error.problems) from None
+    except PropertiesError as error:
+        raise _Refused(f"{file}, {error}") from None
+    except OSError as error:
+        raise _Refused(f"{file} cannot be read: {error.strerror or error}") from None
+
+
+def _set_up_log(chosen: argparse.Namespace) -> None:
+    from server import logs
+
+    levels = {}
+    for text in chosen.logger:
+        name, equals, level = text.partition("=")
+        if not equals or not name:
+            raise _Refused(f"--logger {text} must be written as NAME=LEVEL")
+        levels[name] = level
+    try:
+        logs.set_up(chosen.log_level, chosen.log_format, levels)
+    except ValueError as error:
+        raise _Refused(f"--log-level or --logger: {error}") from None
+
+
+def _complain(lines: Sequence[str]) -> int:
+    for line in lines:
+        print(f"barnabas: {line}", file=sys.stderr)
+    return REFUSED
+
+
+# -- serve and dev ---------------------------------------------------------------------------------
+
+
+def _serve(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    try:
+        config = _load(chosen.file, None if chosen.no_env else environ, chosen.set)
+        _set_up_log(chosen)
+    except _Refused as error:
+        return _complain(error.lines)
+    return _run(config)
+
+
+def _dev(chosen: argparse.Namespace) -> int:
+    import shutil
+    import tempfile
+
+    directory = tempfile.mkdtemp(prefix="barnabas-dev-")
+    try:
+        settings = [
+            f"listeners=PLAINTEXT://127.0.0.1:{chosen.port}",
+            f"log.dirs={directory}",
+            "group.initial.rebalance.delay.ms=0",
+            *chosen.set,
+        ]
+        try:
+            config = _load(None, None, settings)
+            _set_up_log(chosen)
+        except _Refused as error:
+            return _complain(error.lines)
+        return _run(config, announce=True)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _run(config: BrokerConfig, *, announce: bool = False) -> int:
+    """Run a broker to its end."""
+    import logging
+
+    from server import app
+
+    log = logging.getLogger("barnabas.config")
+    for notice in config.notices:
+        log.warning("%s", notice.text)
+
+    def ready(bootstrap: str) -> None:
+        if announce:
+            print(f"bootstrap={bootstrap}", flush=True)
+
+    return app.run(config, ready)
+
+
+# -- config ----------------------------------------------------------------------------------------
+
+
+def _config(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    if chosen.markdown:
+        from server.settings.document import markdown
+
+        sys.stdout.write(markdown())
+        return OK
+    try:
+        if chosen.check is not None:
+            return _check(chosen.check)
+        config = _load(chosen.file, None if chosen.no_env else environ, chosen.set)
+        for notice in config.notices:
+            print(f"barnabas: {notice.text}", file=sys.stderr)
+        return _show(config, chosen.keys, everything=chosen.all)
+    except _Refused as error:
+        return _complain(error.lines)
+
+
+def _check(file: str) -> int:
+    config = _load(file, None, ())
+    for notice in config.notices:
+        print(f"warning: {notice.text}")
+    print(f"{file} can be used ({len(config.static)} settings, {len(config.notices)} warnings)")
+    return OK
+
+
+def _show(config: BrokerConfig, keys: Sequence[str], *, everything: bool) -> int:
+    from server.config_view import broker_entries
+    from server.settings import BROKER
+
+    unknown = [key for key in keys if key not in BROKER and not config.is_set(key)]
+    if unknown:
+        return _complain([f"{key} is no setting" for key in unknown])
+    names = list(keys) or (sorted(BROKER) if everything else [])
+    for entry in broker_entries(config, names or [*config.static, ""]):
+        value = "(hidden)" if entry.sensitive else "(not set)" if entry.value is None else entry.value
+        print(f"{entry.name}={value}  # {entry.source.name.lower().replace('_', ' ')}")
+        if keys and entry.doc:
+            print(f"    {entry.doc}")
+    return OK
+
+
+def run() -> NoReturn:
+    """The console script."""
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""Changes of settings while the broker runs: what AlterConfigs and IncrementalAlterConfigs may ask, and what comes out.
+
+Pure: from what is stored and what is asked to what shall be stored, or a `KafkaError` that names key and value. Error
+codes are Apache Kafka's: INVALID_REQUEST for requests that make no sense and for broker settings, INVALID_CONFIG for
+topic settings.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from kproto import ErrorCode, KafkaError
+from replication import is_internal
+from server import topic_config
+from server.config import BrokerConfig, SettingsRefused, refusal
+from server.settings import BROKER, TOPIC, Scope, Setting, Type
+
+log = logging.getLogger("barnabas.config")
+
+
+class Operation(IntEnum):
+    """What IncrementalAlterConfigs does with one key. APPEND and SUBTRACT are for lists."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`operation` is the number as sent, which may be none of ours."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+def check_request(changes: Sequence[Change]) -> None:
+    """Rules of both APIs: no key twice, and a value for everything but DELETE. Raises KafkaError INVALID_REQUEST."""
+    names = [change.name for change in changes]
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) != len(names) else []
+    if twice:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a setting may stand in a request once: {', '.join(twice)}")
+    empty = [change.name for change in changes if change.value is None and change.operation != Operation.DELETE]
+    if empty:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a value is missing for: {', '.join(empty)}")
+
+
+def apply(
+    stored: Mapping[str, str], changes: Sequence[Change], row_of: Callable[[str], Setting | None]
+) -> dict[str, str]:
+    """What shall be stored after `changes`. The values are not checked yet. Raises KafkaError."""
+    after = dict(stored)
+    for change in changes:
+        try:
+            operation = Operation(change.operation)
+        except ValueError:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"{change.operation} is no operation on {change.name}"
+            ) from None
+        if operation is Operation.DELETE:
+            after.pop(change.name, None)
+            continue
+        assert change.value is not None
+        if operation is Operation.SET:
+            after[change.name] = change.value
+            continue
+        row = row_of(change.name)
+        if row is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown setting: {change.name}")
+        if row.type is not Type.LIST:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{operation.name} is for lists, and {change.name} is not one")
+        before = _items(after.get(change.name, row.default_text or ""))
+        given = _items(change.value)
+        if operation is Operation.APPEND:
+            items = before + [item for item in given if item not in before]
+        else:
+            items = [item for item in before if item not in given]
+        after[change.name] = ",".join(items)
+    return after
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",")] if text.strip() else []
+
+
+def topic_row(name: str) -> Setting | None:
+    row = TOPIC.get(name)
+    return row.setting if row is not None else None
+
+
+def broker_row(name: str) -> Setting | None:
+    return BROKER.get(name)
+
+
+def check_topic(config: BrokerConfig, topic: str, after: Mapping[str, str]) -> None:
+    """Whether `topic` may have exactly these settings. Raises KafkaError INVALID_CONFIG. Logs what has no effect."""
+    topic_config.check(config, after)
+    if not is_internal(topic):
+        for text in topic_config.remarks(after):
+            log.warning("topic %s: %s", topic, text)
+
+
+def check_broker(config: BrokerConfig, after: Mapping[str, str], *, per_broker: bool) -> None:
+    """Whether exactly these may be the dynamic settings of this broker, or of all brokers.
+
+    Raises KafkaError INVALID_REQUEST. Keys that are not known are let in with a warning, as Apache Kafka does for its
+    plug-ins; what is known and has no effect is let in and said in the log when the new configuration is made.
+    """
+    for name, text in after.items():
+        row = BROKER.get(name)
+        if row is None:
+            continue
+        if row.scope is Scope.READ_ONLY:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                refusal(name, text, "it cannot be changed while the broker runs; set it in server.properties"),
+            )
+        if row.scope is Scope.PER_BROKER and not per_broker:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, refusal(name, text, "it must be set for one broker by its id"))
+        why = row.why_not(text)
+        if why is not None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, refusal(name, text, why))
+    try:
+        if per_broker:
+            BrokerConfig(config.static, config.cluster_defaults, after)
+        else:
+            BrokerConfig(config.static, after, config.broker_overrides)
+    except SettingsRefused as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None

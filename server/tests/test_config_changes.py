@@ -1,0 +1,135 @@
+"""What may be changed while the broker runs, and what is stored then."""
+
+import pytest
+
+from kproto import ErrorCode, KafkaError
+from server.config import BrokerConfig
+from server.config_changes import Change, apply, broker_row, check_broker, check_request, topic_row
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+@pytest.mark.parametrize(
+    ("stored", "change", "after"),
+    [
+        ({}, Change("retention.ms", SET, "5"), {"retention.ms": "5"}),
+        ({"retention.ms": "1"}, Change("retention.ms", SET, "5"), {"retention.ms": "5"}),
+        ({"retention.ms": "1", "a": "b"}, Change("retention.ms", DELETE, None), {"a": "b"}),
+        ({}, Change("retention.ms", DELETE, None), {}),
+        ({}, Change("no.such", DELETE, None), {}),
+        ({}, Change("cleanup.policy", APPEND, "compact"), {"cleanup.policy": "delete,compact"}),
+        ({"cleanup.policy": "compact"}, Change("cleanup.policy", APPEND, "compact"), {"cleanup.policy": "compact"}),
+        (
+            {"leader.replication.throttled.replicas": "0:1"},
+            Change("leader.replication.throttled.replicas", APPEND, "1:1,0:1,2:1"),
+            {"leader.replication.throttled.replicas": "0:1,1:1,2:1"},
+        ),
+        (
+            {"leader.replication.throttled.replicas": "0:1, 1:1,2:1"},
+            Change("leader.replication.throttled.replicas", SUBTRACT, "1:1,9:9"),
+            {"leader.replication.throttled.replicas": "0:1,2:1"},
+        ),
+        ({}, Change("cleanup.policy", SUBTRACT, "delete"), {"cleanup.policy": ""}),
+    ],
+)
+def test_operations(stored: dict[str, str], change: Change, after: dict[str, str]) -> None:
+    before = dict(stored)
+    assert apply(stored, [change], topic_row) == after
+    assert stored == before
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (Change("retention.ms", APPEND, "5"), ErrorCode.INVALID_CONFIG),
+        (Change("retention.ms", SUBTRACT, "5"), ErrorCode.INVALID_CONFIG),
+        (Change("no.such", APPEND, "5"), ErrorCode.INVALID_CONFIG),
+        (Change("retention.ms", 4, "5"), ErrorCode.INVALID_REQUEST),
+        (Change("retention.ms", -1, "5"), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_operations_refused(change: Change, code: ErrorCode) -> None:
+    with pytest.raises(KafkaError, match=change.name) as caught:
+        apply({}, [change], topic_row)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ([Change("a", SET, "1"), Change("b", SET, "1"), Change("a", DELETE, None)], "a"),
+        ([Change("a", SET, None), Change("b", DELETE, None), Change("c", APPEND, None)], "a, c"),
+    ],
+)
+def test_requests_that_make_no_sense(changes: list[Change], named: str) -> None:
+    with pytest.raises(KafkaError, match=f": {named}$") as caught:
+        check_request(changes)
+    assert caught.value.code == ErrorCode.INVALID_REQUEST
+
+
+def test_sensible_requests() -> None:
+    check_request([])
+    check_request([Change("a", SET, ""), Change("b", DELETE, None)])
+
+
+@pytest.mark.parametrize("per_broker", [True, False])
+@pytest.mark.parametrize(
+    "after",
+    [
+        {},
+        {"message.max.bytes": "5", "log.retention.ms": "-1"},
+        {"num.io.threads": "3"},
+        {"leader.replication.throttled.rate": "1000"},
+        {"vendor.key": "x"},
+        {"max.connections": "10"},
+    ],
+    ids=str,
+)
+def test_broker_settings_that_may_change(after: dict[str, str], per_broker: bool) -> None:
+    check_broker(BrokerConfig.from_values({}), after, per_broker=per_broker)
+
+
+@pytest.mark.parametrize("per_broker", [True, False])
+@pytest.mark.parametrize(
+    ("after", "text"),
+    [
+        ({"num.partitions": "5"}, "num.partitions=5 is refused: it cannot be changed while the broker runs"),
+        ({"listeners": "PLAINTEXT://:1"}, "listeners=PLAINTEXT://:1 is refused: it cannot be changed"),
+        ({"log.retention.hours": "5"}, "log.retention.hours=5 is refused: it cannot be changed"),
+        ({"message.max.bytes": "x"}, "message.max.bytes=x is refused: it must be a whole number"),
+        ({"message.max.bytes": "-1"}, "message.max.bytes=-1 is refused: it must be at least 0"),
+        ({"max.connection.creation.rate": "5"}, "the rate of new connections is not limited"),
+        ({"ssl.keystore.password": "hunter2"}, "ssl.keystore.password=[hidden] is refused"),
+        ({"max.connections.per.ip": "0"}, "max.connections.per.ip=0 is refused"),
+        (
+            {"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "8"},
+            "must not be above log.cleaner.max.compaction.lag.ms=8",
+        ),
+    ],
+    ids=lambda value: str(value),
+)
+def test_broker_settings_that_may_not(after: dict[str, str], text: str, per_broker: bool) -> None:
+    with pytest.raises(KafkaError) as caught:
+        check_broker(BrokerConfig.from_values({}), after, per_broker=per_broker)
+    assert caught.value.code == ErrorCode.INVALID_REQUEST
+    assert text in (caught.value.message or "")
+
+
+def test_settings_of_one_broker_only() -> None:
+    with pytest.raises(KafkaError, match="for one broker"):
+        check_broker(BrokerConfig.from_values({}), {"ssl.client.auth": "none"}, per_broker=False)
+    check_broker(BrokerConfig.from_values({}), {"ssl.client.auth": "none"}, per_broker=True)
+
+
+def test_the_other_dynamic_layer_counts() -> None:
+    config = BrokerConfig.from_values({}).with_dynamic(broker={"log.cleaner.max.compaction.lag.ms": "5"})
+    with pytest.raises(KafkaError):
+        check_broker(config, {"log.cleaner.min.compaction.lag.ms": "6"}, per_broker=False)
+    check_broker(config, {"log.cleaner.min.compaction.lag.ms": "5"}, per_broker=False)
+    check_broker(config, {"log.cleaner.min.compaction.lag.ms": "6"}, per_broker=True)
+
+
+def test_rows() -> None:
+    assert topic_row("cleanup.policy") is not None
+    assert topic_row("log.cleanup.policy") is None
+    assert broker_row("log.cleanup.policy") is not None

@@ -1,0 +1,120 @@
+"""A topic's settings: what is set on it over the broker's defaults, as values, as a `LogConfig`, and checked.
+
+Precedence is Kafka's: the topic's own setting, then the broker settings behind it (`server.settings.topic`) in their
+layers, then the default. Two of them have more to say than one value each: the bounds of timestamps fall back to
+`message.timestamp.difference.max.ms` while they are not set (KIP-937).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+
+from kproto import ErrorCode, KafkaError
+from server.config import BrokerConfig, refusal, shown
+from server.settings import TOPIC, BadValue, Support, Value
+from server.settings.log import NO_CLEANER
+
+if TYPE_CHECKING:
+    from logdir import LogConfig
+
+LONG_MAX = 2**63 - 1
+_TIMESTAMP_BOUNDS = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+NOT_OF_THE_LOG = frozenset(
+    {
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "message.format.version",
+        "message.timestamp.difference.max.ms",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+    }
+)
+"""Topic settings that `LogConfig` has no field for: they concern other parts, or are folded into another field."""
+
+
+def default_value(config: BrokerConfig, name: str) -> Value:
+    """What a topic that does not set `name` gets. Raises KeyError for an unknown name."""
+    row = TOPIC[name]
+    for broker_key in row.broker_keys:
+        value = config.value(broker_key.name)
+        if value is not None:
+            if broker_key.factor != 1 and isinstance(value, int):
+                value *= broker_key.factor
+            if name == "retention.ms" and isinstance(value, int) and value < 0:
+                return -1
+            if name in _TIMESTAMP_BOUNDS and value == LONG_MAX:
+                return config.value("log.message.timestamp.difference.max.ms")
+            return value
+    return row.setting.default
+
+
+def values_of(config: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, Value]:
+    """Every topic setting's value. Overrides that are unknown or bad (they may come from a store) do not count."""
+    values = {name: default_value(config, name) for name in TOPIC}
+    for name, text in overrides.items():
+        if name in TOPIC:
+            try:
+                values[name] = TOPIC[name].setting.parse(text)
+            except BadValue:
+                continue
+    return values
+
+
+def log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
+    """What the log needs to know. Never raises for what is in `overrides` (see `values_of`)."""
+    from logdir import LogConfig  # here, so that showing settings does not load the log code
+
+    values = values_of(config, overrides)
+    difference = values["message.timestamp.difference.max.ms"]
+    for name in _TIMESTAMP_BOUNDS:
+        if values[name] == LONG_MAX:
+            values[name] = difference
+    fields: dict[str, object] = {
+        name.replace(".", "_"): value for name, value in values.items() if name not in NOT_OF_THE_LOG
+    }
+    fields["cleanup_policy"] = frozenset(cast("tuple[str, ...]", values["cleanup.policy"]))
+    return LogConfig(**fields)  # type: ignore[arg-type]  # names and types are held together by a test
+
+
+def check(config: BrokerConfig, overrides: Mapping[str, str | None]) -> None:
+    """Whether a topic may be given exactly these settings. Raises KafkaError INVALID_CONFIG naming key and value."""
+    nulls = sorted(name for name, text in overrides.items() if text is None)
+    if nulls:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"a topic setting needs a value: {', '.join(nulls)}")
+    values = {name: default_value(config, name) for name in TOPIC}
+    for name, text in overrides.items():
+        row = TOPIC.get(name)
+        if row is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic setting: {name}")
+        assert text is not None
+        why = row.setting.why_not(text)
+        if why is not None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, refusal(name, text, why))
+        values[name] = row.setting.parse(text)
+    least, most = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
+    if isinstance(least, int) and isinstance(most, int) and least > most:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"min.compaction.lag.ms={least} must not be above max.compaction.lag.ms={most}"
+        )
+
+
+def remarks(overrides: Mapping[str, str]) -> list[str]:
+    """What a person should know about settings that are stored on a topic: unknown, bad, or without effect here."""
+    lines = []
+    for name, text in overrides.items():
+        row = TOPIC.get(name)
+        if row is None:
+            lines.append(f"{name}={shown(name, text)} is not known and is ignored")
+            continue
+        why = row.setting.why_not(text)
+        if why is not None:
+            lines.append(f"{name}={text} does not count: {why}")
+        elif row.setting.support is Support.NO_EFFECT:
+            lines.append(f"{name}={text} has no effect here: {row.setting.note}")
+    if "compact" in overrides.get("cleanup.policy", ""):
+        lines.append(f"cleanup.policy={overrides['cleanup.policy']}: {NO_CLEANER}")
+    return lines
