@@ -151,8 +151,12 @@ class Client(Protocol):
         batch_bytes: int = 16384,
         linger_ms: int = 5,
         max_request_bytes: int = 4_000_000,
+        fresh: bool = False,
     ) -> list[Delivered]:
-        """Send all, wait for all answers, in the order of *messages*. Raises Refused for the first refused one."""
+        """Send all, wait for all answers, in the order of *messages*. Raises Refused for the first refused one.
+
+        An adapter may keep a producer for equal options of one thread; *fresh* asks for one that knows nothing yet.
+        """
 
     def consumer(
         self,

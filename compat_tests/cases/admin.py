@@ -139,7 +139,7 @@ def more_partitions(client: Client, names: Names) -> None:
     client.produce(topic, texts(2))
     client.create_partitions(topic, 3)
     wait_until(lambda: visible(client, topic, 3), "three partitions")
-    client.produce(topic, texts(4, partition=2))
+    client.produce(topic, texts(4, partition=2), fresh=True)
     assert sorted((one.partition, one.offset) for one in read_topic(client, topic, 6, 3)) == [
         *((0, 0), (0, 1)),
         *((2, 0), (2, 1), (2, 2), (2, 3)),

@@ -172,16 +172,6 @@ def static_member(client: Client, names: Names) -> None:
             assert (first.assignment(), again.assignment()) == (mine, theirs)
 
 
-@case(AREA, "a member that vanishes is expelled after its session timeout", slow=True, needs=["abandon"])
-def vanished(client: Client, names: Names) -> None:
-    topic, group = ready_topic(client, names(), 4), names("group")
-    gone = client.consumer(subscribe=[topic], group=group, session_timeout_ms=6000)
-    with opened(client.consumer(subscribe=[topic], group=group, session_timeout_ms=6000)) as stays:
-        settle([gone, stays], positions(topic, 4))
-        client.abandon(gone)  # type: ignore[attr-defined]
-        settle([stays], positions(topic, 4), timeout=30)
-
-
 @case(AREA, "subscription by pattern finds topics, also later ones")
 def pattern(client: Client, names: Names) -> None:
     stem = names()

@@ -6,6 +6,7 @@ Kafka's, negative ones librdkafka's own.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -129,6 +130,8 @@ class ConfluentClient:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self._admin: AdminClient | None = None
+        # An idempotent one waits half a second for its id; producers are kept, one for each set of options (and thread).
+        self._producers: dict[Any, ck.Producer] = {}
 
     @property
     def admin(self) -> AdminClient:
@@ -138,9 +141,16 @@ class ConfluentClient:
 
     def close(self) -> None:
         self._admin = None
+        self._producers.clear()
 
-    def produce(self, topic: str, messages: Iterable[Message], **options: Any) -> list[Delivered]:
-        producer = ck.Producer(
+    def _producer(self, options: Mapping[str, Any]) -> ck.Producer:
+        key = (threading.get_ident(), *sorted(options.items()))
+        if key not in self._producers or options.get("fresh"):
+            self._producers[key] = self._new_producer(options)
+        return self._producers[key]
+
+    def _new_producer(self, options: Mapping[str, Any]) -> ck.Producer:
+        return ck.Producer(
             {
                 "bootstrap.servers": self.bootstrap,
                 "acks": options.get("acks", -1),
@@ -153,6 +163,9 @@ class ConfluentClient:
                 "queue.buffering.max.messages": 1_000_000,
             }
         )
+
+    def produce(self, topic: str, messages: Iterable[Message], **options: Any) -> list[Delivered]:
+        producer = self._producer(options)
         reports: dict[int, Any] = {}
         sent = 0
         with refusals():

@@ -39,8 +39,17 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def dump(files: list[Path], *options: str) -> str:
     """Run the tool over files and return what it printed, complaints and all."""
     done = subprocess.run(
-        [java(), "-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp", classpath(KAFKA_JARS), "kafka.tools.DumpLogSegments"]
-        + [*options, "--files", ",".join(map(str, files))],
+        [
+            java(),
+            "-XX:TieredStopAtLevel=1",
+            "-Xmx256m",
+            "-cp",
+            classpath(KAFKA_JARS),
+            "kafka.tools.DumpLogSegments",
+            *options,
+            "--files",
+            ",".join(map(str, files)),
+        ],
         capture_output=True,
         text=True,
         timeout=120,

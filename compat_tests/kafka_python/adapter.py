@@ -6,6 +6,7 @@ Its consumer joins groups inside `poll`, in the caller's thread; heartbeats have
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -102,6 +103,8 @@ class PythonClient:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self._admin: KafkaAdminClient | None = None
+        # A KafkaProducer waits 100 ms when it starts; it is kept, one for each set of options (and thread).
+        self._producers: dict[Any, KafkaProducer] = {}
 
     @property
     def admin(self) -> KafkaAdminClient:
@@ -110,11 +113,19 @@ class PythonClient:
         return self._admin
 
     def close(self) -> None:
+        for producer in self._producers.values():
+            producer.close(timeout=2)
         if self._admin is not None:
             self._admin.close()
 
-    def produce(self, topic: str, messages: Iterable[Message], **options: Any) -> list[Delivered]:
-        producer = KafkaProducer(
+    def _producer(self, options: Mapping[str, Any]) -> KafkaProducer:
+        key = (threading.get_ident(), *sorted(options.items()))
+        if key not in self._producers or options.get("fresh"):
+            self._producers[key] = self._new_producer(options)
+        return self._producers[key]
+
+    def _new_producer(self, options: Mapping[str, Any]) -> KafkaProducer:
+        return KafkaProducer(
             bootstrap_servers=self.bootstrap,
             acks=options.get("acks", -1),
             enable_idempotence=options.get("idempotent", False),
@@ -126,24 +137,24 @@ class PythonClient:
             delivery_timeout_ms=TIMEOUT_S * 1000,
             request_timeout_ms=TIMEOUT_S * 1000 // 2,
         )
-        try:
-            with refusals():
-                futures = [
-                    producer.send(
-                        topic,
-                        one.value,
-                        one.key,
-                        headers=list(one.headers),
-                        partition=one.partition,
-                        timestamp_ms=one.timestamp_ms,
-                    )
-                    for one in messages
-                ]
-                producer.flush(timeout=TIMEOUT_S)
-                sent = [future.get(timeout=TIMEOUT_S) for future in futures]
-            return [Delivered(one.partition, -1 if one.offset is None else one.offset) for one in sent]
-        finally:
-            producer.close(timeout=2)
+
+    def produce(self, topic: str, messages: Iterable[Message], **options: Any) -> list[Delivered]:
+        producer = self._producer(options)
+        with refusals():
+            futures = [
+                producer.send(
+                    topic,
+                    one.value,
+                    one.key,
+                    headers=list(one.headers),
+                    partition=one.partition,
+                    timestamp_ms=one.timestamp_ms,
+                )
+                for one in messages
+            ]
+            producer.flush(timeout=TIMEOUT_S)
+            sent = [future.get(timeout=TIMEOUT_S) for future in futures]
+        return [Delivered(one.partition, -1 if one.offset is None else one.offset) for one in sent]
 
     def consumer(self, **options: Any) -> PythonConsumer:
         config: dict[str, Any] = {

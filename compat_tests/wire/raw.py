@@ -27,7 +27,9 @@ def compact(value: str) -> bytes:
 
 
 class Wire:
-    """One connection. `request` sends a header of version 1 (or 2 with `flexible`) and a body, `answer` reads the next frame's body."""
+    """One connection. `request` sends a header of version 1 (or 2 with `flexible`) and a body, `answer` reads the
+    next frame's body.
+    """
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(address, timeout=TIMEOUT_S)
@@ -136,7 +138,9 @@ def batch(
     break_crc: bool = False,
     length_off_by: int = 0,
 ) -> bytes:
-    """A record batch; the keyword arguments make it wrong in one way or another. `producer`: id, epoch, base sequence."""
+    """A record batch; the keyword arguments make it wrong in one way or another. `producer`: id, epoch, base
+    sequence.
+    """
     last = len(records) - 1 if last_offset_delta is None else last_offset_delta
     total = len(records) if count is None else count
     tail = struct.pack(">hiqqqhii", attributes, last, timestamp_ms, timestamp_ms, *producer, total) + b"".join(records)

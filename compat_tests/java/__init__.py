@@ -1,0 +1,1 @@
+"""Apache Kafka's own Java clients, several versions, in one JVM each."""

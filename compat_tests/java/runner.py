@@ -1,0 +1,113 @@
+"""Compile the Java cases once per client version, run them in one JVM, and hand out the outcome of each case.
+
+The titles are read from the `cases.add("area", "title", …)` calls in the sources, so that pytest knows the cases before any JVM
+runs, and a case that gives no line is a failure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from compat_tests.jars import ToolMissing, cache_root, classpath, java, javac, locked
+
+SOURCES = Path(__file__).parent / "src"
+RUN_TIMEOUT_S = 600
+_ADD = re.compile(r'cases\.add\("([^"]+)", "([^"]+)",')
+_LINE = re.compile(r"^CASE (.+?) / (.+) (PASS|FAIL)\b ?(.*)$")
+
+
+@dataclass(frozen=True, order=True)
+class JavaCase:
+    """A case of the Java sources."""
+
+    area: str
+    title: str
+
+
+def java_cases() -> list[JavaCase]:
+    """Return all cases, in the order of the sources."""
+    names = ("ProduceCases", "ConsumeCases", "GroupCases", "AdminCases")
+    text = "".join((SOURCES / f"{name}.java").read_text() for name in names)
+    return [JavaCase(area, title) for area, title in _ADD.findall(text)]
+
+
+def compiled(version: str) -> Path:
+    """Compile the sources against that version of the clients, once; return the class directory. Raises ToolMissing."""
+    sources = sorted(SOURCES.glob("*.java"))
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+    target = cache_root() / "classes" / f"clients-{version}"
+    mark = target / ".complete"
+    with locked(target.parent / f"clients-{version}.lock"):
+        if not (mark.exists() and mark.read_text() == digest):
+            shutil.rmtree(target, ignore_errors=True)
+            target.mkdir(parents=True)
+            command = [javac(), "-nowarn", "-d", str(target), "-cp", classpath(f"clients-{version}"), *map(str, sources)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)
+            if done.returncode != 0:
+                raise ToolMissing(f"the Java cases do not compile against kafka-clients {version}:\n{done.stderr}")
+            mark.write_text(digest)
+    return target
+
+
+@dataclass
+class JavaRun:
+    """A running JVM with all cases; `outcome` waits for the line of one."""
+
+    version: str
+    process: subprocess.Popen[str]
+    outcomes: dict[JavaCase, tuple[bool, str]] = field(default_factory=dict)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    ended: bool = False
+
+    @classmethod
+    def start(cls, version: str, bootstrap: str, log: Path, only: str = "") -> JavaRun:
+        """Start the JVM; its log goes to the file *log*. *only* is a regular expression for `area / title`."""
+        options = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        path = f"{compiled(version)}:{classpath(f'clients-{version}')}"
+        with log.open("w") as errors:
+            process = subprocess.Popen(
+                [java(), *options, "-cp", path, "Cases", bootstrap, only],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        run = cls(version, process)
+        threading.Thread(target=run._read, name=f"java-{version}", daemon=True).start()
+        return run
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            found = _LINE.match(line.rstrip("\n"))
+            if found:
+                with self.changed:
+                    area, title, outcome, detail = found.groups()
+                    self.outcomes[JavaCase(area, title)] = (outcome == "PASS", detail)
+                    self.changed.notify_all()
+        with self.changed:
+            self.ended = True
+            self.changed.notify_all()
+
+    def outcome(self, case: JavaCase, timeout: float = RUN_TIMEOUT_S) -> tuple[bool, str]:
+        """Wait for the case's line (or the end of the JVM); return whether it passed, and the detail."""
+        with self.changed:
+            self.changed.wait_for(lambda: case in self.outcomes or self.ended, timeout)
+            if case in self.outcomes:
+                return self.outcomes[case]
+            how = f"the JVM ended with {self.process.poll()}" if self.ended else f"nothing after {timeout} s"
+            return False, f"no outcome: {how}"
+
+    def stop(self) -> None:
+        """End the JVM if it still runs."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(30)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
