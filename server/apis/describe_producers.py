@@ -1,0 +1,67 @@
+"""DescribeProducers (key 61, version 0): who writes to a partition with a producer id (KIP-664).
+
+Behaviour: for each partition its idempotent and transactional producers as the log knows them: epoch, last sequence,
+time of the last write, the coordinator epoch of the last marker, and the start of an open transaction (-1 none). They
+are known until `producer.id.expiration.ms` after their last write. A bad topic name gives INVALID_TOPIC_EXCEPTION, an
+unknown topic 3, a partition elsewhere 6.
+"""
+
+from __future__ import annotations
+
+from kproto import ApiKey, ErrorCode, KafkaError
+from kproto.messages import DescribeProducersRequest, DescribeProducersResponse
+from replication import check_name
+from server.api import Api
+from server.context import RequestContext
+from server.services import Services
+
+_Answer = DescribeProducersResponse.PartitionResponse
+_Producer = DescribeProducersResponse.ProducerState
+
+
+def handle(svc: Services, ctx: RequestContext, req: DescribeProducersRequest) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            DescribeProducersResponse.TopicResponse(
+                name=topic.name, partitions=[_answer(svc, topic.name, index) for index in topic.partition_indexes]
+            )
+            for topic in req.topics
+        ]
+    )
+
+
+def _answer(svc: Services, topic: str, index: int) -> _Answer:
+    try:
+        check_name(topic)
+        partition = svc.partitions.get(topic, index)
+    except KafkaError as error:
+        return _Answer(partition_index=index, error_code=error.code, error_message=error.message)
+    return _Answer(
+        partition_index=index,
+        active_producers=[
+            _Producer(
+                producer_id=producer_id,
+                producer_epoch=producer.epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.timestamp,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producer.txn_start,
+            )
+            for producer_id, producer in partition.log.producers.entries.items()
+        ],
+    )
+
+
+def _on_error(req: DescribeProducersRequest, code: ErrorCode, version: int) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            DescribeProducersResponse.TopicResponse(
+                name=topic.name,
+                partitions=[_Answer(partition_index=index, error_code=code) for index in topic.partition_indexes],
+            )
+            for topic in req.topics
+        ]
+    )
+
+
+API = Api(ApiKey.DESCRIBE_PRODUCERS, (0, 0), handle, on_error=_on_error)

@@ -1,0 +1,190 @@
+"""ListOffsets (key 2, versions 0-11): from a point in time, or a named place, to an offset.
+
+Behaviour: the timestamp of each partition asks for
+
+    -1  latest: the high watermark; for `read_committed` the last stable offset; the log's end for replicas (id other
+    than -1) -2  earliest: the log start offset -3  the first record with the greatest timestamp (v7, KIP-734) -4
+    earliest in the local log; without tiered storage the same as -2 (v8, KIP-405) -5  latest in tiered storage; there
+    is none here: -1 (v9, KIP-1005) -6  earliest that waits for upload to tiered storage; likewise -1 (v11, KIP-1023)
+    >=0 the first record at or after that time, with its own timestamp
+
+-1, -2 and -4 answer timestamp -1. A record that the asker may not read yet, and a time after all records, answer
+offset -1. Any other negative number, or one that is newer than the request's version, gives UNSUPPORTED_VERSION; a
+partition named twice INVALID_REQUEST. While the high watermark of a new leader is below the start of its epoch,
+"latest" and what lies behind it give OFFSET_NOT_AVAILABLE.
+
+Versions: 0 answers an array of offsets, newest first, at most `max_num_offsets`: where segments start, and the log's
+end; a time selects the segments whose records are no later (Apache Kafka goes by the modification time of files,
+which copying changes). 1 one offset with its timestamp; 2 isolation level; 4 leader epochs in both directions, 74 and
+75; 5 OFFSET_NOT_AVAILABLE (5 before); 6 flexible; 10 `timeout_ms`, for tiered storage alone.
+
+Not done: tiered storage.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import trio
+
+from kproto import ApiKey, ErrorCode, KafkaError
+from kproto.messages import ListOffsetsRequest, ListOffsetsResponse
+from server.api import Api
+from server.context import RequestContext
+from server.partition import Partition
+from server.services import Services
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+_SINCE_VERSION = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+
+CONSUMER = -1
+"""The replica id of everybody who is no replica."""
+READ_COMMITTED = 1
+_SLICE_S = 0.005
+"""How long look-ups by time, which read from disk and decode a batch, may hold the loop."""
+
+_Asked = ListOffsetsRequest.ListOffsetsPartition
+_Answer = ListOffsetsResponse.ListOffsetsPartitionResponse
+
+
+async def handle(svc: Services, ctx: RequestContext, req: ListOffsetsRequest) -> ListOffsetsResponse:
+    version = ctx.api_version
+    if version >= 2 and req.isolation_level not in (0, READ_COMMITTED):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"isolation level {req.isolation_level}")
+    twice = _asked_twice(req)
+    topics: dict[str, dict[int, _Answer]] = {}
+    slice_end = svc.now() + _SLICE_S
+    for topic in req.topics:
+        answers = topics.setdefault(topic.name, {})
+        for asked in topic.partitions:
+            index = asked.partition_index
+            try:
+                if version == 0:
+                    answers[index] = _old_style(svc, topic.name, asked, req.replica_id)
+                    continue
+                if (topic.name, index) in twice:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST)
+                if asked.timestamp < 0 and version < _SINCE_VERSION.get(asked.timestamp, 1 << 15):
+                    raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+                partition = svc.partitions.get(topic.name, index)
+                partition.check_leader_epoch(asked.current_leader_epoch)
+                timestamp, offset, epoch = _look_up(partition, asked.timestamp, req)
+                answers[index] = _Answer(
+                    partition_index=index,
+                    timestamp=timestamp,
+                    offset=offset,
+                    leader_epoch=epoch if version >= 4 else -1,
+                )
+            except KafkaError as error:
+                code = error.code
+                if code == ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
+                    code = ErrorCode.LEADER_NOT_AVAILABLE
+                answers[index] = _Answer(partition_index=index, error_code=code)
+            if asked.timestamp not in (LATEST, EARLIEST) and svc.now() >= slice_end:
+                await trio.lowlevel.checkpoint()
+                slice_end = svc.now() + _SLICE_S
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsResponse.ListOffsetsTopicResponse(name=name, partitions=list(answers.values()))
+            for name, answers in topics.items()
+        ]
+    )
+
+
+def _asked_twice(req: ListOffsetsRequest) -> set[tuple[str, int]]:
+    seen: set[tuple[str, int]] = set()
+    twice: set[tuple[str, int]] = set()
+    for topic in req.topics:
+        for asked in topic.partitions:
+            key = (topic.name, asked.partition_index)
+            if key in seen:
+                twice.add(key)
+            seen.add(key)
+    return twice
+
+
+def _look_up(partition: Partition, timestamp: int, req: ListOffsetsRequest) -> tuple[int, int, int]:
+    """(timestamp, offset, leader epoch), each -1 where there is none. Raises KafkaError 2, 56, 78."""
+    log = partition.log
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        start = log.log_start_offset
+        return -1, start, log.epochs.epoch_for(start)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return -1, -1, -1
+
+    from_client = req.replica_id == CONSUMER
+    if not from_client:
+        limit = log.log_end_offset
+    elif req.isolation_level == READ_COMMITTED:
+        limit = partition.last_stable_offset
+    else:
+        limit = partition.high_watermark
+    lagging = from_client and log.epochs.latest_start > partition.high_watermark
+
+    if timestamp == LATEST:
+        if lagging:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return -1, limit, partition.leader_epoch
+    found: tuple[int, int, int] | None
+    found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    if found is not None and found[1] < limit:
+        return found
+    if lagging:
+        # It may be there, but who leads now does not know yet what the former leader had committed.
+        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+    return -1, -1, -1
+
+
+def _old_style(svc: Services, topic: str, asked: _Asked, replica_id: int) -> _Answer:
+    """Version 0: offsets at which segments start, newest first. Raises KafkaError."""
+    if asked.timestamp < EARLIEST:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    partition = svc.partitions.get(topic, asked.partition_index)
+    partition.check_leader_epoch(-1)
+    log = partition.log
+    end = log.log_end_offset
+    bases = log.segment_bases
+    starts = [max(base, log.log_start_offset) for base in bases]
+    if end > bases[-1]:
+        starts.append(end)
+    if asked.timestamp == EARLIEST:
+        del starts[1:]
+    elif 0 <= asked.timestamp < svc.wall_ms():
+        later = log.offset_for_timestamp(asked.timestamp + 1)
+        written = end if later is None else later[1]
+        # A segment counts when all of it was written by then, that is when the next one starts no later.
+        del starts[bisect_right([*bases[1:], end], written) :]
+    offsets = starts[::-1][: max(asked.max_num_offsets, 0)]
+    high_watermark = partition.high_watermark
+    if replica_id == CONSUMER and offsets and offsets[0] > high_watermark:
+        offsets = [high_watermark, *(offset for offset in offsets if offset <= high_watermark)]
+    return _Answer(partition_index=asked.partition_index, old_style_offsets=offsets)
+
+
+def _on_error(req: ListOffsetsRequest, code: ErrorCode, version: int) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsResponse.ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    _Answer(partition_index=asked.partition_index, error_code=code) for asked in topic.partitions
+                ],
+            )
+            for topic in req.topics
+        ]
+    )
+
+
+API = Api(ApiKey.LIST_OFFSETS, (0, 11), handle, on_error=_on_error)

@@ -1,0 +1,57 @@
+"""OffsetForLeaderEpoch (key 23, versions 0-4): where a leader epoch ended (KIP-101, KIP-320).
+
+Behaviour: for an epoch, the greatest one known that is not above it, and the offset at which that one ended: the
+start of the next, or the log's end for the newest. Followers find with it where to truncate to, consumers whether
+what they read was cut off. An epoch that is above all known ones, or a log without epochs, answers -1, -1 without
+error.
+
+Versions: 1 the epoch that was found; 2 `current_leader_epoch`, answered with 74 or 75 when it is not ours; 3 replica
+id, not needed here: only leaders answer; 4 flexible.
+"""
+
+from __future__ import annotations
+
+from kproto import ApiKey, ErrorCode, KafkaError
+from kproto.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from server.api import Api
+from server.context import RequestContext
+from server.services import Services
+
+_Asked = OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+_Answer = OffsetForLeaderEpochResponse.EpochEndOffset
+
+
+def handle(svc: Services, ctx: RequestContext, req: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=[_answer(svc, topic.topic, asked) for asked in topic.partitions]
+            )
+            for topic in req.topics
+        ]
+    )
+
+
+def _answer(svc: Services, topic: str, asked: _Asked) -> _Answer:
+    try:
+        partition = svc.partitions.get(topic, asked.partition)
+        partition.check_leader_epoch(asked.current_leader_epoch)
+    except KafkaError as error:
+        return _Answer(partition=asked.partition, error_code=error.code)
+    epoch, end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
+    return _Answer(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)
+
+
+def _on_error(req: OffsetForLeaderEpochRequest, code: ErrorCode, version: int) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[_Answer(partition=asked.partition, error_code=code) for asked in topic.partitions],
+            )
+            for topic in req.topics
+        ]
+    )
+
+
+API = Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, (0, 4), handle, on_error=_on_error)
