@@ -1,0 +1,57 @@
+"""The small examples: what they print is what the broker did."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from compat_tests.examples.programs import run
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def case(title: str, client: str) -> pytest.MarkDecorator:
+    """Place a test in the matrix."""
+    return pytest.mark.case("Examples", title, client=client)
+
+
+@case("produce_consume.py", "kafka-python")
+def test_produce_consume(bootstrap: str, unique: Callable[..., str]) -> None:
+    printed = run("produce_consume.py", "--bootstrap", bootstrap, "--topic", unique(), timeout=60)
+    by_partition = [int(count) for count in re.findall(r"partition \d: (\d+) records", printed)]
+    assert len(by_partition) == 3
+    assert sum(by_partition) == 1000
+    assert "key=b'customer 0' value=b'greeting 0' headers=[('language', b'en')]" in printed
+    assert printed.endswith("read 1000 records back\n")
+
+
+@case("groups.py", "kafka-python")
+def test_groups(bootstrap: str, unique: Callable[..., str]) -> None:
+    printed = run("groups.py", "--bootstrap", bootstrap, "--topic", unique(), timeout=180)
+    assert "anna and ben: 2 + 2 partitions, 100 + 100 records" in printed
+    assert "600 records handled, 600 of them exactly once" in printed
+    assert printed.endswith("lag 0\n")
+
+
+@case("topics.py", "kafka-python")
+def test_topics(bootstrap: str, unique: Callable[..., str]) -> None:
+    name = unique()
+    printed = run("topics.py", "--bootstrap", bootstrap, "--topic", name, timeout=60)
+    assert printed.splitlines()[1:] == [
+        f"created {name}: retention.ms=3600000",
+        f"altered {name}: retention.ms=7200000",
+        "the first reading of the last 40 seconds has offset 60",
+        "records before it deleted: offsets 60 to 100",
+        "partitions: 5",
+        f"deleted {name}",
+    ]
+
+
+@case("spark_stream.py", "spark")
+def test_spark_stream(bootstrap: str, unique: Callable[..., str]) -> None:
+    printed = run("spark_stream.py", "--bootstrap", bootstrap, "--topic", unique(), timeout=200, spark=True)
+    assert dict(line.split() for line in printed.splitlines()) == {"the": "30", "dog": "20"} | dict.fromkeys(
+        ["brown", "fox", "jumps", "lazy", "over", "quick", "sleeps"], "10"
+    )

@@ -1,0 +1,80 @@
+"""The smallest Spark stream over a topic: words are counted as they come, and the counts go to another topic.
+
+    python examples/spark_stream.py --bootstrap 127.0.0.1:9092
+
+Writes some lines first, so that there is something to count; runs until all of them are counted. Stream for ever by
+leaving the trigger away. Needs: pip install "pyspark==4.2.0" "kafka-python[crc32c]", and Java 17 or newer. Spark
+fetches its Kafka connector by itself unless --jars (or SPARK_KAFKA_JARS) names the jars.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+
+import pyspark
+from kafka import KafkaConsumer, KafkaProducer
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+LINES = ("the quick brown fox", "jumps over the lazy dog", "the dog sleeps")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bootstrap", default="127.0.0.1:9092", metavar="HOST:PORT", help="the broker")
+    parser.add_argument("--topic", default=f"lines-{int(time.time())}", help="a topic that does not exist yet")
+    parser.add_argument("--jars", default=os.environ.get("SPARK_KAFKA_JARS"), help="connector jars, comma-separated")
+    arguments = parser.parse_args()
+    lines, counts = arguments.topic, f"{arguments.topic}-counts"
+
+    producer = KafkaProducer(bootstrap_servers=arguments.bootstrap)
+    for number in range(30):
+        producer.send(lines, LINES[number % len(LINES)].encode())
+    producer.flush()
+    producer.close()
+
+    connector = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+    jars = ("spark.jars", arguments.jars) if arguments.jars else ("spark.jars.packages", connector)
+    spark = (
+        SparkSession.builder.master("local[2]").config(*jars).config("spark.sql.shuffle.partitions", 2).getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+
+    words = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", arguments.bootstrap)
+        .option("subscribe", lines)
+        .option("startingOffsets", "earliest")
+        .load()
+        .select(F.explode(F.split(F.col("value").cast("string"), " ")).alias("key"))
+    )
+    query = (
+        words.groupBy("key")
+        .count()
+        .select("key", F.col("count").cast("string").alias("value"))
+        .writeStream.format("kafka")
+        .outputMode("update")
+        .option("kafka.bootstrap.servers", arguments.bootstrap)
+        .option("topic", counts)
+        # Where Spark keeps its place: give a lasting directory, and a restart goes on where this run ended.
+        .option("checkpointLocation", tempfile.mkdtemp())
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    spark.stop()
+
+    consumer = KafkaConsumer(
+        counts, bootstrap_servers=arguments.bootstrap, auto_offset_reset="earliest", consumer_timeout_ms=3000
+    )
+    latest = {record.key.decode(): int(record.value) for record in consumer}
+    consumer.close()
+    for word, count in sorted(latest.items(), key=lambda item: (-item[1], item[0])):
+        print(f"{word:6} {count:3}")
+
+
+if __name__ == "__main__":
+    main()
