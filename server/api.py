@@ -1,0 +1,59 @@
+"""What one API is to the broker: its key, the versions served, and the function that answers.
+
+`Api` values are made in the files of `server/apis/` and listed in `server.apis.APIS`; importing a file registers
+nothing. ApiVersions, the README table and the "listed implies handled" test read the same tuple.
+
+A handler is one of three kinds:
+
+- a plain function that returns the response: it runs at once, inside the reactor's round, and must never wait;
+- a plain function that returns `PENDING` after keeping `ctx`: whoever holds it calls `ctx.reply(response)` exactly
+  once, later, on the same thread. The cheap way to wait (a fetch for bytes, a join for a rebalance): no task is made;
+- an `async def` that returns the response: it runs as a trio task of the broker.
+
+A connection whose request is unanswered is not read further, as in Apache Kafka, unless the API is `pipelined`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kproto import ApiKey, ErrorCode
+
+if TYPE_CHECKING:
+    from server.context import RequestContext
+    from server.services import Services
+
+
+class _Pending:
+    """The type of `PENDING`."""
+
+    def __repr__(self) -> str:
+        return "PENDING"
+
+
+PENDING: Final = _Pending()
+
+Handler = Callable[["Services", "RequestContext", Any], Any]
+ErrorAnswer = Callable[[Any, ErrorCode, int], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One row of the broker's list.
+
+    `versions`: first and last version served, inclusive. `advertise_from`: the minimum that ApiVersions shows when it
+    is lower than what is served (Produce, see its file). `on_error(request, code, version)` builds the answer when
+    the whole request fails; without it a response with its top-level `error_code` set. `pipelined`: the next request
+    of the same connection may start before this one is answered (answers still leave in order). `advertised`: False
+    for APIs between brokers.
+    """
+
+    key: ApiKey
+    versions: tuple[int, int]
+    handle: Handler
+    advertise_from: int | None = None
+    on_error: ErrorAnswer | None = None
+    pipelined: bool = False
+    advertised: bool = True

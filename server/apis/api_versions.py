@@ -1,0 +1,61 @@
+"""ApiVersions (key 18, versions 0-4): what this broker serves.
+
+Behaviour: lists every advertised API of the registry. From v3 the client names its software; a malformed name or
+version is answered with INVALID_REQUEST and an empty list, in the asked version. A version that is not served is
+answered by the dispatcher in format 0 with UNSUPPORTED_VERSION and the range of this API alone, so that the client
+can try again (KIP-511).
+
+Versions: 3 is flexible in its body, while the response header stays at version 0; 4 may name features whose minimum
+is 0.
+
+No features are finalised: the KIP-890 and KIP-848 feature levels come with transactions and the new groups; a client
+that finds none uses the older ways.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from kproto.messages import ApiVersionsRequest, ApiVersionsResponse
+
+from kproto import ApiKey, ErrorCode
+from server.api import Api
+from server.context import RequestContext
+from server.services import Services
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(svc: Services, ctx: RequestContext, req: ApiVersionsRequest) -> ApiVersionsResponse:
+    if ctx.api_version >= 3:
+        name, version = req.client_software_name, req.client_software_version
+        if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        ctx.connection.software = f"{name} {version}"
+    return ApiVersionsResponse(
+        api_keys=[_entry(api) for api in _served() if api.advertised], finalized_features_epoch=0
+    )
+
+
+def _on_error(req: Any, code: ErrorCode, version: int) -> ApiVersionsResponse:
+    if code == ErrorCode.UNSUPPORTED_VERSION:
+        return ApiVersionsResponse(error_code=code, api_keys=[_entry(API)])
+    return ApiVersionsResponse(error_code=code)
+
+
+def _entry(api: Api) -> ApiVersionsResponse.ApiVersion:
+    first, last = api.versions
+    if api.advertise_from is not None:
+        first = api.advertise_from
+    return ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=first, max_version=last)
+
+
+def _served() -> tuple[Api, ...]:
+    # The list imports this file, so it is looked up when asked, not when imported.
+    from server.apis import APIS
+
+    return APIS
+
+
+API = Api(ApiKey.API_VERSIONS, (0, 4), handle, on_error=_on_error)

@@ -1,0 +1,210 @@
+"""Produce (key 0, versions 3-13): append record batches.
+
+Behaviour: each partition takes exactly one batch of format 2. It is checked, given its offsets and staged while the
+request is handled; the round's end writes all partitions that got something, each with one call, and then this
+request is answered: at once for acks=1, when the high watermark passes for acks=all, never for acks=0, where any
+error closes the connection, the only sign a client can see. Trouble of one partition is a value in its answer.
+Requests of one connection are pipelined: the next is taken up while an acks=all one waits, and answers leave in
+order.
+
+Versions: 5 log start offset; 7 zstd; 8 errors of single records; 9 flexible; 10 hints at the new leader (filled with
+the cluster); 12 means transactions version 2; 13 topic ids instead of names. Advertised from 0, as Apache Kafka 4
+does, because librdkafka reads its feature set off the range.
+
+Not done: versions 0-2 (message sets are converted once the storage of legacy formats is there); transactional
+batches, refused with INVALID_TXN_STATE.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kproto.messages import ProduceRequest, ProduceResponse
+
+from kproto import ApiKey, ErrorCode, KafkaError
+from kproto.records import BATCH_OVERHEAD, RecordsRefused
+from logdir import AppendOrigin
+from server.api import PENDING, Api
+from server.context import RequestContext
+from server.partition import Partition
+from server.services import Services
+
+_TopicResponse = ProduceResponse.TopicProduceResponse
+_PartitionResponse = ProduceResponse.PartitionProduceResponse
+
+ADMIN_CLIENT_ID = "__admin_client"
+_ACKS = (-1, 0, 1)
+_MAGIC_AT = 16
+_ATTRIBUTES_LOW_BYTE_AT = 22
+_ZSTD = 4
+_TRANSACTIONAL = 0x10
+
+
+class _Pending:
+    """A Produce request between its appends and its answer."""
+
+    __slots__ = ("acks", "appended", "ctx", "failed", "response", "svc", "timeout_ms", "timer", "waiting")
+
+    def __init__(self, svc: Services, ctx: RequestContext, req: ProduceRequest, response: ProduceResponse) -> None:
+        self.svc = svc
+        self.ctx = ctx
+        self.acks = req.acks
+        self.timeout_ms = req.timeout_ms
+        self.response = response
+        self.appended: list[tuple[Partition, ProduceResponse.PartitionProduceResponse, int]] = []
+        self.failed = False
+        self.waiting = 0
+        self.timer: Any = None
+
+    def written(self) -> None:
+        """The round's write is done."""
+        for partition, answer, _ in self.appended:
+            if partition.write_error is not None:
+                self.failed = True
+                _fill_error(answer, partition.write_error, self.ctx.api_version)
+        if self.acks == 0:
+            self._finish_silently()
+            return
+        if self.acks == -1:
+            self._await_commits()
+            if self.waiting:
+                self.timer = self.svc.timers.after(max(self.timeout_ms, 0) / 1000, self._timed_out)
+                return
+        self.ctx.reply(self.response)
+
+    def _finish_silently(self) -> None:
+        if self.failed:
+            self.ctx.connection.abort()
+        else:
+            self.ctx.no_reply()
+
+    def _await_commits(self) -> None:
+        for partition, answer, end_offset in self.appended:
+            if answer.error_code == 0 and partition.high_watermark < end_offset:
+                self.waiting += 1
+                partition.when_committed(end_offset, _Commit(self, answer))
+
+    def committed(self, answer: ProduceResponse.PartitionProduceResponse, code: ErrorCode) -> None:
+        if self.waiting == 0:
+            return  # answered already, by the timer
+        if code != ErrorCode.NONE:
+            _fill_error(answer, KafkaError(code), self.ctx.api_version)
+        self.waiting -= 1
+        if self.waiting == 0 and self.timer is not None:
+            self.timer.cancel()
+            self.ctx.reply(self.response)
+
+    def _timed_out(self) -> None:
+        for partition, answer, end_offset in self.appended:
+            if answer.error_code == 0 and partition.high_watermark < end_offset:
+                _fill_error(answer, KafkaError(ErrorCode.REQUEST_TIMED_OUT), self.ctx.api_version)
+        self.waiting = 0
+        self.ctx.reply(self.response)
+
+
+class _Commit:
+    """The callback of one partition of a waiting request."""
+
+    __slots__ = ("answer", "pending")
+
+    def __init__(self, pending: _Pending, answer: ProduceResponse.PartitionProduceResponse) -> None:
+        self.pending = pending
+        self.answer = answer
+
+    def __call__(self, code: ErrorCode) -> None:
+        self.pending.committed(self.answer, code)
+
+
+def handle(svc: Services, ctx: RequestContext, req: ProduceRequest) -> object:
+    acks = req.acks
+    version = ctx.api_version
+    topics: list[ProduceResponse.TopicProduceResponse] = []
+    pending = _Pending(svc, ctx, req, ProduceResponse(responses=topics))
+    now_ms = svc.wall_ms()
+    for topic in req.topic_data:
+        answers: list[ProduceResponse.PartitionProduceResponse] = []
+        topics.append(_TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
+        for data in topic.partition_data:
+            try:
+                if acks not in _ACKS:
+                    raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+                if version >= 13:
+                    partition = svc.partitions.get_by_id(topic.topic_id, data.index)
+                else:
+                    partition = svc.partitions.get(topic.name, data.index)
+                records = _one_batch(data.records, version)
+                if partition.topic.startswith("__"):
+                    _refuse_internal(svc, partition, ctx)
+                info = partition.append(records, origin=AppendOrigin.CLIENT, now_ms=now_ms, required_acks=acks)
+            except KafkaError as error:
+                pending.failed = True
+                answer = _PartitionResponse(index=data.index)
+                _fill_error(answer, error, version)
+            else:
+                answer = _PartitionResponse(
+                    index=data.index,
+                    base_offset=info.base_offset,
+                    log_append_time_ms=info.log_append_time_ms,
+                    log_start_offset=info.log_start_offset,
+                )
+                pending.appended.append((partition, answer, info.last_offset + 1))
+            answers.append(answer)
+    svc.partitions.after_write(pending.written)
+    return PENDING
+
+
+def _one_batch(records: object, version: int) -> memoryview:
+    """Exactly one batch of format 2, as Produce 3+ demands. Raises KafkaError 87 or 76."""
+    if not isinstance(records, memoryview) or len(records) < BATCH_OVERHEAD:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "one record batch per partition is expected, none was sent")
+    if records[_MAGIC_AT] != 2:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"record format 2 is expected, {records[_MAGIC_AT]} was sent")
+    batch_bytes = int.from_bytes(records[8:12], "big") + 12
+    if batch_bytes < len(records):
+        raise KafkaError(ErrorCode.INVALID_RECORD, "one record batch per partition is expected, more were sent")
+    attributes = records[_ATTRIBUTES_LOW_BYTE_AT]
+    if attributes & 0x17:
+        if attributes & 0x07 == _ZSTD and version < 7:
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
+        if attributes & _TRANSACTIONAL:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "this broker does not serve transactions")
+    return records
+
+
+def _refuse_internal(svc: Services, partition: Partition, ctx: RequestContext) -> None:
+    topic = svc.image.topics.get(partition.topic)
+    if topic is not None and topic.is_internal and ctx.client_id != ADMIN_CLIENT_ID:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is an internal topic")
+
+
+def _fill_error(answer: ProduceResponse.PartitionProduceResponse, error: KafkaError, version: int) -> None:
+    answer.error_code = error.code
+    answer.base_offset = -1
+    answer.log_append_time_ms = -1
+    answer.log_start_offset = -1
+    if version >= 8:
+        answer.error_message = error.message
+        if isinstance(error, RecordsRefused):
+            answer.record_errors = [
+                ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
+                for index, text in error.record_errors
+            ]
+
+
+def _on_error(req: ProduceRequest, code: ErrorCode, version: int) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[
+            _TopicResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    _PartitionResponse(index=data.index, error_code=code, base_offset=-1)
+                    for data in topic.partition_data
+                ],
+            )
+            for topic in req.topic_data
+        ]
+    )
+
+
+API = Api(ApiKey.PRODUCE, (3, 13), handle, advertise_from=0, on_error=_on_error, pipelined=True)

@@ -1,0 +1,396 @@
+"""The broker: builds every part once, starts and stops them in order.
+
+Start: lock the log directory and check its identity → open the metadata store → load the logs (recovering after an
+unclean stop) → bind the listeners → register, become controller, lead the partitions → serve. Ready means: whoever
+connects is answered.
+
+Stop: stop accepting → let requests that were taken up finish, until the deadline → stop the tasks → flush, checkpoint,
+mark the clean stop → close the store. A log directory that cannot be written any more stops the broker without the
+mark, so that the next start recovers: with one directory there is nothing left to serve.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import resource
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from random import Random, SystemRandom
+
+import trio
+
+from kproto import KafkaError, uuid_to_text
+from logdir import LogConfig, LogDir, LogDirError
+from replication import (
+    DEFAULT_ENTITY,
+    BadNode,
+    BrokerImage,
+    DirectoryFiles,
+    EmbeddedStore,
+    Endpoint,
+    Image,
+    Store,
+    StoreError,
+    WrongCluster,
+    read_broker_configs,
+    read_topic_configs,
+)
+from server.apis import APIS
+from server.config import BrokerConfig
+from server.controller import ControllerDriver
+from server.dispatch import Dispatcher
+from server.fetch_sessions import FetchSessions
+from server.listeners import Door, bind
+from server.offload import Offload, in_thread
+from server.partitions import Partitions
+from server.producer_ids import ProducerIds
+from server.reactor import Reactor
+from server.services import Services
+from server.shards import GroupShards
+from server.streams import StreamTransport
+from server.timers import Timers
+from server.topic_config import log_config
+
+log = logging.getLogger("barnabas.broker")
+
+STOP_SECONDS = 3.0
+"""How long requests that were taken up may go on when the broker stops."""
+SWEEP_SECONDS = 1.0
+
+
+class BrokerFailed(Exception):
+    """The broker had to stop; the message says why."""
+
+
+class Broker:
+    """One broker. `run` serves until `stop`; everything lives in its nursery, nothing outside.
+
+    offload: where blocking work goes. wall_clock: seconds since the epoch. rng: for ids that need not be secret.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        offload: Offload = in_thread,
+        wall_clock: Callable[[], float] = time.time,
+        rng: Random | None = None,
+    ) -> None:
+        self._config = config
+        self._offload = offload
+        self._wall_clock = wall_clock
+        self._rng = rng or SystemRandom()
+        self._stop_wanted = trio.Event()
+        self._stopped = trio.Event()
+        self._failure: KafkaError | None = None
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._image: Callable[[], Image] = Image
+        self._endpoints: tuple[Endpoint, ...] = ()
+        self._store_session: Store
+
+    # -- what others use ---------------------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings in force."""
+        return self._config
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port` of the first advertised listener."""
+        endpoint = self._endpoints[0]
+        host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+        return f"{host}:{endpoint.port}"
+
+    @property
+    def services(self) -> Services:
+        """What handlers reach; for tests."""
+        return self._services
+
+    async def stop(self) -> None:
+        """Stop in order; returns when `run` is done."""
+        self._stop_wanted.set()
+        await self._stopped.wait()
+
+    async def stopped(self) -> None:
+        """Returns when `run` is done."""
+        await self._stopped.wait()
+
+    def serve_stream(self, stream: trio.abc.Stream, client_host: str = "127.0.0.1") -> None:
+        """Serve one client over a stream instead of a socket (tests, under a mock clock too)."""
+        transport = StreamTransport(stream, self._partitions.write_staged)
+        connection = self._door.connection(self._endpoints[0].listener, client_host, transport)
+        self._nursery.start_soon(transport.serve, connection)
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until stopped; started once clients are answered.
+
+        Raises LogDirError, StoreError, WrongCluster, OSError when it cannot start, BrokerFailed when it had to stop.
+        """
+        self._token = trio.lowlevel.current_trio_token()
+        try:
+            log_dir = LogDir(
+                self._config.log_dir,
+                wall_ms=self._wall_ms,
+                random=self._rng.random,
+                unique_hex=lambda: f"{self._rng.getrandbits(128):032x}",
+                on_failure=self._disk_failed,
+            )
+            log_dir.open()
+            try:
+                await self._run_on(log_dir, task_status)
+            except BaseException:
+                log_dir.unlock()
+                raise
+        finally:
+            self._stopped.set()
+        if self._failure is not None:
+            raise BrokerFailed(self._failure.message or self._failure.code.name)
+
+    async def _run_on(self, log_dir: LogDir, task_status: trio.TaskStatus[None]) -> None:
+        config = self._config
+        if log_dir.meta is not None:
+            log_dir.check_identity(cluster_id=log_dir.meta.cluster_id or "", node_id=config.broker_id)
+        store = EmbeddedStore.open(DirectoryFiles(config.log_dir), run_io=self._offload)
+        try:
+            self._store_session = store.connect()
+            self._apply_broker_configs(await read_broker_configs(self._store_session, self._unreadable))
+            configs = await self._topic_configs()
+            await self._offload(log_dir.load, lambda topic: self._log_config(configs.get(topic, {})))
+            listening = self._bind()
+            try:
+                async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
+                    self._build(log_dir, nursery)
+                    await self._start(log_dir, listening)
+                    task_status.started()
+                    await self._stop_wanted.wait()
+                    await self._finish_requests()
+                    nursery.cancel_scope.cancel()
+            finally:
+                self._reactor.close() if hasattr(self, "_reactor") else None
+                for sock, _ in listening:
+                    sock.close()
+            await self._close(log_dir)
+        finally:
+            with trio.CancelScope(shield=True):
+                await store.aclose()
+
+    def _build(self, log_dir: LogDir, nursery: trio.Nursery) -> None:
+        """The composition root: every part is made here, and only here."""
+        config = self._config
+        self._timers = timers = Timers()
+        self._partitions = partitions = Partitions(
+            config.broker_id, log_dir, self._log_config, self._current_image, self._storage_failed
+        )
+        self._controller = controller = ControllerDriver(
+            self._store_session,
+            BrokerImage(config.broker_id, self._endpoints, config.rack),
+            partitions,
+            config=self._current_config,
+            wall_ms=self._wall_ms,
+            rng=self._rng,
+            make_cluster_id=lambda: uuid_to_text(self._rng.randbytes(16)),
+            cluster_id=log_dir.meta.cluster_id if log_dir.meta else None,
+            recovered=bool(log_dir.logs) and not log_dir.was_clean,
+            broker_configs_changed=self._apply_broker_configs,
+        )
+        self._groups = groups = GroupShards(
+            partitions,
+            timers,
+            current_image=self._current_image,
+            current_config=self._current_config,
+            create_topic=self._create_internal_topic,
+            now=trio.current_time,
+            wall_ms=self._wall_ms,
+            random=self._rng,
+        )
+        partitions.groups = groups
+        self._services = Services(
+            partitions=partitions,
+            controller=controller,
+            groups=groups,
+            producer_ids=ProducerIds(controller.allocate_producer_id_block),
+            fetch_sessions=FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), self._rng),
+            timers=timers,
+            offload=self._offload,
+            now=trio.current_time,
+            wall_ms=self._wall_ms,
+            current_config=self._current_config,
+            current_image=self._current_image,
+        )
+        self._door = Door(Dispatcher(APIS, self._services, nursery), lambda: self._reactor, self._current_config)
+        self._reactor = Reactor(
+            partitions.write_staged, trio.current_time, self._door.closed, config.int("max.connections")
+        )
+
+    async def _start(self, log_dir: LogDir, listening: list[tuple[socket.socket, str]]) -> None:
+        nursery = self._nursery
+        nursery.start_soon(self._timers.run)
+        nursery.start_soon(self._services.producer_ids.run)
+        nursery.start_soon(self._groups.run)
+        await nursery.start(self._controller.run)
+        log_dir.check_identity(cluster_id=self._controller.image.cluster_id, node_id=self._config.broker_id)
+        for sock, listener in listening:
+            self._reactor.add_listener(sock, self._door.welcome(listener))
+        listening.clear()
+        nursery.start_soon(self._reactor.run)
+        nursery.start_soon(self._reactor.run_tail)
+        nursery.start_soon(self._sweep)
+        log.info(
+            "broker %d of cluster %s serves %s from %s",
+            self._config.broker_id,
+            self._controller.image.cluster_id,
+            ", ".join(f"{e.listener}://{e.host}:{e.port}" for e in self._endpoints),
+            log_dir.path,
+        )
+
+    async def _finish_requests(self) -> None:
+        """Take up nothing new; what was taken up may be answered until the deadline."""
+        self._reactor.remove_listeners()
+        deadline = trio.current_time() + STOP_SECONDS
+        while trio.current_time() < deadline and self._failure is None:
+            if not self._reactor.drop_idle():
+                break
+            await trio.sleep(0.02)
+
+    async def _close(self, log_dir: LogDir) -> None:
+        high_watermarks = {(each.topic, each.index): each.high_watermark for each in self._partitions}
+        with trio.CancelScope(shield=True):
+            await self._offload(partial(log_dir.close, high_watermarks))
+        log.info("broker %d stopped%s", self._config.broker_id, "" if self._failure is None else " after a failure")
+
+    # -- pieces ------------------------------------------------------------------------------------------------------
+
+    def _bind(self) -> list[tuple[socket.socket, str]]:
+        config = self._config
+        listening: list[tuple[socket.socket, str]] = []
+        try:
+            for address in config.listeners:
+                sock = bind(
+                    address, config.int("socket.listen.backlog.size"), config.int("socket.receive.buffer.bytes")
+                )
+                listening.append((sock, address.name))
+        except OSError:
+            for sock, _ in listening:
+                sock.close()
+            raise
+        ports = {name: sock.getsockname()[1] for sock, name in listening}
+        self._endpoints = tuple(
+            Endpoint(each.name, each.host, each.port, each.protocol)
+            for each in config.advertised(ports, socket.gethostname())
+        )
+        return listening
+
+    async def _sweep(self) -> None:
+        """Close idle connections."""
+        while True:
+            await trio.sleep(SWEEP_SECONDS)
+            idle_ms = self._config.int("connections.max.idle.ms")
+            self._reactor.sweep(trio.current_time() - idle_ms / 1000 if idle_ms >= 0 else float("-inf"))
+
+    async def _topic_configs(self) -> Mapping[str, Mapping[str, str]]:
+        """Topics' own settings, by name: the logs are opened with them."""
+        session = self._store_session
+        names = await session.children("/brokers/topics") if await session.get("/brokers/topics") else []
+        return await read_topic_configs(session, names, self._unreadable)
+
+    async def _create_internal_topic(self, name: str, _partitions: int, _replicas: int, _config: object) -> None:
+        for code in (await self._controller.auto_create([name])).values():
+            if code:
+                raise KafkaError(code)
+
+    def _current_config(self) -> BrokerConfig:
+        return self._config
+
+    def _current_image(self) -> Image:
+        return self._controller.image
+
+    def _wall_ms(self) -> int:
+        return int(self._wall_clock() * 1000)
+
+    def _log_config(self, overrides: Mapping[str, str]) -> LogConfig:
+        return log_config(self._config, overrides)
+
+    def _apply_broker_configs(self, configs: Mapping[str, Mapping[str, str]]) -> None:
+        """Dynamic settings of brokers changed: a new `BrokerConfig`, handed to whoever keeps something made of it."""
+        known = set(self._config.notices)
+        self._config = self._config.with_dynamic(
+            cluster=configs.get(DEFAULT_ENTITY, {}), broker=configs.get(str(self._config.broker_id), {})
+        )
+        for notice in self._config.notices:
+            if notice not in known:
+                log.warning("%s", notice.text)
+        if hasattr(self, "_reactor"):
+            self._reactor.connections_max = self._config.int("max.connections")
+            self._groups.config_changed()
+            for name, topic in self._current_image().topics.items():
+                self._partitions.config_changed(name, topic.config)
+
+    @staticmethod
+    def _unreadable(error: BadNode) -> None:
+        log.error("%s", error)
+
+    def _storage_failed(self, error: KafkaError) -> None:
+        """The log directory cannot be written: stop, after what is under way was answered with the error."""
+        if self._failure is None:
+            log.critical("stopping: %s", error.message)
+            self._failure = error
+            self._stop_wanted.set()
+
+    def _disk_failed(self, error: KafkaError) -> None:
+        """As `_storage_failed`, perhaps from a thread."""
+        assert self._token is not None
+        self._token.run_sync_soon(self._storage_failed, error)
+
+
+def run(config: BrokerConfig, ready: Callable[[str], None]) -> int:
+    """Run a broker as this process until SIGTERM or SIGINT; its exit code. `ready(bootstrap)` is called when it
+    serves.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        # Each connection and each open segment takes a descriptor.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    code = 0
+    try:
+        trio.run(_run_until_signal, config, ready)
+    except* (LogDirError, StoreError, WrongCluster, BrokerFailed, OSError) as group:
+        for error in _leaves(group):
+            log.critical("%s", error)
+        code = 1
+    return code
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    leaves: list[BaseException] = []
+    for error in group.exceptions:
+        leaves += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return leaves
+
+
+async def _run_until_signal(config: BrokerConfig, ready: Callable[[str], None]) -> None:
+    broker = Broker(config)
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with trio.open_nursery() as nursery:
+
+            async def wait_for_signal() -> None:
+                async for number in signals:
+                    log.info("stopping on %s", signal.Signals(number).name)
+                    nursery.start_soon(broker.stop)
+
+            nursery.start_soon(wait_for_signal)
+            await nursery.start(broker.run)
+            # What start-up made lives as long as the process: the collector need not look at it again and again.
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(50_000, 20, 50)
+            ready(broker.bootstrap)
+            await broker.stopped()
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,258 @@
+"""One client connection without IO: bytes go in, request frames go to the dispatcher, answer parts come out in order.
+
+The reactor (plain TCP) and `server.streams` (tests, TLS) drive the same object. What they do:
+
+- `receive(view)` with bytes that lie in a shared buffer, or, while a large frame is being collected, `recv_target()`
+  / `received(n)` so that its bytes land where they stay;
+- after each round of events, take parts from `out` and send them, then call `sent()`;
+- `Transport.wake(connection)` is called whenever there is something new to send.
+
+Bounds (a client must not be able to make the broker hold memory): a frame longer than `max_frame_bytes` closes the
+connection before anything is allocated; the buffer of a partial frame grows with what has arrived, not with what was
+promised; while answers worth more than `OUT_BYTES_MAX` wait to be sent, or an answer is owed to a request that is not
+pipelined, no further request is taken up.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from kproto import Part
+from server.context import RequestContext
+
+OUT_BYTES_MAX = 256 * 1024
+PIPELINE_MAX = 256
+_GROW_FROM_BYTES = 256 * 1024
+
+_LENGTH = struct.Struct(">i")
+
+
+class ProtocolViolation(Exception):
+    """The peer sent what cannot be a Kafka request; the connection is closed without an answer (as Apache Kafka
+    does).
+    """
+
+
+class Transport(Protocol):
+    """What carries the bytes of a connection."""
+
+    def wake(self, connection: Connection) -> None:
+        """There is something to send, or reading may go on; called on the broker's thread, also outside of a round."""
+
+    def abort(self, connection: Connection) -> None:
+        """Close the carrier now."""
+
+
+Dispatch = Callable[["Connection", memoryview], RequestContext]
+
+
+class Connection:
+    """See the module. `listener`: the listener's name; `client_host`: address without port; `out`: parts to send,
+    oldest first.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_dispatch",
+        "_filled",
+        "_frame_end",
+        "_slots",
+        "_transport",
+        "client_host",
+        "closed",
+        "last_active",
+        "listener",
+        "max_frame_bytes",
+        "out",
+        "out_bytes",
+        "principal",
+        "software",
+        "state",
+    )
+
+    def __init__(
+        self, dispatch: Dispatch, transport: Transport, *, listener: str, client_host: str, max_frame_bytes: int
+    ) -> None:
+        self._dispatch = dispatch
+        self._transport = transport
+        self.listener = listener
+        self.client_host = client_host
+        self.principal = "User:ANONYMOUS"
+        self.max_frame_bytes = max_frame_bytes
+        self.software = ""
+        self.closed = False
+        self.last_active = 0.0
+        self.out: deque[Part] = deque()
+        self.out_bytes = 0
+        # What has arrived and is not dispatched yet: _buffer[:_filled]. _frame_end > 0: the buffer is being filled
+        # with one frame that ends there.
+        self._buffer: bytearray | None = None
+        self._filled = 0
+        self._frame_end = 0
+        self._slots: deque[RequestContext] = deque()
+        self.state: object = None  # the transport's own bookkeeping
+
+    # -- bytes in ----------------------------------------------------------------------------------------------------
+
+    @property
+    def blocked(self) -> bool:
+        """True while no further request may be taken up: an answer is owed, or too much waits to be sent."""
+        slots = self._slots
+        if slots:
+            last = slots[-1]
+            if last.parts is None and not last.route.api.pipelined:
+                return True
+            if len(slots) >= PIPELINE_MAX:
+                return True
+        return self.out_bytes > OUT_BYTES_MAX
+
+    def receive(self, view: memoryview) -> None:
+        """Take bytes; `view` stays valid and unchanged until the end of the round. Raises ProtocolViolation."""
+        if self._buffer is not None:
+            self._extend(view)
+            self.resume()
+            return
+        consumed = self._take_frames(view)
+        if consumed < len(view):
+            self._keep(view[consumed:])
+
+    def recv_target(self) -> memoryview | None:
+        """Where the next bytes shall be received directly (a large frame is half there), or None: use a shared
+        buffer.
+        """
+        if not self._frame_end:
+            return None
+        buffer = self._buffer
+        assert buffer is not None
+        if self._filled == len(buffer):
+            buffer = self._grow(self._frame_end)
+        return memoryview(buffer)[self._filled : self._frame_end]
+
+    def received(self, size: int) -> None:
+        """`size` bytes were put into `recv_target()`."""
+        self._filled += size
+        if self._filled == self._frame_end:
+            self._frame_end = 0
+            self.resume()
+
+    def resume(self) -> None:
+        """Go on with requests that arrived while the connection was blocked. Raises ProtocolViolation."""
+        buffer = self._buffer
+        if buffer is None or self._filled < self._frame_end or self.blocked:
+            return
+        view = memoryview(buffer)[: self._filled]
+        # The buffer is given up, never reused: views of it may be staged for writing until the round ends.
+        self._buffer, self._filled, self._frame_end = None, 0, 0
+        consumed = self._take_frames(view)
+        if consumed < len(view):
+            self._keep(view[consumed:])
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Bytes received and not yet dispatched."""
+        return self._filled
+
+    def _take_frames(self, view: memoryview) -> int:
+        position, end = 0, len(view)
+        slots = self._slots
+        while end - position >= 4 and not self.closed:
+            size: int = _LENGTH.unpack_from(view, position)[0]
+            if size <= 0 or size > self.max_frame_bytes:
+                raise ProtocolViolation(f"frame length {size} (allowed: 1 to {self.max_frame_bytes})")
+            frame_end = position + 4 + size
+            if frame_end > end or ((slots or self.out_bytes) and self.blocked):
+                break
+            context = self._dispatch(self, view[position + 4 : frame_end])
+            position = frame_end
+            if context.parts is None or slots:
+                # `answered` looks at the head of the queue, so a slot is queued before or right after it is filled.
+                slots.append(context)
+                if context.parts is not None:
+                    self.answered()
+            elif context.parts:
+                self._queue(context.parts)
+                self._transport.wake(self)
+        return position
+
+    def _keep(self, rest: memoryview) -> None:
+        """Copy what is left over out of the shared buffer."""
+        size = len(rest)
+        if size >= 4:
+            frame_bytes = 4 + _LENGTH.unpack_from(rest, 0)[0]
+            if frame_bytes > size:
+                self._buffer = bytearray(min(frame_bytes, max(2 * size, _GROW_FROM_BYTES)))
+                self._buffer[:size] = rest
+                self._filled, self._frame_end = size, frame_bytes
+                return
+        self._buffer, self._filled, self._frame_end = bytearray(rest), size, 0
+
+    def _grow(self, capacity: int) -> bytearray:
+        old = self._buffer
+        assert old is not None
+        grown = bytearray(min(capacity, 2 * len(old)))
+        grown[: self._filled] = memoryview(old)[: self._filled]
+        self._buffer = grown
+        return grown
+
+    def _extend(self, view: memoryview) -> None:
+        """More bytes for what is already buffered (a short remainder, or a blocked connection)."""
+        assert self._buffer is not None
+        joined = bytearray(self._filled + len(view))
+        joined[: self._filled] = memoryview(self._buffer)[: self._filled]
+        joined[self._filled :] = view
+        self._buffer, self._filled, self._frame_end = joined, len(joined), 0
+
+    # -- answers out -------------------------------------------------------------------------------------------------
+
+    def answered(self) -> None:
+        """An answer slot was filled: move all leading finished answers to `out`."""
+        slots = self._slots
+        moved = False
+        while slots and slots[0].parts is not None:
+            parts = slots.popleft().parts
+            if parts:
+                self._queue(parts)
+            moved = True
+        if moved:
+            self._transport.wake(self)
+
+    def _queue(self, parts: list[Part]) -> None:
+        self.out.extend(parts)
+        self.out_bytes += sum(map(len, parts))
+
+    def sent(self, size: int) -> None:
+        """`size` bytes left; the transport has taken the finished parts off `out`."""
+        self.out_bytes -= size
+
+    @property
+    def owes(self) -> bool:
+        """A request was taken up and is not answered yet."""
+        return bool(self._slots)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing owed, nothing to send."""
+        return not self._slots and not self.out
+
+    # -- end -----------------------------------------------------------------------------------------------------------
+
+    def abort(self) -> None:
+        """Close from our side, without an answer."""
+        if not self.closed:
+            self._transport.abort(self)
+
+    def lost(self) -> None:
+        """The carrier is gone: forget everything and let go of what waits for this client."""
+        if self.closed:
+            return
+        self.closed = True
+        slots, self._slots = self._slots, deque()
+        self.out.clear()
+        self.out_bytes = 0
+        self._buffer, self._filled, self._frame_end = None, 0, 0
+        for context in slots:
+            if context.parts is None:
+                context.connection_closed()

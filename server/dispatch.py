@@ -1,0 +1,148 @@
+"""From a frame to a handler and back: header, look-up, decode, handle, encode.
+
+The only place that turns exceptions into answers. The peer's mistakes: an unreadable frame, an unknown API or a
+version out of range closes the connection without an answer, as Apache Kafka does; ApiVersions alone answers an
+unknown version, in format 0, so that the client can try again (KIP-511). Our mistakes: logged once with their
+context, answered with UNKNOWN_SERVER_ERROR, and nobody else notices.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import trio
+from kproto.frame import parse_request_header, response_frame
+
+from kproto import (
+    ApiKey,
+    DecodeError,
+    ErrorCode,
+    KafkaError,
+    Part,
+    decoder,
+    encoder,
+    request_class,
+    response_class,
+)
+from server.api import PENDING, Api
+from server.connection import Connection, ProtocolViolation
+from server.context import RequestContext
+from server.services import Services
+
+log = logging.getLogger("barnabas.requests")
+
+
+class Route:
+    """One (API, version): its codec functions, compiled when first used."""
+
+    __slots__ = ("api", "decode", "encode", "is_async", "version")
+
+    def __init__(self, api: Api, version: int) -> None:
+        self.api = api
+        self.version = version
+        self.decode: Callable[[Any, int], tuple[Any, int]] = decoder(request_class(api.key), version)
+        self.encode: Callable[[Any], list[Part]] = encoder(response_class(api.key), version)
+        self.is_async = inspect.iscoroutinefunction(api.handle)
+
+    def encode_frame(self, correlation_id: int, response: Any) -> list[Part]:
+        return response_frame(self.api.key, self.version, correlation_id, self.encode(response))
+
+    def error_response(self, request: Any, code: ErrorCode) -> Any:
+        """The answer that says that the whole request failed."""
+        if self.api.on_error is not None:
+            return self.api.on_error(request, code, self.version)
+        response = response_class(self.api.key)()
+        if hasattr(response, "error_code"):
+            response.error_code = code
+            return response
+        raise KafkaError(code, f"{self.api.key.name} has no place for an error of the whole request")
+
+
+class Dispatcher:
+    """Routes frames to the handlers of `apis`. `nursery` runs the `async` ones."""
+
+    def __init__(self, apis: Iterable[Api], services: Services, nursery: trio.Nursery) -> None:
+        self._apis = {int(api.key): api for api in apis}
+        self._services = services
+        self._nursery = nursery
+        self._routes: dict[int, Route] = {}
+
+    def __call__(self, connection: Connection, frame: memoryview) -> RequestContext:
+        """Take up one request; its context is answered now or later. Raises ProtocolViolation."""
+        try:
+            header = parse_request_header(frame)
+        except DecodeError as error:
+            raise ProtocolViolation(f"unreadable request header: {error}") from None
+        version = header.api_version
+        route = self._routes.get(header.api_key << 16 | (version & 0xFFFF))
+        if route is None:
+            route = self._route(header.api_key, version)
+            if route is None:
+                return self._unsupported_api_versions(connection, header.correlation_id, header.client_id)
+        context = RequestContext(connection, route, version, header.correlation_id, header.client_id)
+        try:
+            request, _ = route.decode(frame, header.body_offset)
+        except DecodeError as error:
+            raise ProtocolViolation(f"unreadable {route.api.key.name} v{version} request: {error}") from None
+        if route.is_async:
+            self._nursery.start_soon(self._run, context, request)
+            return context
+        try:
+            response = route.api.handle(self._services, context, request)
+            if response is not PENDING:
+                context.reply(response)
+        except Exception as error:
+            self._failed(context, request, error)
+        return context
+
+    def _route(self, api_key: int, version: int) -> Route | None:
+        api = self._apis.get(api_key)
+        if api is None:
+            raise ProtocolViolation(f"API key {api_key} is not served here")
+        if not api.versions[0] <= version <= api.versions[1]:
+            if api.key == ApiKey.API_VERSIONS:
+                return None
+            raise ProtocolViolation(f"{api.key.name} v{version} is not served here")
+        route = self._routes[api_key << 16 | version] = Route(api, version)
+        return route
+
+    def _unsupported_api_versions(
+        self, connection: Connection, correlation_id: int, client_id: str | None
+    ) -> RequestContext:
+        api = self._apis[ApiKey.API_VERSIONS]
+        route = self._routes.get(ApiKey.API_VERSIONS << 16) or Route(api, 0)
+        context = RequestContext(connection, route, 0, correlation_id, client_id)
+        context.reply(route.error_response(None, ErrorCode.UNSUPPORTED_VERSION))
+        return context
+
+    async def _run(self, context: RequestContext, request: Any) -> None:
+        try:
+            response = await context.route.api.handle(self._services, context, request)
+            context.reply(response)
+        except Exception as error:
+            self._failed(context, request, error)
+
+    def _failed(self, context: RequestContext, request: Any, error: Exception) -> None:
+        route = context.route
+        if isinstance(error, KafkaError):
+            code = error.code
+        else:
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            log.error(
+                "%s v%d of client %r at %s failed",
+                route.api.key.name,
+                route.version,
+                context.client_id,
+                context.client_host,
+                exc_info=error,
+            )
+        if context.parts is not None:
+            return
+        try:
+            context.reply(route.error_response(request, code))
+        except Exception:
+            log.exception("no error answer for %s v%d (%s): closing", route.api.key.name, route.version, code.name)
+            context.connection.abort()

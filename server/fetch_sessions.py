@@ -1,0 +1,142 @@
+"""Incremental fetch sessions (KIP-227): what a client fetches is remembered, so that requests and answers name only
+what changed.
+
+A session is a queue of `FetchTarget`s in the order in which they are served; those that returned data go to its end,
+so that a response limit does not starve the rest. Slots are few (`max.incremental.fetch.session.cache.slots`); a full
+cache evicts a session that was idle for `EVICTION_MS`, or a smaller unprivileged one (followers are privileged).
+Never getting a slot is correct, only chattier.
+
+Not done: session slots sharded over several caches (KIP-1079's answer to lock contention, which a single loop does
+not have).
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from kproto import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from server.partition import Partition
+
+EVICTION_SECONDS = 120.0
+FINAL_EPOCH = -1
+INITIAL_EPOCH = 0
+
+TargetKey = tuple[str | bytes, int]
+
+
+class FetchTarget:
+    """One partition in a fetch: what is asked, and in a session what was last answered.
+
+    `topic`: name, or None while only the id is known. `key`: (name or topic id, partition).
+    """
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "index",
+        "key",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "partition",
+        "sent_high_watermark",
+        "sent_log_start_offset",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str | None, topic_id: bytes, index: int) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.key: TargetKey = (topic if topic else topic_id, index)
+        self.current_leader_epoch = -1
+        self.fetch_offset = 0
+        self.last_fetched_epoch = -1
+        self.log_start_offset = -1
+        self.max_bytes = 0
+        # Where it was found the last time; looked up again when that one leads no more.
+        self.partition: Partition | None = None
+        # -2: nothing was answered yet, so the first incremental answer mentions the partition.
+        self.sent_high_watermark = -2
+        self.sent_log_start_offset = -2
+
+
+class FetchSession:
+    """`epoch`: the one that the next request must carry. `by_id`: targets are named by topic id (Fetch 13+)."""
+
+    __slots__ = ("by_id", "epoch", "last_used", "privileged", "session_id", "targets")
+
+    def __init__(self, session_id: int, by_id: bool, privileged: bool, targets: dict[TargetKey, FetchTarget]) -> None:
+        self.session_id = session_id
+        self.epoch = 1
+        self.by_id = by_id
+        self.privileged = privileged
+        self.targets = targets
+        self.last_used = 0.0
+
+    def advance(self) -> None:
+        """The epoch after this request; it wraps to 1, since 0 and -1 have a meaning of their own."""
+        self.epoch = 1 if self.epoch == 0x7FFFFFFF else self.epoch + 1
+
+
+class FetchSessions:
+    """The cache of one broker. Times are seconds of trio's clock, passed in."""
+
+    def __init__(self, slots: int, random: Random) -> None:
+        self._slots = slots
+        self._random = random
+        self._sessions: dict[int, FetchSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def use(self, session_id: int, epoch: int, by_id: bool, now: float) -> FetchSession:
+        """The session that an incremental request names. Raises KafkaError 70, 71 or 106."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.by_id != by_id:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.last_used = now
+        # Kept in order of last use: the first is the oldest.
+        self._sessions[session_id] = self._sessions.pop(session_id)
+        return session
+
+    def close(self, session_id: int) -> None:
+        self._sessions.pop(session_id, None)
+
+    def open(
+        self, targets: dict[TargetKey, FetchTarget], by_id: bool, privileged: bool, now: float
+    ) -> FetchSession | None:
+        """A new session for `targets`, or None when there is no slot for it."""
+        if not targets or not self._make_room(len(targets), privileged, now):
+            return None
+        session_id = 0
+        while session_id == 0 or session_id in self._sessions:
+            session_id = self._random.randrange(1, 0x7FFFFFFF)
+        session = FetchSession(session_id, by_id, privileged, targets)
+        session.last_used = now
+        self._sessions[session_id] = session
+        return session
+
+    def _make_room(self, size: int, privileged: bool, now: float) -> bool:
+        if len(self._sessions) < self._slots:
+            return True
+        if not self._sessions:
+            return False
+        oldest = next(iter(self._sessions.values()))
+        if now - oldest.last_used > EVICTION_SECONDS:
+            del self._sessions[oldest.session_id]
+            return True
+        # Evict the least deserving: unprivileged before privileged, then the smallest.
+        victim = min(self._sessions.values(), key=lambda session: (session.privileged, len(session.targets)))
+        if (victim.privileged, len(victim.targets)) < (privileged, size):
+            del self._sessions[victim.session_id]
+            return True
+        return False

@@ -1,0 +1,93 @@
+"""Listening sockets and the welcome: who may connect, and what a new connection is given.
+
+`max.connections` lets further clients wait in the backlog; `max.connections.per.ip` closes them at once, as Apache
+Kafka does. Not done: TLS and SASL listeners, `max.connection.creation.rate`, limits per listener.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from server.config import BrokerConfig
+from server.connection import Connection, Dispatch, Transport
+from server.endpoints import ListenAddress
+
+log = logging.getLogger("barnabas.network")
+
+
+def bind(address: ListenAddress, backlog: int, receive_buffer_bytes: int) -> socket.socket:
+    """A non-blocking listening socket; an empty host means every interface. Raises OSError with the address in its
+    text.
+    """
+    try:
+        if address.host in ("", "::") and socket.has_dualstack_ipv6():
+            sock = socket.create_server(
+                ("::", address.port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog
+            )
+        else:
+            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+            sock = socket.create_server((address.host, address.port), family=family, backlog=backlog)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot listen on {address}: {error.strerror or error}") from None
+    if receive_buffer_bytes > 0:
+        # Set before accepting, so that the window is scaled for it.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+    sock.setblocking(False)
+    return sock
+
+
+class Door:
+    """Makes connections for accepted sockets, and counts them by address."""
+
+    def __init__(
+        self, dispatch: Dispatch, transport: Callable[[], Transport], config: Callable[[], BrokerConfig]
+    ) -> None:
+        self._dispatch = dispatch
+        self._transport = transport
+        self._config = config
+        self._per_host: Counter[str] = Counter()
+
+    def welcome(self, listener: str) -> Callable[[socket.socket, Any], Connection | None]:
+        """What the reactor calls for a socket accepted on `listener`."""
+
+        def welcome(sock: socket.socket, address: Any) -> Connection | None:
+            host = plain_host(str(address[0]))
+            config = self._config()
+            limit = config.max_connections_per_ip_overrides.get(host, config.int("max.connections.per.ip"))
+            if self._per_host[host] >= limit:
+                log.warning("refusing a connection of %s: max.connections.per.ip=%d is reached", host, limit)
+                return None
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            send_buffer_bytes = config.int("socket.send.buffer.bytes")
+            if send_buffer_bytes > 0 and config.is_set("socket.send.buffer.bytes"):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+            self._per_host[host] += 1
+            return self.connection(listener, host, self._transport())
+
+        return welcome
+
+    def connection(self, listener: str, host: str, transport: Transport) -> Connection:
+        """A connection over any transport."""
+        return Connection(
+            self._dispatch,
+            transport,
+            listener=listener,
+            client_host=host,
+            max_frame_bytes=self._config().int("socket.request.max.bytes"),
+        )
+
+    def closed(self, connection: Connection) -> None:
+        """The reactor tells that a connection it was given has ended."""
+        host = connection.client_host
+        self._per_host[host] -= 1
+        if not self._per_host[host]:
+            del self._per_host[host]
+
+
+def plain_host(host: str) -> str:
+    """The address as a person writes it: IPv4 addresses seen by a dual-stack socket lose their prefix."""
+    return host.removeprefix("::ffff:")

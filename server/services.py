@@ -1,0 +1,51 @@
+"""What a handler may reach.
+
+Filled once in `server.app`, the only place that constructs the parts; tests fill it with fakes. `image` is read once
+at the top of a handler: one request, one picture of the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from replication import Image
+    from server.config import BrokerConfig
+    from server.controller import ControllerDriver
+    from server.fetch_sessions import FetchSessions
+    from server.offload import Offload
+    from server.partitions import Partitions
+    from server.producer_ids import ProducerIds
+    from server.shards import GroupShards
+    from server.timers import Timers
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """`now()`: seconds of trio's clock, for timers. `wall_ms()`: milliseconds since the epoch, for records; it moves
+    with trio's clock.
+    """
+
+    partitions: Partitions
+    controller: ControllerDriver
+    groups: GroupShards
+    producer_ids: ProducerIds
+    fetch_sessions: FetchSessions
+    timers: Timers
+    offload: Offload
+    now: Callable[[], float]
+    wall_ms: Callable[[], int]
+    current_config: Callable[[], BrokerConfig]
+    current_image: Callable[[], Image]
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings in force; dynamic changes replace the whole value."""
+        return self.current_config()
+
+    @property
+    def image(self) -> Image:
+        """The cluster as this broker knows it; replaced whole."""
+        return self.current_image()

@@ -1,0 +1,78 @@
+"""A connection over a trio stream: tests with memory streams, and later TLS.
+
+Same `Connection`, same dispatcher; only the carrier differs. File slices are read and sent as bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from kproto import Part
+from logdir import FileSlice
+from server.connection import Connection, ProtocolViolation
+
+RECV_BYTES = 64 * 1024
+
+
+class StreamTransport:
+    """Carries one connection over `stream`. `end_of_round` is called after each batch of received bytes."""
+
+    def __init__(self, stream: trio.abc.Stream, end_of_round: Callable[[], None]) -> None:
+        self._stream = stream
+        self._end_of_round = end_of_round
+        self._wake = trio.Event()
+        self._scope = trio.CancelScope()
+
+    def wake(self, connection: Connection) -> None:
+        self._wake.set()
+
+    def abort(self, connection: Connection) -> None:
+        self._scope.cancel()
+
+    async def serve(self, connection: Connection) -> None:
+        """Carry bytes until either side ends."""
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._send, connection)
+                    await self._receive(connection)
+                    nursery.cancel_scope.cancel()
+        finally:
+            connection.lost()
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+                await trio.aclose_forcefully(self._stream)
+
+    async def _receive(self, connection: Connection) -> None:
+        try:
+            while True:
+                data = await self._stream.receive_some(RECV_BYTES)
+                if not data:
+                    return
+                connection.receive(memoryview(bytearray(data)))
+                self._end_of_round()
+        except (ProtocolViolation, trio.BrokenResourceError, trio.ClosedResourceError):
+            return
+
+    async def _send(self, connection: Connection) -> None:
+        try:
+            while True:
+                while connection.out:
+                    data = _bytes_of(connection.out.popleft())
+                    await self._stream.send_all(data)
+                    connection.sent(len(data))
+                if connection.backlog_bytes and not connection.blocked:
+                    connection.resume()
+                    self._end_of_round()
+                    continue
+                await self._wake.wait()
+                self._wake = trio.Event()
+        except (ProtocolViolation, trio.BrokenResourceError, trio.ClosedResourceError):
+            self._scope.cancel()
+
+
+def _bytes_of(part: Part) -> bytes | bytearray | memoryview:
+    if isinstance(part, FileSlice):
+        return part.read()
+    return part  # type: ignore[return-value]

@@ -1,0 +1,216 @@
+"""The connection without IO: framing, order of answers, bounds. A fake dispatcher stands in for the broker."""
+
+from __future__ import annotations
+
+import random
+import struct
+from types import SimpleNamespace
+
+import pytest
+
+from server.connection import OUT_BYTES_MAX, PIPELINE_MAX, Connection, ProtocolViolation
+from server.context import RequestContext
+
+
+class Transport:
+    """Collects what is sent, like a socket that takes everything."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.aborted = False
+        self.stuck = False
+
+    def wake(self, connection: Connection) -> None:
+        while connection.out and not self.stuck:
+            part = bytes(connection.out.popleft())
+            self.data += part
+            connection.sent(len(part))
+        if not self.stuck:
+            connection.resume()
+
+    def abort(self, connection: Connection) -> None:
+        self.aborted = True
+        connection.lost()
+
+
+class Route:
+    """Encodes an answer as itself; `later` requests are left unanswered."""
+
+    def __init__(self, pipelined: bool) -> None:
+        self.api = SimpleNamespace(pipelined=pipelined, key=SimpleNamespace(name="TEST"))
+
+    def encode_frame(self, correlation_id: int, response: bytes) -> list[bytes]:
+        return [response]
+
+
+class Server:
+    """Answers a frame with its own bytes; one that starts with `?` waits, with `!` waits and is pipelined, with `-`
+    is never answered.
+    """
+
+    def __init__(self, max_frame_bytes: int = 1 << 20) -> None:
+        self.transport = Transport()
+        self.waiting: list[tuple[RequestContext, bytes]] = []
+        self.seen: list[bytes] = []
+        self.connection = Connection(
+            self.dispatch,  # type: ignore[arg-type]
+            self.transport,
+            listener="PLAINTEXT",
+            client_host="127.0.0.1",
+            max_frame_bytes=max_frame_bytes,
+        )
+
+    def dispatch(self, connection: Connection, frame: memoryview) -> RequestContext:
+        body = bytes(frame)
+        self.seen.append(body)
+        context = RequestContext(connection, Route(body[:1] == b"!"), 0, 0, None)  # type: ignore[arg-type]
+        if body[:1] in (b"?", b"!"):
+            self.waiting.append((context, body))
+        elif body[:1] == b"-":
+            context.no_reply()
+        else:
+            context.reply(body)
+        return context
+
+    def feed(self, data: bytes, piece: int | None = None) -> None:
+        """As a transport does: into `recv_target` when there is one, else through a buffer of its own."""
+        at = 0
+        while at < len(data):
+            size = min(piece or len(data), len(data) - at)
+            target = self.connection.recv_target()
+            if target is not None:
+                size = min(size, len(target))
+                target[:size] = data[at : at + size]
+                self.connection.received(size)
+            else:
+                self.connection.receive(memoryview(bytearray(data[at : at + size])))
+            at += size
+
+
+def frame(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 5, 7, 1000])
+def test_frames_are_found_however_the_bytes_are_cut(piece: int) -> None:
+    server = Server()
+    bodies = [b"a", b"b" * 40, b"-c", b"d" * 300, b"e"]
+    server.feed(b"".join(map(frame, bodies)), piece)
+    assert server.seen == bodies
+    assert server.transport.data == b"".join(body for body in bodies if body[:1] != b"-")
+    assert server.connection.backlog_bytes == 0
+
+
+def test_a_waiting_request_holds_back_the_next_ones() -> None:
+    server = Server()
+    server.feed(frame(b"?1") + frame(b"2") + frame(b"3"))
+    assert server.seen == [b"?1"]
+    server.waiting[0][0].reply(b"one")
+    assert server.seen == [b"?1", b"2", b"3"]
+    assert server.transport.data == b"one23"
+
+
+def test_pipelined_requests_run_at_once_and_are_answered_in_order() -> None:
+    server = Server()
+    server.feed(frame(b"!1") + frame(b"!2") + frame(b"3"))
+    assert server.seen == [b"!1", b"!2", b"3"]
+    server.waiting[1][0].reply(b"two")
+    assert server.transport.data == b""
+    server.waiting[0][0].reply(b"one")
+    assert server.transport.data == b"onetwo3"
+
+
+def test_a_pipeline_has_an_end() -> None:
+    server = Server()
+    server.feed(frame(b"!") * (PIPELINE_MAX + 10))
+    assert len(server.seen) == PIPELINE_MAX
+    assert server.connection.blocked
+
+
+def test_a_client_that_reads_nothing_gets_no_further_requests_served() -> None:
+    server = Server()
+    server.transport.stuck = True
+    body = b"x" * 1000
+    server.feed(frame(body) * 2000)
+    assert server.connection.out_bytes <= OUT_BYTES_MAX + len(body)
+    assert server.connection.blocked
+    served = len(server.seen)
+    assert served < 300
+    server.transport.stuck = False
+    server.transport.wake(server.connection)
+    assert len(server.seen) == 2000
+    assert server.connection.out_bytes == 0
+
+
+@pytest.mark.parametrize("length", [-1, 0, (1 << 20) + 1, 0x47455420])
+def test_an_impossible_length_is_a_violation_before_anything_is_allocated(length: int) -> None:
+    server = Server()
+    with pytest.raises(ProtocolViolation, match="frame length"):
+        server.feed(struct.pack(">i", length) + b"x" * 10)
+    assert server.seen == []
+    assert server.connection.backlog_bytes == 0
+
+
+def test_the_buffer_grows_with_what_arrives_not_with_what_is_promised() -> None:
+    server = Server(max_frame_bytes=100 << 20)
+    server.feed(struct.pack(">i", 90 << 20) + b"x" * 1000)
+    target = server.connection.recv_target()
+    assert target is not None
+    assert len(target) < 1 << 20
+
+
+def test_a_large_frame_is_received_in_place() -> None:
+    server = Server(max_frame_bytes=8 << 20)
+    body = random.Random(1).randbytes(3 << 20)
+    body = b"x" + body
+    server.feed(frame(body) + frame(b"next"), 100_000)
+    assert server.seen == [body, b"next"]
+
+
+def test_a_lost_connection_lets_go_of_what_waits() -> None:
+    server = Server()
+    server.feed(frame(b"?1"))
+    context = server.waiting[0][0]
+    gone: list[str] = []
+    context.on_close(lambda: gone.append("gone"))
+    server.connection.lost()
+    assert gone == ["gone"]
+    context.reply(b"nobody reads this")
+    assert server.transport.data == b""
+
+
+def test_answering_twice_is_our_mistake() -> None:
+    server = Server()
+    server.feed(frame(b"?1"))
+    context = server.waiting[0][0]
+    context.reply(b"one")
+    with pytest.raises(RuntimeError, match="twice"):
+        context.reply(b"two")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_traffic_is_answered_in_order(seed: int) -> None:
+    rng = random.Random(seed)
+    server = Server()
+    bodies = [
+        rng.choice([b"?", b"!", b"p", b"-"]) + str(i).encode() + b"." * rng.choice([0, 0, 3, 500, 5000])
+        for i in range(100)
+    ]
+    data = b"".join(map(frame, bodies))
+    at = 0
+    answered: set[int] = set()
+
+    def answer_some() -> None:
+        for i, (context, body) in enumerate(list(server.waiting)):
+            if i not in answered and rng.random() < 0.5:
+                answered.add(i)
+                context.reply(body)
+
+    while at < len(data) or len(answered) < len(server.waiting):
+        size = rng.choice([1, 3, 100, 2000])
+        if at < len(data):
+            server.feed(data[at : at + size])
+            at += size
+        answer_some()
+    expected = b"".join(body for body in bodies if body[:1] != b"-")
+    assert server.transport.data == expected, f"seed {seed}"
