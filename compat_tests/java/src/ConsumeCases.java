@@ -132,7 +132,7 @@ final class ConsumeCases {
         String topic = support.topic(1);
         support.produce(Support.texts(topic, 0, "first", 1));
         try (KafkaConsumer<byte[], byte[]> consumer = support.assigned(
-            Map.of("fetch.max.wait.ms", "10000"), Support.partitions(topic, 1))) {
+            Map.of("fetch.max.wait.ms", "6000"), Support.partitions(topic, 1))) {
             Support.read(consumer, 1);
             Support.poll(consumer, 300);
             long started = System.nanoTime();
@@ -145,7 +145,7 @@ final class ConsumeCases {
             }, CompletableFuture.delayedExecutor(300, TimeUnit.MILLISECONDS));
             Support.equal(List.of("key-0=late-0"), Support.contents(Support.read(consumer, 1), ALL), "content");
             long waited = (System.nanoTime() - started) / 1_000_000;
-            Support.check(waited < 7000, waited + " ms although the fetch may wait for 10,000");
+            Support.check(waited < 4500, waited + " ms although the fetch may wait for 6000");
             Support.get(sender);
         }
     }
