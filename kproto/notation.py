@@ -176,9 +176,9 @@ class _Parser:
             depth = len(line) - len(line.lstrip())
             if depth < indent:
                 break
+            self.position += 1
             if depth > indent:
                 raise ValueError(f"indented by {depth}, expected {indent}")
-            self.position += 1
             fields.append(self._field(line, indent))
         return tuple(fields)
 
