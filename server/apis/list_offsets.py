@@ -62,7 +62,7 @@ _Answer = ListOffsetsResponse.ListOffsetsPartitionResponse
 async def handle(svc: Services, ctx: RequestContext, req: ListOffsetsRequest) -> ListOffsetsResponse:
     version = ctx.api_version
     if version >= 2 and req.isolation_level not in (0, READ_COMMITTED):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"isolation level {req.isolation_level}")
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"isolation level {req.isolation_level}")
     twice = _asked_twice(req)
     topics: dict[str, dict[int, _Answer]] = {}
     slice_end = svc.now() + _SLICE_S

@@ -151,8 +151,9 @@ async def test_isolation(world):
 
 
 async def test_unknown_isolation_level(world):
+    """Not the code one would choose, but Apache Kafka's."""
     world.topic("t")
-    assert (await one(world, LATEST, isolation_level=2))[0] == ErrorCode.INVALID_REQUEST
+    assert (await one(world, LATEST, isolation_level=2))[0] == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 async def test_limits_of_the_high_watermark(world):
