@@ -59,6 +59,7 @@ log = logging.getLogger("barnabas.broker")
 
 STOP_SECONDS = 3.0
 """How long requests that were taken up may go on when the broker stops."""
+FAILED_STOP_SECONDS = 0.1
 SWEEP_SECONDS = 1.0
 
 
@@ -254,11 +255,11 @@ class Broker:
     async def _finish_requests(self) -> None:
         """Take up nothing new; what was taken up may be answered until the deadline."""
         self._reactor.remove_listeners()
-        deadline = trio.current_time() + STOP_SECONDS
-        while trio.current_time() < deadline and self._failure is None:
-            if not self._reactor.drop_idle():
-                break
-            await trio.sleep(0.02)
+        deadline = trio.current_time() + (STOP_SECONDS if self._failure is None else FAILED_STOP_SECONDS)
+        while True:
+            await trio.sleep(0.02)  # what was just answered leaves
+            if not self._reactor.drop_idle() or trio.current_time() >= deadline:
+                return
 
     async def _close(self, log_dir: LogDir) -> None:
         high_watermarks = {(each.topic, each.index): each.high_watermark for each in self._partitions}
