@@ -22,6 +22,8 @@ COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 CLEANUP_POLICIES = ("compact", "delete")
 NO_CLEANER = "logs are not compacted yet; topics with cleanup.policy=compact keep every record"
+NO_PREALLOCATION = "log files grow as they are written"
+NO_OLD_READERS = "clients that need an older record format are not served yet"
 _CLUSTER = Scope.CLUSTER
 _RETENTION = Check("at least 1, or -1 for no limit", lambda value: value != 0)
 
@@ -185,13 +187,6 @@ SETTINGS: tuple[Setting, ...] = (
         scope=_CLUSTER,
     ),
     works(
-        "log.preallocate",
-        Type.BOOLEAN,
-        False,
-        "Whether a new log file takes its full size on disk at once.",
-        scope=_CLUSTER,
-    ),
-    works(
         "log.message.timestamp.type",
         Type.STRING,
         "CreateTime",
@@ -221,13 +216,6 @@ SETTINGS: tuple[Setting, ...] = (
         LONG_MAX,
         "How far a producer's timestamp may lie after the broker's clock; later records are refused.",
         at_least(0),
-        scope=_CLUSTER,
-    ),
-    works(
-        "log.message.downconversion.enable",
-        Type.BOOLEAN,
-        True,
-        "Whether records are converted to an older format for clients that cannot read the current one.",
         scope=_CLUSTER,
     ),
     works(
@@ -308,6 +296,8 @@ SETTINGS: tuple[Setting, ...] = (
         NO_CLEANER,
         kafka_default="true",
     ),
+    no_effect("log.preallocate", Type.BOOLEAN, False, NO_PREALLOCATION, scope=_CLUSTER),
+    no_effect("log.message.downconversion.enable", Type.BOOLEAN, True, NO_OLD_READERS, scope=_CLUSTER),
     no_effect("log.cleaner.threads", Type.INT, 1, NO_CLEANER, at_least(0), scope=_CLUSTER),
     no_effect("log.cleaner.backoff.ms", Type.LONG, 15000, NO_CLEANER, at_least(0), scope=_CLUSTER),
     no_effect("log.cleaner.dedupe.buffer.size", Type.LONG, 134217728, NO_CLEANER, scope=_CLUSTER),

@@ -106,6 +106,7 @@ SETTINGS: tuple[Setting, ...] = (
         Type.INT,
         102400,
         "Size of the send buffer of client sockets (SO_SNDBUF). -1 leaves it to the operating system.",
+        note="left to the operating system while it is not set, which sends large answers faster",
     ),
     works(
         "socket.receive.buffer.bytes",

@@ -9,7 +9,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from server.settings.log import CLEANUP_POLICIES, COMPRESSION_TYPES, NO_CLEANER, TIMESTAMP_TYPES
+from server.settings.log import (
+    CLEANUP_POLICIES,
+    COMPRESSION_TYPES,
+    NO_CLEANER,
+    NO_OLD_READERS,
+    NO_PREALLOCATION,
+    TIMESTAMP_TYPES,
+)
 from server.settings.model import (
     GZIP_LEVEL,
     LONG_MAX,
@@ -213,11 +220,12 @@ TOPIC_SETTINGS: tuple[TopicSetting, ...] = (
         "message.max.bytes",
     ),
     _row(
-        works(
+        no_effect(
             "message.downconversion.enable",
             Type.BOOLEAN,
             True,
-            "Whether records are converted to an older format for clients that cannot read the current one.",
+            NO_OLD_READERS,
+            doc="Whether records are converted to an older format for clients that cannot read the current one.",
         ),
         "log.message.downconversion.enable",
     ),
@@ -304,7 +312,13 @@ TOPIC_SETTINGS: tuple[TopicSetting, ...] = (
         "min.insync.replicas",
     ),
     _row(
-        works("preallocate", Type.BOOLEAN, False, "Whether a new log file takes its full size on disk at once."),
+        no_effect(
+            "preallocate",
+            Type.BOOLEAN,
+            False,
+            NO_PREALLOCATION,
+            doc="Whether a new log file takes its full size on disk at once.",
+        ),
         "log.preallocate",
     ),
     _row(

@@ -1,0 +1,264 @@
+"""The command line: what is printed, what is run with which settings, and the exit codes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import barnabas
+from server import app, cli
+from server.config import BrokerConfig
+from server.tests.test_logs import restored  # noqa: F401  # the log set-up is undone after each test
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Runs:
+    """Stands for `server.app.run`: keeps the settings it was given and says that it is ready."""
+
+    def __init__(self) -> None:
+        self.configs: list[BrokerConfig] = []
+        self.code = 0
+        self.log_dir_existed = False
+
+    def __call__(self, config: BrokerConfig, ready: Callable[[str], None]) -> int:
+        self.configs.append(config)
+        self.log_dir_existed = Path(config.log_dir).is_dir()
+        ready("127.0.0.1:4711")
+        return self.code
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+    runs = Runs()
+    monkeypatch.setattr(app, "run", runs)
+    return runs
+
+
+def call(*arguments: str, **environ: str) -> int:
+    return cli.main(arguments, environ)
+
+
+# -- serve ------------------------------------------------------------------------------------------------------------
+
+
+def test_serve_takes_settings_from_everywhere(runs: Runs, tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=2\nbroker.rack=file\nlog.dirs=/data\n")
+    assert call("serve", str(file), "--set", "log.dirs=/other", "--set", "broker.id=7", KAFKA_BROKER_RACK="env") == 0
+    (config,) = runs.configs
+    assert (config.int("num.partitions"), config.rack, config.log_dir, config.broker_id) == (2, "env", "/other", 7)
+
+
+def test_serve_without_anything(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("serve") == 0
+    assert runs.configs[0].static == {}
+    assert capsys.readouterr().out == ""
+
+
+def test_serve_without_the_environment(runs: Runs) -> None:
+    assert call("serve", "--no-env", KAFKA_BROKER_RACK="env") == 0
+    assert runs.configs[0].rack is None
+
+
+def test_the_brokers_exit_code_is_ours(runs: Runs) -> None:
+    runs.code = 1
+    assert call("serve") == 1
+
+
+def test_notices_are_logged_first(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    call("serve", "--set", "num.io.threads=3", "--set", "no.such=1", "--log-format", "json")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["level"], line["logger"]) for line in lines] == [("WARN", "barnabas.config")] * 2
+    assert lines[0]["message"].startswith("num.io.threads=3 has no effect here: ")
+    assert lines[1]["message"] == "no.such=1 is not known and is ignored (--set)"
+
+
+REFUSED = [
+    (["--set", "zookeeper.connect=z:2181"], "barnabas: zookeeper.connect=z:2181 is refused: "),
+    (["--set", "num.partitions"], "barnabas: --set num.partitions is refused: it must be written as key=value."),
+    (["/no/such/file"], "barnabas: /no/such/file cannot be read: No such file or directory"),
+    (["--log-level", "loud"], "barnabas: --log-level or --logger: 'loud' is not a level"),
+    (["--logger", "network"], "barnabas: --logger network must be written as NAME=LEVEL"),
+    (["--logger", "network=loud"], "barnabas: --log-level or --logger: 'loud' is not a level"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED)
+def test_serve_refuses(runs: Runs, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    assert call("serve", *arguments) == 2
+    assert runs.configs == []
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(message)
+    assert err.count("\n") == 1
+
+
+def test_all_refusals_at_once(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("serve", "--set", "zookeeper.connect=z", "--set", "num.partitions=0") == 2
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_bad_properties_file(runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("a=b\nc=\\u12\n")
+    assert call("serve", str(file)) == 2
+    assert f"{file}, line 2: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["serve", "--nonsense"], ["nonsense"], ["dev", "--port", "x"], ["dev", "--port", "70000"]]
+)
+def test_wrong_command_lines(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        call(*arguments)
+    assert caught.value.code == 2
+    assert "usage: barnabas" in capsys.readouterr().err
+
+
+def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call() == 2
+    assert "barnabas serve" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("--version") == 0
+    assert capsys.readouterr().out == f"barnabas {cli.version()}\n"
+
+
+# -- dev --------------------------------------------------------------------------------------------------------------
+
+
+def test_dev_announces_itself_and_cleans_up(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("dev", "--set", "num.partitions=3", KAFKA_NUM_PARTITIONS="9") == 0
+    assert capsys.readouterr().out == "bootstrap=127.0.0.1:4711\n"
+    (config,) = runs.configs
+    assert str(config.listeners[0]) == "PLAINTEXT://127.0.0.1:0"
+    assert config.int("num.partitions") == 3
+    assert config.int("group.initial.rebalance.delay.ms") == 0
+    assert runs.log_dir_existed
+    assert not Path(config.log_dir).exists()
+
+
+def test_dev_cleans_up_when_refused(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert call("dev", "--set", "num.partitions=0") == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_dev_on_a_port(runs: Runs) -> None:
+    call("dev", "--port", "9999")
+    assert runs.configs[0].listeners[0].port == 9999
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_dev_for_real(tmp_path: Path, number: signal.Signals) -> None:
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "barnabas.py"), "dev"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("bootstrap=127.0.0.1:"), process.communicate()[1]
+        assert len(list(tmp_path.iterdir())) == 1
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (0, "", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- config -----------------------------------------------------------------------------------------------------------
+
+
+def test_config_shows_what_is_set(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        call("config", "--set", "log.dirs=/data", "--set", "password.encoder.secret=hunter2", KAFKA_BROKER_RACK="r")
+        == 0
+    )
+    out, err = capsys.readouterr()
+    assert out.splitlines() == [
+        "broker.rack=r  # static broker",
+        "log.dirs=/data  # static broker",
+        "password.encoder.secret=(hidden)  # static broker",
+    ]
+    assert "hunter2" not in err
+    assert "password.encoder.secret=[hidden] has no effect here" in err
+
+
+def test_config_explains(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("config", "log.retention.ms", "log.retention.hours") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "log.retention.hours=168  # default"
+    assert lines[1].startswith("    Like log.retention.ms, in hours")
+    assert lines[2] == "log.retention.ms=(not set)  # default"
+
+
+def test_config_of_unknown_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("config", "no.such") == 2
+    assert capsys.readouterr().err == "barnabas: no.such is no setting\n"
+
+
+def test_config_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("config", "--all") == 0
+    assert len(capsys.readouterr().out.splitlines()) > 380
+
+
+def test_config_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=2\nnum.io.threads=4\n")
+    assert call("config", "--check", str(file), KAFKA_NUM_PARTITIONS="x") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.splitlines()[0].startswith("warning: num.io.threads=4 has no effect here: ")
+    assert out.splitlines()[1] == f"{file} can be used (2 settings, 1 warnings)"
+    file.write_text("zookeeper.connect=z\n")
+    assert call("config", "--check", str(file)) == 2
+    assert "(server.properties line 1)" in capsys.readouterr().err
+
+
+def test_the_settings_page_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("config", "--markdown") == 0
+    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert page == capsys.readouterr().out, "print it anew: python barnabas.py config --markdown > docs/settings.md"
+
+
+# -- the face ---------------------------------------------------------------------------------------------------------
+
+
+def test_our_packages_are_ours() -> None:
+    assert barnabas._strangers() == []
+
+
+def test_a_stranger_on_the_path_is_named(tmp_path: Path) -> None:
+    (tmp_path / "server").mkdir()
+    (tmp_path / "server" / "__init__.py").write_text("raise SystemExit('the wrong server ran')")
+    code = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT)!r}]; import barnabas; barnabas.main()"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 2
+    assert (
+        done.stderr
+        == f"barnabas: the package 'server' of {tmp_path / 'server'} hides the broker's own; move it off the path\n"
+    )
+
+
+def test_nothing_heavy_is_imported_to_explain_itself() -> None:
+    """The start-up budget: the command line loads neither trio nor the log code before it knows what to do."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from server import cli; cli.main(['--version']); "
+        "cli.main(['config', '--all']); "
+        "print(sorted({'trio', 'logdir', 'coordinator', 'asyncio'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, env={"PATH": "/bin"}
+    )
+    assert done.stderr == "[]\n"

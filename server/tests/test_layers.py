@@ -1,0 +1,191 @@
+"""Who may import whom. The tables are the rule (ARCHITECTURE.md shows the picture); the code is read, not imported.
+
+Imports inside functions and under TYPE_CHECKING count too: a layer that knows another's types knows the layer.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("kproto", "logdir", "coordinator", "replication", "server")
+
+# A package may use these of ours …
+OURS = {
+    "kproto": set(),
+    "logdir": {"kproto"},
+    "coordinator": {"kproto"},
+    "replication": {"kproto"},
+    "server": {"kproto", "logdir", "coordinator", "replication"},
+    "barnabas": {"server"},
+}
+
+# … through the face of the package, or these public modules of it.
+PUBLIC = {
+    "kproto": {
+        "compression",
+        "crc32c",
+        "errors",
+        "frame",
+        "messages",
+        "records",
+        "records_legacy",
+        "records_scan",
+        "stored",
+    },
+    "logdir": set(),
+    "coordinator": set(),
+    "replication": set(),
+    "server": {"cli"},
+}
+
+# Third-party modules, by the one file or package that may know them.
+THIRD_PARTY = {
+    "kproto/crc32c.py": {"crc32c"},
+    "kproto/compression.py": {"cramjam", "lz4", "zstandard"},
+    "replication/store.py": {"trio"},
+    "replication/store_memory.py": {"trio"},
+    "replication/store_zk.py": {"kazoo", "trio"},
+    "server": {"trio"},
+}
+
+# Packages without IO: no clock, task, thread, socket or file; time and randomness are passed in.
+WITHOUT_IO = {"kproto", "coordinator", "replication"}
+IO_MODULES = {
+    "asyncio",
+    "concurrent",
+    "fcntl",
+    "mmap",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "select",
+    "selectors",
+    "shutil",
+    "signal",
+    "socket",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "time",
+}
+# Reading our own schema texts, writing the type stubs, and the journal of the embedded store.
+MAY_DO_IO = {
+    "kproto/messages.py": {"pathlib"},
+    "kproto/notation.py": {"pathlib"},
+    "kproto/stubs.py": {"pathlib"},
+    "replication/journal.py": {"os"},
+    "replication/store_zk.py": {"threading"},
+}
+
+
+class Import(NamedTuple):
+    file: str
+    line: int
+    module: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} imports {self.module}"
+
+
+def files(package: str) -> list[Path]:
+    if package == "barnabas":
+        return [ROOT / "barnabas.py"]
+    return sorted(path for path in (ROOT / package).rglob("*.py") if "tests" not in path.relative_to(ROOT).parts)
+
+
+def imports(path: Path) -> Iterator[Import]:
+    name = path.relative_to(ROOT).as_posix()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), name)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(name, node.lineno, alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name}:{node.lineno} imports relatively"
+            assert node.module is not None
+            if node.module in PACKAGES:  # `from kproto import messages` is an import of the module
+                for alias in node.names:
+                    is_module = (ROOT / node.module / f"{alias.name}.py").exists()
+                    yield Import(name, node.lineno, f"{node.module}.{alias.name}" if is_module else node.module)
+            else:
+                yield Import(name, node.lineno, node.module)
+
+
+ALL = {package: [one for path in files(package) for one in imports(path)] for package in (*PACKAGES, "barnabas")}
+
+
+@pytest.mark.parametrize("package", ALL)
+def test_layers(package: str) -> None:
+    wrong = []
+    for one in ALL[package]:
+        top = one.module.partition(".")[0]
+        if top in (*PACKAGES, "barnabas") and top != package and top not in OURS[package]:
+            wrong.append(str(one))
+    assert not wrong, "a layer above or beside:\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("package", ALL)
+def test_other_packages_are_used_through_their_faces(package: str) -> None:
+    wrong = []
+    for one in ALL[package]:
+        top, _, rest = one.module.partition(".")
+        if top in PACKAGES and top != package and rest and rest.partition(".")[0] not in PUBLIC[top]:
+            wrong.append(str(one))
+    assert not wrong, "behind the face:\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("package", ALL)
+def test_third_party(package: str) -> None:
+    wrong = []
+    for one in ALL[package]:
+        top = one.module.partition(".")[0]
+        if top in PACKAGES or top in sys.stdlib_module_names or top == "__future__":
+            continue
+        if top not in THIRD_PARTY.get(one.file, set()) | THIRD_PARTY.get(package, set()):
+            wrong.append(str(one))
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("package", sorted(WITHOUT_IO))
+def test_no_clock_task_or_socket(package: str) -> None:
+    wrong = []
+    for one in ALL[package]:
+        top = one.module.partition(".")[0]
+        if top in IO_MODULES - MAY_DO_IO.get(one.file, set()):
+            wrong.append(str(one))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_tables_speak_of_files_that_exist_or_are_planned() -> None:
+    planned = {"replication/store_zk.py"}
+    for name in (*THIRD_PARTY, *MAY_DO_IO):
+        assert (ROOT / name).exists() or name in planned, name
+    for package, modules in PUBLIC.items():
+        for module in modules:
+            assert (ROOT / package / f"{module}.py").exists(), f"{package}.{module}"
+
+
+def test_no_installed_distribution_ships_our_names() -> None:
+    """Our packages have plain names; a dependency with one of them would hide ours or be hidden (guard 3 of five)."""
+    owners = metadata.packages_distributions()
+    for name in (*PACKAGES, "barnabas"):
+        others = {distribution for distribution in owners.get(name, ()) if distribution != "barnabas"}
+        assert not others, f"{name} is also shipped by {', '.join(sorted(others))}"
+
+
+def test_the_reader_finds_every_form_of_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test of the test."""
+    (tmp_path / "server").mkdir()
+    (tmp_path / "server" / "logs.py").touch()
+    file = tmp_path / "kproto.py"
+    file.write_text(
+        "import a.b, c\nfrom d.e import f\nif 0:\n    import i\n"
+        "def g():\n    from server import logs, Broker\n    import h\n"
+    )
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    assert {one.module for one in imports(file)} == {"a.b", "c", "d.e", "server.logs", "server", "h", "i"}

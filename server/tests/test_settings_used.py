@@ -1,0 +1,71 @@
+"""A setting that is said to work is read somewhere: no proof that it works, but that it was not forgotten."""
+
+from pathlib import Path
+
+import pytest
+
+from server.settings import BROKER, TOPIC, Support
+from server.topic_config import NOT_OF_THE_LOG
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Topic settings that the log asks for through a property of LogConfig.
+BY_PROPERTY = {
+    "cleanup.policy": "compact",
+    "compression.type": "codec",
+    "compression.gzip.level": "compression_level",
+    "compression.lz4.level": "compression_level",
+    "compression.zstd.level": "compression_level",
+    "message.timestamp.type": "log_append_time",
+    "segment.ms": "max_segment_ms",
+}
+
+
+# What comes with the periodic work (server/housekeeping.py). Take a name out when the test says that it passes.
+NOT_YET = {
+    "log.flush.offset.checkpoint.interval.ms",
+    "log.flush.start.offset.checkpoint.interval.ms",
+    "log.initial.task.delay.ms",
+    "log.retention.check.interval.ms",
+    "producer.id.expiration.check.interval.ms",
+    "producer.id.expiration.ms",
+    "replica.high.watermark.checkpoint.interval.ms",
+    "flush.ms",
+}
+
+
+def marked(names: list[str]) -> list[object]:
+    late = pytest.mark.xfail(reason="comes with the periodic work", strict=True)
+    return [pytest.param(name, marks=late if name in NOT_YET else ()) for name in names]
+
+
+def source(*folders: str, leave_out: tuple[str, ...] = ()) -> str:
+    texts = []
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            place = path.relative_to(ROOT)
+            if "tests" not in place.parts and "settings" not in place.parts and place.as_posix() not in leave_out:
+                texts.append(path.read_text(encoding="utf-8"))
+    return "\n".join(texts)
+
+
+SERVER = source("server")
+LOG = source("server", "logdir", leave_out=("logdir/config.py",))
+BEHIND_TOPICS = {key.name for row in TOPIC.values() for key in row.broker_keys}
+
+
+@pytest.mark.parametrize(
+    "name",
+    marked([name for name, row in BROKER.items() if row.support is Support.WORKS and name not in BEHIND_TOPICS]),
+)
+def test_broker_settings_that_work_are_read(name: str) -> None:
+    assert f'"{name}"' in SERVER
+
+
+@pytest.mark.parametrize(
+    "name",
+    marked([n for n, row in TOPIC.items() if row.setting.support is Support.WORKS and n not in NOT_OF_THE_LOG]),
+)
+def test_topic_settings_that_work_are_read(name: str) -> None:
+    attribute = BY_PROPERTY.get(name, name.replace(".", "_"))
+    assert f".{attribute}" in LOG
