@@ -20,10 +20,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Definition", "OracleMissing", "Row", "definitions", "rows_of"]
+__all__ = ["RELEASES", "Definition", "OracleMissing", "Row", "definitions", "jars", "rows_of"]
 
 RELEASES = ("3.9.1", "4.3.1")
 ARTIFACTS = ("kafka-clients", "kafka-group-coordinator", "kafka-transaction-coordinator")
+# What their classes cannot be loaded without.
+LIBRARIES = (("org.slf4j", "slf4j-api", "1.7.36"),)
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 NO_LIMIT = 0x7FFF
 
@@ -62,8 +64,8 @@ class Definition(NamedTuple):
 def definitions(release: str) -> dict[str, Definition]:
     """All definitions of a release by message name, those without versions (removed messages) left out."""
     found = {}
-    for artifact in ARTIFACTS:
-        with zipfile.ZipFile(_jar(artifact, release)) as jar:
+    for path in _definition_jars(release):
+        with zipfile.ZipFile(path) as jar:
             for entry in jar.namelist():
                 if entry.startswith("common/message/") and entry.endswith(".json"):
                     definition = _definition(jar.read(entry).decode("utf-8"))
@@ -71,6 +73,15 @@ def definitions(release: str) -> dict[str, Definition]:
                         found[definition.name] = definition
     assert len(found) > 150, f"only {len(found)} definitions in the jars of {release}"
     return found
+
+
+def jars(release: str) -> list[Path]:
+    """The jars of a release: its generated classes are in them too."""
+    return [*_definition_jars(release), *(_jar(*library) for library in LIBRARIES)]
+
+
+def _definition_jars(release: str) -> list[Path]:
+    return [_jar("org.apache.kafka", artifact, release) for artifact in ARTIFACTS]
 
 
 def rows_of(definition: Definition, version: int) -> list[Row]:
@@ -149,7 +160,7 @@ def _definition(text: str) -> Definition | None:
     return Definition(content["name"], content, versions, parse_versions(content["flexibleVersions"]))
 
 
-def _jar(artifact: str, release: str) -> Path:
+def _jar(group: str, artifact: str, release: str) -> Path:
     name = f"{artifact}-{release}.jar"
     for directory in filter(None, os.environ.get("BARNABAS_KAFKA_JARS", "").split(os.pathsep)):
         if (Path(directory) / name).exists():
@@ -160,18 +171,18 @@ def _jar(artifact: str, release: str) -> Path:
     with (target / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (target / name).exists():
-            _fetch(artifact, release, target)
+            _fetch(group, artifact, release, target)
     return target / name
 
 
-def _fetch(artifact: str, release: str, target: Path) -> None:
+def _fetch(group: str, artifact: str, release: str, target: Path) -> None:
     maven = shutil.which("mvn")
     hint = f"put {artifact}-{release}.jar into a directory and name that in BARNABAS_KAFKA_JARS"
     if maven is None:
         raise OracleMissing(f"no `mvn` found: install Maven, or {hint}")
     part = target / f"{artifact}-{release}.part"
     shutil.rmtree(part, ignore_errors=True)
-    command = [maven, "-q", "-B", "dependency:copy", f"-Dartifact=org.apache.kafka:{artifact}:{release}"]
+    command = [maven, "-q", "-B", "dependency:copy", f"-Dartifact={group}:{artifact}:{release}"]
     done = subprocess.run(
         [*command, f"-DoutputDirectory={part}"], capture_output=True, text=True, timeout=280, check=False, cwd=target
     )
