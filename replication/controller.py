@@ -402,7 +402,7 @@ class Controller:
         live = self.image.brokers
         before = change.partition
         if not before.has_state:
-            first = election.initial(before.index, before.replicas, live)
+            first = election.initial(before, live)
             return None if first is None else PartitionChange(change.topic, change.topic_id, first, is_new=True)
         steady = [broker for broker in live if broker not in bounced] if bounced else live
         after = before

@@ -23,14 +23,10 @@ from dataclasses import replace
 from replication.image import NO_LEADER, PartitionImage
 
 
-def initial(index: int, replicas: Sequence[int], live: Collection[int]) -> PartitionImage | None:
+def initial(partition: PartitionImage, live: Collection[int]) -> PartitionImage | None:
     """A new partition: epoch 0, led by the first live replica, ISR = the live replicas. None if none is live."""
-    alive = tuple(replica for replica in replicas if replica in live)
-    if not alive:
-        return None
-    return PartitionImage(
-        index, leader=alive[0], leader_epoch=0, partition_epoch=0, replicas=tuple(replicas), isr=alive
-    )
+    alive = tuple(replica for replica in partition.replicas if replica in live)
+    return replace(partition, leader=alive[0], leader_epoch=0, partition_epoch=0, isr=alive) if alive else None
 
 
 def offline(partition: PartitionImage, live: Collection[int], *, unclean: bool) -> PartitionImage | None:

@@ -155,7 +155,7 @@ def plan_expansion(
             f"Increasing the number of partitions by {count - present} but {len(manual)} assignments provided.",
         )
     for replicas in manual:
-        _check_replicas(replicas, image.brokers)
+        check_replicas(replicas, image.brokers)
         if len(replicas) != len(first):
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -236,7 +236,7 @@ def _manual(assignments: ManualAssignment, live: Collection[int]) -> Assignments
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Found multiple manual partition assignments for partition {index}",
             )
-        _check_replicas(replicas, live)
+        check_replicas(replicas, live)
         result[index] = tuple(replicas)
     if sorted(result) != list(range(len(result))):
         raise KafkaError(
@@ -247,7 +247,8 @@ def _manual(assignments: ManualAssignment, live: Collection[int]) -> Assignments
     return dict(sorted(result.items()))
 
 
-def _check_replicas(replicas: Sequence[int], live: Collection[int]) -> None:
+def check_replicas(replicas: Sequence[int], live: Collection[int]) -> None:
+    """A list of replicas that somebody chose. Raises KafkaError INVALID_REPLICA_ASSIGNMENT."""
     if not replicas:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes an empty replica list."

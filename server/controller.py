@@ -10,6 +10,7 @@ Errors of a single topic are values (`TopicOutcome`); NOT_CONTROLLER is raised, 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -37,6 +38,8 @@ from replication import (
 from server import config_changes
 from server.config import BrokerConfig
 from server.controller_loop import ControllerLoop, Slot
+
+log = logging.getLogger("barnabas.controller")
 
 AUTO_CREATE_WAIT_S = 1.0
 """How long a Metadata request waits for a topic it caused, before it answers LEADER_NOT_AVAILABLE. Seconds."""
@@ -224,6 +227,20 @@ class ControllerDriver(ControllerLoop):
                 code = ErrorCode.NONE if _has_leaders(self.image, name) else ErrorCode.LEADER_NOT_AVAILABLE
             codes[name] = ErrorCode.LEADER_NOT_AVAILABLE if code is ErrorCode.REQUEST_TIMED_OUT else code
         return codes
+
+    def auto_create_soon(self, names: Collection[str], done: Callable[[Mapping[str, ErrorCode]], None]) -> None:
+        """`auto_create` for callers that cannot wait; `done` gets the codes later, in this thread."""
+        if self._nursery is None:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "The broker is starting.")
+
+        async def create() -> None:
+            codes = await self.auto_create(names)
+            try:
+                done(codes)
+            except Exception:
+                log.exception("nobody took the outcome of creating %s", ", ".join(names))
+
+        self._nursery.start_soon(create)
 
     async def allocate_producer_id_block(self) -> ProducerIdBlock:
         """Producer ids that nobody else has, 1000 of them. Raises ProducerIdsExhausted, StoreError."""

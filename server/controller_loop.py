@@ -160,6 +160,7 @@ class ControllerLoop:
         self._inbox: list[Effect | StoreEvent] = []
         self._mail = trio.Event()
         self._slots: set[Slot] = set()
+        self._nursery: trio.Nursery | None = None
         self._notified: dict[str, int] = {}  # config change notifications seen → when (wall clock)
 
     # -- what others use ---------------------------------------------------------------------------------------------
@@ -221,6 +222,7 @@ class ControllerLoop:
         async with self._store.changes(WATCHED) as changes:
             await self._begin()
             async with trio.open_nursery() as nursery:
+                self._nursery = nursery
                 nursery.start_soon(self._watch, changes)
                 task_status.started()
                 while True:

@@ -1,0 +1,60 @@
+"""CreatePartitions (key 37, versions 0-3): give topics more partitions (KIP-195).
+
+Behaviour: `count` is the number a topic shall have in the end; fewer or as many as it has give INVALID_PARTITIONS. New
+partitions are placed as if they had been there from the start, or as the request says, replicas for each new one
+(INVALID_REPLICA_ASSIGNMENT if those do not fit). A topic that stands twice is refused with INVALID_REQUEST. The answer
+comes when all have leaders, or after `timeout_ms` with REQUEST_TIMED_OUT. `validate_only` adds nothing.
+
+Versions: 2 flexible; nothing else differs.
+
+Not done: authorization, quotas on changes; a broker that is not the controller answers NOT_CONTROLLER.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kproto import ApiKey, ErrorCode, KafkaError
+from kproto.messages import CreatePartitionsRequest, CreatePartitionsResponse
+from server.api import Api
+from server.context import RequestContext
+from server.services import Services
+
+_Result = CreatePartitionsResponse.CreatePartitionsTopicResult
+
+
+async def handle(svc: Services, ctx: RequestContext, req: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    named = Counter(topic.name for topic in req.topics)
+    results: dict[str, CreatePartitionsResponse.CreatePartitionsTopicResult] = {}
+    requests = []
+    for topic in req.topics:
+        results[topic.name] = _Result(name=topic.name)
+        if named[topic.name] > 1:
+            results[topic.name] = _failed(
+                topic.name, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+            )
+        else:
+            manual = None if topic.assignments is None else [given.broker_ids for given in topic.assignments]
+            requests.append((topic.name, topic.count, manual))
+    try:
+        outcomes = await svc.controller.create_partitions(
+            requests, timeout_ms=req.timeout_ms, validate_only=req.validate_only
+        )
+    except KafkaError as error:
+        results.update((name, _failed(name, error)) for name, _, _ in requests)
+        return CreatePartitionsResponse(results=list(results.values()))
+    for name, outcome in outcomes.items():
+        if outcome.error is not None:
+            results[name] = _failed(name, outcome.error)
+    return CreatePartitionsResponse(results=list(results.values()))
+
+
+def _failed(name: str, error: KafkaError) -> CreatePartitionsResponse.CreatePartitionsTopicResult:
+    return _Result(name=name, error_code=error.code, error_message=error.message)
+
+
+def _refusal(req: CreatePartitionsRequest, code: ErrorCode, version: int) -> CreatePartitionsResponse:
+    return CreatePartitionsResponse(results=[_failed(topic.name, KafkaError(code)) for topic in req.topics])
+
+
+API = Api(ApiKey.CREATE_PARTITIONS, (0, 3), handle, on_error=_refusal)

@@ -1,0 +1,104 @@
+"""CreateTopics (key 19, versions 0-7): create topics, each for itself.
+
+Behaviour: partitions and replicas by count, or by a manual assignment, with settings. Every topic succeeds or fails
+alone; which mistake gets which code is said in `replication.topics`. The answer comes when all of them have leaders and
+this broker knows it, or after `timeout_ms` with REQUEST_TIMED_OUT (the creation goes on; at once if it is 0 or less).
+A name that stands twice, and `__cluster_metadata`, are refused with INVALID_REQUEST. `validate_only` creates nothing.
+
+Versions: 1 `validate_only` and messages; 4 counts of -1 for the broker's defaults (taken in all versions); 5 flexible,
+answers with partitions, replication factor and all settings of the topic (KIP-525); 7 with the topic id (zero for
+`validate_only`, since none was given).
+
+Not done: authorization, quotas on changes (KIP-599), creation policies; a broker that is not the controller answers
+NOT_CONTROLLER.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kproto import ApiKey, ErrorCode, KafkaError
+from kproto.messages import CreateTopicsRequest, CreateTopicsResponse
+from replication import NewTopic, TopicDefaults, TopicRequest, check_total, is_prohibited
+from server.api import Api
+from server.config import BrokerConfig
+from server.config_view import topic_entries
+from server.context import RequestContext
+from server.services import Services
+
+_Result = CreateTopicsResponse.CreatableTopicResult
+_Config = CreateTopicsResponse.CreatableTopicConfigs
+
+
+async def handle(svc: Services, ctx: RequestContext, req: CreateTopicsRequest) -> CreateTopicsResponse:
+    config = svc.config
+    named = Counter(topic.name for topic in req.topics)
+    results: dict[str, CreateTopicsResponse.CreatableTopicResult] = {}
+    requests: list[TopicRequest] = []
+    for topic in req.topics:
+        if is_prohibited(topic.name):
+            message = f"Creation of internal topic {topic.name} is prohibited."
+            results[topic.name] = _failed(topic.name, KafkaError(ErrorCode.INVALID_REQUEST, message))
+        elif named[topic.name] > 1:
+            results[topic.name] = _failed(topic.name, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+        else:
+            results[topic.name] = _Result(name=topic.name, error_message=None)
+            requests.append(_request(topic))
+    try:
+        defaults = TopicDefaults(config.int("num.partitions"), config.int("default.replication.factor"))
+        check_total(requests, defaults)
+        outcomes = await svc.controller.create_topics(
+            requests, timeout_ms=req.timeout_ms, validate_only=req.validate_only
+        )
+    except KafkaError as error:
+        results.update((request.name, _failed(request.name, error)) for request in requests)
+        return CreateTopicsResponse(topics=list(results.values()))
+    for name, outcome in outcomes.items():
+        if outcome.error is not None:
+            results[name] = _failed(name, outcome.error)
+        elif outcome.new is not None:
+            results[name] = _created(config, outcome.new, validate_only=req.validate_only)
+    return CreateTopicsResponse(topics=list(results.values()))
+
+
+def _request(topic: CreateTopicsRequest.CreatableTopic) -> TopicRequest:
+    return TopicRequest(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        tuple((given.partition_index, tuple(given.broker_ids)) for given in topic.assignments),
+        tuple((setting.name, setting.value) for setting in topic.configs),
+    )
+
+
+def _created(config: BrokerConfig, new: NewTopic, *, validate_only: bool) -> CreateTopicsResponse.CreatableTopicResult:
+    result = _Result(
+        name=new.name,
+        error_message=None,
+        num_partitions=len(new.assignments),
+        replication_factor=new.replication_factor,
+        configs=[
+            _Config(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=entry.sensitive,
+            )
+            for entry in topic_entries(config, new.config)
+        ],
+    )
+    if not validate_only:
+        result.topic_id = new.topic_id
+    return result
+
+
+def _failed(name: str, error: KafkaError) -> CreateTopicsResponse.CreatableTopicResult:
+    return _Result(name=name, error_code=error.code, error_message=error.message, configs=[])
+
+
+def _refusal(req: CreateTopicsRequest, code: ErrorCode, version: int) -> CreateTopicsResponse:
+    return CreateTopicsResponse(topics=[_failed(topic.name, KafkaError(code)) for topic in req.topics])
+
+
+API = Api(ApiKey.CREATE_TOPICS, (0, 7), handle, on_error=_refusal)

@@ -1,0 +1,100 @@
+"""DeleteTopics (key 20, versions 0-6): delete topics, by name or by id.
+
+Behaviour: the answer comes when nothing is left of the topics but data directories, renamed at once and removed later,
+and their names can be had again; or after `timeout_ms` with REQUEST_TIMED_OUT while the deletion goes on. Unknown names
+give UNKNOWN_TOPIC_OR_PARTITION, unknown ids UNKNOWN_TOPIC_ID; a topic that is named twice, or with name and id at once,
+INVALID_REQUEST. With `delete.topic.enable=false` nothing is deleted: TOPIC_DELETION_DISABLED (INVALID_REQUEST before
+version 3).
+
+Versions: 4 flexible; 5 messages; 6 ids, and answers hold both name and id.
+
+Not done: authorization, quotas on changes; a broker that is not the controller answers NOT_CONTROLLER.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
+from kproto.messages import DeleteTopicsRequest, DeleteTopicsResponse
+from replication import Image
+from server.api import Api
+from server.context import RequestContext
+from server.services import Services
+
+_Result = DeleteTopicsResponse.DeletableTopicResult
+
+_Asked = tuple[str | None, bytes]
+
+
+async def handle(svc: Services, ctx: RequestContext, req: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    asked = _asked(req, ctx.api_version)
+    if not svc.config.bool("delete.topic.enable"):
+        code = ErrorCode.INVALID_REQUEST if ctx.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
+        return _all_failed(asked, KafkaError(code, "Topic deletion is disabled."))
+    image = svc.image
+    results: dict[_Asked, DeleteTopicsResponse.DeletableTopicResult] = {}
+    doomed: dict[_Asked, str] = {}
+    times = Counter(_resolved(image, one) for one in asked)
+    for one in asked:
+        name = _resolved(image, one)
+        error = _fault(one, name, twice=times[name] > 1)
+        if error is not None:
+            results[one] = _failed(one, error)
+        elif name is not None:
+            topic = image.topics.get(name)
+            results[one] = _Result(name=name, topic_id=topic.topic_id if topic else one[1])
+            doomed[one] = name
+    try:
+        outcomes = await svc.controller.delete_topics(doomed.values(), timeout_ms=req.timeout_ms)
+    except KafkaError as error:
+        results.update((one, _failed(one, error)) for one in doomed)
+        return DeleteTopicsResponse(responses=list(results.values()))
+    for one, name in doomed.items():
+        failure = outcomes[name].error
+        if failure is not None:
+            results[one] = _failed((name, results[one].topic_id), failure)
+    return DeleteTopicsResponse(responses=list(results.values()))
+
+
+def _asked(req: DeleteTopicsRequest, version: int) -> list[_Asked]:
+    if version >= 6:
+        return [(topic.name, topic.topic_id) for topic in req.topics]
+    return [(name, ZERO_UUID) for name in req.topic_names]
+
+
+def _resolved(image: Image, asked: _Asked) -> str | None:
+    """The topic's name, None for an unknown id."""
+    name, topic_id = asked
+    if name is not None:
+        return name
+    topic = image.topic_by_id(topic_id)
+    return None if topic is None else topic.name
+
+
+def _fault(asked: _Asked, resolved: str | None, *, twice: bool) -> KafkaError | None:
+    name, topic_id = asked
+    if name is not None and topic_id != ZERO_UUID:
+        return KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+    if name is None and topic_id == ZERO_UUID:
+        return KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    if resolved is None:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+    if twice:
+        return KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    return None
+
+
+def _failed(asked: _Asked, error: KafkaError) -> DeleteTopicsResponse.DeletableTopicResult:
+    return _Result(name=asked[0], topic_id=asked[1], error_code=error.code, error_message=error.message)
+
+
+def _all_failed(asked: list[_Asked], error: KafkaError) -> DeleteTopicsResponse:
+    return DeleteTopicsResponse(responses=[_failed(one, error) for one in asked])
+
+
+def _refusal(req: DeleteTopicsRequest, code: ErrorCode, version: int) -> DeleteTopicsResponse:
+    return _all_failed(_asked(req, version), KafkaError(code))
+
+
+API = Api(ApiKey.DELETE_TOPICS, (0, 6), handle, on_error=_refusal)

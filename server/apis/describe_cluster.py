@@ -1,0 +1,52 @@
+"""DescribeCluster (key 60, versions 0-2): cluster id, controller, brokers (KIP-700).
+
+Behaviour: the brokers alive on the listener the request came in on; the controller's id, or -1 if it is not among
+them. Asked for controllers (`endpoint_type` 2) a broker answers MISMATCHED_ENDPOINT_TYPE, for anything else
+UNSUPPORTED_ENDPOINT_TYPE (both INVALID_REQUEST in version 0, which cannot ask).
+
+Versions: 1 endpoint types (KIP-919); 2 fenced brokers (KIP-1073), of which a cluster without KRaft has none.
+
+Not done: authorization.
+"""
+
+from __future__ import annotations
+
+from kproto import ApiKey, ErrorCode
+from kproto.messages import DescribeClusterRequest, DescribeClusterResponse
+from server.api import Api
+from server.apis.authorized_operations import ALL_CLUSTER_OPERATIONS
+from server.context import RequestContext
+from server.services import Services
+
+BROKERS = 1
+CONTROLLERS = 2
+
+_Broker = DescribeClusterResponse.DescribeClusterBroker
+
+
+def handle(svc: Services, ctx: RequestContext, req: DescribeClusterRequest) -> DescribeClusterResponse:
+    if req.endpoint_type != BROKERS:
+        if req.endpoint_type == CONTROLLERS:
+            code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            message = "The request was sent to a broker, but asks for controllers."
+        else:
+            code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+            message = f"Unsupported endpoint type {req.endpoint_type}"
+        return DescribeClusterResponse(error_code=code, error_message=message)
+    image = svc.image
+    brokers = [
+        _Broker(broker_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+        for broker in image.brokers.values()
+        if (endpoint := broker.endpoint(ctx.listener)) is not None
+    ]
+    response = DescribeClusterResponse(
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id if any(b.broker_id == image.controller_id for b in brokers) else -1,
+        brokers=brokers,
+    )
+    if req.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+    return response
+
+
+API = Api(ApiKey.DESCRIBE_CLUSTER, (0, 2), handle)

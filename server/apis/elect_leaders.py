@@ -1,0 +1,62 @@
+"""ElectLeaders (key 43, versions 0-2): preferred leaders back in charge, or any leader where there is none (KIP-460).
+
+Behaviour: election type 0 elects the first assigned replica of each partition if it is alive and in sync
+(PREFERRED_LEADER_NOT_AVAILABLE else), type 1 any live replica for partitions without a leader, losing data
+(ELIGIBLE_LEADERS_NOT_AVAILABLE else). Partitions that have what is asked for give ELECTION_NOT_NEEDED, and are left
+out when a null list asks for all. The answer comes when the new leaders are known here, or after `timeout_ms`.
+
+Versions: 0 preferred only, and no error of the whole answer; 1 election types; 2 flexible.
+
+Not done: authorization.
+"""
+
+from __future__ import annotations
+
+from kproto import ApiKey, ErrorCode, KafkaError
+from kproto.messages import ElectLeadersRequest, ElectLeadersResponse
+from server.api import Api
+from server.context import RequestContext
+from server.services import Services
+
+PREFERRED = 0
+UNCLEAN = 1
+
+_Topic = ElectLeadersResponse.ReplicaElectionResult
+_Partition = ElectLeadersResponse.PartitionResult
+
+
+async def handle(svc: Services, ctx: RequestContext, req: ElectLeadersRequest) -> ElectLeadersResponse:
+    election_type = req.election_type if ctx.api_version >= 1 else PREFERRED
+    if election_type not in (PREFERRED, UNCLEAN):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}")
+    asked = None
+    if req.topic_partitions is not None:
+        asked = [(topic.topic, index) for topic in req.topic_partitions for index in topic.partitions]
+    outcomes = await svc.controller.elect_leaders(asked, unclean=election_type == UNCLEAN, timeout_ms=req.timeout_ms)
+    topics: dict[str, ElectLeadersResponse.ReplicaElectionResult] = {}
+    for (name, index), error in outcomes.items():
+        topic = topics.setdefault(name, _Topic(topic=name))
+        topic.partition_result.append(
+            _Partition(
+                partition_id=index,
+                error_code=ErrorCode.NONE if error is None else error.code,
+                error_message=None if error is None else error.message,
+            )
+        )
+    return ElectLeadersResponse(replica_election_results=list(topics.values()))
+
+
+def _refusal(req: ElectLeadersRequest, code: ErrorCode, version: int) -> ElectLeadersResponse:
+    results = [
+        _Topic(
+            topic=topic.topic,
+            partition_result=[
+                _Partition(partition_id=index, error_code=code, error_message=None) for index in topic.partitions
+            ],
+        )
+        for topic in req.topic_partitions or ()
+    ]
+    return ElectLeadersResponse(error_code=code if version >= 1 else ErrorCode.NONE, replica_election_results=results)
+
+
+API = Api(ApiKey.ELECT_LEADERS, (0, 2), handle, on_error=_refusal)

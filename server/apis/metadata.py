@@ -1,0 +1,171 @@
+"""Metadata (key 3, versions 0-13): brokers, topics, partitions and their leaders.
+
+Behaviour: answers from one picture of the cluster. Brokers are those alive on the listener the request came in on;
+topics those asked for, or all. A partition without a leader answers LEADER_NOT_AVAILABLE and leader -1; a leader that
+is not on this listener LISTENER_NOT_FOUND. Names that exist nowhere give UNKNOWN_TOPIC_OR_PARTITION, impossible ones
+INVALID_TOPIC_EXCEPTION, unknown ids UNKNOWN_TOPIC_ID.
+
+Missing topics are created if the request and `auto.create.topics.enable` allow it; asking for all topics never creates.
+Apache Kafka answers at once with an error that makes the client ask again. Here the answer waits for the topic, a
+second at most, and usually brings it along; else it says LEADER_NOT_AVAILABLE. A request that names any topic by id is
+about ids alone.
+
+Versions: 0 takes an empty list for "all", answers replicas and in-sync replicas only where they are alive, and
+REPLICA_NOT_AVAILABLE if that leaves some out; 1 null for "all", an empty list for none; controller, rack, internal
+topics; 2 cluster id; 4 `allow_auto_topic_creation`; 5 offline replicas; 6 LISTENER_NOT_FOUND (LEADER_NOT_AVAILABLE
+before); 7 leader epoch; 8-10 operations on the cluster; 8 operations on topics; 9 flexible; 10 topic ids in answers;
+12 in requests; 13 an error of the whole answer (not used by this broker: it never asks clients to start over).
+
+Not done: authorization (29; hidden topics); encoded answers kept per picture; forwarding creation to another
+controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
+from kproto.messages import MetadataRequest, MetadataResponse
+from replication import BrokerImage, Image, PartitionImage, TopicImage, is_internal, is_prohibited, name_fault
+from server.api import PENDING, Api
+from server.apis.authorized_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
+from server.context import RequestContext
+from server.services import Services
+
+_Broker = MetadataResponse.MetadataResponseBroker
+_Topic = MetadataResponse.MetadataResponseTopic
+_Partition = MetadataResponse.MetadataResponsePartition
+
+
+def handle(svc: Services, ctx: RequestContext, req: MetadataRequest) -> object:
+    wanted = req.topics
+    if wanted is None or (ctx.api_version == 0 and not wanted):
+        return _answer(svc.image, ctx, req, svc.image.topic_names)
+    names, ids = _asked(wanted, ctx.api_version)
+    image = svc.image
+    if ids:
+        known = [topic.name for topic_id in ids if (topic := image.topic_by_id(topic_id)) is not None]
+        unknown = [topic_id for topic_id in ids if image.topic_by_id(topic_id) is None]
+        return _answer(image, ctx, req, known, unknown_ids=unknown)
+    missing = [name for name in names if name not in image.topics and not is_prohibited(name)]
+    if missing and req.allow_auto_topic_creation and svc.config.bool("auto.create.topics.enable"):
+
+        def created(codes: Mapping[str, ErrorCode]) -> None:
+            ctx.reply(_answer(svc.image, ctx, req, names, codes))
+
+        svc.controller.auto_create_soon(missing, created)
+        return PENDING
+    return _answer(image, ctx, req, names)
+
+
+def _asked(wanted: Iterable[MetadataRequest.MetadataRequestTopic], version: int) -> tuple[list[str], list[bytes]]:
+    """Names and ids in the order asked, each once. Raises KafkaError INVALID_REQUEST."""
+    names: dict[str, None] = {}
+    ids: dict[bytes, None] = {}
+    for topic in wanted:
+        if topic.topic_id != ZERO_UUID:
+            if version < 12:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic ids are not part of version {version}")
+            ids[topic.topic_id] = None
+        elif topic.name is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic has neither name nor id")
+        else:
+            names[topic.name] = None
+    return list(names), list(ids)
+
+
+def _answer(
+    image: Image,
+    ctx: RequestContext,
+    req: MetadataRequest,
+    names: Iterable[str],
+    codes: Mapping[str, ErrorCode] | None = None,
+    unknown_ids: Iterable[bytes] = (),
+) -> MetadataResponse:
+    """codes: how the creation of missing topics went."""
+    version, listener = ctx.api_version, ctx.listener
+    topics = [_Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=unknown) for unknown in unknown_ids]
+    unknown_count = len(topics)
+    for name in names:
+        topic = image.topics.get(name)
+        topics.append(_missing(name, codes) if topic is None else _described(image, topic, version, listener))
+    if req.include_topic_authorized_operations:
+        for answer in topics[unknown_count:]:
+            answer.topic_authorized_operations = ALL_TOPIC_OPERATIONS
+    response = MetadataResponse(
+        brokers=[known for broker in image.brokers.values() if (known := _broker(broker, listener)) is not None],
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        topics=topics,
+    )
+    if req.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+    return response
+
+
+def _broker(broker: BrokerImage, listener: str) -> MetadataResponse.MetadataResponseBroker | None:
+    endpoint = broker.endpoint(listener)
+    if endpoint is None:
+        return None
+    return _Broker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+
+
+def _missing(name: str, codes: Mapping[str, ErrorCode] | None) -> MetadataResponse.MetadataResponseTopic:
+    if name_fault(name) is not None:
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    else:
+        code = (codes or {}).get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if code is ErrorCode.NONE:  # created, and deleted again while this waited
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return _Topic(error_code=code, name=name, is_internal=is_internal(name))
+
+
+def _described(image: Image, topic: TopicImage, version: int, listener: str) -> MetadataResponse.MetadataResponseTopic:
+    return _Topic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[
+            _partition(image, partition, version, listener) for partition in topic.partitions if partition.has_state
+        ],
+    )
+
+
+def _partition(
+    image: Image, partition: PartitionImage, version: int, listener: str
+) -> MetadataResponse.MetadataResponsePartition:
+    brokers = image.brokers
+    answer = _Partition(
+        partition_index=partition.index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        offline_replicas=[replica for replica in partition.replicas if replica not in brokers],
+    )
+    if version == 0:
+        answer.replica_nodes = [replica for replica in partition.replicas if _is_alive(image, replica, listener)]
+        answer.isr_nodes = [replica for replica in partition.isr if _is_alive(image, replica, listener)]
+        if len(answer.replica_nodes) < len(partition.replicas) or len(answer.isr_nodes) < len(partition.isr):
+            answer.error_code = ErrorCode.REPLICA_NOT_AVAILABLE
+    if not _is_alive(image, partition.leader, listener):
+        there = partition.leader in brokers and version >= 6
+        answer.error_code = ErrorCode.LISTENER_NOT_FOUND if there else ErrorCode.LEADER_NOT_AVAILABLE
+        answer.leader_id = -1
+    return answer
+
+
+def _is_alive(image: Image, broker_id: int, listener: str) -> bool:
+    broker = image.brokers.get(broker_id)
+    return broker is not None and broker.endpoint(listener) is not None
+
+
+def _refusal(req: MetadataRequest, code: ErrorCode, version: int) -> MetadataResponse:
+    """An error of the whole request stands at every topic; before version 13 there is no other place."""
+    return MetadataResponse(
+        error_code=code if version >= 13 else ErrorCode.NONE,
+        topics=[_Topic(error_code=code, name=topic.name or "", topic_id=topic.topic_id) for topic in req.topics or ()],
+    )
+
+
+API = Api(ApiKey.METADATA, (0, 13), handle, on_error=_refusal)
