@@ -1,15 +1,24 @@
-"""One file per API. `APIS` is the broker's list of what it serves; ApiVersions, dispatch and the tests read the same tuple."""
+"""One file per API.
+
+`APIS` is the broker's list of what it serves, by key; ApiVersions, dispatch and the tests read the same tuple.
+"""
 
 from server.api import Api
 from server.apis import (
     alter_configs,
     api_versions,
+    create_partitions,
+    create_topics,
     delete_groups,
     delete_records,
+    delete_topics,
+    describe_cluster,
     describe_configs,
     describe_groups,
     describe_log_dirs,
     describe_producers,
+    describe_topic_partitions,
+    elect_leaders,
     fetch,
     find_coordinator,
     heartbeat,
@@ -20,6 +29,8 @@ from server.apis import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
+    metadata,
     offset_commit,
     offset_delete,
     offset_fetch,
@@ -32,6 +43,7 @@ APIS: tuple[Api, ...] = (
     produce.API,
     fetch.API,
     list_offsets.API,
+    metadata.API,
     offset_commit.API,
     offset_fetch.API,
     find_coordinator.API,
@@ -42,15 +54,22 @@ APIS: tuple[Api, ...] = (
     describe_groups.API,
     list_groups.API,
     api_versions.API,
+    create_topics.API,
+    delete_topics.API,
     delete_records.API,
     init_producer_id.API,
     offset_for_leader_epoch.API,
     describe_configs.API,
     alter_configs.API,
     describe_log_dirs.API,
+    create_partitions.API,
     delete_groups.API,
+    elect_leaders.API,
     incremental_alter_configs.API,
+    list_partition_reassignments.API,
     offset_delete.API,
+    describe_cluster.API,
     describe_producers.API,
     list_config_resources.API,
+    describe_topic_partitions.API,
 )
