@@ -3,15 +3,14 @@
 
 An operation never blocks, reads no clock, opens nothing. It returns a `Result`; the driver then
 
-1. appends `records` as one batch. If the log refuses (not leader, too few replicas, too large), nothing was written:
-   it calls `failed(code, False, now)` and carries on with the `Result` that this returns;
-2. replays each record at once, with its offset: the only way hard state changes, live and on load alike;
-3. gives each reply to its token when the batch is committed (the high watermark passed it). If that does not happen
-   in time, or leadership is lost first, it calls `failed(code, True, now)` and sends those replies instead: the
-   records may still become committed, so no state is taken back, but the clients must not believe it.
-
-Replies of a result without records leave at once, unless `after_writes` is set: they tell what earlier writes brought
-about, so they wait until everything appended so far is committed.
+1. gives each of `replies` to its token: they do not depend on what is written;
+2. appends `records` as one batch. If the log refuses (not leader, too few replicas, too large), nothing was written: it
+   calls `failed(code, False, now)` and carries on with the `Result` that this returns;
+3. replays each record at once, with its offset: the only way hard state changes, live and on load alike;
+4. gives each of `held` to its token when everything appended so far is committed (the high watermark passed it), these
+   records or, if there are none, earlier ones. If that does not happen in time, or leadership is lost first, it calls
+   `failed(code, True, now)` and carries on with that instead: the records may still become committed, so no hard state
+   is taken back, but the clients must not believe it.
 
 *Hard* state is what the log must bring back. *Soft* state (who waits, whose heartbeat is due, a rebalance that is
 under way) may change inside an operation; after a fail-over clients ask again. Prior art: Apache Kafka's
@@ -54,12 +53,12 @@ class Reply(NamedTuple):
 
 class Result(NamedTuple):
     """What an operation decided; see the module. `failed(code, appended, now)` takes the log's error and returns what
-    to do instead.
+    to do instead of `held`; it is there whenever that matters.
     """
 
     records: Sequence[Record] = ()
     replies: Sequence[Reply] = ()
-    after_writes: bool = False
+    held: Sequence[Reply] = ()
     failed: Callable[[ErrorCode, bool, Now], Result] | None = None
 
 
@@ -74,38 +73,37 @@ def answer(token: Any, response: Any) -> Result:
 class Decision:
     """Collects what one operation decides, from however deep in the machine, and becomes its `Result`."""
 
-    __slots__ = ("_dependent", "_if_failed", "after_writes", "records", "replies")
+    __slots__ = ("_held", "_if_failed", "_refusals", "records", "replies")
 
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.replies: list[Reply] = []
-        self.after_writes = False
-        self._dependent: list[tuple[Any, Callable[[ErrorCode], Any]]] = []
+        self._held: list[Reply] = []
+        self._refusals: list[Callable[[ErrorCode], Any]] = []
         self._if_failed: list[Callable[[Decision, ErrorCode, bool, Now], None]] = []
 
     def reply(self, token: Any, response: Any) -> None:
-        """Answer `token`; also when a write of this operation fails."""
+        """Answer `token` now."""
         self.replies.append(Reply(token, response))
 
-    def reply_if_written(self, token: Any, response: Any, refusal: Callable[[ErrorCode], Any]) -> None:
-        """Answer `token` once the records are committed; with `refusal(the log's error)` if that fails."""
-        self.replies.append(Reply(token, response))
-        self._dependent.append((token, refusal))
+    def reply_when_committed(self, token: Any, response: Any, refusal: Callable[[ErrorCode], Any]) -> None:
+        """Answer `token` once everything written so far is committed; with `refusal(the log's error)` if that fails."""
+        self._held.append(Reply(token, response))
+        self._refusals.append(refusal)
 
     def if_failed(self, undo: Callable[[Decision, ErrorCode, bool, Now], None]) -> None:
         """Take soft state back when the write fails: `undo(decision, code, appended, now)`, see the module."""
         self._if_failed.append(undo)
 
     def result(self) -> Result:
-        if not self.records:
-            return Result((), self.replies, self.after_writes) if self.replies else NOTHING
-        return Result(self.records, self.replies, self.after_writes, self._failed)
+        if self.records or self._held:
+            return Result(self.records, self.replies, self._held, self._failed)
+        return Result(replies=self.replies) if self.replies else NOTHING
 
     def _failed(self, code: ErrorCode, appended: bool, now: Now) -> Result:
         instead = Decision()
-        dependent = {id(token) for token, _ in self._dependent}
-        instead.replies.extend(reply for reply in self.replies if id(reply.token) not in dependent)
-        instead.replies.extend(Reply(token, refusal(code)) for token, refusal in self._dependent)
+        for held, refusal in zip(self._held, self._refusals, strict=True):
+            instead.reply(held.token, refusal(code))
         for undo in self._if_failed:
             undo(instead, code, appended, now)
         return instead.result()

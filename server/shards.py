@@ -33,15 +33,8 @@ from typing import Any, NamedTuple
 
 import trio
 
-from coordinator import (
-    FetchedOffset,
-    GroupConfig,
-    GroupShard,
-    Now,
-    OffsetToCommit,
-    Result,
-    partition_for,
-)
+import coordinator
+from coordinator import FetchedOffset, GroupConfig, GroupShard, Now, OffsetToCommit, Reply, Result, partition_for
 from kproto import ErrorCode, KafkaError
 from kproto.messages import (
     DescribeGroupsResponse,
@@ -95,7 +88,7 @@ def offsets_topic_config(config: BrokerConfig) -> dict[str, str]:
 
 
 class _Held(NamedTuple):
-    """A result whose replies wait until the high watermark reaches `end_offset`, or until `due` (seconds)."""
+    """A result whose `held` replies wait until the high watermark reaches `end_offset`, or until `due` (seconds)."""
 
     end_offset: int
     due: float
@@ -103,14 +96,17 @@ class _Held(NamedTuple):
 
 
 class _Led:
-    """A partition of `__consumer_offsets` that this broker leads, and its groups."""
+    """A partition of `__consumer_offsets` that this broker leads, and its groups. `appended_to`: the offset behind the
+    last record that was written for them.
+    """
 
-    __slots__ = ("commit_timer", "deleted_topics", "held", "is_loaded", "partition", "shard", "timer")
+    __slots__ = ("appended_to", "commit_timer", "deleted_topics", "held", "is_loaded", "partition", "shard", "timer")
 
     def __init__(self, partition: Partition, shard: GroupShard) -> None:
         self.partition = partition
         self.shard = shard
         self.is_loaded = False
+        self.appended_to = 0
         self.deleted_topics: set[str] = set()
         self.held: deque[_Held] = deque()
         self.timer: Timer | None = None
@@ -179,10 +175,12 @@ class GroupShards:
         for timer in (led.timer, led.commit_timer):
             if timer is not None:
                 timer.cancel()
-        self._deliver(led.shard.unload(now))
+        self._deliver(led.shard.unload(now).replies)
         held, led.held = led.held, deque()
         for each in held:
-            self._deliver_failed(each.result, ErrorCode.NOT_LEADER_OR_FOLLOWER, now)
+            if each.result.failed is not None:
+                # The groups are dead by now, so there is nothing to write any more.
+                self._deliver(each.result.failed(ErrorCode.NOT_LEADER_OR_FOLLOWER, True, now).replies)
         log.info("no longer the coordinator for %r", led)
 
     def topics_deleted(self, topics: Collection[str]) -> None:
@@ -392,45 +390,44 @@ class GroupShards:
     # -- from a result to the answers -------------------------------------------------------------
 
     def _apply(self, led: _Led, result: Result) -> None:
-        """Append, replay, and answer now or when committed."""
-        now = self._now()
-        end_offset = 0
+        """Append, replay, and answer now or when committed; see `coordinator.machine`."""
+        self._deliver(result.replies)
         if result.records:
-            partition = led.partition
-            batch = build_batch([Record(0, now.wall_ms, key, value, []) for key, value in result.records])
-            try:
-                info = partition.append(
-                    memoryview(batch), origin=AppendOrigin.COORDINATOR, now_ms=now.wall_ms, required_acks=-1
-                )
-            except KafkaError as error:
-                log.warning("%r refused %d records: %s", led, len(result.records), error)
-                self._refused(led, result, error.code, now)
+            code = self._append(led, result.records)
+            if code != ErrorCode.NONE:
+                if result.failed is not None:
+                    self._apply(led, result.failed(code, False, self._now()))
+                self._arm(led)
                 return
-            offset, committed_to = info.base_offset, partition.high_watermark
-            for key, value in result.records:
-                led.shard.replay(key, value, offset, committed_to)
-                offset += 1
-            end_offset = offset
-        elif result.after_writes and led.held:
-            end_offset = led.held[-1].end_offset
-        if end_offset > led.partition.high_watermark:
-            self._hold(led, _Held(end_offset, now.seconds, result))
-        else:
-            self._deliver(result)
+        if result.held:
+            if led.appended_to > led.partition.high_watermark:
+                self._hold(led, result)
+            else:
+                self._deliver(result.held)
         self._arm(led)
 
-    def _refused(self, led: _Led, result: Result, code: ErrorCode, now: Now) -> None:
-        if result.failed is not None:
-            self._apply(led, result.failed(code, False, now))
-        else:
-            self._deliver(result)
+    def _append(self, led: _Led, records: Sequence[coordinator.Record]) -> ErrorCode:
+        """Stage the records as one batch and replay them."""
+        partition, wall_ms = led.partition, self._wall_ms()
+        batch = build_batch(Record(0, wall_ms, key, value, []) for key, value in records)
+        try:
+            info = partition.append(batch, origin=AppendOrigin.COORDINATOR, now_ms=wall_ms, required_acks=-1)
+        except KafkaError as error:
+            log.warning("%r refused %d records: %s", led, len(records), error)
+            return error.code
+        offset, committed_to = info.base_offset, partition.high_watermark
+        for key, value in records:
+            led.shard.replay(key, value, offset, committed_to)
+            offset += 1
+        led.appended_to = offset
+        return ErrorCode.NONE
 
-    def _hold(self, led: _Led, held: _Held) -> None:
-        wait = self._config().int("offsets.commit.timeout.ms") / 1000
-        led.held.append(held._replace(due=held.due + wait))
+    def _hold(self, led: _Led, result: Result) -> None:
+        due = self._clock() + self._config().int("offsets.commit.timeout.ms") / 1000
+        led.held.append(_Held(led.appended_to, due, result))
         if led.commit_timer is None:
-            led.commit_timer = self._timers.at(held.due + wait, partial(self._commits_due, led))
-        led.partition.when_committed(held.end_offset, partial(self._committed, led))
+            led.commit_timer = self._timers.at(due, partial(self._commits_due, led))
+        led.partition.when_committed(led.appended_to, partial(self._committed, led))
 
     def _committed(self, led: _Led, code: ErrorCode) -> None:
         """The high watermark moved past a write, or leadership is lost."""
@@ -440,29 +437,23 @@ class GroupShards:
             return
         high_watermark = led.partition.high_watermark
         while led.held and led.held[0].end_offset <= high_watermark:
-            self._deliver(led.held.popleft().result)
+            self._deliver(led.held.popleft().result.held)
 
     def _commits_due(self, led: _Led) -> None:
         """Writes that took too long are answered, though they may be committed yet."""
         led.commit_timer = None
         now = self._now()
         while led.held and led.held[0].due <= now.seconds:
-            held = led.held.popleft()
-            if held.result.failed is not None:
-                self._apply(led, held.result.failed(ErrorCode.REQUEST_TIMED_OUT, True, now))
-            else:
-                self._deliver(held.result)
+            result = led.held.popleft().result
+            if result.failed is not None:
+                self._apply(led, result.failed(ErrorCode.REQUEST_TIMED_OUT, True, now))
         if led.held and led.commit_timer is None:
             led.commit_timer = self._timers.at(led.held[0].due, partial(self._commits_due, led))
         self._partitions.write_staged()
 
-    def _deliver(self, result: Result) -> None:
-        for token, response in result.replies:
+    def _deliver(self, replies: Iterable[Reply]) -> None:
+        for token, response in replies:
             token.reply(response)
-
-    def _deliver_failed(self, result: Result, code: ErrorCode, now: Now) -> None:
-        """The partition is gone: tell what that means; there is nothing to write any more."""
-        self._deliver(result if result.failed is None else result.failed(code, True, now))
 
     # -- timers -----------------------------------------------------------------------------------
 

@@ -263,7 +263,7 @@ class ClassicGroup(Generations):
                 member.rebalance_timeout_ms, member.session_timeout_ms = before[1:]
                 self._rename(member, old_id, then)
 
-            out.reply_if_written(waiting.token, joined, refusal)
+            out.reply_when_committed(waiting.token, joined, refusal)
             out.if_failed(undo)
             assignments = {each.member_id: each.assignment for each in self.members}
             out.records.append(group_record(self.group_id, self._to_store(assignments)))
@@ -297,8 +297,7 @@ class ClassicGroup(Generations):
         if not self.unsynced:
             self._disarm(Due.SYNC)
         if self.state is State.STABLE:
-            out.reply(token, self._synced(member.assignment))
-            out.after_writes = True
+            out.reply_when_committed(token, self._synced(member.assignment), _sync_refusal)
             self._heard_of(member, now)
             return
         superseded, member.syncing = member.syncing, Waiting(token, 0)
@@ -327,9 +326,6 @@ class ClassicGroup(Generations):
         """Write the generation; its replay makes the group Stable. Members that the leader forgot get nothing to do."""
         generation = self.generation
 
-        def refusal(code: ErrorCode) -> SyncGroupResponse:
-            return sync_error(group_write_error(code))
-
         def undo(instead: Decision, code: ErrorCode, appended: bool, then: Now) -> None:
             if generation == self.generation and self.state in (State.COMPLETING_REBALANCE, State.STABLE):
                 self._prepare_rebalance(f"{code.name} when the assignment was written", then, instead)
@@ -340,7 +336,7 @@ class ClassicGroup(Generations):
             waiting, member.syncing = member.syncing, None
             if waiting is not None:
                 synced = self._synced(assignments.get(member.member_id, b""))
-                out.reply_if_written(waiting.token, synced, refusal)
+                out.reply_when_committed(waiting.token, synced, _sync_refusal)
                 self._heard_of(member, now)
 
     def _synced(self, assignment: bytes) -> SyncGroupResponse:
@@ -412,3 +408,7 @@ class ClassicGroup(Generations):
 def _rebalance_timeout_ms(request: JoinGroupRequest, version: int) -> int:
     """Version 0 has none: the session time-out stands in."""
     return request.session_timeout_ms if version == 0 else request.rebalance_timeout_ms
+
+
+def _sync_refusal(code: ErrorCode) -> SyncGroupResponse:
+    return sync_error(group_write_error(code))

@@ -2,7 +2,7 @@
 
 A read must not return what may still be lost, so a commit that the high watermark has not passed keeps the one before
 it: `get` and `items` take `committed_to`, the first offset of the log that is not committed yet. With one in-sync
-replica the chain is always one long.
+replica the chain is two long at most.
 
 Transactional commits (TxnOffsetCommit) come as batches of a producer id; they wait in `pending` until the control
 batch that ends the transaction: replayed here so that a log from Apache Kafka loads right. Writing them comes with
@@ -59,11 +59,12 @@ class Offsets:
 
     def put(self, partition: TopicPartition, committed: CommittedOffset, record_offset: int, committed_to: int) -> None:
         """A commit was read from, or appended to, the log at `record_offset`."""
-        before = self._entries.get(partition)
-        if before is not None:
-            before = before.at(committed_to)
-            if before is not None:
-                before.before = None
+        before = None
+        if record_offset >= committed_to:
+            before = self._entries.get(partition)
+            settled = None if before is None else before.at(committed_to)
+            if settled is not None:
+                settled.before = None
         self._entries[partition] = _Entry(committed, record_offset, before)
 
     def remove(self, partition: TopicPartition) -> None:

@@ -156,8 +156,10 @@ class GroupShard:
         return out.result()
 
     def _done(self, group: ClassicGroup, out: Decision) -> Result:
-        """End an operation that may have left nothing of `group`; with records it is their replay that tells."""
-        if not out.records:
+        """End an operation that may have left nothing of `group`. Once it had a generation, only a tombstone or the
+        periodic clean-up forgets it, so that generations rise.
+        """
+        if group.generation == 0:
             self._forget_if_void(group)
         return out.result()
 
@@ -305,7 +307,7 @@ class GroupShard:
             mapped = commit_write_error(code)
             return [mapped if each == ErrorCode.NONE else each for each in codes]
 
-        out.reply_if_written(token, codes, refused)
+        out.reply_when_committed(token, codes, refused)
         return out.result()
 
     def fetch(
@@ -355,7 +357,7 @@ class GroupShard:
             codes.append(ErrorCode.NONE)
             if partition in group.offsets:
                 out.records.append(offset_record(group_id, *partition, None))
-        out.reply_if_written(token, codes, commit_write_error)
+        out.reply_when_committed(token, codes, commit_write_error)
         return out.result()
 
     # -- removal ----------------------------------------------------------------------------------
@@ -380,7 +382,7 @@ class GroupShard:
             del records[:_REMOVALS_PER_BATCH]
         out = Decision()
         out.records.extend(records)
-        out.reply_if_written(token, ErrorCode.NONE, commit_write_error)
+        out.reply_when_committed(token, ErrorCode.NONE, commit_write_error)
         if not records:
             self._drop(group, now, out)
         yield out.result()

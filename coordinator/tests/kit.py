@@ -12,7 +12,7 @@ from typing import Any
 
 from coordinator.group.config import GroupConfig
 from coordinator.group.shard import FetchedOffset, GroupShard, OffsetToCommit
-from coordinator.machine import Now, Record, Result
+from coordinator.machine import Now, Record, Reply, Result
 from kproto import ErrorCode
 from kproto.messages import (
     HeartbeatRequest,
@@ -63,8 +63,9 @@ class Kit:
     # -- what the driver does ---------------------------------------------------------------------
 
     def run(self, result: Result) -> None:
+        self._deliver(result.replies)
         if result.records and self.refuse is not None:
-            assert result.failed is not None or not result.replies
+            assert result.failed is not None or not result.held
             if result.failed is not None:
                 self.run(result.failed(self.refuse, False, self.now))
             return
@@ -72,11 +73,11 @@ class Kit:
             self.log.append(record)
             self.shard.replay(record.key, record.value, len(self.log) - 1, self.committed_to)
         if not self.commit_lag:
-            self.committed_to = len(self.log)
-        if (result.records or result.after_writes) and self.committed_to < len(self.log):
+            self.commit()
+        if result.held and self.committed_to < len(self.log):
             self._held.append((len(self.log), result))
         else:
-            self._deliver(result)
+            self._deliver(result.held)
 
     def run_all(self, results: Iterable[Result]) -> None:
         for result in results:
@@ -87,27 +88,25 @@ class Kit:
         self.committed_to = len(self.log)
         held, self._held = self._held, []
         for _, result in held:
-            self._deliver(result)
+            self._deliver(result.held)
 
     def time_out_commits(self) -> None:
         """The writes that are not committed yet take too long."""
         held, self._held = self._held, []
         for _, result in held:
-            if result.failed is not None:
-                self.run(result.failed(ErrorCode.REQUEST_TIMED_OUT, True, self.now))
-            else:
-                self._deliver(result)
+            assert result.failed is not None
+            self.run(result.failed(ErrorCode.REQUEST_TIMED_OUT, True, self.now))
 
     def restart(self, *, lose_uncommitted: bool = True) -> None:
         """The partition moves away and comes back: whoever waits is sent away, the state is read from the log again."""
-        self._deliver(self.shard.unload(self.now))
+        self._deliver(self.shard.unload(self.now).replies)
         held, self._held = self._held, []
         for _, result in held:
-            told = result
-            if result.failed is not None:
-                told = result.failed(ErrorCode.NOT_LEADER_OR_FOLLOWER, True, self.now)
+            assert result.failed is not None
+            told = result.failed(ErrorCode.NOT_LEADER_OR_FOLLOWER, True, self.now)
             assert not told.records
-            self._deliver(told)
+            assert not told.held
+            self._deliver(told.replies)
         if lose_uncommitted:
             del self.log[self.committed_to :]
         self.committed_to = len(self.log)
@@ -116,8 +115,8 @@ class Kit:
             self.shard.replay(record.key, record.value, i, len(self.log))
         self.run(self.shard.loaded(self.now))
 
-    def _deliver(self, result: Result) -> None:
-        for token, response in result.replies:
+    def _deliver(self, replies: Iterable[Reply]) -> None:
+        for token, response in replies:
             assert token in self.open, f"token {token} was answered twice: {response}"
             self.open.discard(token)
             self.answers[token] = response

@@ -60,15 +60,16 @@ def test_a_failed_write_changes_the_dependent_replies_alone(appended: bool) -> N
     told = []
     out = Decision()
     out.records.append(Record(b"k", b"v"))
-    out.reply("a", "fine")
-    out.reply_if_written("b", "stored", lambda code: f"not stored: {code.name}")
+    out.reply("a", "at once")
+    out.reply_when_committed("b", "stored", lambda code: f"not stored: {code.name}")
     out.if_failed(lambda instead, code, appended, now: told.append((code, appended, now)))
     out.if_failed(lambda instead, code, appended, now: instead.reply("c", "more"))
     result = out.result()
-    assert result.replies == [("a", "fine"), ("b", "stored")]
+    assert result.replies == [("a", "at once")]
+    assert result.held == [("b", "stored")]
     assert result.failed is not None
     now = Now(1.0, 1000)
     instead = result.failed(ErrorCode.NOT_ENOUGH_REPLICAS, appended, now)
-    assert instead.replies == [("a", "fine"), ("b", "not stored: NOT_ENOUGH_REPLICAS"), ("c", "more")]
+    assert instead.replies == [("b", "not stored: NOT_ENOUGH_REPLICAS"), ("c", "more")]
     assert not instead.records
     assert told == [(ErrorCode.NOT_ENOUGH_REPLICAS, appended, now)]
