@@ -1,7 +1,7 @@
-"""Brokers under test as child processes: ours (`python -m server dev --port 0`) and Apache Kafka 4.3.1 (one KRaft node).
+"""Brokers under test as child processes: ours (`python -m server dev --port 0`) and Apache Kafka 4.3.1 (one node).
 
-A started broker writes into a directory of the caller's (log file, data) and is ended by its own pid: TERM, and KILL when
-it has not gone after 30 s. Sizes are bytes, times seconds.
+A started broker writes into a directory of the caller's (log file, data) and is ended by its own pid: TERM, and KILL
+when it has not gone after 30 s. Sizes are bytes, times seconds.
 """
 
 from __future__ import annotations
@@ -105,12 +105,12 @@ def start_barnabas(directory: Path, settings: Sequence[str] = (), command: Seque
             break
         time.sleep(0.01)
     broker.stop()
-    raise BrokerFailed(f"{' '.join(arguments)} gave no `bootstrap=` line (exit {process.returncode}):\n{broker.log_tail()}")
+    raise BrokerFailed(
+        f"{' '.join(arguments)} gave no `bootstrap=` line (exit {process.returncode}):\n{broker.log_tail()}"
+    )
 
 
-def start_kafka(
-    directory: Path, settings: Sequence[str] = (), *, heap: str = "512m", wait: bool = True
-) -> Broker:
+def start_kafka(directory: Path, settings: Sequence[str] = (), *, heap: str = "512m", wait: bool = True) -> Broker:
     """Start Apache Kafka 4.3.1, one KRaft node with fresh data in *directory*. Raises BrokerFailed, ToolMissing."""
     directory.mkdir(parents=True, exist_ok=True)
     port, controller_port = free_ports(2)
@@ -120,8 +120,18 @@ def start_kafka(
     jars = classpath(KAFKA_JARS)
     if not (directory / "data" / "meta.properties").exists():
         formatted = subprocess.run(
-            [java(), "-XX:TieredStopAtLevel=1", "-cp", jars, "kafka.tools.StorageTool", "format"]
-            + ["-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c", str(properties)],
+            [
+                java(),
+                "-XX:TieredStopAtLevel=1",
+                "-cp",
+                jars,
+                "kafka.tools.StorageTool",
+                "format",
+                "-t",
+                "MkU3OEVBNTcwNTJENDM2Qk",
+                "-c",
+                str(properties),
+            ],
             capture_output=True,
             text=True,
             timeout=START_TIMEOUT_S,
@@ -145,7 +155,7 @@ def start_kafka(
 
 
 def wait_until_open(broker: Broker) -> None:
-    """Return when the broker's port accepts a connection. Raises BrokerFailed when it ends or START_TIMEOUT_S passes."""
+    """Return when the broker's port accepts a connection. Raises BrokerFailed after START_TIMEOUT_S or when it ends."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         try:

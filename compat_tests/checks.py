@@ -1,4 +1,4 @@
-"""What the cases share: making a topic that is ready, reading with a deadline, waiting for a condition, expecting a refusal.
+"""What the cases share: topics that are ready, reading with a deadline, waiting for a condition, expecting a refusal.
 
 Everything has a deadline (seconds): a broker that never answers fails the case, it does not hang it.
 """
@@ -80,7 +80,8 @@ def refused(*codes: int) -> Iterator[None]:
     try:
         yield
     except Refused as refusal:
-        assert refusal.code in codes, f"refused with {refusal}, expected one of {codes}"
+        if refusal.code not in codes:
+            raise AssertionError(f"refused with {refusal}, expected one of {codes}") from refusal
     else:
         raise AssertionError(f"was not refused; expected one of the errors {codes}")
 

@@ -1,7 +1,7 @@
 """What the shared cases ask of a client library, and the values they see: one adapter per library stands behind it.
 
-An adapter does everything through its library's own, ordinary calls; it only renames. A broker's refusal surfaces as `Refused`
-with Kafka's error number, whatever exception the library raises for it. Times are seconds unless named `_ms`.
+An adapter does everything through its library's own, ordinary calls; it only renames. A broker's refusal surfaces as
+`Refused` with Kafka's error number, whatever exception the library raises for it. Times are seconds unless named `_ms`.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Consumer(Protocol):
 class Client(Protocol):
     """A client library bound to one broker.
 
-    `lacks` names what the library cannot do at all and why: the names are of methods here, or of features cases ask for.
+    `lacks` names what the library cannot do at all and why: names of methods here, or of features cases ask for.
     """
 
     name: str
@@ -195,7 +195,9 @@ class Client(Protocol):
     def describe_cluster(self) -> Cluster: ...
     def topic_config(self, name: str) -> dict[str, str | None]: ...
     def broker_config(self, broker: int) -> dict[str, str | None]: ...
-    def alter_topic_config(self, name: str, *, set: Mapping[str, str] | None = None, delete: Sequence[str] = ()) -> None: ...
+    def alter_topic_config(
+        self, name: str, *, set: Mapping[str, str] | None = None, delete: Sequence[str] = ()
+    ) -> None: ...
     def delete_records(self, partition: Partition, before_offset: int) -> int: ...
     def max_timestamp_offset(self, partition: Partition) -> int: ...
     def groups(self) -> set[str]: ...

@@ -21,9 +21,15 @@ NAMES = re.compile("[^a-zA-Z0-9._-]+")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Which broker to test, and where to write the matrix."""
     group = parser.getgroup("compat", "conformance suite")
-    group.addoption("--bootstrap", metavar="HOST:PORT", help="test the broker that listens there instead of starting ours")
-    group.addoption("--peer", choices=["kafka"], help="start and test Apache Kafka 4.3.1 (KRaft, one node) instead of ours")
-    group.addoption("--broker-set", action="append", default=[], metavar="KEY=VALUE", help="a setting for the started broker")
+    group.addoption(
+        "--bootstrap", metavar="HOST:PORT", help="test the broker that listens there instead of starting ours"
+    )
+    group.addoption(
+        "--peer", choices=["kafka"], help="start and test Apache Kafka 4.3.1 (KRaft, one node) instead of ours"
+    )
+    group.addoption(
+        "--broker-set", action="append", default=[], metavar="KEY=VALUE", help="a setting for the started broker"
+    )
     group.addoption("--matrix", metavar="FILE", help="write the matrix client x case there, as Markdown")
     group.addoption("--matrix-name", metavar="NAME", help="what the heading of the matrix calls the broker")
 
@@ -128,4 +134,3 @@ def unique(request: pytest.FixtureRequest) -> Callable[..., str]:
         return f"compat-{stem}-{secrets.token_hex(4)}{tail}"
 
     return make
-

@@ -1,8 +1,8 @@
 """The matrix client x case: gathered from test reports, printed at the end of a run, written as Markdown by `--matrix`.
 
-A test says its place with `@pytest.mark.case(area, title, client=...)`; the place travels as user properties of the report, so
-it also survives a run on several workers. A case a client cannot express is not a test: it is declared (`Absent`) and shown as
-"-" with the reason below the table.
+A test says its place with `@pytest.mark.case(area, title, client=...)`; the place travels as user properties of the
+report, so it also survives a run on several workers. A case a client cannot express is not a test: it is declared
+(`Absent`) and shown as "-" with the reason below the table.
 """
 
 from __future__ import annotations

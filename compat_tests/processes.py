@@ -1,4 +1,4 @@
-"""Programs run by the suite: always with a time limit, ended by their own pid, and telling what they said when they fail."""
+"""Programs run by the suite: always with a time limit, ended by their own pid, heard when they fail."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """kcat, found or fetched: on PATH, else from the Debian/Ubuntu archive into `.cache/kcat`, unpacked without root.
 
-The packages are those `apt-get install --simulate` would install (kcat, librdkafka1, libyajl2 on a bare Debian 12); they are
-downloaded with `apt-get download`, unpacked with `dpkg -x` and run with LD_LIBRARY_PATH. Only when the lists of packages
-are absent is `apt-get update` needed, and only that needs root.
+The packages are those `apt-get install --simulate` would install (kcat, librdkafka1, libyajl2 on a bare Debian 12);
+they are downloaded with `apt-get download`, unpacked with `dpkg -x` and run with LD_LIBRARY_PATH. Only when the lists
+of packages are absent is `apt-get update` needed, and only that needs root.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def _fetch_kcat(target: Path) -> None:
     packages = _packages_to_fetch()
     if not packages:
         if os.geteuid() != 0:
-            raise ToolMissing(f"kcat is not on PATH and apt has no package lists; as root run `apt-get update`, or {_INSTALL_IT}")
+            raise ToolMissing(
+                f"kcat is not on PATH and apt has no package lists; as root run `apt-get update`, or {_INSTALL_IT}"
+            )
         _apt(["apt-get", "-qq", "update"])
         packages = _packages_to_fetch()
     if not packages:
@@ -66,7 +68,9 @@ def _fetch_kcat(target: Path) -> None:
         _apt(["apt-get", "-qq", "update"])
         done = _apt(["apt-get", "download", *packages], cwd=target)
     if done.returncode != 0:
-        raise ToolMissing(f"`apt-get download {' '.join(packages)}` failed: {done.stderr.strip()[-500:]}; {_INSTALL_IT}")
+        raise ToolMissing(
+            f"`apt-get download {' '.join(packages)}` failed: {done.stderr.strip()[-500:]}; {_INSTALL_IT}"
+        )
     for package in sorted(target.glob("*.deb")):
         _apt(["dpkg", "-x", str(package), str(target)], check=True)
         package.unlink()

@@ -1,7 +1,7 @@
 """aiokafka behind the face of `compat_tests.client`: its coroutines run on an event loop in a thread of the adapter.
 
-Its admin client knows old versions of the admin requests only (CreateTopics up to 3, AlterConfigs instead of the incremental
-one): which makes it a good witness that those still work.
+Its admin client knows old versions of the admin requests only (CreateTopics up to 3, AlterConfigs instead of the
+incremental one): which makes it a good witness that those still work.
 """
 
 from __future__ import annotations
@@ -295,8 +295,10 @@ class AioClient:
             raise Refused(code, message)
         return {entry[0]: entry[1] for entry in entries}
 
-    def alter_topic_config(self, name: str, *, set: Mapping[str, str] | None = None, delete: Sequence[str] = ()) -> None:
-        """AlterConfigs replaces the whole: what was set before and is neither deleted nor set again must be sent anew."""
+    def alter_topic_config(
+        self, name: str, *, set: Mapping[str, str] | None = None, delete: Sequence[str] = ()
+    ) -> None:
+        """AlterConfigs replaces the whole: what was set before, and is not deleted, must be sent anew."""
         (answer,) = self.loop.run(self.admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)]))
         ((code, message, _, _, entries),) = answer.resources
         if code:

@@ -1,7 +1,7 @@
 """The shared cases: each is a function of a client adapter and a maker of unused names, and serves every library.
 
-`@case(area, title)` marks one; `needs` names what it needs of the library beyond the usual (see `Client.lacks`); `slow` marks
-one that has to wait for a broker's timers. `CASES` in `compat_tests.cases.all_cases` is the whole list.
+`@case(area, title)` marks one; `needs` names what it needs of the library beyond the usual (see `Client.lacks`); `slow`
+marks one that has to wait for a broker's timers. `CASES` in `compat_tests.cases.all_cases` is the whole list.
 """
 
 from __future__ import annotations

@@ -11,7 +11,9 @@ from compat_tests.cases import Case, admin, cases_of, consume, groups, groups_ad
 from compat_tests.client import Client
 from compat_tests.matrix import Absent, Place
 
-CASES: tuple[Case, ...] = tuple(one for module in (produce, consume, groups, groups_admin, admin) for one in cases_of(module))
+CASES: tuple[Case, ...] = tuple(
+    one for module in (produce, consume, groups, groups_admin, admin) for one in cases_of(module)
+)
 
 
 def parameters(client: type[Client]) -> list[Any]:

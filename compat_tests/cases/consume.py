@@ -45,7 +45,9 @@ def from_end(client: Client, names: Names) -> None:
         seen += read(consumer, 20 + count - 1 - seen[-1].offset)
     first = seen[0].offset
     assert first >= 20
-    assert [(one.offset, one.value) for one in seen] == [(n, f"new-{n - 20}".encode()) for n in range(first, 20 + count)]
+    assert [(one.offset, one.value) for one in seen] == [
+        (n, f"new-{n - 20}".encode()) for n in range(first, 20 + count)
+    ]
 
 
 @case(AREA, "from an offset")

@@ -1,7 +1,7 @@
 """confluent-kafka (librdkafka) behind the face of `compat_tests.client`.
 
-librdkafka does its work in threads of its own; `poll` hands out what arrived and runs the callbacks. Positive error numbers are
-Kafka's, negative ones librdkafka's own.
+librdkafka does its work in threads of its own; `poll` hands out what arrived and runs the callbacks. Positive error numbers
+are Kafka's, negative ones librdkafka's own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import confluent_kafka as ck
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -130,7 +136,7 @@ class ConfluentClient:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self._admin: AdminClient | None = None
-        # An idempotent one waits half a second for its id; producers are kept, one for each set of options (and thread).
+        # An idempotent one waits half a second for its id: producers are kept, one for each set of options and thread.
         self._producers: dict[Any, ck.Producer] = {}
 
     @property
@@ -283,7 +289,9 @@ class ConfluentClient:
             found = self.admin.describe_configs([resource], request_timeout=TIMEOUT_S)[resource].result()
         return {key: entry.value for key, entry in found.items()}
 
-    def alter_topic_config(self, name: str, *, set: Mapping[str, str] | None = None, delete: Sequence[str] = ()) -> None:
+    def alter_topic_config(
+        self, name: str, *, set: Mapping[str, str] | None = None, delete: Sequence[str] = ()
+    ) -> None:
         operations = AlterConfigOpType
         changes = [ConfigEntry(key, value, incremental_operation=operations.SET) for key, value in (set or {}).items()]
         changes += [ConfigEntry(key, None, incremental_operation=operations.DELETE) for key in delete]

@@ -1,7 +1,7 @@
 """Compile the Java cases once per client version, run them in one JVM, and hand out the outcome of each case.
 
-The titles are read from the `cases.add("area", "title", …)` calls in the sources, so that pytest knows the cases before any JVM
-runs, and a case that gives no line is a failure.
+The titles are read from the `cases.add("area", "title", …)` calls in the sources, so that pytest knows the cases before any
+JVM runs, and a case that gives no line is a failure.
 """
 
 from __future__ import annotations
@@ -47,7 +47,15 @@ def compiled(version: str) -> Path:
         if not (mark.exists() and mark.read_text() == digest):
             shutil.rmtree(target, ignore_errors=True)
             target.mkdir(parents=True)
-            command = [javac(), "-nowarn", "-d", str(target), "-cp", classpath(f"clients-{version}"), *map(str, sources)]
+            command = [
+                javac(),
+                "-nowarn",
+                "-d",
+                str(target),
+                "-cp",
+                classpath(f"clients-{version}"),
+                *map(str, sources),
+            ]
             done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)
             if done.returncode != 0:
                 raise ToolMissing(f"the Java cases do not compile against kafka-clients {version}:\n{done.stderr}")
@@ -68,7 +76,12 @@ class JavaRun:
     @classmethod
     def start(cls, version: str, bootstrap: str, log: Path, only: str = "") -> JavaRun:
         """Start the JVM; its log goes to the file *log*. *only* is a regular expression for `area / title`."""
-        options = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        options = [
+            "-Xmx512m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        ]
         path = f"{compiled(version)}:{classpath(f'clients-{version}')}"
         with log.open("w") as errors:
             process = subprocess.Popen(

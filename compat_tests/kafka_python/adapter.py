@@ -239,8 +239,10 @@ class PythonClient:
         found = self.admin.describe_configs([ConfigResource(kind, name)], config_filter="all")
         return {key: entry["value"] for key, entry in found[kind.name.lower()][name].items()}
 
-    def alter_topic_config(self, name: str, *, set: Mapping[str, str] | None = None, delete: Sequence[str] = ()) -> None:
-        changes: dict[str, Any] = dict(set or {}) | {key: ("DELETE", None) for key in delete}
+    def alter_topic_config(
+        self, name: str, *, set: Mapping[str, str] | None = None, delete: Sequence[str] = ()
+    ) -> None:
+        changes: dict[str, Any] = dict(set or {}) | dict.fromkeys(delete, ("DELETE", None))
         found = self.admin.alter_configs([ConfigResource("TOPIC", name, changes)], raise_on_unknown=False)
         outcome = found["topic"][name]
         if outcome != "OK":

@@ -32,7 +32,9 @@ class Kcat:
         return [self.program.path, "-b", self.bootstrap, "-m", "10", "-X", "message.timeout.ms=20000", *arguments]
 
     def __call__(self, *arguments: str, text: str | bytes = "", expect: int | None = 0) -> str:
-        done = run(self.command(*arguments), text=text, environment=self.program.environment(), timeout=45, expect=expect)
+        done = run(
+            self.command(*arguments), text=text, environment=self.program.environment(), timeout=45, expect=expect
+        )
         return (done.stdout if expect == 0 else done.stdout + done.stderr).decode()
 
     def background(self, *arguments: str) -> Background:

@@ -1,0 +1,23 @@
+"""The tools bound to the broker under test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from compat_tests.tools_cli.tools import Tools
+
+
+@pytest.fixture(scope="module")
+def tools(bootstrap: str) -> Tools:
+    """The tools; resolving the jars comes first."""
+    return Tools(bootstrap)
+
+
+@pytest.fixture
+def topic(tools: Tools, unique: Callable[..., str]) -> str:
+    """A topic of two partitions."""
+    name = unique()
+    tools("kafka-topics", "--create", "--topic", name, "--partitions", "2", "--replication-factor", "1")
+    return name

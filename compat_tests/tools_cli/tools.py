@@ -1,0 +1,61 @@
+"""The command-line tools by the names of their scripts, bound to a broker."""
+
+from __future__ import annotations
+
+from compat_tests.brokers import KAFKA_JARS
+from compat_tests.jars import classpath, java
+from compat_tests.processes import Background, run
+
+MAIN_CLASSES = {
+    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
+    "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-groups": "org.apache.kafka.tools.GroupsCommand",
+    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
+    "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
+    "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "kafka-consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
+}
+# A tool lives for a second: no time for the optimising compiler or a parallel collector.
+JAVA_OPTIONS = (
+    "-Xmx256m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+)
+
+
+class Tools:
+    """Runs the tools against one broker."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.start = [java(), *JAVA_OPTIONS, "-cp", classpath(KAFKA_JARS)]
+
+    def command(self, script: str, *arguments: str) -> list[str]:
+        """Return the command line of a tool."""
+        return [*self.start, MAIN_CLASSES[script], "--bootstrap-server", self.bootstrap, *arguments]
+
+    def __call__(self, script: str, *arguments: str, text: str = "", expect: int | None = 0) -> str:
+        """Run a tool to its end; return what it wrote (errors too when it is expected to fail)."""
+        done = run(self.command(script, *arguments), text=text, timeout=90, expect=expect)
+        return (done.stdout if expect == 0 else done.stdout + done.stderr).decode()
+
+    def background(self, script: str, *arguments: str) -> Background:
+        """Start a tool that runs until it is stopped."""
+        return Background(self.command(script, *arguments))
+
+    def produce(self, topic: str, lines: list[str], *arguments: str) -> None:
+        """Send lines with the console producer."""
+        self("kafka-console-producer", "--topic", topic, *arguments, text="".join(f"{line}\n" for line in lines))
+
+    def consume(self, topic: str, count: int, *arguments: str) -> list[str]:
+        """Read so many records with the console consumer."""
+        limits = ("--max-messages", str(count), "--timeout-ms", "30000")
+        return self("kafka-console-consumer", "--topic", topic, *limits, *arguments).splitlines()
