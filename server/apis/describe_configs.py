@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from kproto import ApiKey, ErrorCode, KafkaError
 from kproto.messages import DescribeConfigsRequest, DescribeConfigsResponse
+from replication import name_fault
 from server import logs
 from server.api import Api
 from server.apis.config_resources import ResourceType, check_broker_id, outcome, unsupported
@@ -60,6 +61,9 @@ def _entries(svc: Services, resource: DescribeConfigsRequest.DescribeConfigsReso
         case ResourceType.TOPIC:
             topic = svc.image.topics.get(name)
             if topic is None:
+                fault = name_fault(name)
+                if fault is not None:
+                    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name: {fault}")
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return topic_entries(config, topic.config, keys)
         case ResourceType.BROKER:

@@ -127,7 +127,8 @@ def test_loggers() -> None:
     ("kind", "name", "code"),
     [
         (TOPIC_TYPE, "nobody", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (TOPIC_TYPE, "", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC_TYPE, "", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (TOPIC_TYPE, "a b", ErrorCode.INVALID_TOPIC_EXCEPTION),
         (BROKER, "2", ErrorCode.INVALID_REQUEST),
         (BROKER, "one", ErrorCode.INVALID_REQUEST),
         (BROKER_LOGGER, "", ErrorCode.INVALID_REQUEST),
