@@ -78,6 +78,7 @@ class BrokerConfig:
 
     __slots__ = (
         "_advertised",
+        "_origins",
         "_values",
         "broker_overrides",
         "cluster_defaults",
@@ -93,6 +94,7 @@ class BrokerConfig:
     notices: tuple[Notice, ...]
     listeners: tuple[ListenAddress, ...]
     _values: dict[builtins.str, Value]
+    _origins: Mapping[builtins.str, builtins.str]
     _advertised: tuple[ListenAddress, ...]
     max_connections_per_ip_overrides: Mapping[builtins.str, builtins.int]
 
@@ -111,6 +113,7 @@ class BrokerConfig:
         broker = reader.layer(values, broker, dynamic=True)
         set_attribute = object.__setattr__
         set_attribute(self, "static", MappingProxyType(dict(static)))
+        set_attribute(self, "_origins", origins)
         set_attribute(self, "cluster_defaults", MappingProxyType(cluster))
         set_attribute(self, "broker_overrides", MappingProxyType(broker))
         set_attribute(self, "_values", values)
@@ -144,7 +147,7 @@ class BrokerConfig:
     ) -> Self:
         """The same static settings under other dynamic ones. Bad dynamic values are left out with a notice."""
         try:
-            return type(self)(self.static, cluster, broker)
+            return type(self)(self.static, cluster, broker, self._origins)
         except SettingsRefused:
             # rules over several keys; find who breaks them by taking one at a time
             good: tuple[dict[builtins.str, builtins.str], dict[builtins.str, builtins.str]] = ({}, {})
@@ -153,11 +156,11 @@ class BrokerConfig:
                 for key, text in layer.items():
                     good[level][key] = text
                     try:
-                        type(self)(self.static, *good)
+                        type(self)(self.static, *good, self._origins)
                     except SettingsRefused as error:
                         del good[level][key]
                         bad.append(Notice(key, f"a dynamic setting is left out: {error}"))
-            config = type(self)(self.static, *good)
+            config = type(self)(self.static, *good, self._origins)
             object.__setattr__(config, "notices", (*config.notices, *bad))
             return config
 
@@ -252,11 +255,13 @@ class _Reader:
 
     def __init__(self, origins: Mapping[str, str]) -> None:
         self.origins = origins
+        self._told_origins = origins
         self.problems: list[str] = []
         self.notices: list[Notice] = []
 
     def layer(self, values: dict[str, Value], texts: Mapping[str, str], *, dynamic: bool) -> dict[str, str]:
         """Put one layer over `values`. Returns the texts that were taken."""
+        self._told_origins = {} if dynamic else self.origins
         taken: dict[str, str] = {}
         for key, text in texts.items():
             row = BROKER.get(key)
@@ -310,13 +315,14 @@ class _Reader:
         self.notices.append(Notice(key, f"{key}={shown(key, text)} {what}{self._origin(key)}"))
 
     def _origin(self, key: str) -> str:
-        return f" ({self.origins[key]})" if key in self.origins else ""
+        return f" ({self._told_origins[key]})" if key in self._told_origins else ""
 
     # -- rules over several keys ------------------------------------------------------------------------------------
 
     def cross_check(
         self, values: dict[str, Value], static: Mapping[str, str]
     ) -> tuple[tuple[ListenAddress, ...], tuple[ListenAddress, ...], dict[str, int]]:
+        self._told_origins = self.origins
         self._broker_id(values, static)
         self._data_directory(values, static)
         self._times(values, static)

@@ -395,3 +395,14 @@ def test_rules_over_several_keys_leave_out_who_breaks_them() -> None:
         "max.connections.per.ip",
         "log.cleaner.max.compaction.lag.ms",
     ]
+
+
+def test_the_notices_of_the_start_are_told_alike_later() -> None:
+    made = load(overrides=["num.io.threads=3"]).with_dynamic(
+        cluster={"num.network.threads": "4", "num.io.threads": "5"}
+    )
+    assert [notice.text for notice in made.notices] == [
+        "num.io.threads=3 has no effect here: one event loop serves all connections and requests (--set)",
+        "num.network.threads=4 has no effect here: one event loop serves all connections and requests",
+        "num.io.threads=5 has no effect here: one event loop serves all connections and requests",
+    ]
