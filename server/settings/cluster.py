@@ -144,7 +144,7 @@ SETTINGS: tuple[Setting, ...] = (
         Type.LIST,
         (),
         "What an Apache Kafka process does in KRaft mode.",
-        "this is a broker; it cannot be a KRaft controller only",
+        "this broker has no KRaft quorum",
         allowed=_ROLES,
     ),
     only(
@@ -152,7 +152,7 @@ SETTINGS: tuple[Setting, ...] = (
         Type.LIST,
         (),
         "The controllers of a KRaft cluster, as id@host:port.",
-        "it cannot join a KRaft cluster, so several controllers would be ignored",
+        "this broker has no KRaft quorum and cannot join one",
         allowed=_ONE_VOTER,
     ),
     only(
@@ -160,7 +160,7 @@ SETTINGS: tuple[Setting, ...] = (
         Type.LIST,
         (),
         "Controllers of a KRaft cluster to ask first.",
-        "it cannot join a KRaft cluster, so several controllers would be ignored",
+        "this broker has no KRaft quorum and cannot join one",
         allowed=_ONE_VOTER,
     ),
     no_effect(
