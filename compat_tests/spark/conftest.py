@@ -1,21 +1,28 @@
-"""One Spark session for all tests of this folder (starting one takes longer than most of them), topics for each."""
+"""One Spark session for all tests of this folder (starting one takes longer than most of them), topics for each.
+
+The clients are imported by the fixtures: pytest loads this file before the warnings they give on import are let through.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import SparkSession
 
-from compat_tests.spark.queries import Store
-from compat_tests.spark.session import new_session
-from compat_tests.spark.topics import Topics
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from compat_tests.spark.queries import Store
+    from compat_tests.spark.topics import Topics
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local Spark with the Kafka connector."""
+    from compat_tests.spark.session import new_session
+
     session = new_session(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
@@ -23,7 +30,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def topics(bootstrap: str) -> Iterator[Topics]:
-    """The broker, by way of another client."""
+    """The broker, by way of other clients."""
+    from compat_tests.spark.topics import Topics
+
     made = Topics(bootstrap)
     yield made
     made.close()
@@ -32,6 +41,8 @@ def topics(bootstrap: str) -> Iterator[Topics]:
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     """A place for the output and the checkpoint of one streaming query."""
+    from compat_tests.spark.queries import Store
+
     return Store(tmp_path / "store")
 
 
