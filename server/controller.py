@@ -42,7 +42,7 @@ from server.controller_loop import ControllerLoop, Slot
 log = logging.getLogger("barnabas.controller")
 
 AUTO_CREATE_WAIT_S = 1.0
-"""How long a Metadata request waits for a topic it caused, before it answers LEADER_NOT_AVAILABLE. Seconds."""
+"""How long `auto_create` waits for leaders. Seconds."""
 
 _MESSAGE_LENGTH = 1000  # a client's own long names come back in messages, whose length is an int16
 
@@ -206,8 +206,8 @@ class ControllerDriver(ControllerLoop):
     async def auto_create(self, names: Collection[str]) -> dict[str, ErrorCode]:
         """Create topics that a client or a coordinator needs; NONE means that the picture has them, with leaders.
 
-        Waits a little for that: LEADER_NOT_AVAILABLE says that they are on their way. Names must be new; internal ones
-        get their own settings.
+        Waits a little for that: LEADER_NOT_AVAILABLE says that they are on their way. Internal topics get their own
+        settings.
         """
         codes: dict[str, ErrorCode] = {}
         requests = []
@@ -228,18 +228,19 @@ class ControllerDriver(ControllerLoop):
             codes[name] = ErrorCode.LEADER_NOT_AVAILABLE if code is ErrorCode.REQUEST_TIMED_OUT else code
         return codes
 
-    def auto_create_soon(self, names: Collection[str], done: Callable[[Mapping[str, ErrorCode]], None]) -> None:
-        """`auto_create` for callers that cannot wait; `done` gets the codes later, in this thread."""
-        if self._nursery is None:
-            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "The broker is starting.")
+    def auto_create_soon(self, names: Iterable[str]) -> None:
+        """`auto_create` for callers that do not wait. Impossible names, and those on their way, are passed over."""
+        wanted = [name for name in names if name not in self._auto_creating and name_fault(name) is None]
+        if not wanted or self._nursery is None:
+            return
 
         async def create() -> None:
-            codes = await self.auto_create(names)
-            try:
-                done(codes)
-            except Exception:
-                log.exception("nobody took the outcome of creating %s", ", ".join(names))
+            for name, code in (await self.auto_create(wanted)).items():
+                self._auto_creating.discard(name)
+                if code is not ErrorCode.NONE:
+                    log.info("topic %s was asked for and not created: %s", name, code.name)
 
+        self._auto_creating.update(wanted)
         self._nursery.start_soon(create)
 
     async def allocate_producer_id_block(self) -> ProducerIdBlock:

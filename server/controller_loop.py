@@ -160,6 +160,7 @@ class ControllerLoop:
         self._inbox: list[Effect | StoreEvent] = []
         self._mail = trio.Event()
         self._slots: set[Slot] = set()
+        self._auto_creating: set[str] = set()
         self._nursery: trio.Nursery | None = None
         self._notified: dict[str, int] = {}  # config change notifications seen → when (wall clock)
 
@@ -225,11 +226,14 @@ class ControllerLoop:
                 self._nursery = nursery
                 nursery.start_soon(self._watch, changes)
                 task_status.started()
-                while True:
-                    await self._mail.wait()
-                    self._mail = trio.Event()
-                    mail, self._inbox = self._inbox, []
-                    await self._handle(mail)
+                try:
+                    while True:
+                        await self._mail.wait()
+                        self._mail = trio.Event()
+                        mail, self._inbox = self._inbox, []
+                        await self._handle(mail)
+                finally:
+                    self._nursery = None
 
     # -- the term ----------------------------------------------------------------------------------------------------
 

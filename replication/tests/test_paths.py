@@ -79,10 +79,8 @@ def test_configs_and_their_notifications() -> None:
         change = paths.encode_config_change("users", name)
         assert paths.decode_config_change("/n", change) == ("users", name)
     assert paths.encode_config_change("topics", "t") == b'{"version":2,"entity_path":"topics/t"}'
-    assert paths.decode_config_change("/n", b'{"version":1,"entity_type":"topics","entity_name":"t"}') == (
-        "topics",
-        "t",
-    )
+    version_1 = b'{"version":1,"entity_type":"topics","entity_name":"t"}'
+    assert paths.decode_config_change("/n", version_1) == ("topics", "t")
 
 
 def test_producer_ids() -> None:
@@ -131,7 +129,7 @@ def test_registrations_of_other_versions(text: str) -> None:
     assert decode_broker(7, text.encode(), 3) == BrokerImage(7, (Endpoint("PLAINTEXT", "h", 9092),), None, 3, 9999)
 
 
-@pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b"7", b"{", b'{"x":1}', b"[" * 100_000, b"null"])
+@pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b"7.5", b"{", b'{"x":1}', b"[" * 100_000, b"null"])
 def test_what_nobody_can_read(data: bytes) -> None:
     readers = [
         lambda: paths.decode_cluster_id(data),
@@ -157,13 +155,10 @@ def test_what_nobody_can_read(data: bytes) -> None:
         '{"version":5,"endpoints":["A://h:1"],"listener_security_protocol_map":{"A":"NEW"}}',
         '{"version":0,"host":"h","port":1}',
         '{"version":5,"endpoints":7}',
-        '{"version":5,"endpoints":["PLAINTEXT://h:1"],"listener_security_protocol_map":[]}',
+        '{"version":5,"endpoints":["PLAINTEXT://h:1"],"listener_security_protocol_map":[7]}',
     ],
 )
 def test_registrations_that_cannot_be_used(text: str) -> None:
-    if text.endswith("[]}"):  # an empty map is as good as none
-        assert decode_broker(1, text.encode(), 0).endpoints
-        return
     with pytest.raises(BadNode):
         decode_broker(1, text.encode(), 0)
 

@@ -6,9 +6,8 @@ is not on this listener LISTENER_NOT_FOUND. Names that exist nowhere give UNKNOW
 INVALID_TOPIC_EXCEPTION, unknown ids UNKNOWN_TOPIC_ID.
 
 Missing topics are created if the request and `auto.create.topics.enable` allow it; asking for all topics never creates.
-Apache Kafka answers at once with an error that makes the client ask again. Here the answer waits for the topic, a
-second at most, and usually brings it along; else it says LEADER_NOT_AVAILABLE. A request that names any topic by id is
-about ids alone.
+The answer does not wait for them: it says UNKNOWN_TOPIC_OR_PARTITION, as Apache Kafka's does, and clients ask again. A
+request that names any topic by id is about ids alone.
 
 Versions: 0 takes an empty list for "all", answers replicas and in-sync replicas only where they are alive, and
 REPLICA_NOT_AVAILABLE if that leaves some out; 1 null for "all", an empty list for none; controller, rack, internal
@@ -22,12 +21,12 @@ controller.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
 from kproto.messages import MetadataRequest, MetadataResponse
 from replication import BrokerImage, Image, PartitionImage, TopicImage, is_internal, is_prohibited, name_fault
-from server.api import PENDING, Api
+from server.api import Api
 from server.apis.authorized_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
 from server.context import RequestContext
 from server.services import Services
@@ -37,7 +36,7 @@ _Topic = MetadataResponse.MetadataResponseTopic
 _Partition = MetadataResponse.MetadataResponsePartition
 
 
-def handle(svc: Services, ctx: RequestContext, req: MetadataRequest) -> object:
+def handle(svc: Services, ctx: RequestContext, req: MetadataRequest) -> MetadataResponse:
     wanted = req.topics
     if wanted is None or (ctx.api_version == 0 and not wanted):
         return _answer(svc.image, ctx, req, svc.image.topic_names)
@@ -49,12 +48,7 @@ def handle(svc: Services, ctx: RequestContext, req: MetadataRequest) -> object:
         return _answer(image, ctx, req, known, unknown_ids=unknown)
     missing = [name for name in names if name not in image.topics and not is_prohibited(name)]
     if missing and req.allow_auto_topic_creation and svc.config.bool("auto.create.topics.enable"):
-
-        def created(codes: Mapping[str, ErrorCode]) -> None:
-            ctx.reply(_answer(svc.image, ctx, req, names, codes))
-
-        svc.controller.auto_create_soon(missing, created)
-        return PENDING
+        svc.controller.auto_create_soon(missing)
     return _answer(image, ctx, req, names)
 
 
@@ -79,16 +73,14 @@ def _answer(
     ctx: RequestContext,
     req: MetadataRequest,
     names: Iterable[str],
-    codes: Mapping[str, ErrorCode] | None = None,
     unknown_ids: Iterable[bytes] = (),
 ) -> MetadataResponse:
-    """codes: how the creation of missing topics went."""
     version, listener = ctx.api_version, ctx.listener
     topics = [_Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=unknown) for unknown in unknown_ids]
     unknown_count = len(topics)
     for name in names:
         topic = image.topics.get(name)
-        topics.append(_missing(name, codes) if topic is None else _described(image, topic, version, listener))
+        topics.append(_missing(name) if topic is None else _described(image, topic, version, listener))
     if req.include_topic_authorized_operations:
         for answer in topics[unknown_count:]:
             answer.topic_authorized_operations = ALL_TOPIC_OPERATIONS
@@ -110,13 +102,9 @@ def _broker(broker: BrokerImage, listener: str) -> MetadataResponse.MetadataResp
     return _Broker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
 
 
-def _missing(name: str, codes: Mapping[str, ErrorCode] | None) -> MetadataResponse.MetadataResponseTopic:
-    if name_fault(name) is not None:
-        code = ErrorCode.INVALID_TOPIC_EXCEPTION
-    else:
-        code = (codes or {}).get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if code is ErrorCode.NONE:  # created, and deleted again while this waited
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+def _missing(name: str) -> MetadataResponse.MetadataResponseTopic:
+    unknown = name_fault(name) is None
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if unknown else ErrorCode.INVALID_TOPIC_EXCEPTION
     return _Topic(error_code=code, name=name, is_internal=is_internal(name))
 
 
