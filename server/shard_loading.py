@@ -13,6 +13,7 @@ from coordinator import GroupShard
 from kproto import DecodeError, KafkaError
 from kproto.records import (
     ABORT,
+    BATCH_OVERHEAD,
     COMMIT,
     BatchHeader,
     Record,
@@ -20,6 +21,7 @@ from kproto.records import (
     iter_records,
     magic_of,
     parse_control_record,
+    read_header,
 )
 from kproto.records_legacy import iter_legacy
 
@@ -46,9 +48,18 @@ def replay_slice(shard: GroupShard, data: bytes, offset: int, end_offset: int, c
             offset = max(offset, _replay_batch(shard, batch, end_offset, committed_to))
         except (KafkaError, DecodeError) as error:
             log.error("a batch of __consumer_offsets near offset %d cannot be read and is skipped: %s", offset, error)
-            offset += 1
+            offset = _behind(batch, offset, end_offset)
         position += size
     return offset
+
+
+def _behind(batch: memoryview, offset: int, end_offset: int) -> int:
+    """Where to go on after a batch that cannot be read: behind it, if it can be believed where that is."""
+    if magic_of(batch) == 2 and len(batch) >= BATCH_OVERHEAD:
+        next_offset = read_header(batch).next_offset
+        if offset < next_offset <= end_offset:
+            return next_offset
+    return offset + 1
 
 
 def _replay_batch(shard: GroupShard, batch: memoryview, end_offset: int, committed_to: int) -> int:
