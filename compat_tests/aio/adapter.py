@@ -132,6 +132,7 @@ class AioClient:
         "empty records": "it refuses a record without key and value itself",
         "error 87": "it does not know INVALID_RECORD and reports an unknown error",
         "invalid topic names": "its producer asks again for an invalid topic name until its own timeout",
+        "metadata without creation": "its requests for metadata always create an unknown topic",
         "default counts": "its NewTopic refuses -1 itself",
     }
 

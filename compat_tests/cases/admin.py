@@ -261,7 +261,7 @@ def delete_beyond(client: Client, names: Names) -> None:
         client.delete_records((topic, 0), 4)
 
 
-@case(CLUSTER, "a topic nobody knows is unknown")
+@case(CLUSTER, "a topic nobody knows is unknown", needs=["metadata without creation"])
 def unknown_topic(client: Client, names: Names) -> None:
     name = names()
     with refused(UNKNOWN_TOPIC_OR_PARTITION):

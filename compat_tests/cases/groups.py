@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from compat_tests.cases import Names, case
 from compat_tests.checks import DEADLINE_S, contents, opened, read, ready_topic, refused, sent, texts, wait_until
@@ -12,16 +13,17 @@ AREA = "groups"
 
 
 def settle(members: Sequence[Consumer], wanted: Sequence[Partition], timeout: float = DEADLINE_S) -> list[Record]:
-    """Poll all members in turn until they share *wanted* without overlap and none is idle; return what they read."""
+    """Poll all members at once until they share *wanted* without overlap, none idle; return what they read."""
     records: list[Record] = []
+    with ThreadPoolExecutor(len(members)) as pool:
 
-    def settled() -> bool:
-        for member in members:
-            records.extend(member.poll(0.05))
-        held = [member.assignment() for member in members]
-        return all(held) and sum(map(len, held)) == len(wanted) and set().union(*held) == set(wanted)
+        def settled() -> bool:
+            for found in pool.map(lambda member: member.poll(0.05), members):
+                records.extend(found)
+            held = [member.assignment() for member in members]
+            return all(held) and sum(map(len, held)) == len(wanted) and set().union(*held) == set(wanted)
 
-    wait_until(settled, f"{len(members)} members share {len(wanted)} partitions", timeout, every=0)
+        wait_until(settled, f"{len(members)} members share {len(wanted)} partitions", timeout, every=0)
     return records
 
 

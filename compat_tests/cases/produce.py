@@ -1,4 +1,4 @@
-"""Producing: what is acknowledged is there, once, unchanged, in order; what is refused is refused with Kafka's error."""
+"""Producing: what is acknowledged is there, once, unchanged, in order; what is refused gets Kafka's error."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """confluent-kafka (librdkafka) behind the face of `compat_tests.client`.
 
-librdkafka does its work in threads of its own; `poll` hands out what arrived and runs the callbacks. Positive error numbers
-are Kafka's, negative ones librdkafka's own.
+librdkafka does its work in threads of its own; `poll` hands out what arrived and runs the callbacks. Positive
+error numbers are Kafka's, negative ones librdkafka's own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compile the Java cases once per client version, run them in one JVM, and hand out the outcome of each case.
 
-The titles are read from the `cases.add("area", "title", …)` calls in the sources, so that pytest knows the cases before any
-JVM runs, and a case that gives no line is a failure.
+The titles are read from the `cases.add("area", "title", …)` calls in the sources, so that pytest knows the cases before
+any JVM runs, and a case that gives no line is a failure.
 """
 
 from __future__ import annotations

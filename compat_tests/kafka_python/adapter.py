@@ -45,8 +45,10 @@ class PythonConsumer:
         self.inner = inner
 
     def poll(self, timeout: float) -> list[Record]:
+        # A rebalance that its own metadata asked for, and that is answered between two polls, is lost on kafka-python
+        # 3.0.12: it never takes up the assignment, nor sends a heartbeat again. Longer polls make that unlikely.
         with refusals():
-            found = self.inner.poll(timeout_ms=int(timeout * 1000), max_records=2000)
+            found = self.inner.poll(timeout_ms=int(max(timeout, 0.4) * 1000), max_records=2000)
         return [
             Record(one.topic, one.partition, one.offset, one.timestamp, one.key, one.value, tuple(one.headers))
             for records in found.values()
