@@ -78,6 +78,43 @@ def test_a_group_is_stored_in_version_3() -> None:
     assert parse(*record) == GroupRecord("g1", STORED)
 
 
+# Captured from Apache Kafka 4.3.1: a console consumer, alone in its group, and its commit.
+LIVE_ID = "console-consumer-50bbf626-7b4b-40ea-9523-d41d309ccb65"
+LIVE_VALUE = bytes.fromhex(
+    "0003 0008 636f6e73756d6572 00000001 0005 72616e6765"
+    "0035 636f6e736f6c652d636f6e73756d65722d35306262663632362d376234622d343065612d393532332d643431643330396363623635"
+    "000001a1fd0cbea3 00000001"
+    "0035 636f6e736f6c652d636f6e73756d65722d35306262663632362d376234622d343065612d393532332d643431643330396363623635"
+    "ffff 0010 636f6e736f6c652d636f6e73756d6572 000a 2f3132372e302e302e31 000493e0 0000afc8"
+    "00000017 0003 00000001 0001 74 ffffffff 00000000 ffffffff ffff"
+    "00000019 0003 00000001 0001 74 00000002 00000000 00000001 ffffffff"
+)
+
+
+def test_a_live_group_is_byte_for_byte_that_of_apache_kafka() -> None:
+    key = bytes.fromhex("0002 0005 676c697665")
+    record = parse(key, LIVE_VALUE)
+    assert isinstance(record, GroupRecord)
+    assert record.stored is not None
+    assert (record.group_id, record.stored.generation, record.stored.leader) == ("glive", 1, LIVE_ID)
+    (member,) = record.stored.members
+    assert (member.client_host, member.rebalance_timeout_ms, member.session_timeout_ms) == ("/127.0.0.1", 300000, 45000)
+    assert group_record("glive", record.stored) == (key, LIVE_VALUE)
+
+
+def test_a_commit_of_apache_kafka_4_carries_the_topic_id_in_a_tag() -> None:
+    key = bytes.fromhex("0001 0005 676c697665 0001 74 00000001")
+    value = "0004 0000000000000032 00000000 01 000001a1fd0cc0a8 01 00 10 4afd3aa75a934e9cab12be581b936a8f"
+    committed = CommittedOffset(50, 0, "", 0x1A1FD0CC0A8)
+    assert parse(key, bytes.fromhex(value)) == OffsetRecord("glive", "t", 1, committed)
+
+
+def test_the_record_that_apache_kafka_4_opens_a_group_with_is_an_empty_group() -> None:
+    value = bytes.fromhex("0003 0000 00000000 ffff ffff 000001a1fd0cbe9f 00000000")
+    stored = StoredGroup("", 0, None, None, 0x1A1FD0CBE9F, ())
+    assert parse(bytes.fromhex("0002 0005 676c697665"), value) == GroupRecord("glive", stored)
+
+
 def test_an_empty_group_has_neither_protocol_nor_leader() -> None:
     stored = StoredGroup("consumer", 8, None, None, 1000, ())
     record = group_record("g1", stored)
