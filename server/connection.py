@@ -25,7 +25,8 @@ from server.context import RequestContext
 
 OUT_BYTES_MAX = 256 * 1024
 PIPELINE_MAX = 256
-_GROW_FROM_BYTES = 256 * 1024
+_GROW_FROM_BYTES = 16 * 1024
+_GROW_FACTOR = 4
 
 _LENGTH = struct.Struct(">i")
 
@@ -183,7 +184,7 @@ class Connection:
         if size >= 4:
             frame_bytes = 4 + _LENGTH.unpack_from(rest, 0)[0]
             if frame_bytes > size:
-                self._buffer = bytearray(min(frame_bytes, max(2 * size, _GROW_FROM_BYTES)))
+                self._buffer = bytearray(min(frame_bytes, max(_GROW_FACTOR * size, _GROW_FROM_BYTES)))
                 self._buffer[:size] = rest
                 self._filled, self._frame_end = size, frame_bytes
                 return
@@ -192,7 +193,7 @@ class Connection:
     def _grow(self, capacity: int) -> bytearray:
         old = self._buffer
         assert old is not None
-        grown = bytearray(min(capacity, 2 * len(old)))
+        grown = bytearray(min(capacity, _GROW_FACTOR * len(old)))
         grown[: self._filled] = memoryview(old)[: self._filled]
         self._buffer = grown
         return grown

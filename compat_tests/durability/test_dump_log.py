@@ -15,22 +15,12 @@ from compat_tests.jars import classpath, java
 
 pytestmark = pytest.mark.slow
 
-COMPLAINTS = (
-    "Exception",
-    "ERROR",
-    "WARN",
-    "Mismatches",
-    "mismatch",
-    "corrupt",
-    "Non-consecutive",
-    "not found",
-    "Error",
-)
+COMPLAINTS = ("Exception", "ERROR", "WARN", "Mismatches", "mismatch", "corrupt", "not found", "Error")
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    server = Server(tmp_path, **{"log.segment.bytes": "100000", "offsets.topic.num.partitions": "3"})
+    server = Server(tmp_path, **{"log.segment.bytes": "40000", "offsets.topic.num.partitions": "3"})
     server.start()
     yield server
     server.stop()
@@ -45,7 +35,7 @@ def dump(files: list[Path], *options: str) -> str:
             "-Xmx256m",
             "-cp",
             classpath(KAFKA_JARS),
-            "kafka.tools.DumpLogSegments",
+            "org.apache.kafka.tools.DumpLogSegments",
             *options,
             "--files",
             ",".join(map(str, files)),
@@ -62,6 +52,8 @@ def dump(files: list[Path], *options: str) -> str:
         for line in printed.splitlines()
         if any(word in line for word in COMPLAINTS) and "StaticLoggerBinder" not in line and "payload" not in line
     ]
+    # The tool of 4.3.1 says of every segment but the first that its first offset follows -1.
+    complaints += [line for line in printed.splitlines() if "is followed by" in line and "  -1 is" not in line]
     assert complaints == []
     return printed
 

@@ -139,8 +139,9 @@ def test_groups_go_on_where_they_committed(server: Server) -> None:
 def test_lost_indexes_are_rebuilt(server: Server) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": server.bootstrap, "linger.ms": 0})
     for number in range(3000):
-        producer.produce(TOPIC, str(number).encode() * 50, partition=0, timestamp=1_700_000_000_000 + number)
-        producer.poll(0)
+        producer.produce(TOPIC, str(number).encode() * 100, partition=0, timestamp=1_700_000_000_000 + number)
+        if number % 50 == 0:
+            producer.flush(30)
     assert producer.flush(30) == 0
     server.kill()
     indexes = [*server.data.glob(f"{TOPIC}-0/*.index"), *server.data.glob(f"{TOPIC}-0/*.timeindex")]
