@@ -179,7 +179,7 @@ class ClassicGroup(Generations):
         # Nobody who waits in a JoinGroup can heartbeat, and a client that gave up would leave one member behind with
         # each try.
         self._arm(Due.SESSION, member_id, now.seconds + self.config.new_member_join_timeout_ms / 1000)
-        self._maybe_prepare_rebalance(f"member {member_id} joined: {request.reason}", now, out)
+        self._maybe_prepare_rebalance(f"member {member_id!r} joined: {request.reason!r}", now, out)
 
     def _rejoin(
         self,
@@ -200,7 +200,7 @@ class ClassicGroup(Generations):
             out.reply(waiting.token, self._joined(member, waiting.version))
         else:
             self._update(member, request, protocols, waiting, out)
-            self._maybe_prepare_rebalance(f"member {member.member_id} joined again: {request.reason}", now, out)
+            self._maybe_prepare_rebalance(f"member {member.member_id!r} joined again: {request.reason!r}", now, out)
 
     def _update(
         self, member: Member, request: JoinGroupRequest, protocols: Protocols, waiting: Waiting, out: Decision
@@ -228,14 +228,14 @@ class ClassicGroup(Generations):
         """A static member was restarted (KIP-345): it takes the place of its former self, which is fenced now."""
         old_id, old_leader = member.member_id, self.leader
         before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
-        log.info("group %s: static member %s comes back as %s", self.group_id, old_id, new_id)
+        log.info("group %r: static member %r comes back as %r", self.group_id, old_id, new_id)
         self._answer_waiting(member, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.FENCED_INSTANCE_ID, out)
         self._rename(member, new_id, now)
         if self.state is State.STABLE:
             self.members.set_protocols(member, protocols)
             if self.members.choose_protocol() != self.protocol:
                 self._update(member, request, protocols, waiting, out)
-                self._maybe_prepare_rebalance(f"static member {new_id} changes the protocol", now, out)
+                self._maybe_prepare_rebalance(f"static member {new_id!r} changes the protocol", now, out)
                 return
             member.rebalance_timeout_ms = _rebalance_timeout_ms(request, waiting.version)
             member.session_timeout_ms = request.session_timeout_ms
@@ -258,7 +258,7 @@ class ClassicGroup(Generations):
             def undo(_: Decision, code: ErrorCode, appended: bool, then: Now) -> None:
                 if appended or member.member_id != new_id or new_id not in self.members:
                     return
-                log.warning("group %s: static member %s keeps its old id: %s", self.group_id, old_id, code.name)
+                log.warning("group %r: static member %r keeps its old id: %s", self.group_id, old_id, code.name)
                 self.members.set_protocols(member, before[0])
                 member.rebalance_timeout_ms, member.session_timeout_ms = before[1:]
                 self._rename(member, old_id, then)
@@ -271,7 +271,7 @@ class ClassicGroup(Generations):
         self._update(member, request, protocols, waiting, out)
         if self.state is State.COMPLETING_REBALANCE:
             # The leader assigns to the old id by now: form the generation again.
-            self._prepare_rebalance(f"static member {new_id} came back", now, out)
+            self._prepare_rebalance(f"static member {new_id!r} came back", now, out)
 
     def _rename(self, member: Member, member_id: str, now: Now) -> None:
         old_id = member.member_id
@@ -374,7 +374,7 @@ class ClassicGroup(Generations):
             refusal = self.check_member(member_id, instance_id)
             if refusal is not None:
                 return refusal
-        self._remove_and_rebalance(member_id, f"member {member_id} left: {reason}", now, out)
+        self._remove_and_rebalance(member_id, f"member {member_id!r} left: {reason!r}", now, out)
         return ErrorCode.NONE
 
     def check_commit(self, generation: int, member_id: str, instance_id: str | None, now: Now) -> ErrorCode | None:

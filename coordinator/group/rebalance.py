@@ -101,7 +101,7 @@ class Generations:
             self._initial_delay_ms = delay_ms = self.config.group_initial_rebalance_delay_ms
             self._initial_left_ms = max(wait_ms - delay_ms, 0)
             wait_ms = delay_ms
-        log.info("group %s: rebalance after generation %d, %s", self.group_id, self.generation, reason)
+        log.info("group %r: rebalance after generation %d, %s", self.group_id, self.generation, reason)
         self._fire(Event.REBALANCE, now)
         self._arm(Due.JOIN, "", now.seconds + wait_ms / 1000)
         self._maybe_complete_join(now, out)
@@ -129,7 +129,7 @@ class Generations:
         """Form the next generation of those who joined, and of static members even if they have not."""
         for member in self.members:
             if member.joining is None and member.instance_id is None:
-                log.info("group %s: member %s did not join in time", self.group_id, member.member_id)
+                log.info("group %r: member %r did not join in time", self.group_id, member.member_id)
                 self._remove(member.member_id, out)
         if self.members and not self._elect_leader():
             # Only static members are left and none came: nobody could assign. Their sessions will end, or one of them
@@ -147,14 +147,14 @@ class Generations:
             self.protocol = None
             self._fire(Event.NO_MEMBERS, now)
             self._note_subscriptions()
-            log.info("group %s: generation %d is empty", self.group_id, self.generation)
+            log.info("group %r: generation %d is empty", self.group_id, self.generation)
             out.records.append(group_record(self.group_id, self._to_store({})))
             # Should the write fail, a restart brings the former members back for one session: harmless.
             return
         self.protocol = self.members.choose_protocol()
         self._fire(Event.FORMED, now)
         self._note_subscriptions()
-        log.info("group %s: generation %d has %d members", self.group_id, self.generation, len(self.members))
+        log.info("group %r: generation %d has %d members", self.group_id, self.generation, len(self.members))
         for member in self.members:
             waiting = self.members.set_joining(member, None)
             if waiting is not None:
@@ -237,7 +237,7 @@ class Generations:
             member = self.members.get(member_id)
             # Who waits cannot heartbeat and is armed again when answered; a new member's wait is itself limited.
             if member is not None and (member.is_new or not member.is_waiting):
-                self._remove_and_rebalance(member_id, f"member {member_id} was not heard of in time", now, out)
+                self._remove_and_rebalance(member_id, f"member {member_id!r} was not heard of in time", now, out)
 
     def _sync_expired(self, now: Now, out: Decision) -> None:
         late = [member_id for member_id in self.unsynced if member_id in self.members]
@@ -272,7 +272,7 @@ class Generations:
     def _remove_and_rebalance(self, member_id: str, reason: str, now: Now, out: Decision) -> None:
         self._remove(member_id, out)
         if self.state is State.PREPARING_REBALANCE:
-            log.info("group %s: %s", self.group_id, reason)
+            log.info("group %r: %s", self.group_id, reason)
             self._maybe_complete_join(now, out)
         else:
             self._maybe_prepare_rebalance(reason, now, out)

@@ -376,7 +376,7 @@ class GroupShard:
         records = [offset_record(group_id, *partition, None) for partition in group.offsets.partitions()]
         if group.stored is not None:
             records.append(group_record(group_id, None))
-        log.info("group %s is deleted, with %d offsets", group_id, len(group.offsets))
+        log.info("group %r is deleted, with %d offsets", group_id, len(group.offsets))
         while len(records) > _REMOVALS_PER_BATCH:
             yield Result(records[:_REMOVALS_PER_BATCH])
             del records[:_REMOVALS_PER_BATCH]
@@ -394,7 +394,7 @@ class GroupShard:
             gone = _expired(group, now.wall_ms, retention_ms)
             yield from self._remove_offsets(group, gone, now)
             if gone:
-                log.info("group %s: %d offsets expired", group.group_id, len(gone))
+                log.info("group %r: %d offsets expired", group.group_id, len(gone))
 
     def topics_deleted(self, topics: Collection[str], now: Now) -> Iterator[Result]:
         """Topics are gone from the cluster, and with them what groups committed for them."""
