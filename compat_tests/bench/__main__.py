@@ -1,0 +1,98 @@
+"""The command: `python -m compat_tests.bench [--rounds N] [--quick] [--only TEXT] [--json FILE] [--markdown FILE]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from compat_tests.bench.measures import MEASURES, Scale, Subject, first_answer, start, start_up, warm_up
+from compat_tests.bench.report import KAFKA, OURS, Results, add, table
+
+
+def main() -> None:
+    """Run the rounds and print the table; everything started is stopped, whatever happens."""
+    parser = argparse.ArgumentParser(prog="python -m compat_tests.bench", description="Apache Kafka 4.3.1 and Barnabas")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="little work, one round: shows that everything runs")
+    parser.add_argument("--only", default="", help="measures whose name contains this text (consuming needs producing)")
+    parser.add_argument("--brokers", default=f"{KAFKA},{OURS}", help="which of the two, separated by a comma")
+    parser.add_argument("--json", metavar="FILE", help="write every value there")
+    parser.add_argument("--markdown", metavar="FILE", help="write the table there")
+    parser.add_argument(
+        "--directory", type=Path, help="where the brokers keep their data (default: a temporary directory)"
+    )
+    options = parser.parse_args()
+    rounds = 1 if options.quick else options.rounds
+    scale = Scale.quick() if options.quick else Scale()
+    names = options.brokers.split(",")
+    results: Results = {}
+    with tempfile.TemporaryDirectory(prefix="compat-bench-", dir=options.directory) as temporary:
+        run_rounds(Path(temporary), names, rounds, scale, options.only, results)
+    text = heading(scale, rounds) + "\n\n" + table(results)
+    print(text)
+    if options.markdown:
+        Path(options.markdown).write_text(text + "\n")
+    if options.json:
+        Path(options.json).write_text(
+            json.dumps({"scale": vars(scale), "rounds": rounds, "results": results}, indent=1)
+        )
+
+
+def run_rounds(directory: Path, names: list[str], rounds: int, scale: Scale, only: str, results: Results) -> None:
+    """Measure start-up first, then all else on brokers that stay up; the order of the brokers alternates."""
+    if only in "start-up and idle memory":
+        for turn in range(rounds):
+            for name in ordered(names, turn):
+                add(results, "start-up and idle memory", name, start_up(name, directory / f"start-{name}"))
+                say(f"round {turn + 1}: start-up of {name}")
+    chosen = {title: measure for title, measure in MEASURES.items() if only in title}
+    if not chosen:
+        return
+    subjects: dict[str, Subject] = {}
+    try:
+        for name in names:
+            broker = start(name, directory / name)
+            subjects[name] = Subject(broker, scale)
+            first_answer(broker, time.perf_counter())
+            warm_up(subjects[name])
+            say(f"{name} is warm")
+        for turn in range(rounds):
+            for title, measure in chosen.items():
+                for name in ordered(names, turn):
+                    values = measure(subjects[name])
+                    add(results, title, name, values)
+                    shown = ", ".join(f"{key} {value:.4g}" for key, value in values.items())
+                    say(f"round {turn + 1}: {title}: {name}: {shown}")
+    finally:
+        for subject in subjects.values():
+            subject.broker.stop()
+
+
+def ordered(names: list[str], turn: int) -> list[str]:
+    """Return the brokers in the order of a round."""
+    return names if turn % 2 == 0 else names[::-1]
+
+
+def heading(scale: Scale, rounds: int) -> str:
+    """Say what was run where."""
+    cores = len(os.sched_getaffinity(0))
+    python = platform.python_version()
+    return (
+        f"{rounds} round(s), medians; {scale.records:,} records of 1 KiB; {cores} cores, Python {python}, "
+        f"load average before {os.getloadavg()[2]:.1f}, {time.strftime('%Y-%m-%d')}"
+    )
+
+
+def say(text: str) -> None:
+    """Report progress on the error stream; the table alone goes to the output."""
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""From single values to the table: medians of the rounds, and ours divided by Apache Kafka's, round by round."""
+
+from __future__ import annotations
+
+from statistics import median
+
+KAFKA, OURS = "kafka", "barnabas"
+UNITS = {
+    "mb_per_s": "MB/s",
+    "p50_ms": "p50 ms",
+    "p99_ms": "p99 ms",
+    "cpu_s_per_gib": "broker CPU s/GiB",
+    "cpu_us_per_request": "broker CPU us/request",
+    "client_cpu_us_per_request": "client CPU us/request",
+    "requests_per_s": "requests/s",
+    "first_answer_s": "s to the first answer",
+    "idle_resident_mb": "MB resident, idle",
+    "resident_mb": "MB resident",
+}
+# results[measure][quantity][broker] = one value for each round
+Results = dict[str, dict[str, dict[str, list[float]]]]
+
+
+def add(results: Results, measure: str, broker: str, values: dict[str, float]) -> None:
+    """Note the values of one measure on one broker in one round."""
+    for quantity, value in values.items():
+        results.setdefault(measure, {}).setdefault(quantity, {}).setdefault(broker, []).append(value)
+
+
+def ratios(values: dict[str, list[float]]) -> list[float]:
+    """Return ours / Apache Kafka's for each round that has both."""
+    return [ours / theirs for theirs, ours in zip(values.get(KAFKA, []), values.get(OURS, []), strict=False) if theirs]
+
+
+def table(results: Results) -> str:
+    """Return the Markdown table of medians and ratios."""
+    lines = [
+        "| measure | unit | Apache Kafka 4.3.1 | Barnabas | ratio | ratios by round |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for measure, quantities in results.items():
+        for quantity, values in quantities.items():
+            found = ratios(values)
+            cells = [number(median(values[name])) if values.get(name) else "" for name in (KAFKA, OURS)]
+            middle = f"{median(found):.2f}" if found else ""
+            rounds = " ".join(f"{one:.2f}" for one in found)
+            lines.append(
+                f"| {measure} | {UNITS.get(quantity, quantity)} | {cells[0]} | {cells[1]} | {middle} | {rounds} |"
+            )
+    return "\n".join(lines)
+
+
+def number(value: float) -> str:
+    """Return a value with three significant digits or as a whole number."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
