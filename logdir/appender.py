@@ -474,7 +474,9 @@ class LogAppender:
                 or last_offset > self._roll_offset
             )
         if due:
-            self.roll(now_ms, base_offset)
+            # A gap between replicated batches is to lie inside a segment: one between segments means a loss to recovery.
+            far = base_offset is not None and last_offset - self.next_offset > MAX_RELATIVE_OFFSET
+            self.roll(now_ms, base_offset if far else None)
 
     def roll(self, now_ms: int, base_offset: int | None = None) -> None:
         """Write what is staged, close the active segment and start one at `base_offset` (the log end by default).

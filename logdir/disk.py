@@ -86,8 +86,8 @@ class Disk:
 
     @staticmethod
     def sync_all(path: str) -> None:
-        """Write everything that is dirty on the file system of `path`. Errors show with the next `sync` of the file
-        concerned.
+        """Write everything that is dirty on the file system of `path`; fails, from Linux 5.8 on, if any of it could not
+        be written. Syncing many files one by one would flush the drive's own cache once for each.
         """
         libc = ctypes.CDLL(None, use_errno=True)
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

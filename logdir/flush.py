@@ -3,9 +3,8 @@
 any thread, while the loop appends; then `PartitionLog.end_flush` moves the recovery point. For one log:
 
     flush = log.begin_flush();  flush.sync_files();  flush.put_in_place();  flush.sync_dirs();  log.end_flush(flush)
- For thousands at once, as on a clean stop, `sync_file_systems` after `begin_flush` of all of them makes each
-`sync_files` nearly free (the kernel has written everything by then), and a second one after `put_in_place` stands for
-`sync_dirs`.
+ For thousands at once, as on a clean stop, one sync of the file system stands for `sync_files` of all, and a second one
+after `put_in_place` for `sync_dirs`.
 """
 
 from __future__ import annotations

@@ -199,7 +199,8 @@ class PartitionLog(LogAppender):
         """Drop the records from `offset` on, because the leader does not have them; a batch that holds `offset` goes
         whole.
 
-        False if there were none. Producer state is made anew from the newest snapshot. Raises `StorageError`.
+        False if there were none. It is synced, lest a crash bring the old records
+        back behind new ones. Producer state is made anew from the newest snapshot. Raises `StorageError`.
         """
         if offset < 0:
             raise ValueError(f"cannot truncate to {offset}")
@@ -216,11 +217,13 @@ class PartitionLog(LogAppender):
                 keep = self._segment_at(offset) + 1
                 self._delete_segments(keep, len(self._segments), now_ms)
                 self._active = self._segments[-1]
-                end = self._active.truncate(offset, self._active.end()[0])
+                end = self._active.truncate(offset)
                 self._ends_at(end)
                 self._drop_snapshots(lambda at: at > end)
                 self.epochs.truncate_from_end(end)
                 self.log_start_offset = min(self.log_start_offset, end)
+                self._active.sync()
+                self._disk.sync_dir(self.directory)
             rebuild_producers(self._disk, self.directory, self._segments, self._snapshots, self._producers, end)
         except (OSError, CorruptRecords) as error:
             raise self._broken("truncating", error) from error
@@ -240,6 +243,7 @@ class PartitionLog(LogAppender):
                 self.log_start_offset = offset
                 self.epochs.clear()
                 self._producers.clear()
+                self._disk.sync_dir(self.directory)
         except OSError as error:
             raise self._broken("truncating", error) from error
         self._epoch = self.epochs.latest
@@ -390,7 +394,13 @@ class PartitionLog(LogAppender):
 
     @property
     def needs_flush(self) -> bool:
-        return self.recovery_point < self.log_end_offset or self.epochs.changed or bool(self._unsynced_dirs)
+        """Something is written or saved that is not synced."""
+        return (
+            self.recovery_point < self.log_end_offset
+            or self.epochs.changed
+            or bool(self._unsynced_dirs)
+            or any(segment.dirty or segment.indexes_dirty for segment in self._segments)
+        )
 
     def prepare_close(self) -> None:
         """Write and save everything as a closed log has it, unsynced: the final time index entry, a snapshot. Raises

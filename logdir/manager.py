@@ -205,22 +205,29 @@ class LogDir:
                 recovery_point=self._recovery_points.get(key, 0),
                 log_start_offset=self._log_starts.get(key, 0),
                 clean=self.was_clean,
-                topic_id=self._read_topic_id(path),
+                topic_id=self._read_topic_id(path, key),
             )
         except (CorruptRecords, CorruptFile) as error:
             raise LogDirError(
-                f"{path} cannot be opened: {error}. Start again to have it recovered, which cuts off what is not right; "
-                "to give it up, remove the directory"
+                f"{path} cannot be opened: {error}. Start again to have it recovered, which cuts off what is not "
+                "right; to give it up, remove the directory"
             ) from error
         if not self.was_clean:
             log.info("recovered %s: offsets %d to %d", path, opened.log_start_offset, opened.log_end_offset)
         self.logs[key] = opened
 
-    def _read_topic_id(self, path: str) -> bytes | None:
+    def _read_topic_id(self, path: str, key: TopicPartition) -> bytes | None:
         name = f"{path}/{layout.PARTITION_METADATA}"
         try:
             return layout.decode_partition_metadata(read_file(self.disk, name), name)
         except FileNotFoundError:
+            return None
+        except CorruptFile as error:
+            if self.was_clean or self._recovery_points.get(key, 0):
+                raise
+            # Never flushed, so a crash may have torn it. Whoever opens the partition says which topic it is.
+            log.warning("%s: made anew", error)
+            self.disk.remove(name)
             return None
 
     # ---- partitions
@@ -367,13 +374,21 @@ class LogDir:
         """Remove the files for good. From any thread; a large file takes milliseconds. Trouble is logged: the next
         start tries again.
         """
+        synced = set()
         for removal in removals:
             for path in removal.paths:
+                parent = path.rpartition("/")[0]
                 try:
                     if removal.is_dir:
                         self._remove_dir(path)
-                    else:
-                        remove_if_there(self.disk, path)
+                        continue
+                    if parent not in synced:
+                        # What took the place of the segments must be there for good before they go.
+                        synced.add(parent)
+                        self.disk.sync_dir(parent)
+                    remove_if_there(self.disk, path)
+                except FileNotFoundError:
+                    continue  # the partition was deleted meanwhile
                 except OSError as error:
                     log.warning("%s could not be removed: %s", path, error)
 
@@ -459,8 +474,6 @@ class LogDir:
             return
         flushes = [(opened, opened.begin_flush()) for opened in changed]
         self.disk.sync_all(self.path)
-        for _, flush in flushes:
-            flush.sync_files()
         for _, flush in flushes:
             flush.put_in_place()
         self.disk.sync_all(self.path)

@@ -189,7 +189,7 @@ class Producers:
             if coordinator_epoch < entry.coordinator_epoch:
                 raise KafkaError(
                     ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                    f"Coordinator epoch {coordinator_epoch} of producer {producer_id} is below {entry.coordinator_epoch}.",
+                    f"Producer {producer_id}: coordinator epoch {coordinator_epoch} < {entry.coordinator_epoch}.",
                 )
         batches = entry.batches if epoch == entry.epoch else ()
         updated = Producer(epoch, batches, timestamp, coordinator_epoch, -1)
@@ -271,10 +271,18 @@ class Producers:
     # ---- snapshots
 
     def encode(self) -> bytes:
-        """A snapshot's bytes."""
+        """A snapshot's bytes: the state without what is not committed."""
+        entries = self.entries
+        if self._journal:
+            entries = dict(entries)
+            for _, producer_id, entry, _, _ in reversed(self._journal):
+                if entry is None:
+                    del entries[producer_id]
+                else:
+                    entries[producer_id] = entry
         pack = _SNAPSHOT_ENTRY.pack
         body = bytearray()
-        for producer_id, entry in self.entries.items():
+        for producer_id, entry in entries.items():
             last = entry.batches[-1] if entry.batches else _NONE
             body += pack(
                 producer_id,
@@ -286,8 +294,8 @@ class Producers:
                 entry.coordinator_epoch,
                 entry.txn_start,
             )
-        count = len(self.entries).to_bytes(4, "big")
-        return _SNAPSHOT_HEAD.pack(SNAPSHOT_VERSION, crc32c(count + body), len(self.entries)) + bytes(body)
+        count = len(entries).to_bytes(4, "big")
+        return _SNAPSHOT_HEAD.pack(SNAPSHOT_VERSION, crc32c(count + body), len(entries)) + bytes(body)
 
     def load(self, data: bytes, name: str) -> None:
         """Become what a snapshot says. Raises `CorruptFile`; the state is then empty."""

@@ -72,6 +72,7 @@ class _Opening:
         self.snapshots: list[int] = []
         self.producers = Producers()
         self.epochs = LeaderEpochs()
+        self.cut = False
 
     def run(self, recovery_point: int, log_start_offset: int, clean: bool, topic_id: bytes | None) -> PartitionLog:
         self._list()
@@ -80,6 +81,8 @@ class _Opening:
         recovered = end is None
         if end is None:
             end = self._recover(recovery_point)
+        log_end = end
+        self._drop_snapshots(lambda at: at > log_end)
         if self.segments and end < log_start_offset:
             log.warning("%s ends at %d, before its start at %d: begun anew", self.directory, end, log_start_offset)
             self._drop(self.segments)
@@ -92,10 +95,13 @@ class _Opening:
             self.segments.append(
                 Segment.create(self.disk, self.directory, end, self.keeper.pool, self.lock, now_ms=self.now_ms)
             )
+        if self.cut:
+            # Before anything is appended: another crash must not bring old records back behind new ones.
+            self.segments[-1].sync()
+            self.disk.sync_dir(self.directory)
         start = max(log_start_offset, self.segments[0].base_offset)
         self.epochs.truncate_from_end(end)
         self.epochs.truncate_from_start(start)
-        self._drop_snapshots(lambda at: at > end)
         if not recovered and self.snapshots:
             rebuild_producers(self.disk, self.directory, self.segments, self.snapshots, self.producers, end)
         opened = PartitionLog(
@@ -194,11 +200,13 @@ class _Opening:
             for path in segment.mark_deleted():
                 remove_if_there(self.disk, path)
             self.segments.remove(segment)
+            self.cut = True
 
     def _drop_snapshots(self, unwanted: Callable[[int], bool]) -> None:
         for offset in [offset for offset in self.snapshots if unwanted(offset)]:
             self._remove(layout.file_name(offset, layout.SNAPSHOT))
             self.snapshots.remove(offset)
+            self.cut = True
 
     # ---- contents
 
@@ -240,6 +248,10 @@ class _Opening:
         if not bases:
             return 0
         first = max(bisect_right(bases, recovery_point) - 1, 0)
+        if first and bases[first] == recovery_point:
+            # It was synced, and then closed: of that the sync knows nothing.
+            self.segments[first - 1].renew_max_timestamp()
+            self.segments[first - 1].finish()
         start = load_snapshot(self.disk, self.directory, self.snapshots, self.producers, bases[first])
         replay(self.segments[:first], self.producers, start, bases[first])
         end = bases[first]
@@ -248,8 +260,15 @@ class _Opening:
                 log.warning("%s begins before %d, where the log ends: removed", segment.path(), end)
                 self._drop(self.segments[self.segments.index(segment) :])
                 break
+            if not self.config.compact and end < segment.base_offset <= end + MAX_RELATIVE_OFFSET:
+                # The end of the segment before was lost, and no sign of it is left there. A log with a hole would never be
+                # filled by replication, so the rest goes. Compaction leaves such gaps; our logs have no others.
+                log.warning("%s does not begin at %d, where the log ends: removed", segment.path(), end)
+                self._drop(self.segments[self.segments.index(segment) :])
+                break
             end, cut = self._recover_segment(segment)
             if cut:
+                self.cut = True
                 log.warning("%s: cut %d bytes behind offset %d", segment.path(), cut, end)
                 self._drop(self.segments[self.segments.index(segment) + 1 :])
                 break

@@ -488,22 +488,18 @@ class Segment:
 
     # ---- cutting
 
-    def truncate(self, offset: int, next_offset: int) -> int:
-        """Cut the log at the batch that holds `offset`; returns the new next offset, `next_offset` being the old one.
-        Raises OSError.
-
-        The caller holds the log's lock.
+    def truncate(self, offset: int) -> int:
+        """Cut the log at the batch that holds `offset`; the offset behind what is left. The caller holds the log's lock.
+        Raises OSError, `CorruptRecords`.
         """
         found = self.find(offset)
-        end = next_offset
-        if found is not None:
-            file = self.file()
-            # The offset may lie inside a batch: then the batch goes, and the log ends where it started.
-            end = min(offset, _base_offset_at(self._disk, file.fd, found[0]))
-            self._disk.truncate(file.fd, found[0])
-            self.size = found[0]
         offsets, times = self._load()
-        offsets.truncate(end)
+        if found is not None:
+            self._disk.truncate(self.file().fd, found[0])
+            self.size = found[0]
+        offsets.truncate(offset)
+        times.truncate(offset)
+        end, _ = self.end()
         times.truncate(end)
         self.save_indexes()
         kept = [entry for entry in self.aborted() if entry.last_offset < end]
@@ -518,13 +514,18 @@ class Segment:
         del self._tail_lasts[:]
         del self._tail_positions[:]
         self._tail_floor = end - 1
-        self._look_up_largest_after(offsets, times)
+        self.renew_max_timestamp()
         if self.size == 0:
             self._first_timestamp = -1
-        self.dirty = self.indexes_dirty = self.unfinished = True
+        self.dirty = self.indexes_dirty = True
         return end
 
-    def _look_up_largest_after(self, offsets: OffsetIndex, times: TimeIndex) -> None:
+    def renew_max_timestamp(self) -> None:
+        """Look for it behind the last entry of the time index, which may not be the one that `finish` adds. Raises OSError,
+        `CorruptRecords`.
+        """
+        offsets, times = self._load()
+        self.unfinished = True
         newest, newest_offset = times.last()
         for batch in iter_batches(self._disk, self.file().fd, offsets.lookup(newest_offset), self.size):
             if batch.max_timestamp > newest:
@@ -577,7 +578,3 @@ class Segment:
                 continue
             renamed.append(path + layout.DELETED)
         return renamed
-
-
-def _base_offset_at(disk: Disk, fd: int, position: int) -> int:
-    return int.from_bytes(disk.pread(fd, 8, position), "big")
