@@ -279,13 +279,13 @@ class Controller:
                 error = KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
             elif unclean:
                 if partition.leader in self.image.brokers:
-                    error = KafkaError(ErrorCode.ELECTION_NOT_NEEDED)
+                    error = KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "The partition has such a leader.")
                 elif partition.has_state:
                     elected = election.offline(partition, self.image.brokers, unclean=True)
                 if error is None and elected is None:
                     error = KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
             elif partition.leader == partition.replicas[0]:
-                error = KafkaError(ErrorCode.ELECTION_NOT_NEEDED)
+                error = KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "The partition has such a leader.")
             elif (elected := election.preferred(partition, self.image.brokers)) is None:
                 error = KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
             outcome[name, index] = error
