@@ -1,6 +1,6 @@
 """One Spark session for all tests of this folder (starting one takes longer than most of them), topics for each.
 
-The clients are imported by the fixtures: pytest loads this file before the warnings they give on import are let through.
+The clients are imported by the fixtures: pytest loads this file before it lets the warnings of their import through.
 """
 
 from __future__ import annotations
