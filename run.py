@@ -1,9 +1,10 @@
 """Set up a checkout and use it, with nothing but Python 3.11+ on the machine:
 
-    python3 run.py serve [arguments of `barnabas serve`]    start the broker
-    python3 run.py test  [arguments of pytest]              lint, type check, all tests (JDK 17+ and Maven for Java, Spark and ZooKeeper)
+    python3 run.py serve [arguments of `barnabas serve`]    start the broker python3 run.py test  [arguments of
+    pytest]              lint, type check, all tests (JDK 17+ and Maven for Java, Spark and ZooKeeper)
 
-Makes a virtual environment in `.venv` and installs what the command needs into it, once; a change of pyproject.toml installs again.
+Makes a virtual environment in `.venv` and installs what the command needs into it, once; a change of pyproject.toml
+installs again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ PYTHON = VENV / "bin" / "python"
 
 
 def main(arguments: list[str]) -> int:
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - the person may have typed an older python3
         print(f"Barnabas needs Python 3.11 or newer; this is {sys.version.split()[0]}", file=sys.stderr)
         return 2
     if not arguments or arguments[0] not in ("serve", "test"):
@@ -40,29 +41,29 @@ def main(arguments: list[str]) -> int:
 
 def install(extra: str) -> None:
     """Make the environment hold the package (editable) with the extra, unless it does already."""
-    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + extra.encode()).hexdigest()
     # The tests' environment holds all that serving needs, so either mark will do for `serve`.
-    marks = [VENV / ".installed[test]"] + ([VENV / ".installed"] if not extra else [])
-    for mark in marks:
-        full = hashlib.sha256(
-            (ROOT / "pyproject.toml").read_bytes() + mark.name[len(".installed") :].encode()
-        ).hexdigest()
-        if mark.exists() and mark.read_text() == full:
-            return
+    if any(_mark(had).exists() and _mark(had).read_text() == _wanted(had) for had in {extra, "[test]"}):
+        return
     if not PYTHON.exists():
         say(f"making a virtual environment in {VENV.name}")
         try:
             venv.create(VENV, with_pip=True, symlinks=True)
         except (subprocess.CalledProcessError, OSError):
-            print(
-                "Python's venv module cannot make an environment here; on Debian or Ubuntu: apt install python3-venv",
-                file=sys.stderr,
-            )
+            say("Python's venv module cannot make an environment here; on Debian or Ubuntu: apt install python3-venv")
             raise
     say(f"installing barnabas{extra}")
     pip = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "--editable", f"{ROOT}{extra}"], check=True)
-    (VENV / f".installed{extra}").write_text(wanted)
+    _mark(extra).write_text(_wanted(extra))
+
+
+def _mark(extra: str) -> Path:
+    """The file that says that this extra was installed, and from which pyproject.toml."""
+    return VENV / f".installed{extra}"
+
+
+def _wanted(extra: str) -> str:
+    return hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + extra.encode()).hexdigest()
 
 
 def test(rest: list[str]) -> int:
