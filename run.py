@@ -1,7 +1,8 @@
 """Set up a checkout and use it, with nothing but Python 3.11+ on the machine:
 
-    python3 run.py serve [arguments of `barnabas serve`]    start the broker python3 run.py test  [arguments of
-    pytest]              lint, type check, all tests (JDK 17+ and Maven for Java, Spark and ZooKeeper)
+    python3 run.py serve [ARGUMENTS]    start the broker (arguments of `barnabas serve`)
+    python3 run.py test [ARGUMENTS]     lint, type check and all tests, or with arguments: pytest with these;
+                                        needs a JDK 17+ and Maven for the Java, Spark and ZooKeeper parts
 
 Makes a virtual environment in `.venv` and installs what the command needs into it, once; a change of pyproject.toml
 installs again.
