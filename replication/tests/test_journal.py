@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
 import trio
+import trio.testing
 
 from replication.journal import JOURNAL, SNAPSHOT, DirectoryFiles
 from replication.store import Create, Delete, Op, Set, StoreClosed, StoreCorrupt, StoreError, StoreFailed, parent_of
@@ -328,10 +330,10 @@ async def test_nobody_sees_what_is_not_on_disk() -> None:
     files = MemoryFiles()
     gate, writing = trio.Event(), trio.Event()
 
-    async def slowly(work: object) -> None:
+    async def slowly(work: Callable[[], None]) -> None:
         writing.set()
         await gate.wait()
-        work()  # type: ignore[operator]
+        work()
 
     gate.set()
     store = EmbeddedStore.open(files, run_io=slowly)
@@ -368,12 +370,32 @@ async def test_a_cancelled_commit_still_reaches_the_disk() -> None:
         await session.commit([Create("/never")])
     assert await session.get("/never") is None
 
-    async def slowly(work: object) -> None:
+    async def slowly(work: Callable[[], None]) -> None:
         scope.cancel()
         await trio.lowlevel.checkpoint()
-        work()  # type: ignore[operator]
+        work()
 
     session = EmbeddedStore.open(files, run_io=slowly).connect()
     with trio.CancelScope() as scope:
         await session.commit([Create("/accepted")])
     assert await EmbeddedStore.open(MemoryFiles(files.files)).connect().get("/accepted") is not None
+
+
+async def test_a_commit_cancelled_while_it_waits_for_another_flush_reaches_the_disk_too() -> None:
+    files = MemoryFiles()
+    gate = trio.Event()
+
+    async def gated(work: Callable[[], None]) -> None:
+        await gate.wait()
+        work()
+
+    session = EmbeddedStore.open(files, run_io=gated).connect()
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(session.commit, [Create("/first")])
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(session.commit, [Create("/second")])
+            await trio.testing.wait_all_tasks_blocked()
+            scope.cancel()
+            gate.set()
+    assert await EmbeddedStore.open(MemoryFiles(files.files)).connect().children("/") == ["first", "second"]
