@@ -65,7 +65,18 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     dev.add_argument("--port", type=_port, default=0, metavar="PORT", help="port to listen on (default: any free one)")
+    dev.add_argument("--data", metavar="DIR", help="keep the data in DIR instead of a temporary directory")
     dev.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated")
+    dev.add_argument(
+        "--leash",
+        nargs="?",
+        const="",
+        metavar="DIR",
+        help=(
+            "for programs that start a broker: stop when standard input ends, that is when they are gone, and then "
+            "remove DIR"
+        ),
+    )
     _add_logging(dev, default_level="warn")
 
     config = commands.add_parser(
@@ -222,11 +233,16 @@ def _dev(chosen: argparse.Namespace) -> int:
     import shutil
     import tempfile
 
-    directory = tempfile.mkdtemp(prefix="barnabas-dev-")
+    leash = None
+    if chosen.leash is not None:
+        from server.leash import Leash
+
+        leash = Leash(chosen.leash or None)
+    temporary = None if chosen.data else tempfile.mkdtemp(prefix="barnabas-dev-")
     try:
         settings = [
             f"listeners=PLAINTEXT://127.0.0.1:{chosen.port}",
-            f"log.dirs={directory}",
+            f"log.dirs={chosen.data or temporary}",
             "group.initial.rebalance.delay.ms=0",
             *chosen.set,
         ]
@@ -237,7 +253,10 @@ def _dev(chosen: argparse.Namespace) -> int:
             return _complain(error.lines)
         return _run(config, announce=True)
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+        if leash is not None:
+            leash.ended()
 
 
 def _run(config: BrokerConfig, *, announce: bool = False) -> int:

@@ -151,6 +151,15 @@ def test_dev_cleans_up_when_refused(runs: Runs, tmp_path: Path, monkeypatch: pyt
     assert list(tmp_path.iterdir()) == []
 
 
+def test_dev_keeps_the_data_where_it_is_told(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "not there"))
+    (tmp_path / "data").mkdir()
+    assert call("dev", "--data", str(tmp_path / "data")) == 0
+    assert runs.configs[0].log_dir == str(tmp_path / "data")
+    assert runs.log_dir_existed
+    assert (tmp_path / "data").is_dir()
+
+
 def test_dev_on_a_port(runs: Runs) -> None:
     call("dev", "--port", "9999")
     assert runs.configs[0].listeners[0].port == 9999
@@ -239,10 +248,23 @@ def test_our_packages_are_ours() -> None:
     assert barnabas._strangers() == []
 
 
-def test_a_stranger_on_the_path_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("paths", [["stranger", "ours"], ["stranger"]])
+def test_a_stranger_on_the_path_is_passed_by(tmp_path: Path, paths: list[str]) -> None:
     (tmp_path / "server").mkdir()
     (tmp_path / "server" / "__init__.py").write_text("raise SystemExit('the wrong server ran')")
-    code = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT)!r}]; import barnabas; barnabas.main()"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join({"stranger": str(tmp_path), "ours": str(ROOT)}[each] for each in paths),
+    }
+    command = [sys.executable, "-P", str(ROOT / "barnabas.py"), "--version"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"barnabas {cli.version()}\n", "")
+
+
+def test_a_stranger_that_is_loaded_is_named(tmp_path: Path) -> None:
+    (tmp_path / "server").mkdir()
+    (tmp_path / "server" / "__init__.py").touch()
+    code = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT)!r}]; import barnabas, server; barnabas.main()"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=30)
     assert done.returncode == 2
     assert (

@@ -1,0 +1,98 @@
+"""A broker in your pytest suite; loaded by pytest by itself once Barnabas is installed.
+
+    def test_words(kafka_broker):                      # one broker for the whole run, started when first asked for
+        KafkaProducer(bootstrap_servers=kafka_broker.bootstrap)
+
+    @pytest.mark.kafka_settings({"num.partitions": 3})
+    def test_crash(kafka_broker_fresh):                # a broker of this test's own
+        kafka_broker_fresh.kill()
+        kafka_broker_fresh.start()
+
+Both are `barnabas.Broker`. Settings for all of them stand in pytest's configuration, as `kafka_broker_settings` with
+one KEY=VALUE per line; the marker `kafka_settings` adds to them or overrides them for `kafka_broker_fresh`. When a test
+that uses a broker fails, the end of the broker's log stands in the report. With pytest-xdist every worker has its own.
+
+Nothing is imported or started before a test asks for a fixture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from barnabas import Broker
+
+SHARED, FRESH = "kafka_broker", "kafka_broker_fresh"
+SETTINGS_INI = "kafka_broker_settings"
+SETTINGS_MARKER = "kafka_settings"
+LOG_LINES = 50
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini(SETTINGS_INI, "settings of the Kafka brokers of the tests, one KEY=VALUE per line", "linelist", [])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", f"{SETTINGS_MARKER}(settings): settings of the broker of this test, for {FRESH}; a dictionary"
+    )
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
+    """A Kafka broker for the whole run (`.bootstrap` is its host:port)."""
+    from barnabas import Broker
+
+    with Broker(_configured(pytestconfig)) as broker:
+        yield broker
+
+
+@pytest.fixture
+def kafka_broker_fresh(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A Kafka broker of this test's own, which it may stop, kill and start again."""
+    from barnabas import Broker
+
+    settings = _configured(request.config)
+    for marker in reversed(list(request.node.iter_markers(SETTINGS_MARKER))):  # the nearest one comes last and wins
+        settings.update(_marked(marker))
+    with Broker(settings) as broker:
+        yield broker
+
+
+def _configured(config: pytest.Config) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for line in config.getini(SETTINGS_INI):
+        key, equals, value = line.partition("=")
+        if not equals:
+            raise pytest.UsageError(f"{SETTINGS_INI}: {line!r} must be written as KEY=VALUE")
+        settings[key.strip()] = value.strip()
+    return settings
+
+
+def _marked(marker: pytest.Mark) -> Mapping[str, Any]:
+    if len(marker.args) != 1 or marker.kwargs or not isinstance(marker.args[0], Mapping):
+        raise pytest.UsageError(f'{SETTINGS_MARKER} takes one dictionary: {SETTINGS_MARKER}({{"num.partitions": 3}})')
+    return marker.args[0]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    fixtures = getattr(item, "fixturenames", ())
+    if SHARED in fixtures and FRESH not in fixtures and item.get_closest_marker(SETTINGS_MARKER) is not None:
+        raise pytest.UsageError(f"{SETTINGS_MARKER} has no effect on {SHARED}, which all tests share: use {FRESH}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        for name in (SHARED, FRESH):
+            broker = getattr(item, "funcargs", {}).get(name)
+            log = "" if broker is None else broker.log
+            if log:
+                report.sections.append((f"end of the log of {name}", "\n".join(log.splitlines()[-LOG_LINES:])))
+    return report

@@ -1,0 +1,54 @@
+"""The leash: a broker that another program has started ends with that program, however that ended.
+
+Standard input is a pipe whose other end only that program holds; it ends when the program is gone, `kill -9`
+included. Not the kernel's "signal on the parent's death": that one ends the child when the parent's *thread* ends, and
+asks for code between fork and exec.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+from types import FrameType
+
+PATIENCE_SECONDS = 10.0
+"""How long an orderly stop may take once nobody is there any more."""
+
+
+class Leash:
+    """Watches standard input from a thread and ends this process as SIGTERM does. `directory` is removed at the end if
+    the parent went without stopping us first: otherwise that is the parent's business.
+
+    Until the broker handles signals itself, SIGTERM ends the process by SystemExit, so that `ended` is reached.
+    """
+
+    def __init__(self, directory: str | None, stdin: int = 0) -> None:
+        self._directory = directory
+        self._stdin = stdin
+        self._broken = False
+        self._over = threading.Event()
+        signal.signal(signal.SIGTERM, _leave)
+        threading.Thread(target=self._watch, name="leash", daemon=True).start()
+
+    def ended(self) -> None:
+        """The broker has ended; clean up."""
+        self._over.set()
+        if self._broken and self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _watch(self) -> None:
+        while os.read(self._stdin, 4096):
+            pass
+        if self._over.is_set():
+            return
+        self._broken = True
+        os.kill(os.getpid(), signal.SIGTERM)
+        if not self._over.wait(PATIENCE_SECONDS):
+            self.ended()
+            os._exit(1)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(0)

@@ -1,0 +1,164 @@
+"""The pytest plugin, in pytest runs of its own (in processes: as a user has it)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A user's project. The plugin is there by its entry point if Barnabas is installed, and by name if not."""
+    from importlib.metadata import entry_points
+
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    if not any(point.value == "barnabas_pytest" for point in entry_points(group="pytest11")):
+        monkeypatch.setenv("PYTEST_ADDOPTS", "-p barnabas_pytest")
+    return pytester
+
+
+CLIENTS = """
+    from kafka import KafkaConsumer, KafkaProducer
+    from confluent_kafka import Consumer, Producer
+
+    def test_kafka_python(kafka_broker):
+        producer = KafkaProducer(bootstrap_servers=kafka_broker.bootstrap)
+        assert producer.send("one", b"hello").get(10).offset == 0
+        producer.close()
+        consumer = KafkaConsumer("one", bootstrap_servers=kafka_broker.bootstrap, auto_offset_reset="earliest")
+        assert next(consumer).value == b"hello"
+        consumer.close()
+
+    def test_confluent(kafka_broker):
+        told = []
+        producer = Producer({"bootstrap.servers": kafka_broker.bootstrap})
+        producer.produce("two", b"hello", on_delivery=lambda error, message: told.append(error))
+        assert producer.flush(10) == 0
+        assert told == [None]
+        consumer = Consumer({
+            "bootstrap.servers": kafka_broker.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"
+        })
+        consumer.subscribe(["two"])
+        message = consumer.poll(20)
+        assert (message.error(), message.value()) == (None, b"hello")
+        consumer.close()
+
+    def test_it_is_one_broker(kafka_broker):
+        assert (kafka_broker.data / "one-0").is_dir()
+        assert (kafka_broker.data / "two-0").is_dir()
+"""
+
+
+def test_stock_clients_on_the_shared_broker(suite: pytest.Pytester) -> None:
+    suite.makepyfile(CLIENTS)
+    suite.runpytest_subprocess().assert_outcomes(passed=3)
+
+
+def test_a_fresh_broker_and_its_settings(suite: pytest.Pytester) -> None:
+    suite.makeini("[pytest]\nkafka_broker_settings =\n    num.partitions = 2\n    broker.rack=r1\n")
+    suite.makepyfile(
+        """
+        import pytest
+        from kafka import KafkaProducer
+
+        def partitions(broker):
+            producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
+            try:
+                producer.send("t", b"x").get(10)
+                return len(producer.partitions_for("t"))
+            finally:
+                producer.close()
+
+        pytestmark = pytest.mark.kafka_settings({"num.partitions": 3, "broker.rack": "r2"})
+
+        @pytest.mark.kafka_settings({"num.partitions": 4})
+        def test_marked(kafka_broker_fresh):
+            assert partitions(kafka_broker_fresh) == 4
+            kafka_broker_fresh.kill()
+            kafka_broker_fresh.start()
+            assert (kafka_broker_fresh.data / "t-3").is_dir()
+            assert partitions(kafka_broker_fresh) == 4
+
+        def test_marked_above(kafka_broker_fresh):
+            assert partitions(kafka_broker_fresh) == 3
+        """
+    )
+    suite.makepyfile(
+        test_shared="""
+        from test_a_fresh_broker_and_its_settings import partitions
+
+        def test_shared(kafka_broker):
+            assert partitions(kafka_broker) == 2
+        """
+    )
+    suite.runpytest_subprocess("--strict-markers").assert_outcomes(passed=3)
+
+
+def test_mistakes_are_named(suite: pytest.Pytester) -> None:
+    suite.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.kafka_settings({"num.partitions": 4})
+        def test_no_effect(kafka_broker): pass
+
+        @pytest.mark.kafka_settings(num_partitions=4)
+        def test_no_dictionary(kafka_broker_fresh): pass
+
+        @pytest.mark.kafka_settings({"num.partitions": 0})
+        def test_refused(kafka_broker_fresh): pass
+        """
+    )
+    result = suite.runpytest_subprocess()
+    result.assert_outcomes(errors=3)
+    result.stdout.fnmatch_lines(
+        [
+            "*kafka_settings has no effect on kafka_broker, which all tests share: use kafka_broker_fresh",
+            "*kafka_settings takes one dictionary: *",
+            "*barnabas: num.partitions=0 is refused: it must be at least 1*",
+        ]
+    )
+    suite.makeini("[pytest]\nkafka_broker_settings = num.partitions\n")
+    suite.makepyfile("def test_ini(kafka_broker): pass")
+    suite.runpytest_subprocess().stdout.fnmatch_lines(["*'num.partitions' must be written as KEY=VALUE"])
+
+
+def test_a_failure_shows_the_brokers_log(suite: pytest.Pytester) -> None:
+    suite.makepyfile(
+        """
+        import pytest, socket
+
+        @pytest.mark.kafka_settings({"socket.request.max.bytes": 1000})
+        def test_fails(kafka_broker_fresh):
+            host, port = kafka_broker_fresh.bootstrap.split(":")
+            with socket.create_connection((host, int(port))) as sock:
+                sock.sendall(b"GET / HTTP/1.1")
+                assert sock.recv(1) == b"?"
+
+        def test_passes(kafka_broker): pass
+        """
+    )
+    result = suite.runpytest_subprocess()
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["*- end of the log of kafka_broker_fresh -*", "*frame length 1195725856*"])
+    assert "log of kafka_broker -" not in result.stdout.str()
+
+
+def test_it_costs_nothing_when_unused(suite: pytest.Pytester) -> None:
+    suite.makepyfile(
+        """
+        import sys
+
+        def test_nothing():
+            assert "barnabas_pytest" in sys.modules
+            assert not {"barnabas", "barnabas_process", "server", "kproto", "logdir"} & set(sys.modules)
+        """
+    )
+    suite.runpytest_subprocess("-p", "no:trio").assert_outcomes(passed=1)
+    suite.runpytest_subprocess("--markers").stdout.fnmatch_lines(["@pytest.mark.kafka_settings(settings): *"])
+    suite.runpytest_subprocess("--fixtures").stdout.fnmatch_lines(["kafka_broker*", "kafka_broker_fresh*"])
