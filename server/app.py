@@ -44,6 +44,7 @@ from server.config import BrokerConfig
 from server.controller import ControllerDriver
 from server.dispatch import Dispatcher
 from server.fetch_sessions import FetchSessions
+from server.housekeeping import Housekeeping
 from server.listeners import Door, bind
 from server.offload import Offload, in_thread
 from server.partitions import Partitions
@@ -238,6 +239,7 @@ class Broker:
         nursery.start_soon(self._groups.run)
         await nursery.start(self._controller.run)
         log_dir.check_identity(cluster_id=self._controller.image.cluster_id, node_id=self._config.broker_id)
+        nursery.start_soon(Housekeeping(self._services, log_dir).run)
         for sock, listener in listening:
             self._reactor.add_listener(sock, self._door.welcome(listener))
         listening.clear()

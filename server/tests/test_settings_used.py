@@ -21,24 +21,6 @@ BY_PROPERTY = {
 }
 
 
-# What comes with the periodic work (server/housekeeping.py). Take a name out when the test says that it passes.
-NOT_YET = {
-    "log.flush.offset.checkpoint.interval.ms",
-    "log.flush.start.offset.checkpoint.interval.ms",
-    "log.initial.task.delay.ms",
-    "log.retention.check.interval.ms",
-    "producer.id.expiration.check.interval.ms",
-    "producer.id.expiration.ms",
-    "replica.high.watermark.checkpoint.interval.ms",
-    "flush.ms",
-}
-
-
-def marked(names: list[str]) -> list[object]:
-    late = pytest.mark.xfail(reason="comes with the periodic work", strict=True)
-    return [pytest.param(name, marks=late if name in NOT_YET else ()) for name in names]
-
-
 def source(*folders: str, leave_out: tuple[str, ...] = ()) -> str:
     texts = []
     for folder in folders:
@@ -56,7 +38,7 @@ BEHIND_TOPICS = {key.name for row in TOPIC.values() for key in row.broker_keys}
 
 @pytest.mark.parametrize(
     "name",
-    marked([name for name, row in BROKER.items() if row.support is Support.WORKS and name not in BEHIND_TOPICS]),
+    [name for name, row in BROKER.items() if row.support is Support.WORKS and name not in BEHIND_TOPICS],
 )
 def test_broker_settings_that_work_are_read(name: str) -> None:
     assert f'"{name}"' in SERVER
@@ -64,7 +46,7 @@ def test_broker_settings_that_work_are_read(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    marked([n for n, row in TOPIC.items() if row.setting.support is Support.WORKS and n not in NOT_OF_THE_LOG]),
+    [n for n, row in TOPIC.items() if row.setting.support is Support.WORKS and n not in NOT_OF_THE_LOG],
 )
 def test_topic_settings_that_work_are_read(name: str) -> None:
     attribute = BY_PROPERTY.get(name, name.replace(".", "_"))

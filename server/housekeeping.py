@@ -1,0 +1,168 @@
+"""The work that time asks for: flushes, retention, checkpoints, forgotten producers, files to be removed.
+ Each duty is a task that sleeps on trio's clock and reads its interval anew every round, so a changed setting counts
+from the next round on. What blocks (fdatasync, checkpoint files, unlinking) goes through `offload`; renaming old
+segments and counting does not, with a checkpoint of trio's between two logs.
+
+| duty | how often |
+| --- | --- |
+| retention by time, size, log start | `log.retention.check.interval.ms` |
+| flush of complete segments | when they are rolled |
+| flush by `flush.ms` | `log.flush.scheduler.interval.ms`, or the smallest `flush.ms` |
+| recovery points | `log.flush.offset.checkpoint.interval.ms` |
+| log start offsets | `log.flush.start.offset.checkpoint.interval.ms` |
+| high watermarks | `replica.high.watermark.checkpoint.interval.ms` |
+| producers that wrote nothing for `producer.id.expiration.ms` | `producer.id.expiration.check.interval.ms` |
+| removal of `.deleted` files and `-delete` directories | when `file.delete.delay.ms` is over |
+
+A disk that fails is reported by the log directory itself, which ends the broker. Not done: compaction.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from logdir import Checkpoint, LogDir, PartitionLog, StorageError
+from logdir.config import LONG_MAX
+from server.services import Services
+
+log = logging.getLogger("barnabas.housekeeping")
+
+REMOVAL_SECONDS = 1.0
+LOOK_SECONDS = 5.0
+"""How late a removal may be noticed that was asked for while an earlier one was waited for."""
+FLUSH_SECONDS_MAX = 5.0
+"""Without any `flush.ms` set the flush round only looks whether that has changed."""
+
+
+class Housekeeping:
+    """All duties of one broker on its log directory; `run` serves for ever."""
+
+    def __init__(self, services: Services, log_dir: LogDir) -> None:
+        self._svc = services
+        self._log_dir = log_dir
+        self._rolled: set[PartitionLog] = set()
+        self._roll_seen = trio.Event()
+        self._flushed_at: dict[PartitionLog, float] = {}
+        self._written: dict[str, dict[tuple[str, int], int]] = {}
+
+    async def run(self) -> None:
+        """Do everything that is due, for ever."""
+        self._log_dir.on_rolled = self._note_rolled
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._flush_rolled)
+            nursery.start_soon(self._remove)
+            await trio.sleep(self._svc.config.int("log.initial.task.delay.ms") / 1000)
+            for key, duty in (
+                ("log.retention.check.interval.ms", self.retain),
+                ("log.flush.offset.checkpoint.interval.ms", self.checkpoint_recovery_points),
+                ("log.flush.start.offset.checkpoint.interval.ms", self.checkpoint_log_starts),
+                ("replica.high.watermark.checkpoint.interval.ms", self.checkpoint_high_watermarks),
+                ("producer.id.expiration.check.interval.ms", self.expire_producers),
+            ):
+                nursery.start_soon(self._repeat, key, duty)
+            nursery.start_soon(self._flush_in_time)
+
+    async def _repeat(self, key: str, duty: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await duty()
+            await trio.sleep(self._svc.config.int(key) / 1000)
+
+    # -- duties ------------------------------------------------------------------------------------------------------
+
+    async def retain(self) -> None:
+        """Give up segments that are too old, too many, or below the log start."""
+        for partition in self._svc.partitions:
+            try:
+                gone = partition.log.retain(self._svc.wall_ms(), partition.high_watermark)
+            except StorageError as error:
+                log.error("retention of %s-%d: %s", partition.topic, partition.index, error)
+                continue
+            if gone:
+                log.info(
+                    "%s-%d gave up %d segments; it starts at offset %d now",
+                    partition.topic,
+                    partition.index,
+                    gone,
+                    partition.log_start_offset,
+                )
+            await trio.lowlevel.checkpoint()
+
+    async def checkpoint_recovery_points(self) -> None:
+        await self._write(self._log_dir.recovery_points)
+
+    async def checkpoint_log_starts(self) -> None:
+        await self._write(self._log_dir.log_starts)
+
+    async def checkpoint_high_watermarks(self) -> None:
+        offsets = {(each.topic, each.index): each.high_watermark for each in self._svc.partitions}
+        await self._write(lambda: self._log_dir.high_watermarks(offsets))
+
+    async def _write(self, take: Callable[[], Checkpoint]) -> None:
+        checkpoint = take()
+        if self._written.get(checkpoint.name) == checkpoint.offsets:
+            return
+        try:
+            await self._svc.offload(self._log_dir.write_checkpoint, checkpoint)
+            self._written[checkpoint.name] = checkpoint.offsets
+        except StorageError as error:
+            log.error("%s", error)
+
+    async def expire_producers(self) -> None:
+        """Forget the sequence numbers of producers that have been silent for long."""
+        for partition in self._svc.partitions:
+            partition.log.expire_producers(self._svc.wall_ms(), self._svc.config.int("producer.id.expiration.ms"))
+            await trio.lowlevel.checkpoint()
+
+    # -- flushes -----------------------------------------------------------------------------------------------------
+
+    def _note_rolled(self, rolled: PartitionLog) -> None:
+        self._rolled.add(rolled)
+        self._roll_seen.set()
+
+    async def _flush_rolled(self) -> None:
+        """A complete segment is made safe soon, so that the recovery point follows and a recovery stays short."""
+        while True:
+            await self._roll_seen.wait()
+            self._roll_seen = trio.Event()
+            rolled, self._rolled = self._rolled, set()
+            for each in rolled:
+                await self._flush(each)
+
+    async def _flush_in_time(self) -> None:
+        while True:
+            now = trio.current_time()
+            wait_seconds = FLUSH_SECONDS_MAX
+            for partition in self._svc.partitions:
+                flush_ms = partition.log.config.flush_ms
+                if flush_ms == LONG_MAX:
+                    continue
+                wait_seconds = min(wait_seconds, flush_ms / 1000)
+                if not partition.log.needs_flush:
+                    self._flushed_at[partition.log] = now
+                elif now - self._flushed_at.setdefault(partition.log, now) >= flush_ms / 1000:
+                    await self._flush(partition.log)
+            kept = {partition.log for partition in self._svc.partitions}
+            self._flushed_at = {each: at for each, at in self._flushed_at.items() if each in kept}
+            scheduler_ms = self._svc.config.int("log.flush.scheduler.interval.ms")
+            await trio.sleep(max(min(wait_seconds, scheduler_ms / 1000), 0.001))
+
+    async def _flush(self, each: PartitionLog) -> None:
+        try:
+            await self._svc.offload(each.flush)
+            self._flushed_at[each] = trio.current_time()
+        except StorageError as error:
+            log.error("%s", error)
+
+    # -- removal -----------------------------------------------------------------------------------------------------
+
+    async def _remove(self) -> None:
+        while True:
+            due = self._log_dir.take_removals(self._svc.wall_ms())
+            if due:
+                await self._svc.offload(self._log_dir.remove, due)
+            next_ms = self._log_dir.next_removal_ms
+            wait_seconds = LOOK_SECONDS if next_ms is None else (next_ms - self._svc.wall_ms()) / 1000
+            await trio.sleep(min(max(wait_seconds, REMOVAL_SECONDS), LOOK_SECONDS))

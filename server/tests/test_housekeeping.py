@@ -1,0 +1,113 @@
+"""What time asks for, under virtual time: retention, checkpoints, flushes, forgotten producers, removed files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from kproto.records import Record, build_batch
+from logdir import PartitionLog
+from server.testing import connected, embedded_broker
+from server.tests.apis.test_fetch import fetch, flat
+from server.tests.apis.test_produce import NOW_MS, batch, only, request, topic
+
+HOUR = 3600.0
+
+
+async def test_old_segments_go_by_time_and_their_files_later(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
+    async with embedded_broker(tmp_path, log_retention_ms="7200000", log_segment_bytes="1000") as broker:
+        await topic(broker)
+        async with connected(broker) as client:
+            for _ in range(5):
+                await client.ask(request(batch(b"x" * 600)), 9)
+            assert len(list(tmp_path.glob("t-0/*.log"))) == 5
+            await trio.sleep(1.5 * HOUR)
+            await client.ask(request(build_batch([Record(0, broker.services.wall_ms(), None, b"n" * 600, ())])), 9)
+            await trio.sleep(1 * HOUR)
+            data = flat(await client.ask(fetch(("t", 0, 0)), 12))[0]
+            assert (data.error_code, data.log_start_offset) == (1, -1)
+            data = flat(await client.ask(fetch(("t", 0, 5)), 12))[0]
+            assert (data.error_code, data.log_start_offset, len(data.records) > 0) == (0, 5, True)
+            await trio.sleep(120)
+            assert [path.name for path in tmp_path.glob("t-0/*.log*")] == [f"{5:020}.log"]
+
+
+async def test_delete_records_survives_a_crash_through_the_checkpoint(
+    autojump_clock: trio.abc.Clock, tmp_path: Path
+) -> None:
+    async with embedded_broker(tmp_path) as broker, connected(broker) as client:
+        await topic(broker)
+        await client.ask(request(batch(b"a", b"b", b"c")), 9)
+        broker.services.partitions.get("t", 0).log.delete_records(2, 3)
+        await trio.sleep(120)
+        assert (tmp_path / "log-start-offset-checkpoint").read_text().split("\n")[2] == "t 0 2"
+
+
+async def test_checkpoints_are_written_in_time(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
+    async with embedded_broker(tmp_path, log_initial_task_delay_ms="0") as broker, connected(broker) as client:
+        await topic(broker)
+        await client.ask(request(batch(b"a", b"b")), 9)
+        await trio.sleep(6)
+        assert "t 0 2" in (tmp_path / "replication-offset-checkpoint").read_text()
+        broker.services.partitions.get("t", 0).log.flush()
+        await trio.sleep(61)
+        assert "t 0 2" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
+
+
+async def test_a_rolled_segment_is_flushed(autojump_clock: trio.abc.Clock) -> None:
+    async with embedded_broker(log_segment_bytes="1000") as broker, connected(broker) as client:
+        await topic(broker)
+        log = broker.services.partitions.get("t", 0).log
+        await client.ask(request(batch(b"x" * 600)), 9)
+        assert log.recovery_point == 0
+        await client.ask(request(batch(b"x" * 600)), 9)
+        await trio.sleep(0.1)
+        assert log.recovery_point >= 1
+
+
+async def test_flush_ms(autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[float] = []
+    original = PartitionLog.flush
+
+    def flush(self: PartitionLog) -> None:
+        flushed.append(trio.current_time())
+        original(self)
+
+    monkeypatch.setattr(PartitionLog, "flush", flush)
+    async with embedded_broker(log_flush_interval_ms="5000", log_initial_task_delay_ms="0") as broker:
+        await topic(broker)
+        async with connected(broker) as client:
+            await trio.sleep(6)
+            flushed.clear()
+            written = trio.current_time()
+            await client.ask(request(batch(b"a")), 9)
+            await trio.sleep(20)
+            assert len(flushed) == 1
+            assert flushed[0] - written <= 10.1
+            assert broker.services.partitions.get("t", 0).log.recovery_point == 1
+
+
+async def test_silent_producers_are_forgotten(autojump_clock: trio.abc.Clock) -> None:
+    def numbered(sequence: int) -> bytes:
+        return build_batch([Record(0, NOW_MS, None, b"x", ())], producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+    async with embedded_broker(producer_id_expiration_ms=str(3_600_000)) as broker, connected(broker) as client:
+        await topic(broker)
+        assert only(await client.ask(request(numbered(0)), 9)).error_code == 0
+        assert only(await client.ask(request(numbered(5)), 9)).error_code == 45
+        await trio.sleep(1.3 * HOUR)
+        # Nothing is known of it any more, so any sequence is taken.
+        assert only(await client.ask(request(numbered(5)), 9)).error_code == 0
+
+
+async def test_a_deleted_topic_leaves_the_disk(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
+    async with embedded_broker(tmp_path) as broker:
+        await topic(broker)
+        assert (tmp_path / "t-0").is_dir()
+        await broker.services.controller.delete_topics(["t"], timeout_ms=1000)
+        assert not (tmp_path / "t-0").exists()
+        assert len(list(tmp_path.glob("t-0.*-delete"))) == 1
+        await trio.sleep(70)
+        assert list(tmp_path.glob("t-0*")) == []
