@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from replication.store import (
     ANY_VERSION,
@@ -32,8 +33,7 @@ from replication.store import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(NamedTuple):
     """A persistent node as it is after a commit.
 
     made: children made under it so far (numbers sequential names); made_beside: the same for its parent.
@@ -182,15 +182,13 @@ class Tree:
         entry.data, entry.version, entry.czxid, entry.mzxid = put.data, put.version, put.czxid, put.mzxid
 
     def lasting_nodes(self) -> Iterator[Put]:
-        """Every persistent node but the root, parents first: what a snapshot holds."""
-        stack = sorted(self._entries["/"].children or (), reverse=True)
-        while stack:
-            path = stack.pop()
-            entry = self._entries[path]
-            if not entry.owner:
+        """Every persistent node but the root, parents first: what a snapshot holds.
+
+        The dictionary's order is enough: a node enters it after its parent, also when a refused commit is undone.
+        """
+        for path, entry in self._entries.items():
+            if not entry.owner and path != "/":
                 yield self._put(path, entry)
-                if entry.children:
-                    stack.extend(sorted(entry.children, reverse=True))
 
     def _effects(self, paths: Iterable[str]) -> list[Effect]:
         """What became of `paths`: children go before parents, and come after them."""
