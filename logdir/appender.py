@@ -390,7 +390,7 @@ class LogAppender:
         try:
             self._active.cut_back()
         except OSError as second:
-            # What lies behind `size` is overwritten by the next write; should there be none, recovery must find it.
+            # Recovery has to look at what is there now.
             failed = StorageError(f"cutting {self._active.path()} back after a failed write", second)
         if not failed.is_full:
             self._fail(failed)
@@ -474,7 +474,8 @@ class LogAppender:
                 or last_offset > self._roll_offset
             )
         if due:
-            # A gap between replicated batches is to lie inside a segment: one between segments means a loss to recovery.
+            # A gap between replicated batches is to lie inside a segment: one between segments means a loss to
+            # recovery.
             far = base_offset is not None and last_offset - self.next_offset > MAX_RELATIVE_OFFSET
             self.roll(now_ms, base_offset if far else None)
 

@@ -36,11 +36,12 @@ _TIMESTAMP = struct.Struct(">q")
 
 
 class OffsetIndex:
-    """Entries are kept as `relative offset << 32 | position`, so that one bisection in C finds one. `saved`: how many
-    are in the file.
+    """Entries are kept as `relative offset << 32 | position`, so that one bisection in C finds one.
+
+    `saved`: how many of the file's entries are right; `stale`: others follow there, to be cut off.
     """
 
-    __slots__ = ("_entries", "base_offset", "saved")
+    __slots__ = ("_entries", "base_offset", "saved", "stale")
 
     def __init__(self, base_offset: int, data: bytes = b"") -> None:
         """`data`: the file's content. Raises `CorruptFile`."""
@@ -55,7 +56,8 @@ class OffsetIndex:
         if entries and not 0 <= entries[0] <= entries[-1]:
             raise CorruptFile(f"offset index of {base_offset} does not rise")
         self._entries = entries
-        self.saved = len(data) // OFFSET_ENTRY
+        self.saved = len(entries)
+        self.stale = self.size < len(data)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -85,6 +87,9 @@ class OffsetIndex:
         """Drop the entries of batches whose last offset is `offset` or more."""
         relative = offset - self.base_offset
         del self._entries[bisect_right(self._entries, (relative << 32) - 1) if relative > 0 else 0 :]
+        if len(self) < self.saved:
+            self.saved = len(self)
+            self.stale = True
 
     def encode(self, first: int = 0) -> bytes:
         """The entries from number `first` on, as they stand in the file."""
@@ -95,21 +100,22 @@ class OffsetIndex:
 
 
 class TimeIndex:
-    """Entries are kept as they stand in the file. `saved`: how many are in it."""
+    """Entries are kept as they stand in the file. `saved` and `stale` as in `OffsetIndex`."""
 
-    __slots__ = ("_data", "base_offset", "saved")
+    __slots__ = ("_data", "base_offset", "saved", "stale")
 
     def __init__(self, base_offset: int, data: bytes = b"") -> None:
         """`data`: the file's content. Raises `CorruptFile`."""
         self.base_offset = base_offset
         if len(data) % TIME_ENTRY:
             raise CorruptFile(f"time index of {base_offset} has {len(data)} bytes, not a multiple of {TIME_ENTRY}")
-        self.saved = len(data) // TIME_ENTRY
         self._data = bytearray(data)
         if not any(data[-TIME_ENTRY:]):
             # A mapped file that was not cut: the entries end at the last byte that is not zero.
             used = len(data.rstrip(b"\0"))
             del self._data[-(-used // TIME_ENTRY) * TIME_ENTRY :]
+        self.saved = len(self)
+        self.stale = self.size < len(data)
         if self._data:
             first, last = self._entry(0), self._entry(len(self) - 1)
             if not (first[0] <= last[0] and 0 <= first[1] <= last[1]):
@@ -160,6 +166,9 @@ class TimeIndex:
         while slots and self.base_offset + self._entry(slots - 1)[1] >= offset:
             slots -= 1
         del self._data[slots * TIME_ENTRY :]
+        if slots < self.saved:
+            self.saved = slots
+            self.stale = True
 
     def encode(self, first: int = 0) -> bytes:
         """The entries from number `first` on, as they stand in the file."""

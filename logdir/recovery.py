@@ -261,19 +261,23 @@ class _Opening:
                 self._drop(self.segments[self.segments.index(segment) :])
                 break
             if not self.config.compact and end < segment.base_offset <= end + MAX_RELATIVE_OFFSET:
-                # The end of the segment before was lost, and no sign of it is left there. A log with a hole would never be
-                # filled by replication, so the rest goes. Compaction leaves such gaps; our logs have no others.
+                # The end of the segment before was lost, and no sign of it is left there. A log with a hole would
+                # never be filled by replication, so the rest goes. Compaction leaves such gaps; our logs have no
+                # others.
                 log.warning("%s does not begin at %d, where the log ends: removed", segment.path(), end)
                 self._drop(self.segments[self.segments.index(segment) :])
                 break
             end, cut = self._recover_segment(segment)
+            following = self.segments[self.segments.index(segment) + 1 :]
             if cut:
                 self.cut = True
                 log.warning("%s: cut %d bytes behind offset %d", segment.path(), cut, end)
-                self._drop(self.segments[self.segments.index(segment) + 1 :])
-                break
-            if segment is not self.segments[-1]:
-                self._snapshot(self.segments[self.segments.index(segment) + 1].base_offset)
+                segment.sync()
+                if following and following[0].base_offset != end:
+                    self._drop(following)
+                    break
+            if following:
+                self._snapshot(following[0].base_offset)
         return end
 
     def _snapshot(self, offset: int) -> None:

@@ -289,17 +289,16 @@ class Segment:
             (layout.OFFSET_INDEX, OFFSET_ENTRY, self._offsets),
             (layout.TIME_INDEX, TIME_ENTRY, self._times),
         ):
-            if index is None or index.saved == len(index):
+            if index is None or (index.saved == len(index) and not index.stale):
                 continue
             fd = self._disk.open(self.path(suffix), create=True)
             try:
-                if index.saved > len(index):
-                    self._disk.truncate(fd, index.size)
-                    index.saved = len(index)
-                else:
-                    data = index.encode(index.saved)
-                    write_fully(self._disk, fd, (data,), index.saved * entry_size)
-                    index.saved += len(data) // entry_size
+                if index.stale:
+                    self._disk.truncate(fd, index.saved * entry_size)
+                    index.stale = False
+                data = index.encode(index.saved)
+                write_fully(self._disk, fd, (data,), index.saved * entry_size)
+                index.saved += len(data) // entry_size
             finally:
                 self._disk.close(fd)
             self.indexes_dirty = True
@@ -489,8 +488,8 @@ class Segment:
     # ---- cutting
 
     def truncate(self, offset: int) -> int:
-        """Cut the log at the batch that holds `offset`; the offset behind what is left. The caller holds the log's lock.
-        Raises OSError, `CorruptRecords`.
+        """Cut the log at the batch that holds `offset`; the offset behind what is left. The caller holds the log's
+        lock. Raises OSError, `CorruptRecords`.
         """
         found = self.find(offset)
         offsets, times = self._load()
@@ -521,8 +520,8 @@ class Segment:
         return end
 
     def renew_max_timestamp(self) -> None:
-        """Look for it behind the last entry of the time index, which may not be the one that `finish` adds. Raises OSError,
-        `CorruptRecords`.
+        """Look for it behind the last entry of the time index, which may not be the one that `finish` adds. Raises
+        OSError, `CorruptRecords`.
         """
         offsets, times = self._load()
         self.unfinished = True
@@ -561,8 +560,12 @@ class Segment:
         self.finish()
 
     def cut_back(self) -> None:
-        """Cut what a failed write left behind `size`. Raises OSError."""
-        self._disk.truncate(self.file().fd, self.size)
+        """Cut what a failed write left behind `size`, for good: what was refused must not come back in place of what is
+        written there next. Raises OSError.
+        """
+        file = self.file()
+        self._disk.truncate(file.fd, self.size)
+        self._disk.sync(file.fd)
 
     def mark_deleted(self) -> list[str]:
         """Rename the files to `.deleted` and let go of them; the new paths. A `FileSlice` in use stays readable.

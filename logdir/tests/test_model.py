@@ -6,14 +6,14 @@ Segments that retention gave up may come back until the next flush.
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import pytest
 
-from kproto.errors import ErrorCode, KafkaError
 from kproto.records import read_header
-from logdir import AppendOrigin, LogConfig, LogDir, PartitionLog
-from logdir.tests.kit import NOW, TOPIC_ID, Clock, batch, open_dir, stored
+from logdir import AppendOrigin, LogConfig, LogDir, PartitionLog, StorageError
+from logdir.tests.kit import TOPIC_ID, Clock, batch, open_dir, stored
 from logdir.tests.memory_disk import MemoryDisk
 
 
@@ -122,10 +122,8 @@ class Model:
         for _ in range(3):
             self.append()
         self.disk.space = self.rng.randint(0, 300)
-        try:
+        with contextlib.suppress(StorageError):
             self.log.write()
-        except KafkaError as error:
-            assert error.code == ErrorCode.KAFKA_STORAGE_ERROR
         self.disk.space = None
         self.collect()
         self.staged = []
@@ -333,6 +331,6 @@ def test_log_against_a_list(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 1300))
+@pytest.mark.parametrize("seed", range(1000, 1100))
 def test_log_against_a_list_for_longer(seed: int) -> None:
     run(seed, 400)

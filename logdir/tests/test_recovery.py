@@ -30,11 +30,11 @@ def written(disk: MemoryDisk, batches: int = 12) -> tuple[LogDir, PartitionLog]:
     return log_dir, log
 
 
-def killed(disk: MemoryDisk) -> LogDir:
+def killed(disk: MemoryDisk, config: LogConfig = CONFIG) -> LogDir:
     """As after kill -9: nothing is lost that was written, nothing was tidied up."""
     disk.open_files = {}
     disk.locked = set()
-    return open_dir(disk, config=CONFIG)
+    return open_dir(disk, config=config)
 
 
 def test_everything_is_found_again_after_a_kill() -> None:
@@ -71,7 +71,7 @@ def test_torn_at_every_byte(damage: str) -> None:
             "flip": data[:cut] + bytes([data[cut] ^ 0x40]) + data[cut + 1 :],
         }[damage]
         disk.node(path).data = bytearray(content)
-        log = killed(disk).logs["t", 0]
+        log = killed(disk, LogConfig()).logs["t", 0]
         whole = sum(end <= cut for end in ends)
         if damage == "flip" and (at := cut - ([0, *ends][whole])) < 61 and (at < 8 or 12 <= at < 16):
             continue  # base offset and leader epoch are outside of the checksum
