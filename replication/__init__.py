@@ -89,6 +89,7 @@ from replication.topics import (
     check_total,
     is_prohibited,
     name_fault,
+    new_uuid,
     plan_creation,
     plan_expansion,
 )
@@ -157,6 +158,7 @@ __all__ = [
     "is_prohibited",
     "make_roots",
     "name_fault",
+    "new_uuid",
     "plan_creation",
     "plan_expansion",
     "read_broker_configs",

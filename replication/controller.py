@@ -55,7 +55,7 @@ from replication.store import (
     Op,
     Set,
 )
-from replication.topics import NewTopic, fold, new_topic_id
+from replication.topics import NewTopic, fold, new_uuid
 
 STATES_PER_COMMIT = 500
 MAX_ATTEMPTS = 20
@@ -166,7 +166,7 @@ class Controller:
             known = self.image.topics.get(seen.name)
             if known is None:
                 topic_id = seen.node.topic_id
-                topic = topic_image(seen.name, topic_id or new_topic_id(self._rng), seen.node, seen.config)
+                topic = topic_image(seen.name, topic_id or new_uuid(self._rng), seen.node, seen.config)
                 if topic_id is None:  # written by a tool older than topic ids
                     write = Set(paths.topic(seen.name), paths.encode_topic(topic_node(topic)), seen.version)
                     effects.append(Commit((self._guard, write), topics=(topic,)))

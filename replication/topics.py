@@ -114,7 +114,7 @@ def plan_creation(
     _check_collision(name, image.topics, reserved or {})
     config = {key: value for key, value in request.configs if value is not None}
     check_config(config)
-    return NewTopic(name, new_topic_id(rng), assignments, MappingProxyType(config))
+    return NewTopic(name, new_uuid(rng), assignments, MappingProxyType(config))
 
 
 def plan_expansion(
@@ -213,7 +213,7 @@ def fold(name: str) -> str:
     return name.replace(".", "_")
 
 
-def new_topic_id(rng: Random) -> bytes:
+def new_uuid(rng: Random) -> bytes:
     """A random (version 4) UUID. Its text form does not start with '-', which command lines take for an option."""
     while True:
         value = bytearray(rng.randbytes(16))

@@ -36,8 +36,10 @@ from replication import (
     Store,
     StoreError,
     WrongCluster,
+    new_uuid,
     read_broker_configs,
     read_topic_configs,
+    topic_names,
 )
 from server.apis import APIS
 from server.config import BrokerConfig
@@ -198,7 +200,7 @@ class Broker:
             config=self._current_config,
             wall_ms=self._wall_ms,
             rng=self._rng,
-            make_cluster_id=lambda: uuid_to_text(self._rng.randbytes(16)),
+            make_cluster_id=lambda: uuid_to_text(new_uuid(self._rng)),
             cluster_id=log_dir.meta.cluster_id if log_dir.meta else None,
             recovered=bool(log_dir.logs) and not log_dir.was_clean,
             broker_configs_changed=self._apply_broker_configs,
@@ -274,11 +276,11 @@ class Broker:
     def _bind(self) -> list[tuple[socket.socket, str]]:
         config = self._config
         listening: list[tuple[socket.socket, str]] = []
+        key = "socket.receive.buffer.bytes"
+        receive_buffer_bytes = config.int(key) if config.is_set(key) else -1
         try:
             for address in config.listeners:
-                sock = bind(
-                    address, config.int("socket.listen.backlog.size"), config.int("socket.receive.buffer.bytes")
-                )
+                sock = bind(address, config.int("socket.listen.backlog.size"), receive_buffer_bytes)
                 listening.append((sock, address.name))
         except OSError:
             for sock, _ in listening:
@@ -301,8 +303,7 @@ class Broker:
     async def _topic_configs(self) -> Mapping[str, Mapping[str, str]]:
         """Topics' own settings, by name: the logs are opened with them."""
         session = self._store_session
-        names = await session.children("/brokers/topics") if await session.get("/brokers/topics") else []
-        return await read_topic_configs(session, names, self._unreadable)
+        return await read_topic_configs(session, await topic_names(session), self._unreadable)
 
     async def _create_internal_topic(self, name: str, _partitions: int, _replicas: int, _config: object) -> None:
         for code in (await self._controller.auto_create([name])).values():

@@ -25,11 +25,12 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from logdir import Checkpoint, LogDir, PartitionLog, StorageError
-from logdir.config import LONG_MAX
 from server.services import Services
 
 log = logging.getLogger("barnabas.housekeeping")
 
+NEVER_MS = 2**63 - 1
+"""`flush.ms` of a topic that leaves flushing to the operating system."""
 REMOVAL_SECONDS = 1.0
 LOOK_SECONDS = 5.0
 """How late a removal may be noticed that was asked for while an earlier one was waited for."""
@@ -137,7 +138,7 @@ class Housekeeping:
             wait_seconds = FLUSH_SECONDS_MAX
             for partition in self._svc.partitions:
                 flush_ms = partition.log.config.flush_ms
-                if flush_ms == LONG_MAX:
+                if flush_ms == NEVER_MS:
                     continue
                 wait_seconds = min(wait_seconds, flush_ms / 1000)
                 if not partition.log.needs_flush:

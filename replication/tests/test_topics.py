@@ -18,7 +18,7 @@ from replication.topics import (
     check_total,
     fold,
     name_fault,
-    new_topic_id,
+    new_uuid,
     plan_creation,
     plan_expansion,
 )
@@ -148,7 +148,7 @@ def test_expansions_that_may_not_be(name: str, count: int, manual: Any, code: Er
 
 def test_topic_ids_are_version_4_and_no_options() -> None:
     rng = Random(5)
-    ids = [new_topic_id(rng) for _ in range(2000)]
+    ids = [new_uuid(rng) for _ in range(2000)]
     assert len(set(ids)) == len(ids)
     assert all(topic_id[6] >> 4 == 4 and topic_id[8] >> 6 == 2 for topic_id in ids)
     assert not any(uuid_to_text(topic_id).startswith("-") for topic_id in ids)

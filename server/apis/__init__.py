@@ -6,6 +6,7 @@
 from server.api import Api
 from server.apis import (
     alter_configs,
+    alter_partition_reassignments,
     api_versions,
     create_partitions,
     create_topics,
@@ -66,6 +67,7 @@ APIS: tuple[Api, ...] = (
     delete_groups.API,
     elect_leaders.API,
     incremental_alter_configs.API,
+    alter_partition_reassignments.API,
     list_partition_reassignments.API,
     offset_delete.API,
     describe_cluster.API,

@@ -113,6 +113,7 @@ SETTINGS: tuple[Setting, ...] = (
         Type.INT,
         102400,
         "Size of the receive buffer of client sockets (SO_RCVBUF). -1 leaves it to the operating system.",
+        note="left to the operating system while it is not set, which takes large batches faster",
     ),
     works(
         "socket.request.max.bytes",
