@@ -50,6 +50,7 @@ from server.housekeeping import Housekeeping
 from server.listeners import Door, bind
 from server.offload import Offload, in_thread
 from server.partitions import Partitions
+from server.picture_cache import PictureCache
 from server.producer_ids import ProducerIds
 from server.reactor import Reactor
 from server.services import Services
@@ -222,6 +223,7 @@ class Broker:
             groups=groups,
             producer_ids=ProducerIds(controller.allocate_producer_id_block),
             fetch_sessions=FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), self._rng),
+            pictures=PictureCache(),
             timers=timers,
             offload=self._offload,
             now=trio.current_time,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from server.fetch_sessions import FetchSessions
     from server.offload import Offload
     from server.partitions import Partitions
+    from server.picture_cache import PictureCache
     from server.producer_ids import ProducerIds
     from server.shards import GroupShards
     from server.timers import Timers
@@ -33,6 +34,7 @@ class Services:
     groups: GroupShards
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
+    pictures: PictureCache
     timers: Timers
     offload: Offload
     now: Callable[[], float]

@@ -15,13 +15,15 @@ topics; 2 cluster id; 4 `allow_auto_topic_creation`; 5 offline replicas; 6 LISTE
 before); 7 leader epoch; 8-10 operations on the cluster; 8 operations on topics; 9 flexible; 10 topic ids in answers;
 12 in requests; 13 an error of the whole answer (not used by this broker: it never asks clients to start over).
 
-Not done: authorization (29; hidden topics); encoded answers kept per picture; forwarding creation to another
-controller.
+What a topic's answer says is put together once per picture of the cluster (`server.picture_cache`).
+
+Not done: authorization (29; hidden topics); forwarding creation to another controller.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
 from kproto.messages import MetadataRequest, MetadataResponse
@@ -39,17 +41,17 @@ _Partition = MetadataResponse.MetadataResponsePartition
 def handle(svc: Services, ctx: RequestContext, req: MetadataRequest) -> MetadataResponse:
     wanted = req.topics
     if wanted is None or (ctx.api_version == 0 and not wanted):
-        return _answer(svc.image, ctx, req, svc.image.topic_names)
+        return _answer(svc, svc.image, ctx, req, svc.image.topic_names)
     names, ids = _asked(wanted, ctx.api_version)
     image = svc.image
     if ids:
         known = [topic.name for topic_id in ids if (topic := image.topic_by_id(topic_id)) is not None]
         unknown = [topic_id for topic_id in ids if image.topic_by_id(topic_id) is None]
-        return _answer(image, ctx, req, known, unknown_ids=unknown)
+        return _answer(svc, image, ctx, req, known, unknown_ids=unknown)
     missing = [name for name in names if name not in image.topics and not is_prohibited(name)]
     if missing and req.allow_auto_topic_creation and svc.config.bool("auto.create.topics.enable"):
         svc.controller.auto_create_soon(missing)
-    return _answer(image, ctx, req, names)
+    return _answer(svc, image, ctx, req, names)
 
 
 def _asked(wanted: Iterable[MetadataRequest.MetadataRequestTopic], version: int) -> tuple[list[str], list[bytes]]:
@@ -69,6 +71,7 @@ def _asked(wanted: Iterable[MetadataRequest.MetadataRequestTopic], version: int)
 
 
 def _answer(
+    svc: Services,
     image: Image,
     ctx: RequestContext,
     req: MetadataRequest,
@@ -78,10 +81,17 @@ def _answer(
     version, listener = ctx.api_version, ctx.listener
     topics = [_Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=unknown) for unknown in unknown_ids]
     unknown_count = len(topics)
+    with_operations = req.include_topic_authorized_operations
     for name in names:
         topic = image.topics.get(name)
-        topics.append(_missing(name) if topic is None else _described(image, topic, version, listener))
-    if req.include_topic_authorized_operations:
+        if topic is None:
+            topics.append(_missing(name))
+        elif with_operations:
+            topics.append(_described(image, topic, version, listener))
+        else:
+            make = partial(_described, image, topic, version, listener)
+            topics.append(svc.pictures.get(image, ("metadata", name, version == 0, version >= 6, listener), make))
+    if with_operations:
         for answer in topics[unknown_count:]:
             answer.topic_authorized_operations = ALL_TOPIC_OPERATIONS
     response = MetadataResponse(

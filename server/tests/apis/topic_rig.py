@@ -11,6 +11,7 @@ import trio
 
 from kproto import KafkaError, decode, encode, response_class
 from server.api import PENDING, Api
+from server.picture_cache import PictureCache
 from server.tests.test_controller import Rig, running
 
 
@@ -35,7 +36,7 @@ class TopicRig:
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
-        self.services: Any = SimpleNamespace(controller=rig.driver, config=rig.config)
+        self.services: Any = SimpleNamespace(controller=rig.driver, config=rig.config, pictures=PictureCache())
 
     async def ask(self, api: Api, request: Any, version: int | None = None, listener: str = "PLAINTEXT") -> Any:
         version = api.versions[1] if version is None else version
