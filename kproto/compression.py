@@ -9,8 +9,8 @@ accepted:
 - snappy: the framing of the Java library (xerial: 16-byte header, then int32 length + raw block), also repeated, and
   one bare raw block. The header's version fields are not looked at: writers exist that store them little-endian.
 - lz4: the frame format, blocks linked or independent, several frames. Message format v0 has a known fault: its header
-  checksum also covers the magic number (KAFKA-3160); `lz4_v0=True` reads both variants and writes the faulty one,
-  which is what readers of that time expect.
+  checksum also covers the magic number (KAFKA-3160); `lz4_v0=True` does not look at that byte when reading, as Apache
+  Kafka does not, and writes the faulty one, which is what readers of that time expect.
 - zstd: frames with and without content size, several frames, windows up to 128 MiB.
 
 `compress` writes what the Java clients write: xerial framing in 32 KiB blocks, lz4 frames of independent 64 KiB
@@ -304,12 +304,9 @@ def _lz4_header_end(frame: bytes) -> int:
 
 
 def _with_valid_lz4_header(frame: bytes) -> bytes:
-    """The frame with the right header checksum, when it carries the right one or the one of message format v0."""
+    """The frame with the right header checksum, whatever it carries."""
     end = _lz4_header_end(frame)
-    right = _xxh32(frame[4:end]) >> 8 & 255
-    if frame[end] not in (right, _xxh32(frame[:end]) >> 8 & 255):
-        raise CorruptRecords("lz4: wrong header checksum")
-    return frame[:end] + bytes((right,)) + frame[end + 1 :]
+    return frame[:end] + bytes((_xxh32(frame[4:end]) >> 8 & 255,)) + frame[end + 1 :]
 
 
 def _with_faulty_lz4_header(frame: bytes) -> bytes:

@@ -371,9 +371,10 @@ _NULL: Final = b"\x01"
 _NO_HEADERS: Final = b"\x00"
 
 
-def _append_record(
+def append_record(
     out: bytearray, offset_delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: Headers
 ) -> None:
+    """Add one record to `out`, which may already hold others."""
     parts = [
         b"\x00",
         varint(timestamp_delta),
@@ -451,7 +452,7 @@ def build_batch(
         elif timestamp > max_timestamp:
             max_timestamp = timestamp
         delta = offset - base_offset if keep_offsets else i
-        _append_record(data, delta, wrap64(timestamp - base_timestamp), key, value, headers)
+        append_record(data, delta, wrap64(timestamp - base_timestamp), key, value, headers)
     if codec and batch:
         packed = compress(codec, memoryview(data)[BATCH_OVERHEAD:], level=level)
         data = bytearray(BATCH_OVERHEAD) + packed

@@ -12,7 +12,8 @@ log-append time, the time of all (KIP-31, KIP-32).
 
 `up_convert` makes what a produce request below version 3 carries into one v2 batch; `down_convert` makes stored
 batches fit for a fetch below version 4. Headers, producer ids and sequences are lost on the way down, control batches
-are left out. Timestamps are milliseconds, -1 where there is none (all of v0).
+are left out. Timestamps are milliseconds, -1 where there is none (all of v0). Both exist as generators that come up
+for air every `STEP` messages, for an event loop that has other things to do (30 to 60 ms per megabyte).
 
 Not done: assigning offsets within a stored legacy log; Barnabas writes v2 only.
 """
@@ -21,14 +22,41 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from kproto.compression import GZIP, LZ4, MAX_DECOMPRESSED_BYTES, SNAPPY, ZSTD, CorruptRecords, compress, decompress
+from kproto.crc32c import crc32c
 from kproto.errors import ErrorCode, KafkaError
-from kproto.records import Buffer, Record, RecordsRefused, build_batch, iter_records, magic_of, read_header
+from kproto.records import (
+    ATTRIBUTES_OFFSET,
+    BATCH_OVERHEAD,
+    CRC_OFFSET,
+    LOG_OVERHEAD,
+    Buffer,
+    Record,
+    RecordsRefused,
+    append_record,
+    iter_records,
+    magic_of,
+    read_header,
+)
+from kproto.varint import wrap64
 
-__all__ = ["Message", "build_message_set", "down_convert", "iter_any", "iter_legacy", "iter_messages", "up_convert"]
+__all__ = [
+    "Message",
+    "build_message_set",
+    "down_convert",
+    "down_converting",
+    "iter_any",
+    "iter_legacy",
+    "iter_messages",
+    "up_convert",
+    "up_converting",
+]
+
+STEP: Final = 256
+"""Messages between two steps of a conversion: about a millisecond."""
 
 OVERHEAD_V0: Final = 14
 """Bytes of a message without key and value, behind offset and size."""
@@ -39,7 +67,13 @@ _NO_TIMESTAMP: Final = -1
 _OUTER: Final = struct.Struct(">qiIbb")
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
+_UINT32: Final = struct.Struct(">I")
+_BATCH: Final = struct.Struct(">qiibIhiqqqhii")
 _CODECS: Final = (0, GZIP, SNAPPY, LZ4)
+
+
+class WrongChecksum(CorruptRecords):
+    """A message whose CRC-32 is not that of its bytes."""
 
 
 class Message(NamedTuple):
@@ -88,7 +122,7 @@ def _read_message(buf: Buffer, offset: int, size: int) -> Message:
     message_offset, _, crc, magic, attributes = _OUTER.unpack_from(view)
     actual = zlib.crc32(view[16:])
     if actual != crc:
-        raise CorruptRecords(f"message checksum is {actual:#010x}, the message says {crc:#010x}")
+        raise WrongChecksum(f"message checksum is {actual:#010x}, the message says {crc:#010x}")
     timestamp = _NO_TIMESTAMP
     position = 18
     if magic == 1:
@@ -128,36 +162,60 @@ def iter_legacy(buf: Buffer, offset: int = 0, *, max_bytes: int = MAX_DECOMPRESS
             yield Record(message.offset, message.timestamp, message.key, message.value)
 
 
-def _unwrap(wrapper: Message, max_bytes: int) -> list[Message]:
+def _unwrap(wrapper: Message, max_bytes: int) -> Iterator[Message]:
     """The inner messages with absolute offsets and their own or, with log-append time, the wrapper's timestamp."""
+    data = _open_wrapper(wrapper, max_bytes)
+    base = 0
+    if wrapper.magic == 1 and wrapper.offset != 0:
+        # Some builds of librdkafka leave the wrapper's offset at 0: then the inner ones are taken as they are.
+        last = _last_offset(data)
+        base = wrapper.offset - last
+        if base < 0:
+            raise CorruptRecords(
+                f"compressed message at offset {wrapper.offset}, but its last message is number {last}"
+            )
+    append_time = wrapper.timestamp if wrapper.is_log_append_time else None
+    for message in _inner(data):
+        yield message._replace(
+            offset=base + message.offset,
+            timestamp=message.timestamp if append_time is None or message.magic == 0 else append_time,
+        )
+
+
+def _open_wrapper(wrapper: Message, max_bytes: int) -> bytes:
+    """The plain message set inside."""
     if wrapper.codec not in _CODECS:
         raise CorruptRecords(f"codec {wrapper.codec} in a message of format v{wrapper.magic}")
     if wrapper.value is None:
         raise CorruptRecords("compressed message without a value")
-    data = decompress(
+    return decompress(
         wrapper.codec, wrapper.value, max_bytes=max_bytes, lz4_v0=wrapper.codec == LZ4 and wrapper.magic == 0
     )
-    messages = list(iter_messages(data))
-    if not messages:
+
+
+def _inner(data: bytes) -> Iterator[Message]:
+    empty = True
+    for message in iter_messages(data):
+        if message.codec:
+            raise CorruptRecords("compressed message inside a compressed message")
+        empty = False
+        yield message
+    if empty:
         raise CorruptRecords("compressed message with no messages inside")
-    if any(message.codec for message in messages):
-        raise CorruptRecords("compressed message inside a compressed message")
-    base = 0
-    if wrapper.magic == 1 and wrapper.offset != 0:
-        # Some builds of librdkafka leave the wrapper's offset at 0: then the inner ones are taken as they are.
-        base = wrapper.offset - messages[-1].offset
-        if base < 0:
-            raise CorruptRecords(
-                f"compressed message at offset {wrapper.offset}, but its last message is number {messages[-1].offset}"
-            )
-    append_time = wrapper.timestamp if wrapper.is_log_append_time else None
-    return [
-        message._replace(
-            offset=base + message.offset,
-            timestamp=message.timestamp if append_time is None or message.magic == 0 else append_time,
-        )
-        for message in messages
-    ]
+
+
+def _last_offset(data: bytes) -> int:
+    """Offset field of the last whole message; 0 without one."""
+    position = last = 0
+    while position + 12 <= len(data):
+        (size,) = _INT32.unpack_from(data, position + 8)
+        if size < OVERHEAD_V0:
+            raise CorruptRecords(f"message size {size} is less than {OVERHEAD_V0}")
+        if position + 12 + size > len(data):
+            break
+        (last,) = _INT64.unpack_from(data, position)
+        position += 12 + size
+    return last
 
 
 def iter_any(buf: Buffer, offset: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
@@ -174,10 +232,12 @@ def iter_any(buf: Buffer, offset: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_
 def _iter_entries(buf: Buffer, offset: int) -> Iterator[tuple[int, int, int]]:
     """(position, size, magic) of every whole batch or message."""
     end = len(buf)
-    while offset + 17 <= end:
+    while offset + 12 <= end:
         (size,) = _INT32.unpack_from(buf, offset + 8)
         if size < OVERHEAD_V0:
             raise CorruptRecords(f"batch or message size {size} is less than {OVERHEAD_V0}")
+        if offset + 17 > end:
+            return
         magic = magic_of(buf, offset)
         if offset + 12 + size > end:
             return
@@ -202,26 +262,15 @@ def build_message_set(
     Headers are dropped, in v0 timestamps too. `log_append_time_ms` (v1) gives all records that time. Raises
     ValueError for no records, another magic, or zstd, which these formats do not know.
     """
-    batch = list(records)
-    if not batch:
-        raise ValueError("a message set needs a record")
     if magic not in (0, 1) or codec not in _CODECS:
         raise ValueError(f"no messages of format v{magic} with codec {codec}")
-    attributes = 0
-    if magic == 1 and log_append_time_ms is not None:
-        attributes = _LOG_APPEND_TIME
-        batch = [record._replace(timestamp=log_append_time_ms) for record in batch]
-    if not codec:
-        return b"".join(
-            _message(record.offset, magic, attributes, record.timestamp, record.key, record.value) for record in batch
-        )
-    base = batch[0].offset if magic == 1 else 0
-    inner = b"".join(
-        _message(record.offset - base, magic, attributes, record.timestamp, record.key, record.value)
-        for record in batch
-    )
-    value = compress(codec, inner, level=level, lz4_v0=codec == LZ4 and magic == 0)
-    return _message(batch[-1].offset, magic, attributes | codec, max(record.timestamp for record in batch), None, value)
+    if codec:
+        data = b"".join(_wrap(records, magic, codec, level, log_append_time_ms))
+    else:
+        data = b"".join(_singles(records, magic, -(1 << 63), log_append_time_ms))
+    if not data:
+        raise ValueError("a message set needs a record")
+    return data
 
 
 def _message(offset: int, magic: int, attributes: int, timestamp: int, key: bytes | None, value: bytes | None) -> bytes:
@@ -241,42 +290,148 @@ def _message(offset: int, magic: int, attributes: int, timestamp: int, key: byte
 # ---- conversion
 
 
-def up_convert(buf: Buffer, *, codec: int | None = None, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytearray:
+def up_convert(
+    buf: Buffer,
+    *,
+    codec: int | None = None,
+    max_message_bytes: int | None = None,
+    topic_append_time: bool = False,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+) -> bytearray | None:
     """What an old producer sent, as one v2 batch with base offset 0, ready for the checks and the append of any other
-    batch.
+    batch. None when there is no whole message, which Apache Kafka takes for success; a last one that is cut off is
+    dropped, as there.
 
-    `codec`: of the new batch; None keeps the producer's. A set may hold plain messages of one magic or one wrapper.
+    `codec`: of the new batch; None keeps the producer's. `max_message_bytes` bounds every single message, and what
+    certainly stays larger than that when converted is refused early. `topic_append_time`: the topic's timestamps are
+    the broker's. `max_bytes` bounds decompression. A set may hold plain messages of one magic or one wrapper.
 
-    Raises `CorruptRecords` for damaged data, `RecordsRefused` for what Apache Kafka refuses: an empty set, mixed
-    magics, more beside a wrapper, log-append time set by a producer.
+    Raises `CorruptRecords` for damaged messages, `KafkaError` 10 and 76 (an unknown codec), and `RecordsRefused` for
+    what else Apache Kafka refuses: mixed magics, more beside a wrapper, a wrapper that cannot be read, log-append
+    time on messages without a time or for such a topic, negative timestamps.
     """
-    messages = list(iter_messages(buf))
-    if not messages:
-        raise RecordsRefused(ErrorCode.INVALID_RECORD, "The message set is empty.")
-    codecs = {message.codec for message in messages}
-    if len(messages) > 1 and codecs != {0}:
-        raise RecordsRefused(ErrorCode.INVALID_RECORD, "A compressed message must be the only one of its message set.")
-    if len({message.magic for message in messages}) > 1:
-        raise RecordsRefused(ErrorCode.INVALID_RECORD, "The message set mixes message formats.")
-    if any(message.is_log_append_time for message in messages):
-        raise RecordsRefused(
-            ErrorCode.INVALID_TIMESTAMP, "Producers should not set the timestamp type to LogAppendTime."
-        )
-    source = messages[0].codec
-    if source:
-        wrapper_magic = messages[0].magic
-        messages = _unwrap(messages[0], max_bytes)
-        wrong = [
-            (i, f"A message of format v{m.magic} inside one of v{wrapper_magic}.")
-            for i, m in enumerate(messages)
-            if m.magic != wrapper_magic
-        ]
-        if wrong:
-            raise RecordsRefused(ErrorCode.INVALID_RECORD, "The compressed message mixes message formats.", wrong)
-    return build_batch(
-        (Record(0, message.timestamp, message.key, message.value) for message in messages),
-        codec=source if codec is None else codec,
+    steps = up_converting(
+        buf,
+        codec=codec,
+        max_message_bytes=max_message_bytes,
+        topic_append_time=topic_append_time,
+        max_bytes=max_bytes,
     )
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            batch: bytearray | None = end.value
+            return batch
+
+
+def up_converting(
+    buf: Buffer,
+    *,
+    codec: int | None = None,
+    max_message_bytes: int | None = None,
+    topic_append_time: bool = False,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+) -> Generator[None, None, bytearray | None]:
+    """`up_convert` in steps; the batch is the value of its end."""
+    limit = max_bytes if max_message_bytes is None or codec else max_message_bytes
+    messages: list[Message] = []
+    smallest = 0
+    v2 = False
+    for position, size, magic in _iter_entries(buf, 0):
+        if max_message_bytes is not None and size > max_message_bytes:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE, f"The message has {size} bytes, max.message.bytes is {max_message_bytes}."
+            )
+        if magic == 2:
+            v2 = True
+            continue
+        messages.append(_read_message(buf, position, size - 12))
+        # Every message costs 7 bytes at least beside key and value, in the new format.
+        smallest += size - (27 if magic else 19)
+        if smallest > limit:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"The messages take more than {limit} bytes in one batch.")
+        if len(messages) % STEP == 0:
+            yield
+    if not messages:
+        if v2:
+            raise CorruptRecords("magic 2 where 0 or 1 is expected")
+        return None
+    if v2 or len({message.magic for message in messages}) > 1:
+        raise RecordsRefused(ErrorCode.INVALID_RECORD, "The message set mixes message formats.")
+    source = max(message.codec for message in messages)
+    if source and len(messages) > 1:
+        raise RecordsRefused(ErrorCode.INVALID_RECORD, "A compressed message must be the only one of its message set.")
+    if source > LZ4 and source != ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Unknown compression codec {source}.")
+    batch = _Batch(source if codec is None else codec)
+    yield from _add_messages(batch, messages, topic_append_time, max_bytes)
+    return batch.build()
+
+
+class _Batch:
+    """A v2 batch that grows message by message: no producer, no headers, offsets counted from 0."""
+
+    __slots__ = ("_base_timestamp", "_codec", "_count", "_data", "_max_timestamp")
+
+    def __init__(self, codec: int) -> None:
+        self._codec = codec
+        self._data = bytearray(BATCH_OVERHEAD)
+        self._count = 0
+        self._base_timestamp = self._max_timestamp = _NO_TIMESTAMP
+
+    def add(self, timestamp: int, key: bytes | None, value: bytes | None) -> None:
+        if self._count == 0:
+            self._base_timestamp = timestamp
+        if timestamp > self._max_timestamp:
+            self._max_timestamp = timestamp
+        append_record(self._data, self._count, wrap64(timestamp - self._base_timestamp), key, value, ())
+        self._count += 1
+
+    def build(self) -> bytearray:
+        data, count = self._data, self._count
+        if self._codec:
+            data = bytearray(BATCH_OVERHEAD) + compress(self._codec, memoryview(data)[BATCH_OVERHEAD:])
+        times = self._base_timestamp, self._max_timestamp
+        _BATCH.pack_into(
+            data, 0, 0, len(data) - LOG_OVERHEAD, -1, 2, 0, self._codec, count - 1, *times, -1, -1, -1, count
+        )
+        with memoryview(data) as view:
+            _UINT32.pack_into(data, CRC_OFFSET, crc32c(view[ATTRIBUTES_OFFSET:]))
+        return data
+
+
+def _add_messages(
+    batch: _Batch, messages: list[Message], topic_append_time: bool, max_bytes: int
+) -> Generator[None, None, None]:
+    outer_magic = messages[0].magic
+    append_time = messages[0].is_log_append_time  # of a wrapper it counts for all inside
+    source: Iterable[Message] = messages
+    if wrapped := messages[0].codec:
+        source = _unwrap(messages[0], max_bytes)
+    try:
+        for number, message in enumerate(source):
+            if message.magic != outer_magic:
+                wrong = (number, f"A message of format v{message.magic} inside one of v{outer_magic}.")
+                raise RecordsRefused(ErrorCode.INVALID_RECORD, "The compressed message mixes message formats.", [wrong])
+            timestamp = message.timestamp
+            if not wrapped:
+                append_time = message.is_log_append_time
+            if append_time and (topic_append_time or timestamp == _NO_TIMESTAMP):
+                raise RecordsRefused(
+                    ErrorCode.INVALID_TIMESTAMP, "Producers should not set the timestamp type to LogAppendTime."
+                )
+            if timestamp < _NO_TIMESTAMP:
+                raise RecordsRefused(ErrorCode.INVALID_TIMESTAMP, f"Timestamp {timestamp} is negative.")
+            batch.add(timestamp, message.key, message.value)
+            if number % STEP == STEP - 1:
+                yield
+    except WrongChecksum:
+        raise
+    except CorruptRecords as error:
+        raise RecordsRefused(
+            ErrorCode.INVALID_RECORD, f"The compressed message cannot be read: {error.message}"
+        ) from None
 
 
 def down_convert(buf: Buffer, magic: int, *, first_offset: int = 0, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
@@ -290,32 +445,81 @@ def down_convert(buf: Buffer, magic: int, *, first_offset: int = 0, max_bytes: i
     Raises `CorruptRecords` for damaged data; `KafkaError` UNSUPPORTED_COMPRESSION_TYPE (76) at a zstd batch, which no
     such consumer can read.
     """
-    parts: list[bytes] = []
+    return b"".join(down_converting(buf, magic, first_offset=first_offset, max_bytes=max_bytes))
+
+
+def down_converting(
+    buf: Buffer, magic: int, *, first_offset: int = 0, max_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> Iterator[bytes]:
+    """`down_convert` in steps: message by message, a wrapper as a whole, with empty bytes now and then where a step
+    gives nothing. What came before an error is good.
+    """
     view = memoryview(buf)
     for position, size, entry_magic in _iter_entries(buf, 0):
         entry = view[position : position + size]
         if entry_magic <= magic:
-            parts.append(bytes(entry))
+            yield bytes(entry)
             continue
         append_time = None
-        records: Sequence[Record]
+        records: Iterable[Record]
         if entry_magic == 2:
             header = read_header(entry)
             if header.is_control:
+                yield b""
                 continue
             codec = header.codec
             if codec == ZSTD:
                 raise KafkaError(
                     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd batches cannot be converted for consumers this old."
                 )
-            records = list(iter_records(entry, max_bytes=max_bytes))
+            records = iter_records(entry, max_bytes=max_bytes)
             if header.is_log_append_time:
                 append_time = header.max_timestamp
         else:
             codec = entry[17] & 7
-            records = list(iter_legacy(entry, max_bytes=max_bytes))
-        if not codec:
-            records = [record for record in records if record.offset >= first_offset]
-        if records:
-            parts.append(build_message_set(records, magic=magic, codec=codec, log_append_time_ms=append_time))
-    return b"".join(parts)
+            records = iter_legacy(entry, max_bytes=max_bytes)
+        if codec:
+            yield from _wrap(records, magic, codec, None, append_time)
+        else:
+            yield from _singles(records, magic, first_offset, append_time)
+
+
+def _singles(records: Iterable[Record], magic: int, first_offset: int, append_time: int | None) -> Iterator[bytes]:
+    attributes, append_time = _time_attributes(magic, append_time)
+    skipped = 0
+    for offset, timestamp, key, value, _ in records:
+        if offset < first_offset:
+            skipped += 1
+            if skipped % STEP == 0:
+                yield b""
+            continue
+        yield _message(offset, magic, attributes, timestamp if append_time is None else append_time, key, value)
+
+
+def _wrap(
+    records: Iterable[Record], magic: int, codec: int, level: int | None, append_time: int | None
+) -> Iterator[bytes]:
+    """One wrapper around all records, in steps of nothing; no wrapper around no records."""
+    attributes, append_time = _time_attributes(magic, append_time)
+    inner = bytearray()
+    base = offset = number = 0
+    latest = _NO_TIMESTAMP
+    for number, (offset, timestamp, key, value, _) in enumerate(records, 1):
+        if append_time is not None:
+            timestamp = append_time
+        if number == 1 and magic == 1:
+            base = offset
+        if timestamp > latest:
+            latest = timestamp
+        inner += _message(offset - base, magic, attributes, timestamp, key, value)
+        if number % STEP == 0:
+            yield b""
+    if number:
+        packed = compress(codec, inner, level=level, lz4_v0=codec == LZ4 and magic == 0)
+        yield _message(offset, magic, attributes | codec, latest, None, packed)
+
+
+def _time_attributes(magic: int, append_time: int | None) -> tuple[int, int | None]:
+    if magic == 0 or append_time is None:
+        return 0, None
+    return _LOG_APPEND_TIME, append_time
