@@ -52,13 +52,15 @@ class MatrixPlugin:
         self.config = config
         self.matrix = Matrix()
 
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Give every test its place, as a property of its reports; gather what modules declare as absent."""
-        for item in items:
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Give every chosen test its place, as a property of its reports; gather what modules declare as absent."""
+        for item in session.items:
             marker = item.get_closest_marker("case")
             if marker is not None:
-                item.user_properties.append((PROPERTY, Place(*marker.args, **marker.kwargs).encode()))
-        for module in dict.fromkeys(item.getparent(pytest.Module) for item in items):
+                place = Place(*marker.args, **marker.kwargs)
+                item.user_properties.append((PROPERTY, place.encode()))
+                self.matrix.expect(place)
+        for module in dict.fromkeys(item.getparent(pytest.Module) for item in session.items):
             self.matrix.declare(getattr(module and module.obj, "ABSENT", ()))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

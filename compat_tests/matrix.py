@@ -48,6 +48,10 @@ class Matrix:
     results: dict[Place, str] = field(default_factory=dict)
     reasons: dict[Place, str] = field(default_factory=dict)
 
+    def expect(self, place: Place) -> None:
+        """Note a case that will run: rows and columns come in the order of the tests."""
+        self.results.setdefault(place, NOT_RUN)
+
     def record(self, place: Place, passed: bool) -> None:
         """Note an outcome; one failed phase of a test outweighs its passed ones."""
         if self.results.get(place) != FAILED:

@@ -15,6 +15,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -113,6 +114,11 @@ final class Support {
         get(admin.createTopics(List.of(topic)).all());
         int wanted = topic.replicasAssignments() == null ? topic.numPartitions() : topic.replicasAssignments().size();
         waitUntil("topic " + topic.name(), () -> visible(topic.name(), wanted));
+        // Metadata names a leader before that has opened its log. An idempotent producer whose first batch is refused for that
+        // reason while its second is accepted can never send the first again (seen on Apache Kafka 4.3.1 under load).
+        Map<TopicPartition, OffsetSpec> ends = new HashMap<>();
+        partitions(topic.name(), wanted).forEach(one -> ends.put(one, OffsetSpec.latest()));
+        get(admin.listOffsets(ends).all());
     }
 
     boolean visible(String name, int partitions) throws Exception {
