@@ -4,14 +4,17 @@ Appending has two steps, so that a round of requests costs one system call per p
 
     info = log.append(buf, ...)   checks, assigns offsets in place in `buf`, stages the buffer; `next_offset` moves
     log.write()                   writes what is staged with one pwritev; `log_end_offset` moves, the buffers are free
- If the disk refuses, `append` and `write` raise `StorageError`; then what is below `log_end_offset` is written and
+
+If the disk refuses, `append` and `write` raise `StorageError`; then what is below `log_end_offset` is written and
 nothing of the rest is left: not its offsets, not its producer state. A full disk leaves the log usable; after any
 other error it refuses to append (`failure`).
- One batch through `append`: unpack the header 0.5 us, CRC-32C 1.5 us (16 KB), producer check 1 us, a few comparisons,
+
+One batch through `append`: unpack the header 0.5 us, CRC-32C 1.5 us (16 KB), producer check 1 us, a few comparisons,
 staging; no record is looked at unless the topic needs it (incoming.py). Nothing is copied.
 
     log_start_offset <= ... <= recovery_point <= log_end_offset <= next_offset
- Below the recovery point everything is synced. Offsets count records, sizes are bytes, `now_ms` is the wall clock in
+
+Below the recovery point everything is synced. Offsets count records, sizes are bytes, `now_ms` is the wall clock in
 milliseconds.
 
 Threads: see log.py.

@@ -6,7 +6,8 @@
     events 1 17
 
 There is one each for recovery points, high watermarks and log starts per log directory.
- `leader-epoch-checkpoint` of a partition has the same first two lines and `<epoch> <start offset>` as entries. The
+
+`leader-epoch-checkpoint` of a partition has the same first two lines and `<epoch> <start offset>` as entries. The
 file is written beside the old one, synced, renamed over it, and the directory synced, so that a crash leaves one or
 the other. Offsets count records.
 """

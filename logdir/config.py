@@ -1,5 +1,6 @@
 """What a log needs to know of its topic's configuration.
- Field names are Apache Kafka's topic-level keys in snake_case, units last. Parsing text and laying the broker's
+
+Field names are Apache Kafka's topic-level keys in snake_case, units last. Parsing text and laying the broker's
 defaults under it is the server's business; a change of configuration is a new value put in place of the old one
 (`PartitionLog.config`).
 

@@ -1,10 +1,13 @@
 """The operating system as this package sees it: a dozen calls on files, behind one seam.
- `Disk` is the real one. Tests put another object with the same methods in its place: one that loses what was never
+
+`Disk` is the real one. Tests put another object with the same methods in its place: one that loses what was never
 synced, writes half a buffer, or says that the disk is full. Nothing else in this package touches files.
- Paths are text. Every method raises OSError as the system call does. Files are opened for reading and writing without
+
+Paths are text. Every method raises OSError as the system call does. Files are opened for reading and writing without
 a file position: reads and writes name theirs. A write is on the disk after `sync` of the file, a new, renamed or
 removed name after `sync_dir` of its directory.
- Nothing is mapped into memory: a write to a mapped sparse file on a full disk ends the process (SIGBUS), and a map
+
+Nothing is mapped into memory: a write to a mapped sparse file on a full disk ends the process (SIGBUS), and a map
 holds a descriptor of its own.
 """
 

@@ -1,7 +1,9 @@
 """Leader epochs and where they start (KIP-101): which epoch wrote which stretch of the log.
- Rising epochs with rising start offsets; an epoch ends where the next one starts. Followers compare it with the
+
+Rising epochs with rising start offsets; an epoch ends where the next one starts. Followers compare it with the
 leader's to find where their logs part.
- `leader-epoch-checkpoint` holds the entries (checkpoint.py). It is written, synced, by a flush, before the recovery
+
+`leader-epoch-checkpoint` holds the entries (checkpoint.py). It is written, synced, by a flush, before the recovery
 point moves: what a crash loses of it stands in the headers of the batches above the recovery point, and recovery
 reads it from there. Apache Kafka syncs the file on every change, which is most of what creating thousands of
 partitions costs there.

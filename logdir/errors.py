@@ -1,5 +1,6 @@
 """What goes wrong with a log directory.
- Two audiences: `StorageError` and `CorruptLog` are answered to clients with their Kafka error code, `LogDirError` and
+
+Two audiences: `StorageError` and `CorruptLog` are answered to clients with their Kafka error code, `LogDirError` and
 its kinds stop the start-up and are for whoever started the broker.
 """
 

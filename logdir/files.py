@@ -1,5 +1,6 @@
 """Open log files: shared by reference, and not too many of them.
- A `LogFile` stays open as long as somebody refers to it and is closed with the last reference. So a segment can be
+
+A `LogFile` stays open as long as somebody refers to it and is closed with the last reference. So a segment can be
 dropped, renamed or deleted while an answer that carries a `FileSlice` of it is still being sent. The pool bounds how
 many segments keep their file open and their indexes in memory: whoever was not used since the last look is let go and
 opens again when asked.

@@ -1,9 +1,11 @@
 """Making a log's files safe, off the loop.
- `PartitionLog.begin_flush` takes down, on the loop or in a thread, what is to be synced; the steps here may run in
+
+`PartitionLog.begin_flush` takes down, on the loop or in a thread, what is to be synced; the steps here may run in
 any thread, while the loop appends; then `PartitionLog.end_flush` moves the recovery point. For one log:
 
     flush = log.begin_flush();  flush.sync_files();  flush.put_in_place();  flush.sync_dirs();  log.end_flush(flush)
- For thousands at once, as on a clean stop, one sync of the file system stands for `sync_files` of all, and a second one
+
+For thousands at once, as on a clean stop, one sync of the file system stands for `sync_files` of all, and a second one
 after `put_in_place` for `sync_dirs`.
 """
 

@@ -1,5 +1,6 @@
 """Batches on their way in: where they come from, what a log refuses, what it changes.
- The order of checks and their errors are Apache Kafka's. The common case is written out in `PartitionLog.append`;
+
+The order of checks and their errors are Apache Kafka's. The common case is written out in `PartitionLog.append`;
 here is what lies beside it.
 """
 

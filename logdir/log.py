@@ -1,14 +1,17 @@
 """One partition's log: a row of segments that is appended to at the end, read anywhere, and cut at both ends.
- Appending is in appender.py. Here: reading (no bytes are read, a `FileSlice` says where they are), truncating what a
+
+Appending is in appender.py. Here: reading (no bytes are read, a `FileSlice` says where they are), truncating what a
 new leader does not have, giving up what is too old, and making what was written safe.
 
     log_start_offset <= ... <= recovery_point <= log_end_offset <= next_offset
- Below the recovery point everything is synced. A flush syncs the log files, then what is made from them (indexes,
+
+Below the recovery point everything is synced. A flush syncs the log files, then what is made from them (indexes,
 snapshots, leader epochs), then the directory, and only then moves the recovery point: whatever a crash tears is above
 it, where recovery makes it anew.
 
 Offsets count records, sizes are bytes, `now_ms` is the wall clock in milliseconds.
- Threads: a log belongs to the loop; `flush` (or `begin_flush` and what it returns) and `FileSlice.read` may run in
+
+Threads: a log belongs to the loop; `flush` (or `begin_flush` and what it returns) and `FileSlice.read` may run in
 threads meanwhile. `_lock` guards the list of segments and the index files; appends and reads, which touch neither, do
 not take it.
 
@@ -341,8 +344,9 @@ class PartitionLog(LogAppender):
 
     def created_in(self, directory: str, *files: str) -> None:
         """`directory` has new names, and `files` new contents: the next flush syncs them."""
-        self._unsynced_dirs.add(directory)
-        self._unsynced_files.update(files)
+        with self._lock:
+            self._unsynced_dirs.add(directory)
+            self._unsynced_files.update(files)
 
     def begin_flush(self) -> Flush:
         """Take down what is to be synced; see flush.py. From any thread. Raises OSError."""

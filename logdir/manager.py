@@ -4,15 +4,18 @@
     log_dir.load(config_of)                       every partition found, recovering where the last stop was not clean
     log = log_dir.open_or_create(topic, partition, topic_id, config)
     log_dir.close()                               everything safe, then the clean-shutdown mark
- One directory has one broker at a time (`.lock`) and belongs to it for good (`meta.properties`). Deleting a partition
+
+One directory has one broker at a time (`.lock`) and belongs to it for good (`meta.properties`). Deleting a partition
 renames its directory at once and removes it after `file.delete.delay.ms`; so are single segments. A failed disk ends
 the directory: `failure` says so, its logs refuse appends, and no clean-shutdown mark is left, so that the next start
 recovers.
 
 A name that is made, renamed or removed is synced with the next flush of its log, as its data is, not before.
- Times are milliseconds of the wall clock. Threads: `load` and `close` may run in one while nobody else uses the
+
+Times are milliseconds of the wall clock. Threads: `load` and `close` may run in one while nobody else uses the
 directory; `remove`, `write_checkpoint` and `flush` of a log may at any time; everything else belongs to the loop.
- Not done: several directories (JBOD); `-stray` and `-future` directories of Apache Kafka stay untouched and are not
+
+Not done: several directories (JBOD); `-stray` and `-future` directories of Apache Kafka stay untouched and are not
 served.
 """
 

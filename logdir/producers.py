@@ -1,5 +1,6 @@
 """What a partition knows of its idempotent and transactional producers (KIP-98), and the snapshots of it.
- Per producer id: the epoch, the last five batches (a producer has at most five in flight), the epoch of the
+
+Per producer id: the epoch, the last five batches (a producer has at most five in flight), the epoch of the
 coordinator that ended its last transaction, and where its open transaction starts. From that:
 
 - a batch equal in epoch, first and last sequence to one of the five is a duplicate: success with the old offset,
@@ -9,9 +10,11 @@ coordinator that ended its last transaction, and where its open transaction star
 - whoever is unknown may start anywhere, as the state may have expired;
 - while a transaction is open, batches outside of it are refused (48); its end marker needs a coordinator epoch not
   below the last (52).
- Only what clients append is checked for sequence; replicated batches and those read back from the log only change the
+
+Only what clients append is checked for sequence; replicated batches and those read back from the log only change the
 state.
- Entries are immutable, so a changed one can be put back: `append` keeps a journal, which `commit` forgets once the
+
+Entries are immutable, so a changed one can be put back: `append` keeps a journal, which `commit` forgets once the
 batches are written and `rollback` plays backwards when they could not be.
 
 `<offset>.snapshot` holds the state before `offset`, so that opening a log need not read it all. Big-endian:
@@ -45,6 +48,7 @@ SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEAD = struct.Struct(">hIi")
 _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
 _CRC_START = 6
+_new_tuple = tuple.__new__  # a NamedTuple's own constructor takes twice the time
 
 
 class Written(NamedTuple):
@@ -125,7 +129,7 @@ class Producers:
         entries = self.entries
         entry = entries.get(producer_id)
         last_sequence = first_sequence + delta & 0x7FFFFFFF if first_sequence >= 0 else NO_SEQUENCE
-        batch = Written(first_sequence, last_sequence, base_offset + delta, delta, timestamp)
+        batch: Written = _new_tuple(Written, (first_sequence, last_sequence, base_offset + delta, delta, timestamp))
         if entry is None:
             updated = Producer(epoch, (batch,), timestamp, -1, base_offset if transactional else -1)
             starts = transactional
@@ -158,7 +162,9 @@ class Producers:
                     f"Producer {producer_id} wrote outside of its transaction, which is open since offset {txn_start}.",
                 )
             starts = transactional and txn_start < 0
-            updated = Producer(epoch, batches, timestamp, coordinator_epoch, base_offset if starts else txn_start)
+            updated = _new_tuple(
+                Producer, (epoch, batches, timestamp, coordinator_epoch, base_offset if starts else txn_start)
+            )
         if starts:
             self._journal.append((base_offset, producer_id, entry, dict(self.open_txns), None))
             self.open_txns[base_offset] = producer_id

@@ -6,10 +6,12 @@ First whatever was under way is ended, by file names alone:
   above their lowest offset;
 - the other `.swap` files are complete: segments that they cover go, then they take their names;
 - indexes and transaction indexes without a log file go.
- After a clean stop the files are believed. Otherwise every segment from the recovery point on is read: checksums,
+
+After a clean stop the files are believed. Otherwise every segment from the recovery point on is read: checksums,
 order of offsets; its indexes, the producer state and the leader epochs are made anew. At the first batch that is not
 right the file is cut, and later segments go.
- Then, both ways: the log start comes from its checkpoint (a log that ends below it is begun anew there), epochs
+
+Then, both ways: the log start comes from its checkpoint (a log that ends below it is begun anew there), epochs
 beyond the end go, and the producer state is that of the newest snapshot plus what the log says since.
 """
 

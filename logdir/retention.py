@@ -1,5 +1,6 @@
 """Which segments have had their time: arithmetic only.
- Segments go from the head, whole, and only up to the high watermark. In turn: those below the log start offset
+
+Segments go from the head, whole, and only up to the high watermark. In turn: those below the log start offset
 (records deleted on request); then, with `cleanup.policy=delete`, as many as keep the log at or above
 `retention.bytes`; then those whose largest timestamp is older than `retention.ms`. The newest segment can be among
 them (the log rolls first), unless it is empty.

@@ -1,5 +1,6 @@
 """Walking over the batches of a `.log` file.
- A batch says how long it is, so walking touches headers only; recovery reads everything and checks it. Batches lie
+
+A batch says how long it is, so walking touches headers only; recovery reads everything and checks it. Batches lie
 back to back: 8 bytes base offset, 4 bytes length of what follows, and the magic byte at 16 (kproto.records has the
 rest). Apache Kafka may have left messages of formats 0 and 1 in a log: they are walked over and checked as well
 (their offset field is the *last* offset of the message set inside), never changed.

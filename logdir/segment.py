@@ -1,8 +1,10 @@
 """One segment: a `.log` file with its indexes, from a base offset up to the next segment's.
- Only the log file is the truth; everything else is made from it. Files are opened, and indexes read, when first
+
+Only the log file is the truth; everything else is made from it. Files are opened, and indexes read, when first
 needed, and let go again by the pool (files.py), so that an idle partition costs no descriptor. New index entries stay
 in memory and are appended to their files every `SAVE_EVERY` entries and by flush, roll and close.
- The active segment remembers where its last batches start. Reads near the end, that is those of consumers and
+
+The active segment remembers where its last batches start. Reads near the end, that is those of consumers and
 followers that keep up, and the high watermark find their position there without touching a file; others go through
 the index and walk over at most `index.interval.bytes` and one batch.
 

@@ -1,5 +1,6 @@
 """A disk in memory that can crash, fill up and fail, in place of `logdir.disk.Disk`.
- What a crash leaves: of every directory the synced names and some of the later changes in their order; of every file
+
+What a crash leaves: of every directory the synced names and some of the later changes in their order; of every file
 the synced bytes and, of what was written since, nothing, everything, a part in order, or sectors here and there with
 zeros between. As bad as file systems are allowed to be, and a bit worse.
 """
