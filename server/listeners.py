@@ -62,6 +62,8 @@ class Door:
                 log.warning("refusing a connection of %s: max.connections.per.ip=%d is reached", host, limit)
                 return None
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # A peer whose machine went dark says nothing; without this its waiting request would keep the socket.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             send_buffer_bytes = config.int("socket.send.buffer.bytes")
             if send_buffer_bytes > 0 and config.is_set("socket.send.buffer.bytes"):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)

@@ -38,20 +38,24 @@ JOIN_BYTES_MAX = 1024 * 1024
 _ACCEPTS_PER_EVENT = 64
 
 _IN = select.EPOLLIN | select.EPOLLRDHUP
-_CLOSING = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
+_GONE_EVENTS = select.EPOLLHUP | select.EPOLLERR
 _GONE = (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ECONNABORTED, errno.ENOTCONN, errno.EHOSTUNREACH)
 
 
 class _Link:
-    """A socket and what epoll watches it for."""
+    """A socket and what epoll watches it for. `half_closed`: the peer will send no more; `finished`: and all it sent
+    was read. It still gets the answers to what it asked, as from Apache Kafka.
+    """
 
-    __slots__ = ("connection", "fd", "mask", "sock")
+    __slots__ = ("connection", "fd", "finished", "half_closed", "mask", "sock")
 
     def __init__(self, sock: socket.socket, connection: Connection, mask: int) -> None:
         self.sock = sock
         self.fd = sock.fileno()
         self.connection = connection
         self.mask = mask
+        self.half_closed = False
+        self.finished = False
 
 
 class _Arenas:
@@ -202,8 +206,11 @@ class Reactor:
                 self._dirty[link.connection] = None
             if mask & select.EPOLLIN:
                 self._readable(link)
-            elif mask & _CLOSING:
+            elif mask & _GONE_EVENTS:
                 self._drop(link)
+            elif mask & select.EPOLLRDHUP:
+                link.half_closed = True
+                self._watch(link, link.mask & ~select.EPOLLRDHUP)
         self._end_of_round()
         self._finish_round()
         self._arenas.reset()
@@ -234,19 +241,19 @@ class Reactor:
         return bool(self._links)
 
     def sweep(self, idle_since: float) -> None:
-        """Close connections without activity since `idle_since` (trio time) that are owed nothing; listen again after
-        a pause.
+        """Close connections without activity since `idle_since` (trio time) that are owed nothing, or whose peer may
+        be gone; listen again after a pause.
         """
         self._listen_again()
         for link in list(self._links.values()):
             connection = link.connection
-            if connection.last_active < idle_since and not connection.owes:
+            if connection.last_active < idle_since and (link.half_closed or not connection.owes):
                 self._drop(link)
 
     def _readable(self, link: _Link) -> None:
         connection = link.connection
         if connection.blocked:
-            # Level-triggered: stop hearing about bytes that may not be taken up yet; a vanished peer is still noticed.
+            # Level-triggered: stop hearing about bytes that may not be taken up yet; a reset is still noticed.
             self._watch(link, (link.mask & ~select.EPOLLIN))
             return
         try:
@@ -269,8 +276,15 @@ class Reactor:
         except OSError as error:
             self._broken(link, error)
             return
+        except Exception:
+            self._failed(link)
+            return
         if not size:
-            self._drop(link)
+            if connection.idle:
+                self._drop(link)
+                return
+            link.half_closed = link.finished = True
+            self._watch(link, link.mask & ~_IN)
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
@@ -302,12 +316,17 @@ class Reactor:
             if not connection.blocked:
                 if connection.backlog_bytes:
                     connection.resume()
-                if not link.mask & select.EPOLLIN and not connection.closed:
+                if link.finished:
+                    if connection.idle:
+                        self._drop(link)
+                elif not link.mask & select.EPOLLIN and not connection.closed:
                     self._watch(link, link.mask | select.EPOLLIN)
         except ProtocolViolation as violation:
             self._violated(link, violation)
         except OSError as error:
             self._broken(link, error)
+        except Exception:
+            self._failed(link)
 
     def _send(self, link: _Link) -> bool:
         """Send what the socket takes; True when nothing is left."""
@@ -370,6 +389,11 @@ class Reactor:
     def _broken(self, link: _Link, error: OSError) -> None:
         if error.errno not in _GONE:
             log.error("closing the connection of %s: %s", link.connection.client_host, error)
+        self._drop(link)
+
+    def _failed(self, link: _Link) -> None:
+        """A bug of ours: it costs this connection, not the service of all others."""
+        log.exception("closing the connection of %s: its bytes could not be processed", link.connection.client_host)
         self._drop(link)
 
     def _drop(self, link: _Link) -> None:

@@ -1,0 +1,601 @@
+"""The reactor with a whole broker behind it, over real loopback sockets: peers that are slow, rude, half there, gone.
+
+Nothing here sleeps: a test goes on when what it waits for has happened. In each, `witness` stands for the other
+clients, who must not notice anything.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import random
+import select
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from kproto.frame import request_frame
+from kproto.messages import (
+    ApiVersionsRequest,
+    CreateTopicsRequest,
+    MetadataRequest,
+)
+from server.app import Broker
+from server.connection import OUT_BYTES_MAX, Connection
+from server.context import RequestContext
+from server.reactor import _IN, Reactor
+from server.testing import Client, embedded_broker
+from server.tests.apis.test_fetch import fetch, flat, values
+from server.tests.apis.test_produce import batch, only, request, topic
+
+MIB = 1 << 20
+SECONDS = 30
+SMALL = 32 * 1024
+SMALL_BUFFERS = {"socket_send_buffer_bytes": str(SMALL)}
+"""A slow reader must not hide behind the megabytes that the kernel would keep for it."""
+HEADERS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+
+
+@pytest.fixture(autouse=True)
+def no_error_is_logged(caplog: pytest.LogCaptureFixture) -> Any:
+    """No peer can do what deserves an error in our log."""
+    with caplog.at_level(logging.INFO, "barnabas"):
+        yield
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+@asynccontextmanager
+async def dialled(broker: Broker, *, receive_buffer_bytes: int = 0) -> AsyncIterator[Client]:
+    """A client over TCP."""
+    sock = trio.socket.socket()
+    if receive_buffer_bytes:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+    host, _, port = broker.bootstrap.rpartition(":")
+    await sock.connect((host, int(port)))
+    async with trio.SocketStream(sock) as stream:
+        yield Client(stream)
+
+
+def reactor(broker: Broker) -> Reactor:
+    return broker._reactor
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let the broker work until `condition` holds."""
+    while not condition():
+        await trio.lowlevel.checkpoint()
+
+
+async def closed_by_broker(client: Client) -> bool:
+    """True when the broker ends the connection without another byte."""
+    try:
+        return await client.stream.receive_some(1) == b""
+    except trio.BrokenResourceError:
+        return True
+
+
+async def fine(client: Client) -> None:
+    """The witness gets a right answer."""
+    response = await client.ask(MetadataRequest(topics=[]), 12)
+    assert [broker.node_id for broker in response.brokers] == [1]
+
+
+def reset(client: Client) -> None:
+    """Close with a RST, as a crashing peer or a firewall does."""
+    sock = client.stream.socket  # type: ignore[attr-defined]
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+async def fill(client: Client, count: int, size: int = 900_000) -> list[bytes]:
+    """Produce `count` records of `size` bytes, one batch each, into t-0; their values."""
+    rng = random.Random(7)
+    sent = [rng.randbytes(size) for _ in range(count)]
+    for value in sent:
+        assert only(await client.ask(request(batch(value)), 9)).error_code == 0
+    return sent
+
+
+# -- bytes in ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("piece", [1_000, 65_537, 300_000])
+async def test_a_large_frame_in_pieces(piece: int) -> None:
+    async with embedded_broker() as broker, dialled(broker) as client, dialled(broker) as witness:
+        await topic(broker)
+        value = random.Random(piece).randbytes(900_000)
+        frame = request_frame(9, 5, "test", request(batch(value)))
+        with trio.fail_after(SECONDS):
+            for at in range(0, len(frame), piece):
+                await client.stream.send_all(frame[at : at + piece])
+                if at % (10 * piece) == 0:
+                    await fine(witness)
+            answer = only(await client.receive(request(None), 9))
+            assert (answer.error_code, answer.base_offset) == (0, 0)
+            assert values(flat(await client.ask(fetch(("t", 0, 0)), 12))[0]) == [value]
+
+
+async def test_frames_arrive_byte_by_byte_on_many_connections() -> None:
+    async with embedded_broker() as broker:
+
+        async def dribble(client_id: str) -> None:
+            async with dialled(broker) as client:
+                frame = request_frame(3, 1, client_id, HEADERS)
+                for at in range(len(frame)):
+                    await client.stream.send_all(frame[at : at + 1])
+                    await trio.lowlevel.checkpoint()
+                assert (await client.receive(HEADERS, 3)).error_code == 0
+
+        with trio.fail_after(SECONDS):
+            async with trio.open_nursery() as nursery:
+                for number in range(20):
+                    nursery.start_soon(dribble, f"dribbler {number}")
+
+
+async def test_many_frames_in_one_piece_are_answered_in_order() -> None:
+    async with embedded_broker() as broker, dialled(broker) as client:
+        await topic(broker)
+        ask: list[tuple[Any, int]] = []
+        for number in range(500):
+            ask.append(
+                [(HEADERS, 3), (MetadataRequest(topics=[]), 12), (request(batch(b"%d" % number)), 9)][number % 3]
+            )
+        data = b"".join(request_frame(version, at, "test", each) for at, (each, version) in enumerate(ask))
+        offsets = []
+        with trio.fail_after(SECONDS):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.stream.send_all, data)
+                for at, (each, version) in enumerate(ask):
+                    frame = await client.receive_frame()
+                    assert int.from_bytes(frame[:4], "big") == at
+                    client._frames.insert(0, frame)
+                    response = await client.receive(each, version)
+                    if version == 9:
+                        offsets.append(only(response).base_offset)
+        assert offsets == list(range(len(offsets)))
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # a TLS greeting
+        struct.pack(">i", 0),
+        struct.pack(">i", -1),
+        struct.pack(">i", 2**31 - 1),
+        struct.pack(">ihhi", 8, 18, 3, 1),  # ends in the middle of its header
+        struct.pack(">ihhih", 10, 999, 0, 1, -1),  # no such API
+        struct.pack(">ihhih", 10, 3, 99, 1, -1),  # no such version
+        struct.pack(">ihhihi", 14, 3, 1, 1, -1, 2**31 - 1),  # two milliards of topics
+    ],
+)
+async def test_garbage_closes_the_connection_that_sent_it(garbage: bytes) -> None:
+    async with embedded_broker() as broker, dialled(broker) as witness, dialled(broker) as client:
+        with trio.fail_after(SECONDS):
+            await fine(client)
+            await client.stream.send_all(garbage)
+            assert await closed_by_broker(client)
+            await fine(witness)
+            assert len(reactor(broker).connections) == 1
+
+
+async def test_a_promised_frame_costs_nothing_before_it_comes() -> None:
+    """A hundred clients promise 100 MB each; what is held is what was sent."""
+    async with embedded_broker() as broker, dialled(broker) as witness, trio.open_nursery() as nursery:
+        with trio.fail_after(SECONDS):
+            for _ in range(100):
+                client = await nursery.start(keep_open, broker)
+                await client.stream.send_all(struct.pack(">i", 100_000_000) + b"x")
+            await until(lambda: sum(each.backlog_bytes for each in reactor(broker).connections) == 500)
+            held = [len(each._buffer or b"") for each in reactor(broker).connections]
+            assert max(held) <= 256 * 1024
+            await fine(witness)
+        nursery.cancel_scope.cancel()
+
+
+async def keep_open(broker: Broker, task_status: Any) -> None:
+    async with dialled(broker) as client:
+        task_status.started(client)
+        await trio.sleep_forever()
+
+
+# -- answers out ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_slow_reader_gets_a_large_answer_whole() -> None:
+    """4.5 MB from the page cache through a socket that takes some kilobytes at a time, with others served meanwhile."""
+    async with (
+        embedded_broker(**SMALL_BUFFERS) as broker,
+        dialled(broker) as witness,
+        dialled(broker, receive_buffer_bytes=SMALL) as slow,
+    ):
+        await topic(broker)
+        with trio.fail_after(SECONDS):
+            sent = await fill(witness, 5)
+            await slow.send(fetch(("t", 0, 0), partition_max_bytes=50 * MIB), 12)
+            connection = reactor(broker).connections[-1]
+            await until(lambda: connection.out_bytes > MIB)
+            stalled_at = connection.out_bytes
+            for _ in range(5):
+                await fine(witness)
+            assert connection.out_bytes == stalled_at  # nothing moves while nobody reads
+            assert _watched(broker, connection) & select.EPOLLOUT
+            levels = set()
+            received = bytearray()
+            while len(received) < 4 or len(received) < 4 + int.from_bytes(received[:4], "big"):
+                received += await slow.stream.receive_some(50_000)
+                levels.add(connection.out_bytes)
+                if len(levels) % 10 == 0:
+                    await fine(witness)
+            assert len(levels) > 20, "it went out in one go: the socket was not slow"
+            slow._frames.append(bytes(received[4:]))
+            response = await slow.receive(fetch(("t", 0, 0)), 12)
+            assert values(flat(response)[0]) == sent
+            await fine(slow)
+            assert _watched(broker, connection) == _IN
+
+
+def _watched(broker: Broker, connection: Connection) -> int:
+    (link,) = [link for link in reactor(broker)._links.values() if link.connection is connection]
+    return link.mask
+
+
+async def test_a_client_that_never_reads_is_given_no_more() -> None:
+    """It asks for 300 kB 100 times over. What the broker owes it is bounded, whatever it asks for."""
+    async with (
+        embedded_broker(**SMALL_BUFFERS) as broker,
+        dialled(broker) as witness,
+        dialled(broker, receive_buffer_bytes=SMALL) as greedy,
+    ):
+        await topic(broker)
+        with trio.fail_after(SECONDS):
+            (value,) = await fill(witness, 1, 300_000)
+            for _ in range(100):
+                await greedy.send(fetch(("t", 0, 0)), 12)
+            connection = reactor(broker).connections[-1]
+            await until(lambda: not _watched(broker, connection) & select.EPOLLIN)
+            await fine(witness)
+            assert connection.out_bytes <= OUT_BYTES_MAX + len(value) + 1000
+            # Then it reads after all, and gets everything.
+            for _ in range(100):
+                assert values(flat(await greedy.receive(fetch(("t", 0, 0)), 12))[0]) == [value]
+
+
+async def test_a_deleted_segment_is_still_sent_to_who_was_promised_it() -> None:
+    async with (
+        embedded_broker(**SMALL_BUFFERS) as broker,
+        dialled(broker) as witness,
+        dialled(broker, receive_buffer_bytes=SMALL) as slow,
+    ):
+        await topic(broker)
+        with trio.fail_after(SECONDS):
+            sent = await fill(witness, 5)
+            await slow.send(fetch(("t", 0, 0), partition_max_bytes=50 * MIB), 12)
+            connection = reactor(broker).connections[-1]
+            await until(lambda: connection.out_bytes > MIB)
+            await broker.services.controller.delete_topics(["t"], timeout_ms=1000)
+            await until(lambda: len(broker.services.partitions) == 0)
+            assert values(flat(await slow.receive(fetch(("t", 0, 0)), 12))[0]) == sent
+
+
+# -- ends -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_reset_in_the_middle_of_an_answer() -> None:
+    async with embedded_broker(**SMALL_BUFFERS) as broker, dialled(broker) as witness:
+        await topic(broker)
+        with trio.fail_after(SECONDS):
+            await fill(witness, 5)
+            for _ in range(10):
+                async with dialled(broker, receive_buffer_bytes=SMALL) as rude:
+                    await rude.send(fetch(("t", 0, 0), partition_max_bytes=50 * MIB), 12)
+                    await until(lambda: any(each.out_bytes > MIB for each in reactor(broker).connections))
+                    await rude.stream.receive_some(1000)
+                    reset(rude)
+                await until(lambda: len(reactor(broker).connections) == 1)
+                await fine(witness)
+        assert reactor(broker)._dirty == {}
+
+
+async def test_a_reset_while_the_request_waits() -> None:
+    """A long poll of a crashed client is let go at once: its timer and its place in the partition's list."""
+    async with embedded_broker() as broker, dialled(broker) as witness, dialled(broker) as client:
+        await topic(broker)
+        partition = broker.services.partitions.get("t", 0)
+        with trio.fail_after(SECONDS):
+            await client.send(fetch(("t", 0, 0), max_wait_ms=2**31 - 1), 12)
+            await until(lambda: partition._waiters)
+            reset(client)
+            await until(lambda: not partition._waiters)
+            assert len(reactor(broker).connections) == 1
+            assert only(await witness.ask(request(batch(b"a")), 9)).error_code == 0
+
+
+async def test_a_half_closed_client_gets_its_answers() -> None:
+    """`printf … | nc -N`: it sends, says that it will send no more, and reads. Answers at once, from a task, from a
+    wait; then the broker closes as well.
+    """
+    async with embedded_broker() as broker, dialled(broker) as witness, dialled(broker) as client:
+        await topic(broker)
+        create = CreateTopicsRequest(
+            topics=[CreateTopicsRequest.CreatableTopic(name="new", num_partitions=1, replication_factor=1)]
+        )
+        poll = fetch(("t", 0, 0), max_wait_ms=20_000)
+        with trio.fail_after(SECONDS):
+            for each, version in [(HEADERS, 3), (create, 7), (poll, 12), (HEADERS, 3)]:
+                await client.send(each, version)
+            await client.stream.send_eof()  # type: ignore[attr-defined]
+            assert (await client.receive(HEADERS, 3)).error_code == 0
+            assert (await client.receive(create, 7)).topics[0].error_code == 0
+            waiters = broker.services.partitions.get("t", 0)._waiters
+            await until(lambda: waiters)
+            assert only(await witness.ask(request(batch(b"a")), 9)).error_code == 0
+            assert values(flat(await client.receive(poll, 12))[0]) == [b"a"]
+            assert (await client.receive(HEADERS, 3)).error_code == 0
+            assert await closed_by_broker(client)
+        assert len(reactor(broker).connections) == 1
+
+
+async def test_a_half_closed_slow_client_gets_a_large_answer() -> None:
+    async with (
+        embedded_broker(**SMALL_BUFFERS) as broker,
+        dialled(broker) as witness,
+        dialled(broker, receive_buffer_bytes=SMALL) as slow,
+    ):
+        await topic(broker)
+        with trio.fail_after(SECONDS):
+            sent = await fill(witness, 5)
+            await slow.send(fetch(("t", 0, 0), partition_max_bytes=50 * MIB), 12)
+            await slow.stream.send_eof()  # type: ignore[attr-defined]
+            connection = reactor(broker).connections[-1]
+            await until(lambda: _watched(broker, connection) == select.EPOLLOUT)
+            assert values(flat(await slow.receive(fetch(("t", 0, 0)), 12))[0]) == sent
+            assert await closed_by_broker(slow)
+
+
+async def test_who_asks_and_goes_away_is_let_go() -> None:
+    """A full close looks like a half-close until something is sent: the answer finds out."""
+    async with embedded_broker() as broker, dialled(broker) as witness:
+        await topic(broker)
+        waiters = broker.services.partitions.get("t", 0)._waiters
+        with trio.fail_after(SECONDS):
+            async with dialled(broker) as client:
+                await client.send(fetch(("t", 0, 0), max_wait_ms=20_000), 12)
+                await until(lambda: waiters)
+            await fine(witness)
+            assert only(await witness.ask(request(batch(b"a")), 9)).error_code == 0
+            await until(lambda: len(reactor(broker).connections) == 1)
+            assert not waiters
+
+
+@asynccontextmanager
+async def moved_by_hand(clock: MockClock) -> AsyncIterator[None]:
+    """Virtual time that stands still by itself: it would run away while bytes are between two sockets. At the end it
+    runs, for the broker has to stop.
+    """
+    yield
+    clock.autojump_threshold = 0
+
+
+async def test_idle_connections_are_closed(mock_clock: MockClock) -> None:
+    """By the virtual clock, over real sockets. Whoever waits for an answer stays, unless nobody may be there."""
+    async with (
+        embedded_broker(connections_max_idle_ms="60000") as broker,
+        moved_by_hand(mock_clock),
+        dialled(broker) as idle,
+        dialled(broker) as busy,
+        dialled(broker) as waits,
+        dialled(broker) as half,
+    ):
+        await topic(broker)
+        waiters = broker.services.partitions.get("t", 0)._waiters
+        for client in (idle, busy, waits, half):
+            await fine(client)
+        for client in (waits, half):
+            await client.send(fetch(("t", 0, 0), max_wait_ms=10_000_000), 12)
+        await until(lambda: len(waiters) == 2)
+        await half.stream.send_eof()  # type: ignore[attr-defined]
+        await until(lambda: any(link.half_closed for link in reactor(broker)._links.values()))
+        for _ in range(4):
+            mock_clock.jump(20)
+            await fine(busy)
+        assert await closed_by_broker(idle)
+        assert await closed_by_broker(half)
+        await until(lambda: len(waiters) == 1)
+        assert len(reactor(broker).connections) == 2
+        await fine(busy)
+        assert only(await busy.ask(request(batch(b"a")), 9)).error_code == 0
+        assert values(flat(await waits.receive(fetch(("t", 0, 0)), 12))[0]) == [b"a"]
+
+
+async def test_a_client_that_reads_nothing_is_idle_too(mock_clock: MockClock) -> None:
+    async with (
+        embedded_broker(connections_max_idle_ms="60000", **SMALL_BUFFERS) as broker,
+        moved_by_hand(mock_clock),
+        dialled(broker) as witness,
+        dialled(broker, receive_buffer_bytes=SMALL) as stuck,
+    ):
+        await topic(broker)
+        await fill(witness, 5)
+        await stuck.send(fetch(("t", 0, 0), partition_max_bytes=50 * MIB), 12)
+        await until(lambda: any(each.out_bytes > MIB for each in reactor(broker).connections))
+        for _ in range(4):
+            mock_clock.jump(20)
+            await fine(witness)
+        await until(lambda: len(reactor(broker).connections) == 1)
+
+
+async def test_negative_means_that_idle_connections_stay(mock_clock: MockClock) -> None:
+    async with (
+        embedded_broker(connections_max_idle_ms="-1") as broker,
+        moved_by_hand(mock_clock),
+        dialled(broker) as client,
+    ):
+        await fine(client)
+        for _ in range(5):
+            mock_clock.jump(1_000_000)
+            for _ in range(20):
+                await trio.lowlevel.checkpoint()
+        await fine(client)
+
+
+async def test_stopping_answers_what_was_taken_up() -> None:
+    async with embedded_broker() as broker, dialled(broker) as waits, dialled(broker) as idle:
+        await topic(broker)
+        await fine(idle)
+        with trio.fail_after(SECONDS):
+            await waits.send(fetch(("t", 0, 0), max_wait_ms=300), 12)
+            await until(lambda: broker.services.partitions.get("t", 0)._waiters)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(broker.stop)
+                assert flat(await waits.receive(fetch(("t", 0, 0)), 12))[0].error_code == 0
+                assert await closed_by_broker(idle)
+                assert await closed_by_broker(waits)
+
+
+# -- how many ---------------------------------------------------------------------------------------------------------
+
+
+async def test_many_connections() -> None:
+    count = 300
+    async with embedded_broker() as broker, trio.open_nursery() as nursery:
+        answers = 0
+
+        async def client(number: int) -> None:
+            nonlocal answers
+            async with dialled(broker) as client:
+                for at in range(3):
+                    assert only(await client.ask(request(batch(b"%d %d" % (number, at))), 9)).error_code == 0
+                    answers += 1
+                await until(lambda: answers == 3 * count)
+
+        with trio.fail_after(SECONDS):
+            await topic(broker)
+            async with trio.open_nursery() as clients:
+                for number in range(count):
+                    clients.start_soon(client, number)
+            await until(lambda: not reactor(broker).connections)
+        assert broker.services.partitions.get("t", 0).log_end_offset == 3 * count
+        assert not broker._door._per_host
+        nursery.cancel_scope.cancel()
+
+
+async def test_max_connections_lets_others_wait() -> None:
+    async with embedded_broker(max_connections="2") as broker:
+        with trio.fail_after(SECONDS):
+            async with dialled(broker) as first, dialled(broker) as second:
+                await fine(first)
+                await fine(second)
+                async with dialled(broker) as third, dialled(broker) as fourth:
+                    for client in (third, fourth):
+                        await client.send(HEADERS, 3)
+                    for _ in range(20):
+                        await fine(first)
+                    assert len(reactor(broker).connections) == 2
+                    await second.stream.aclose()
+                    assert (await third.receive(HEADERS, 3)).error_code == 0
+                    assert len(reactor(broker).connections) == 2
+                    reset(first)
+                    assert (await fourth.receive(HEADERS, 3)).error_code == 0
+
+
+async def test_max_connections_per_ip_closes_the_next() -> None:
+    async with embedded_broker(max_connections_per_ip="2") as broker:
+        with trio.fail_after(SECONDS):
+            async with dialled(broker) as first, dialled(broker) as second:
+                await fine(first)
+                await fine(second)
+                async with dialled(broker) as third:
+                    assert await closed_by_broker(third)
+                await fine(first)
+                await second.stream.aclose()
+                await until(lambda: len(reactor(broker).connections) == 1)
+                async with dialled(broker) as fourth:
+                    await fine(fourth)
+
+
+async def test_an_address_may_have_a_limit_of_its_own() -> None:
+    settings = {"max_connections_per_ip": "1", "max_connections_per_ip_overrides": "127.0.0.1:2"}
+    async with embedded_broker(**settings) as broker, dialled(broker) as first, dialled(broker) as second:
+        with trio.fail_after(SECONDS):
+            await fine(first)
+            await fine(second)
+            async with dialled(broker) as third:
+                assert await closed_by_broker(third)
+
+
+class Starved(socket.socket):
+    """A listening socket of a process that has no descriptors left, for the first `refusals` calls."""
+
+    refusals = 2
+    calls = 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        self.calls += 1
+        if self.calls <= self.refusals:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+async def test_out_of_descriptors(caplog: pytest.LogCaptureFixture) -> None:
+    """The connection waits in the backlog until the next sweep; the reactor neither fails nor spins meanwhile."""
+    welcomed: list[object] = []
+    reactor = Reactor(lambda: None, trio.current_time, lambda connection: None, 10)
+
+    def welcome(sock: socket.socket, address: object) -> Connection:
+        welcomed.append(address)
+        return Connection(_never, reactor, listener="L", client_host="127.0.0.1", max_frame_bytes=10)
+
+    with Starved() as listener, trio.fail_after(SECONDS):
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        listener.setblocking(False)
+        reactor.add_listener(listener, welcome)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reactor.run)
+            stream = await trio.open_tcp_stream(*listener.getsockname())
+            for expected in (1, 2):
+                await until(lambda: listener.calls == expected)  # noqa: B023
+                for _ in range(50):
+                    await trio.lowlevel.checkpoint()
+                assert listener.calls == expected
+                assert not welcomed
+                reactor.sweep(float("-inf"))
+            await until(lambda: welcomed)
+            assert len(reactor.connections) == 1
+            await stream.aclose()
+            await until(lambda: not reactor.connections)
+            nursery.cancel_scope.cancel()
+    assert [record.getMessage() for record in caplog.records] == [
+        "accept failed, pausing for a moment: [Errno 24] Too many open files"
+    ] * 2
+    caplog.clear()
+
+
+def _never(connection: Connection, frame: memoryview) -> RequestContext:
+    raise AssertionError
+
+
+async def test_a_bug_costs_one_connection(caplog: pytest.LogCaptureFixture) -> None:
+    async with embedded_broker() as broker, dialled(broker) as witness, dialled(broker) as client:
+        with trio.fail_after(SECONDS):
+            await fine(witness)
+            await fine(client)
+            connection = reactor(broker).connections[-1]
+
+            def broken(*_: object) -> RequestContext:
+                raise ZeroDivisionError
+
+            connection._dispatch = broken  # type: ignore[assignment]
+            await client.stream.send_all(request_frame(3, 1, None, HEADERS))
+            assert await closed_by_broker(client)
+            await fine(witness)
+    (record,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert "could not be processed" in record.getMessage()
+    caplog.clear()
