@@ -1,5 +1,6 @@
 """The work that time asks for: flushes, retention, checkpoints, forgotten producers, files to be removed.
- Each duty is a task that sleeps on trio's clock and reads its interval anew every round, so a changed setting counts
+
+Each duty is a task that sleeps on trio's clock and reads its interval anew every round, so a changed setting counts
 from the next round on. What blocks (fdatasync, checkpoint files, unlinking) goes through `offload`; renaming old
 segments and counting does not, with a checkpoint of trio's between two logs.
 
