@@ -8,9 +8,9 @@ Appending has two steps, so that a round of requests costs one system call per p
 If the disk refuses, `append` and `write` raise `StorageError`; then what is below `log_end_offset` is written and
 nothing of the rest is left: not its offsets, not its producer state. A full disk leaves the log usable; after any
 other error it refuses to append (`failure`).
-
-One batch through `append`: unpack the header 0.5 us, CRC-32C 1.5 us (16 KB), producer check 1 us, a few comparisons,
-staging; no record is looked at unless the topic needs it (incoming.py). Nothing is copied.
+ Measured on CPython 3.11 at 2.5 GHz: 1.5 us for a batch of 1 KB, 3.5 us of 16 KB (the CRC), 1.2 us more for the
+producer's sequence, and what `validate_records` costs (kproto.records_scan); then 4 us and the copying for the write.
+Nothing is copied before.
 
     log_start_offset <= ... <= recovery_point <= log_end_offset <= next_offset
 
@@ -91,6 +91,7 @@ class LogAppender:
         "_config",
         "_disk",
         "_epoch",
+        "_flushing",
         "_generation",
         "_keeper",
         "_lock",
@@ -145,6 +146,7 @@ class LogAppender:
         self.directory = directory
         self._keeper = keeper
         self._lock = lock
+        self._flushing = threading.Lock()
         self._segments = segments
         self._active = segments[-1]
         self._producers = producers

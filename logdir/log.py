@@ -385,16 +385,17 @@ class PartitionLog(LogAppender):
 
         After a failure the log takes no more appends: the kernel may have dropped what it could not write.
         """
-        try:
-            flush = self.begin_flush()
-            flush.sync_files()
-            flush.put_in_place()
-            flush.sync_dirs()
-        except OSError as error:
-            if self.abandoned:
-                return
-            raise self._broken("flushing", error) from error
-        self.end_flush(flush)
+        with self._flushing:  # one at a time: they share the name of a temporary file
+            try:
+                flush = self.begin_flush()
+                flush.sync_files()
+                flush.put_in_place()
+                flush.sync_dirs()
+            except OSError as error:
+                if self.abandoned:
+                    return
+                raise self._broken("flushing", error) from error
+            self.end_flush(flush)
 
     @property
     def needs_flush(self) -> bool:

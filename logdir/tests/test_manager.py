@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from itertools import pairwise
 
@@ -225,3 +226,57 @@ def test_two_thousand_partitions(tmp_path: object, capsys: pytest.CaptureFixture
     with capsys.disabled():
         print(f"\n2,000 partitions: create, write, stop, start, stop in {steps} s; {descriptors} descriptors when idle")
     assert descriptors < 100
+
+
+def test_flushing_in_a_thread_while_everything_else_goes_on(tmp_path: object) -> None:
+    """Two threads flush without pause; the loop appends, rolls, retains, truncates, makes and deletes logs."""
+    path = f"{tmp_path}/logs"
+    log_dir = open_dir(None, path, max_open_files=6)
+    config = LogConfig(segment_bytes=2000, index_interval_bytes=100, retention_bytes=6000, file_delete_delay_ms=0)
+    logs = [log_dir.open_or_create("t", number, TOPIC_ID, config) for number in range(4)]
+    stop = threading.Event()
+    errors: list[Exception] = []
+
+    def flush() -> None:
+        try:
+            while not stop.is_set():
+                for log in list(logs):
+                    log.flush()
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=flush) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    rng = random.Random(1)
+    try:
+        for round_number in range(400):
+            for log in logs:
+                put(log, "x" * rng.randint(1, 300), producer=None, leader_epoch=round_number // 100)
+            log = rng.choice(logs)
+            action = rng.random()
+            if action < 0.1:
+                log.retain(NOW)
+                log_dir.remove(log_dir.take_removals(NOW))
+            elif action < 0.15:
+                log.truncate_to(rng.randint(log.log_start_offset, log.log_end_offset), NOW)
+            elif action < 0.2:
+                log.roll(NOW)
+            elif action < 0.3:
+                log_dir.write_checkpoint(log_dir.recovery_points())
+            elif action < 0.32:
+                number = rng.randrange(4)
+                log_dir.delete("t", number)
+                logs[number] = log_dir.open_or_create("t", number, TOPIC_ID, config)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert errors == []
+    assert log_dir.failure is None
+    before = {key: stored(log) for key, log in log_dir}
+    log_dir.unlock()
+    again = open_dir(None, path, config=config)
+    assert not again.was_clean
+    assert {key: stored(log) for key, log in again} == before
+    again.close()
