@@ -24,7 +24,7 @@ from compat_tests.spark.topics import (
     order,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 
 def case(title: str) -> pytest.MarkDecorator:

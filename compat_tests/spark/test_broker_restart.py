@@ -23,7 +23,7 @@ from compat_tests.jars import PROJECT_ROOT
 from compat_tests.spark.queries import Store, batch_sizes, source
 from compat_tests.spark.topics import Topics, numbered, order, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 
 class Restartable:
