@@ -294,6 +294,7 @@ def up_convert(
     buf: Buffer,
     *,
     codec: int | None = None,
+    level: int | None = None,
     max_message_bytes: int | None = None,
     topic_append_time: bool = False,
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
@@ -302,7 +303,7 @@ def up_convert(
     batch. None when there is no whole message, which Apache Kafka takes for success; a last one that is cut off is
     dropped, as there.
 
-    `codec`: of the new batch; None keeps the producer's. `max_message_bytes` bounds every single message, and what
+    `codec`, `level`: of the new batch; None keeps the producer's, at its default level. `max_message_bytes` bounds every single message, and what
     certainly stays larger than that when converted is refused early. `topic_append_time`: the topic's timestamps are
     the broker's. `max_bytes` bounds decompression. A set may hold plain messages of one magic or one wrapper.
 
@@ -313,6 +314,7 @@ def up_convert(
     steps = up_converting(
         buf,
         codec=codec,
+        level=level,
         max_message_bytes=max_message_bytes,
         topic_append_time=topic_append_time,
         max_bytes=max_bytes,
@@ -329,6 +331,7 @@ def up_converting(
     buf: Buffer,
     *,
     codec: int | None = None,
+    level: int | None = None,
     max_message_bytes: int | None = None,
     topic_append_time: bool = False,
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
@@ -364,7 +367,7 @@ def up_converting(
         raise RecordsRefused(ErrorCode.INVALID_RECORD, "A compressed message must be the only one of its message set.")
     if source > LZ4 and source != ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Unknown compression codec {source}.")
-    batch = _Batch(source if codec is None else codec)
+    batch = _Batch(source if codec is None else codec, level)
     yield from _add_messages(batch, messages, topic_append_time, max_bytes)
     return batch.build()
 
@@ -372,10 +375,11 @@ def up_converting(
 class _Batch:
     """A v2 batch that grows message by message: no producer, no headers, offsets counted from 0."""
 
-    __slots__ = ("_base_timestamp", "_codec", "_count", "_data", "_max_timestamp")
+    __slots__ = ("_base_timestamp", "_codec", "_count", "_data", "_level", "_max_timestamp")
 
-    def __init__(self, codec: int) -> None:
+    def __init__(self, codec: int, level: int | None) -> None:
         self._codec = codec
+        self._level = level
         self._data = bytearray(BATCH_OVERHEAD)
         self._count = 0
         self._base_timestamp = self._max_timestamp = _NO_TIMESTAMP
@@ -391,7 +395,9 @@ class _Batch:
     def build(self) -> bytearray:
         data, count = self._data, self._count
         if self._codec:
-            data = bytearray(BATCH_OVERHEAD) + compress(self._codec, memoryview(data)[BATCH_OVERHEAD:])
+            data = bytearray(BATCH_OVERHEAD) + compress(
+                self._codec, memoryview(data)[BATCH_OVERHEAD:], level=self._level
+            )
         times = self._base_timestamp, self._max_timestamp
         _BATCH.pack_into(
             data, 0, 0, len(data) - LOG_OVERHEAD, -1, 2, 0, self._codec, count - 1, *times, -1, -1, -1, count

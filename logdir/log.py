@@ -65,6 +65,15 @@ class PartitionLog(LogAppender):
         """Base offsets of the segments, rising."""
         return [segment.base_offset for segment in self._segments]
 
+    def segment_times(self) -> list[int]:
+        """For each of `segment_bases` its largest timestamp, or when it was last written if no record in it has one;
+        milliseconds. Raises `StorageError`.
+        """
+        try:
+            return [segment.retention_timestamp() for segment in self._segments]
+        except OSError as error:
+            raise StorageError(f"reading {self.directory}", error) from error
+
     @property
     def latest_epoch(self) -> int:
         """The leader epoch of the last entry, -1 if there is none."""

@@ -8,7 +8,8 @@ A handler is one of three kinds:
 - a plain function that returns the response: it runs at once, inside the reactor's round, and must never wait;
 - a plain function that returns `PENDING` after keeping `ctx`: whoever holds it calls `ctx.reply(response)` exactly
   once, later, on the same thread. The cheap way to wait (a fetch for bytes, a join for a rebalance): no task is made;
-- an `async def` that returns the response: it runs as a trio task of the broker.
+- an `async def` that returns the response, or `PENDING` after `ctx` was answered or handed on: it runs as a trio task
+  of the broker, with a request that it may keep.
 
 A connection whose request is unanswered is not read further, as in Apache Kafka, unless the API is `pipelined`.
 """
@@ -40,11 +41,19 @@ ErrorAnswer = Callable[[Any, ErrorCode, int], Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Old:
+    """Versions up to `last`, served by another handler, and never pipelined: the current one need not ask."""
+
+    last: int
+    handle: Handler
+
+
+@dataclass(frozen=True, slots=True)
 class Api:
     """One row of the broker's list.
 
-    `versions`: first and last version served, inclusive. `advertise_from`: the minimum that ApiVersions shows when it
-    is lower than what is served (Produce, see its file). `on_error(request, code, version)` builds the answer when
+    `versions`: first and last version served, inclusive. `old`: the lowest of them, if they have a handler of their
+    own. `on_error(request, code, version)` builds the answer when
     the whole request fails; without it a response with its top-level `error_code` set. `pipelined`: the next request
     of the same connection may start before this one is answered (answers still leave in order). `advertised`: False
     for APIs between brokers.
@@ -53,7 +62,7 @@ class Api:
     key: ApiKey
     versions: tuple[int, int]
     handle: Handler
-    advertise_from: int | None = None
+    old: Old | None = None
     on_error: ErrorAnswer | None = None
     pipelined: bool = False
     advertised: bool = True

@@ -104,7 +104,7 @@ class Connection:
         slots = self._slots
         if slots:
             last = slots[-1]
-            if last.parts is None and not last.route.api.pipelined:
+            if last.parts is None and not last.route.pipelined:
                 return True
             if len(slots) >= PIPELINE_MAX:
                 return True

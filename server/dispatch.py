@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import trio
-from kproto.frame import parse_request_header, response_frame
 
 from kproto import (
     ApiKey,
@@ -27,6 +26,7 @@ from kproto import (
     request_class,
     response_class,
 )
+from kproto.frame import parse_request_header, response_frame
 from server.api import PENDING, Api
 from server.connection import Connection, ProtocolViolation
 from server.context import RequestContext
@@ -38,14 +38,21 @@ log = logging.getLogger("barnabas.requests")
 class Route:
     """One (API, version): its codec functions, compiled when first used."""
 
-    __slots__ = ("api", "decode", "encode", "is_async", "version")
+    __slots__ = ("api", "decode", "encode", "handle", "is_async", "pipelined", "version")
 
     def __init__(self, api: Api, version: int) -> None:
         self.api = api
         self.version = version
-        self.decode: Callable[[Any, int], tuple[Any, int]] = decoder(request_class(api.key), version)
+        is_old = api.old is not None and version <= api.old.last
+        self.handle = api.old.handle if api.old is not None and is_old else api.handle
+        self.pipelined = api.pipelined and not is_old
+        self.is_async = inspect.iscoroutinefunction(self.handle)
+        decode = decoder(request_class(api.key), version)
+        # What a task keeps must not lie in the round's receive buffer.
+        self.decode: Callable[[Any, int], tuple[Any, int]] = (
+            (lambda frame, offset: decode(bytes(frame), offset)) if self.is_async else decode
+        )
         self.encode: Callable[[Any], list[Part]] = encoder(response_class(api.key), version)
-        self.is_async = inspect.iscoroutinefunction(api.handle)
 
     def encode_frame(self, correlation_id: int, response: Any) -> list[Part]:
         return response_frame(self.api.key, self.version, correlation_id, self.encode(response))
@@ -91,7 +98,7 @@ class Dispatcher:
             self._nursery.start_soon(self._run, context, request)
             return context
         try:
-            response = route.api.handle(self._services, context, request)
+            response = route.handle(self._services, context, request)
             if response is not PENDING:
                 context.reply(response)
         except Exception as error:
@@ -120,8 +127,9 @@ class Dispatcher:
 
     async def _run(self, context: RequestContext, request: Any) -> None:
         try:
-            response = await context.route.api.handle(self._services, context, request)
-            context.reply(response)
+            response = await context.route.handle(self._services, context, request)
+            if response is not PENDING:
+                context.reply(response)
         except Exception as error:
             self._failed(context, request, error)
 

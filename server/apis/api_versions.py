@@ -17,9 +17,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from kproto.messages import ApiVersionsRequest, ApiVersionsResponse
-
 from kproto import ApiKey, ErrorCode
+from kproto.messages import ApiVersionsRequest, ApiVersionsResponse
 from server.api import Api
 from server.context import RequestContext
 from server.services import Services
@@ -46,8 +45,6 @@ def _on_error(req: Any, code: ErrorCode, version: int) -> ApiVersionsResponse:
 
 def _entry(api: Api) -> ApiVersionsResponse.ApiVersion:
     first, last = api.versions
-    if api.advertise_from is not None:
-        first = api.advertise_from
     return ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=first, max_version=last)
 
 

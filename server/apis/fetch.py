@@ -1,4 +1,4 @@
-"""Fetch (key 1, versions 4-18): read record batches, waiting for them if asked to.
+"""Fetch (key 1, versions 0-18): read record batches, waiting for them if asked to.
 
 Behaviour: consumers read up to the high watermark, `read_committed` ones up to the last stable offset. The answer
 holds slices of segment files, no bytes are read here. It is given at once when `min_bytes` are there, when any
@@ -6,26 +6,29 @@ partition has an error or a diverging epoch, or when `max_wait_ms` is 0; otherwi
 its partitions plus a timer, and is planned anew when enough bytes have come or the time is over. Limits are soft: the
 first batch of the first non-empty partition is always returned whole. Sessions (v7+): see `server.fetch_sessions`.
 
-Versions: 5 log start offset; 7 sessions; 9 leader epochs (74, 75); 10 zstd; 11 rack; 12 flexible, diverging epochs;
-13 topic ids (100, 106); 15 replica state in a tag; 16 node endpoints (filled with the cluster); 17 directory ids; 18
-high watermark of the fetcher (for followers).
+Versions: 0-1 get message sets of format 0, 2-3 of format 1, converted by a task (`server.legacy`); 3 soft limits and
+one for the whole answer; 4 batches as they are stored; 5 log start offset; 6 storage errors by their name, which are
+error 6 before; 7 sessions; 9 leader epochs (74, 75); 10 zstd: topics with `compression.type=zstd` answer 76 before; 11
+rack; 12 flexible, diverging epochs; 13 topic ids (100, 106); 15 replica state in a tag; 16 node endpoints (filled with
+the cluster); 17 directory ids; 18 high watermark of the fetcher (for followers).
 
 Not done: fetches of followers (replica id >= 0; they come with the cluster); aborted-transaction lists (with
-transactions; until then there are none); versions 0-3 (down-conversion comes with the legacy formats); preferred read
-replicas.
+transactions; until then there are none); preferred read replicas.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from kproto.messages import FetchRequest, FetchResponse
+import trio
 
 from kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
-from server.api import PENDING, Api
+from kproto.messages import FetchRequest, FetchResponse
+from server.api import PENDING, Api, Old
 from server.context import RequestContext
 from server.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, FetchTarget, TargetKey
+from server.legacy import RESPONSE_BYTES_MAX, Budget, down_converted, fair_order
 from server.partition import Partition
 from server.services import Services
 
@@ -132,9 +135,10 @@ class _Fetch:
                 data = self._read(partition, target, left_bytes, size == 0)
             except KafkaError as error:
                 at_once = True
-                data = _PartitionData(
-                    partition_index=target.index, error_code=error.code, high_watermark=-1, records=b""
-                )
+                code = error.code
+                if code == ErrorCode.KAFKA_STORAGE_ERROR and self.ctx.api_version < 6:
+                    code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # which older clients know to retry
+                data = _error(target, code)
             else:
                 read = len(data.records)
                 size += read
@@ -217,6 +221,70 @@ class _Fetch:
         return FetchResponse(session_id=session_id, responses=responses)
 
 
+class _FetchBelow10(_Fetch):
+    """By clients who do not know zstd. Of a topic that takes any codec they get what there is, as from Apache
+    Kafka.
+    """
+
+    __slots__ = ()
+
+    def _read(self, partition: Partition, target: FetchTarget, left_bytes: int, first: bool) -> Any:
+        if partition.log.config.compression_type == "zstd":
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        return super()._read(partition, target, left_bytes, first)
+
+
+class _FetchBelow4(_FetchBelow10):
+    """By clients whose records must be converted: every partition with records gets a whole batch to convert, whose
+    messages may then be more than fit. `answers`: what was planned last.
+    """
+
+    __slots__ = ("answers", "hard_limits")
+
+    def __init__(self, svc: Services, ctx: Any, req: FetchRequest) -> None:
+        super().__init__(svc, ctx, req, dict(_targets(req.topics, False)), None, False)
+        self.hard_limits = ctx.api_version < 3
+        self.answers: list[_Answer] = []
+
+    def _read(self, partition: Partition, target: FetchTarget, left_bytes: int, first: bool) -> Any:
+        if not partition.log.config.message_downconversion_enable:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        first = target.max_bytes > 0 if self.hard_limits else first
+        return super()._read(partition, target, min(left_bytes, RESPONSE_BYTES_MAX), first)
+
+    def _respond(self, answers: list[_Answer]) -> FetchResponse:
+        self.answers = answers
+        return super()._respond(answers)
+
+
+class _Waiting:
+    """Stands in for the context of an old request whose task waits for the response to convert it."""
+
+    __slots__ = ("_ctx", "_done", "api_version", "response")
+
+    def __init__(self, ctx: RequestContext) -> None:
+        self._ctx = ctx
+        self._done = trio.Event()
+        self.api_version = ctx.api_version
+        self.response: FetchResponse | None = None
+
+    def reply(self, response: FetchResponse) -> None:
+        self.response = response
+        self._done.set()
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        def closed() -> None:
+            callback()
+            self._done.set()
+
+        self._ctx.on_close(closed)
+
+    async def wait(self) -> FetchResponse | None:
+        """The response; None if the client is gone."""
+        await self._done.wait()
+        return self.response
+
+
 def _is_quiet(partition: Partition, target: FetchTarget) -> bool:
     """Nothing to read and nothing new to tell: most partitions of a large session, most of the time."""
     return (
@@ -259,9 +327,7 @@ def _note_sent(session: FetchSession, answers: list[_Answer], incremental: bool)
 
 def handle(svc: Services, ctx: RequestContext, req: FetchRequest) -> object:
     version = ctx.api_version
-    replica_id = req.replica_state.replica_id if version >= 15 else req.replica_id
-    if replica_id >= 0:
-        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker has no followers")
+    _refuse_followers(req.replica_state.replica_id if version >= 15 else req.replica_id)
     by_id = version >= 13
     epoch = req.session_epoch
     sessions = svc.fetch_sessions
@@ -273,7 +339,8 @@ def handle(svc: Services, ctx: RequestContext, req: FetchRequest) -> object:
         session = None
         if version >= 7 and epoch == INITIAL_EPOCH:
             session = sessions.open(targets, by_id, False, now)
-        return _Fetch(svc, ctx, req, targets, session, False).start(req.max_wait_ms)
+        kind = _Fetch if version >= 10 else _FetchBelow10
+        return kind(svc, ctx, req, targets, session, False).start(req.max_wait_ms)
     try:
         session = sessions.use(req.session_id, epoch, by_id, now)
     except KafkaError as error:
@@ -283,7 +350,55 @@ def handle(svc: Services, ctx: RequestContext, req: FetchRequest) -> object:
     if not session.targets:
         sessions.close(session.session_id)
         return FetchResponse()
-    return _Fetch(svc, ctx, req, session.targets, session, True).start(req.max_wait_ms)
+    kind = _Fetch if version >= 10 else _FetchBelow10
+    return kind(svc, ctx, req, session.targets, session, True).start(req.max_wait_ms)
+
+
+async def handle_old(svc: Services, ctx: RequestContext, req: FetchRequest) -> FetchResponse:
+    """Versions 0-3: plan and wait as the others do, then convert."""
+    _refuse_followers(req.replica_id)
+    waiting = _Waiting(ctx)
+    fetch = _FetchBelow4(svc, waiting, req)
+    started = fetch.start(req.max_wait_ms)
+    response = await waiting.wait() if started is PENDING else started
+    if not isinstance(response, FetchResponse):
+        return FetchResponse()  # for nobody
+    answers: Iterable[_Answer] = fetch.answers
+    budget = Budget()
+    budget.left = min(budget.left, fetch.max_bytes)
+    if fetch.hard_limits:
+        answers = fair_order(fetch.answers, ctx.correlation_id)
+    first = True
+    for target, data in answers:
+        stored: Any = data.records
+        data.records = b""
+        partition = target.partition
+        if not len(stored) or partition is None or (budget.left <= 0 and not first) or ctx.closed:
+            continue
+        try:
+            data.records = await down_converted(
+                partition,
+                stored,
+                magic=0 if ctx.api_version < 2 else 1,
+                offset=target.fetch_offset,
+                max_bytes=target.max_bytes,
+                one_at_least=first and not fetch.hard_limits,
+                budget=budget,
+            )
+        except KafkaError as error:
+            failed = _error(target, error.code)
+            data.error_code, data.high_watermark = failed.error_code, failed.high_watermark
+        first = first and not data.records
+    return response
+
+
+def _refuse_followers(replica_id: int) -> None:
+    if replica_id >= 0:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker has no followers")
+
+
+def _error(target: FetchTarget, code: ErrorCode) -> Any:
+    return _PartitionData(partition_index=target.index, error_code=code, high_watermark=-1, records=b"")
 
 
 def _targets(topics: Iterable[FetchRequest.FetchTopic], by_id: bool) -> Iterable[tuple[TargetKey, FetchTarget]]:
@@ -341,4 +456,4 @@ def _on_error(req: FetchRequest, code: ErrorCode, version: int) -> FetchResponse
     )
 
 
-API = Api(ApiKey.FETCH, (4, 18), handle, on_error=_on_error)
+API = Api(ApiKey.FETCH, (0, 18), handle, old=Old(3, handle_old), on_error=_on_error)

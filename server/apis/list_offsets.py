@@ -14,16 +14,15 @@ partition named twice INVALID_REQUEST. While the high watermark of a new leader 
 "latest" and what lies behind it give OFFSET_NOT_AVAILABLE.
 
 Versions: 0 answers an array of offsets, newest first, at most `max_num_offsets`: where segments start, and the log's
-end; a time selects the segments whose records are no later (Apache Kafka goes by the modification time of files,
-which copying changes). 1 one offset with its timestamp; 2 isolation level; 4 leader epochs in both directions, 74 and
-75; 5 OFFSET_NOT_AVAILABLE (5 before); 6 flexible; 10 `timeout_ms`, for tiered storage alone.
+end; a time selects up to the last segment whose records are no later (Apache Kafka goes by the modification time of
+files, which copying changes; here it counts where no record has a timestamp). 1 one offset with its timestamp; 2
+isolation level; 4 leader epochs in both directions, 74 and 75; 5 OFFSET_NOT_AVAILABLE (5 before); 6 flexible; 10
+`timeout_ms`, for tiered storage alone.
 
 Not done: tiered storage.
 """
 
 from __future__ import annotations
-
-from bisect import bisect_right
 
 import trio
 
@@ -162,10 +161,11 @@ def _old_style(svc: Services, topic: str, asked: _Asked, replica_id: int) -> _An
     if asked.timestamp == EARLIEST:
         del starts[1:]
     elif 0 <= asked.timestamp < svc.wall_ms():
-        later = log.offset_for_timestamp(asked.timestamp + 1)
-        written = end if later is None else later[1]
-        # A segment counts when all of it was written by then, that is when the next one starts no later.
-        del starts[bisect_right([*bases[1:], end], written) :]
+        times = log.segment_times()
+        count = len(times)
+        while count and times[count - 1] > asked.timestamp:
+            count -= 1
+        del starts[count:]
     offsets = starts[::-1][: max(asked.max_num_offsets, 0)]
     high_watermark = partition.high_watermark
     if replica_id == CONSUMER and offsets and offsets[0] > high_watermark:

@@ -1,4 +1,4 @@
-"""Produce (key 0, versions 3-13): append record batches.
+"""Produce (key 0, versions 0-13): append record batches.
 
 Behaviour: each partition takes exactly one batch of format 2. It is checked, given its offsets and staged while the
 request is handled; the round's end writes all partitions that got something, each with one call, and then this
@@ -7,25 +7,27 @@ error closes the connection, the only sign a client can see. Trouble of one part
 Requests of one connection are pipelined: the next is taken up while an acks=all one waits, and answers leave in
 order.
 
-Versions: 5 log start offset; 7 zstd; 8 errors of single records; 9 flexible; 10 hints at the new leader (filled with
-the cluster); 12 means transactions version 2; 13 topic ids instead of names. Advertised from 0, as Apache Kafka 4
-does, because librdkafka reads its feature set off the range.
+Versions: 0-2 carry message sets, of either format in any of them, which are converted first (`server.legacy`) by a
+task, so these are not pipelined; a set without a whole message is a success at offset -1; 2 log-append time; 3 batches
+of format 2 alone; 5 log start offset; 7 zstd; 8 errors of single records; 9 flexible; 10 hints at the new leader
+(filled with the cluster); 12 means transactions version 2; 13 topic ids instead of names.
 
-Not done: versions 0-2 (message sets are converted once the storage of legacy formats is there); transactional
-batches, refused with INVALID_TXN_STATE.
+Not done: transactional batches, refused with INVALID_TXN_STATE.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from kproto.messages import ProduceRequest, ProduceResponse
+import trio
 
 from kproto import ApiKey, ErrorCode, KafkaError
+from kproto.messages import ProduceRequest, ProduceResponse
 from kproto.records import BATCH_OVERHEAD, RecordsRefused
 from logdir import AppendOrigin
-from server.api import PENDING, Api
+from server.api import PENDING, Api, Old
 from server.context import RequestContext
+from server.legacy import up_converted
 from server.partition import Partition
 from server.services import Services
 
@@ -137,7 +139,7 @@ def handle(svc: Services, ctx: RequestContext, req: ProduceRequest) -> object:
                     _refuse_internal(svc, partition, ctx)
                 info = partition.append(records, origin=AppendOrigin.CLIENT, now_ms=now_ms, required_acks=acks)
             except KafkaError as error:
-                pending.failed = True
+                pending.failed |= error.code != ErrorCode.NONE  # an old client may send nothing
                 answer = _PartitionResponse(index=data.index)
                 _fill_error(answer, error, version)
             else:
@@ -156,6 +158,10 @@ def handle(svc: Services, ctx: RequestContext, req: ProduceRequest) -> object:
 def _one_batch(records: object, version: int) -> memoryview:
     """Exactly one batch of format 2, as Produce 3+ demands. Raises KafkaError 87 or 76."""
     if not isinstance(records, memoryview) or len(records) < BATCH_OVERHEAD:
+        if isinstance(records, bytearray):
+            return memoryview(records)  # what an old client sent, converted
+        if isinstance(records, KafkaError):
+            raise records  # … or what came of it
         raise KafkaError(ErrorCode.INVALID_RECORD, "one record batch per partition is expected, none was sent")
     if records[_MAGIC_AT] != 2:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"record format 2 is expected, {records[_MAGIC_AT]} was sent")
@@ -169,6 +175,29 @@ def _one_batch(records: object, version: int) -> memoryview:
         if attributes & _TRANSACTIONAL:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "this broker does not serve transactions")
     return records
+
+
+async def handle_old(svc: Services, ctx: RequestContext, req: ProduceRequest) -> object:
+    """Versions 0-2: convert everything, then go the way of the others. An outcome stands where the records stood."""
+    for topic in req.topic_data:
+        for data in topic.partition_data:
+            partition = svc.partitions.find(topic.name, data.index)
+            sent: Any = data.records
+            if partition is None or sent is None:
+                continue
+            outcome: Any
+            try:
+                outcome = await up_converted(bytes(sent), partition.log.config)
+            except KafkaError as error:
+                outcome = error
+            if outcome is None:
+                outcome = KafkaError(ErrorCode.NONE)
+            data.records = outcome
+            await trio.lowlevel.checkpoint()
+    # Also if the client is gone by now: it may have asked for no answer and left.
+    response = handle(svc, ctx, req)
+    svc.partitions.write_staged()
+    return response
 
 
 def _refuse_internal(svc: Services, partition: Partition, ctx: RequestContext) -> None:
@@ -207,4 +236,4 @@ def _on_error(req: ProduceRequest, code: ErrorCode, version: int) -> ProduceResp
     )
 
 
-API = Api(ApiKey.PRODUCE, (3, 13), handle, advertise_from=0, on_error=_on_error, pipelined=True)
+API = Api(ApiKey.PRODUCE, (0, 13), handle, old=Old(2, handle_old), on_error=_on_error, pipelined=True)

@@ -37,7 +37,8 @@ class Route:
     """Encodes an answer as itself; `later` requests are left unanswered."""
 
     def __init__(self, pipelined: bool) -> None:
-        self.api = SimpleNamespace(pipelined=pipelined, key=SimpleNamespace(name="TEST"))
+        self.pipelined = pipelined
+        self.api = SimpleNamespace(key=SimpleNamespace(name="TEST"))
 
     def encode_frame(self, correlation_id: int, response: bytes) -> list[bytes]:
         return [response]

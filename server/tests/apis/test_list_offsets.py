@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import trio
 
@@ -267,6 +269,20 @@ async def test_version_0(world):
     assert await old_style(world, NOW + 3) == [3, 2, 1, 0]
     assert await old_style(world, NOW - 1) == []
     assert await old_style(world, NOW + 2000, 1) == [4]
+
+
+async def test_version_0_without_timestamps(world):
+    """What clients older than 0.10 produce has none: then a segment is as old as its file."""
+    (partition,) = world.topic("t", segment_bytes="250")
+    for _ in range(3):
+        world.append(partition, -1, value=b"v" * 100)
+    world.wall_ms = 1 << 60
+    for name, seconds in (("0" * 20, 1000), (f"{1:020}", 3000), (f"{2:020}", 2000)):
+        os.utime(f"{partition.log.directory}/{name}.log", (seconds, seconds))
+    assert await old_style(world, 999_999) == []
+    assert await old_style(world, 1_000_000) == [0]
+    assert await old_style(world, 2_000_000) == [2, 1, 0]
+    assert await old_style(world, LATEST) == [3, 2, 1, 0]
 
 
 async def test_version_0_of_an_empty_log(world):
