@@ -23,7 +23,6 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 CLEANUP_POLICIES = ("compact", "delete")
 NO_CLEANER = "logs are not compacted yet; topics with cleanup.policy=compact keep every record"
 NO_PREALLOCATION = "log files grow as they are written"
-NO_OLD_READERS = "clients that need an older record format are not served yet"
 _CLUSTER = Scope.CLUSTER
 _RETENTION = Check("at least 1, or -1 for no limit", lambda value: value != 0)
 
@@ -195,6 +194,13 @@ SETTINGS: tuple[Setting, ...] = (
         scope=_CLUSTER,
     ),
     works(
+        "log.message.downconversion.enable",
+        Type.BOOLEAN,
+        True,
+        "Whether clients older than Kafka 0.11 get records converted to a format they know, or an error.",
+        scope=_CLUSTER,
+    ),
+    works(
         "log.message.timestamp.difference.max.ms",
         Type.LONG,
         LONG_MAX,
@@ -297,7 +303,6 @@ SETTINGS: tuple[Setting, ...] = (
         kafka_default="true",
     ),
     no_effect("log.preallocate", Type.BOOLEAN, False, NO_PREALLOCATION, scope=_CLUSTER),
-    no_effect("log.message.downconversion.enable", Type.BOOLEAN, True, NO_OLD_READERS, scope=_CLUSTER),
     no_effect("log.cleaner.threads", Type.INT, 1, NO_CLEANER, at_least(0), scope=_CLUSTER),
     no_effect("log.cleaner.backoff.ms", Type.LONG, 15000, NO_CLEANER, at_least(0), scope=_CLUSTER),
     no_effect("log.cleaner.dedupe.buffer.size", Type.LONG, 134217728, NO_CLEANER, scope=_CLUSTER),

@@ -13,7 +13,6 @@ from server.settings.log import (
     CLEANUP_POLICIES,
     COMPRESSION_TYPES,
     NO_CLEANER,
-    NO_OLD_READERS,
     NO_PREALLOCATION,
     TIMESTAMP_TYPES,
 )
@@ -220,12 +219,11 @@ TOPIC_SETTINGS: tuple[TopicSetting, ...] = (
         "message.max.bytes",
     ),
     _row(
-        no_effect(
+        works(
             "message.downconversion.enable",
             Type.BOOLEAN,
             True,
-            NO_OLD_READERS,
-            doc="Whether records are converted to an older format for clients that cannot read the current one.",
+            "Whether clients older than Kafka 0.11 get records converted to a format they know, or an error.",
         ),
         "log.message.downconversion.enable",
     ),
