@@ -278,6 +278,21 @@ class AioClient:
             for one in found["partitions"]
         }
 
+    def leaders_answer(self, partitions: Sequence[Partition]) -> bool:
+        async def ends() -> None:
+            consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, retry_backoff_ms=20)
+            await consumer.start()
+            try:
+                await consumer.end_offsets([TopicPartition(*one) for one in partitions])
+            finally:
+                await consumer.stop()
+
+        try:
+            self.loop.run(ends())
+        except Refused:
+            return False
+        return True
+
     def describe_cluster(self) -> Cluster:
         found = self.loop.run(self.admin.describe_cluster())
         brokers = {one["node_id"]: (one["host"], one["port"]) for one in found["brokers"]}

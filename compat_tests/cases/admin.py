@@ -37,7 +37,7 @@ def create(client: Client, names: Names) -> None:
         assert one.isr == one.replicas == (one.leader,)
 
 
-@case(TOPICS, "create with replicas named by hand")
+@case(TOPICS, "create with replicas named by hand", needs=["named replicas"])
 def create_assigned(client: Client, names: Names) -> None:
     broker = min(client.describe_cluster().brokers)
     topic = ready_topic(client, names(), 2, assignment=[[broker], [broker]])
@@ -110,7 +110,7 @@ def no_partitions(client: Client, names: Names) -> None:
         client.create_topic(names(), 0)
 
 
-@case(TOPICS, "a replica on an unknown broker is refused")
+@case(TOPICS, "a replica on an unknown broker is refused", needs=["named replicas"])
 def bad_assignment(client: Client, names: Names) -> None:
     with refused(INVALID_REPLICA_ASSIGNMENT):
         client.create_topic(names(), assignment=[[4711]])
@@ -187,7 +187,7 @@ def describe(client: Client, names: Names) -> None:
     assert found["message.timestamp.type"] == "CreateTime"
 
 
-@case(CONFIGS, "alter a topic's configuration, and back")
+@case(CONFIGS, "alter a topic's configuration, and back", needs=["settings back to defaults"])
 def alter(client: Client, names: Names) -> None:
     topic = ready_topic(client, names(), config={"retention.ms": "111"})
     client.alter_topic_config(topic, set={"retention.ms": "222", "retention.bytes": "5000"})

@@ -151,7 +151,7 @@ def nothing_lost(client: Client, names: Names) -> None:
     assert client.group_offsets(group) == dict.fromkeys(positions(topic, 4), 100)
 
 
-@case(AREA, "a static member restarts without a rebalance")
+@case(AREA, "a static member restarts without a rebalance", needs=["static members"])
 def static_member(client: Client, names: Names) -> None:
     topic, group = ready_topic(client, names(), 4), names("group")
     everything = positions(topic, 4)

@@ -7,7 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 from compat_tests.cases import Names, case
 from compat_tests.checks import contents, read_topic, ready_topic, refused, sent, texts, wait_until
-from compat_tests.client import INVALID_RECORD, INVALID_TOPIC, MESSAGE_TOO_LARGE, Client, Delivered, Message, now_ms
+from compat_tests.client import (
+    INVALID_RECORD,
+    INVALID_TIMESTAMP,
+    INVALID_TOPIC,
+    MESSAGE_TOO_LARGE,
+    Client,
+    Delivered,
+    Message,
+    now_ms,
+)
 
 AREA = "produce"
 
@@ -108,6 +117,26 @@ def log_append_time(client: Client, names: Names) -> None:
     client.produce(topic, [Message(b"v", None, 0, 1_000_000) for _ in range(3)], codec="gzip")
     stamps = [one.timestamp_ms for one in read_topic(client, topic, 3)]
     assert all(before - 1000 <= stamp <= now_ms() + 1000 for stamp in stamps), stamps
+
+
+@case(AREA, "records too old for the topic are refused", needs=["error 32"])
+def too_old(client: Client, names: Names) -> None:
+    topic = ready_topic(client, names(), config={"message.timestamp.before.max.ms": "60000"})
+    with refused(INVALID_TIMESTAMP):
+        client.produce(topic, [Message(b"old", None, 0, now_ms() - 3_600_000)])
+    client.produce(topic, [Message(b"new", None, 0, now_ms() - 1000)])
+    assert [one.value for one in read_topic(client, topic, 1)] == [b"new"]
+
+
+@case(AREA, "the topic's compression.type is applied: {}", over=("zstd", "gzip", "uncompressed"))
+def recompressed(client: Client, names: Names, name: str) -> None:
+    topic = ready_topic(client, names(), config={"compression.type": name})
+    plain, packed = texts(50, "plain"), texts(50, "packed")
+    client.produce(topic, plain)
+    client.produce(topic, packed, codec="lz4")
+    records = read_topic(client, topic, 100)
+    assert contents(records) == sent([*plain, *packed])
+    assert [one.offset for one in records] == list(range(100))
 
 
 @case(AREA, "one batch of 900 KB")

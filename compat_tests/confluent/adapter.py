@@ -273,6 +273,15 @@ class ConfluentClient:
             for one in found.partitions
         }
 
+    def leaders_answer(self, partitions: Sequence[Partition]) -> bool:
+        asked = self.admin.list_offsets({TopicPartition(*one): OffsetSpec.latest() for one in partitions})
+        try:
+            for future in asked.values():
+                future.result()
+        except KafkaException:
+            return False
+        return True
+
     def describe_cluster(self) -> Cluster:
         with refusals():
             found = self.admin.describe_cluster(request_timeout=TIMEOUT_S).result()

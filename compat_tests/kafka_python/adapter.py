@@ -93,9 +93,10 @@ class PythonConsumer:
 
 
 class PythonClient:
-    """kafka-python."""
+    """kafka-python. *api_version* makes it behave as with a broker of that version, with the requests of those days."""
 
     name = f"kafka-python {kafka.__version__}"
+    api_version: tuple[int, int] | None = None
     lacks: Mapping[str, str] = {
         "null headers": "it refuses a header without a value itself",
         "empty records": "it refuses a record without key and value itself",
@@ -111,7 +112,11 @@ class PythonClient:
     @property
     def admin(self) -> KafkaAdminClient:
         if self._admin is None:
-            self._admin = KafkaAdminClient(bootstrap_servers=self.bootstrap, request_timeout_ms=TIMEOUT_S * 1000)
+            self._admin = KafkaAdminClient(
+                bootstrap_servers=self.bootstrap,
+                request_timeout_ms=TIMEOUT_S * 1000,
+                api_version=self.api_version,
+            )
         return self._admin
 
     def close(self) -> None:
@@ -135,6 +140,7 @@ class PythonClient:
             batch_size=options.get("batch_bytes", 16384),
             linger_ms=options.get("linger_ms", 5),
             max_request_size=options.get("max_request_bytes", 4_000_000),
+            api_version=self.api_version,
             max_block_ms=TIMEOUT_S * 1000,
             delivery_timeout_ms=TIMEOUT_S * 1000,
             request_timeout_ms=TIMEOUT_S * 1000 // 2,
@@ -165,6 +171,7 @@ class PythonClient:
             "group_instance_id": options.get("instance"),
             "auto_offset_reset": options.get("reset", "earliest"),
             "enable_auto_commit": False,
+            "api_version": self.api_version,
             "session_timeout_ms": options.get("session_timeout_ms", 10_000),
             "heartbeat_interval_ms": 200,
             "retry_backoff_ms": 50,
@@ -225,6 +232,13 @@ class PythonClient:
             one["partition_index"]: Replicas(one["leader_id"], tuple(one["replica_nodes"]), tuple(one["isr_nodes"]))
             for one in found["partitions"]
         }
+
+    def leaders_answer(self, partitions: Sequence[Partition]) -> bool:
+        try:
+            self.admin.list_partition_offsets({TopicPartition(*one): OffsetSpec.LATEST for one in partitions})
+        except errors.BrokerResponseError:
+            return False
+        return True
 
     def describe_cluster(self) -> Cluster:
         found = self.admin.describe_cluster()
@@ -304,3 +318,19 @@ class PythonClient:
         for kind in outcomes.values():
             if kind is not errors.NoError:
                 raise kind()
+
+
+class OldPythonClient(PythonClient):
+    """kafka-python speaking as with a broker of 2018: the oldest requests Apache Kafka 4 still takes."""
+
+    name = f"kafka-python {kafka.__version__} as of Kafka 2.1"
+    api_version = (2, 1)
+    lacks: Mapping[str, str] = {
+        **PythonClient.lacks,
+        "delete_group_offsets": "OffsetDelete came with Kafka 2.4",
+        "max_timestamp_offset": "asking for the largest timestamp came with Kafka 3.0",
+        "default counts": "-1 came with Kafka 2.4",
+        "named replicas": "it wants counts beside the names, which brokers refuse",
+        "settings back to defaults": "it cannot take a setting back by AlterConfigs",
+        "static members": "they came with Kafka 2.3",
+    }

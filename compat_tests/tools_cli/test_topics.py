@@ -100,6 +100,24 @@ def test_broker_config(tools: Tools, topic: str) -> None:
     assert "log.cleaner.backoff.ms=12345" not in tools("kafka-configs", *entity, "--describe")
 
 
+@case("kafka-configs: the default of all brokers")
+def test_default_config(tools: Tools) -> None:
+    entity = ("--entity-type", "brokers", "--entity-default")
+    tools("kafka-configs", *entity, "--alter", "--add-config", "log.cleaner.backoff.ms=23456")
+    try:
+        assert "log.cleaner.backoff.ms=23456" in tools("kafka-configs", *entity, "--describe")
+    finally:
+        tools("kafka-configs", *entity, "--alter", "--delete-config", "log.cleaner.backoff.ms")
+    assert "log.cleaner.backoff.ms=23456" not in tools("kafka-configs", *entity, "--describe")
+
+
+@case("kafka-leader-election, kafka-reassign-partitions: nothing to do")
+def test_nothing_to_move(tools: Tools, topic: str) -> None:
+    text = tools("kafka-leader-election", "--election-type", "preferred", "--topic", topic, "--partition", "0")
+    assert f"Valid replica already elected for partitions {topic}-0" in text
+    assert "No partition reassignments found" in tools("kafka-reassign-partitions", "--list")
+
+
 @case("kafka-log-dirs: sizes of partitions")
 def test_log_dirs(tools: Tools, topic: str) -> None:
     tools.produce(topic, [f"line {n}" for n in range(100)])

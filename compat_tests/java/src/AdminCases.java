@@ -14,14 +14,17 @@ import org.apache.kafka.clients.admin.DescribeClusterResult;
 import org.apache.kafka.clients.admin.DescribeConfigsOptions;
 import org.apache.kafka.clients.admin.ListTopicsOptions;
 import org.apache.kafka.clients.admin.LogDirDescription;
+import org.apache.kafka.clients.admin.NewPartitionReassignment;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.common.ElectionType;
 import org.apache.kafka.common.TopicCollection;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.TopicPartitionReplica;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.protocol.Errors;
@@ -74,6 +77,11 @@ final class AdminCases {
         cases.add("cluster and records", "list offsets: earliest, latest, for a time", this::listOffsets);
         cases.add("cluster and records", "describe the log directories", this::logDirs);
         cases.add("cluster and records", "describe the features", this::features);
+        cases.add("cluster and records", "describe where a replica lies", this::replicaLogDirs);
+        cases.add("cluster and records", "describe the active producers of a partition", this::producers);
+        cases.add("cluster and records", "electing the leader there is, is not needed", () -> election(support.topic(1), Errors.ELECTION_NOT_NEEDED));
+        cases.add("cluster and records", "electing a leader for an unknown topic is refused", () -> election(support.name(), Errors.UNKNOWN_TOPIC_OR_PARTITION));
+        cases.add("cluster and records", "no reassignments are under way; a bad one is refused", this::reassignments);
     }
 
     private void refusedTopic(NewTopic topic, Errors error) throws Exception {
@@ -350,6 +358,37 @@ final class AdminCases {
             }
         }
         Support.check(sizes.size() == 1 && sizes.get(0) > 100, "one replica with a size, found " + sizes);
+    }
+
+    private void replicaLogDirs() throws Exception {
+        TopicPartitionReplica replica = new TopicPartitionReplica(support.topic(1), 0, broker());
+        var found = Support.get(support.admin.describeReplicaLogDirs(List.of(replica)).all()).get(replica);
+        Support.check(found.getCurrentReplicaLogDir() != null && found.getFutureReplicaLogDir() == null, "a directory, no other to come");
+    }
+
+    private void producers() throws Exception {
+        String topic = support.topic(1);
+        TopicPartition partition = new TopicPartition(topic, 0);
+        support.produce(Support.texts(topic, 0, "record", 7), Map.of("enable.idempotence", "true"));
+        var found = Support.get(support.admin.describeProducers(List.of(partition)).partitionResult(partition)).activeProducers();
+        Support.equal(1, found.size(), "producers");
+        Support.equal(6, found.get(0).lastSequence(), "last sequence");
+        Support.equal(0, found.get(0).producerEpoch(), "epoch");
+    }
+
+    private void election(String topic, Errors expected) throws Exception {
+        TopicPartition partition = new TopicPartition(topic, 0);
+        var found = Support.get(support.admin.electLeaders(ElectionType.PREFERRED, Set.of(partition)).partitions());
+        Support.equal(expected, Errors.forException(found.get(partition).orElse(null)), "outcome");
+    }
+
+    private void reassignments() throws Exception {
+        TopicPartition partition = new TopicPartition(support.topic(1), 0);
+        Support.equal(Map.of(), Support.get(support.admin.listPartitionReassignments(Set.of(partition)).reassignments()), "reassignments");
+        Support.refused(() -> Support.get(support.admin.alterPartitionReassignments(
+            Map.of(partition, Optional.of(new NewPartitionReassignment(List.of(4711))))).all()), Errors.INVALID_REPLICA_ASSIGNMENT);
+        Support.refused(() -> Support.get(support.admin.alterPartitionReassignments(
+            Map.of(partition, Optional.empty())).all()), Errors.NO_REASSIGNMENT_IN_PROGRESS);
     }
 
     private void features() throws Exception {

@@ -37,6 +37,10 @@ final class ConsumeCases {
         cases.add("consume", "read_committed sees plain records", this::readCommitted);
         cases.add("consume", "a topic bigger than one answer, small and large batches mixed", this::mixedSizes);
         cases.add("consume", "paused partitions stay silent, incremental fetches go on", this::paused);
+        cases.add("consume", "fetch.min.bytes waits for its time, and not longer", this::minBytes);
+        cases.add("consume", "enough bytes end the wait for fetch.min.bytes", this::minBytesReached);
+        cases.add("consume", "partitions come and go in one consumer", this::changingAssignment);
+        cases.add("consume", "records of a deleted and recreated topic are the new ones", this::recreated);
         cases.add("consume", "seek to the beginning and to the end", this::seekBoth);
         cases.add("offsets", "watermarks: empty, filled, after deleting records", this::watermarks);
         cases.add("offsets", "offsets for times: before, at, between, after", this::forTimes);
@@ -199,6 +203,66 @@ final class ConsumeCases {
                 int expected = round;
                 Support.check(found.stream().allMatch(one -> one.partition() == expected), "only the resumed partition");
             }
+        }
+    }
+
+    /** Returns how long the first record of a fetch takes to arrive, with that many bytes asked for. */
+    private long waited(String minBytes, int size) throws Exception {
+        String topic = support.topic(1);
+        try (KafkaConsumer<byte[], byte[]> consumer = support.assigned(
+            Map.of("fetch.max.wait.ms", "2500", "fetch.min.bytes", minBytes), Support.partitions(topic, 1))) {
+            // Finds its position before the clock starts; no fetch is under way yet.
+            consumer.position(new TopicPartition(topic, 0));
+            support.produce(List.of(Support.record(topic, 0, null, "x".repeat(size))));
+            long started = System.nanoTime();
+            Support.read(consumer, 1);
+            return (System.nanoTime() - started) / 1_000_000;
+        }
+    }
+
+    private void minBytes() throws Exception {
+        long millis = waited("100000", 10);
+        Support.check(millis >= 2000 && millis < 10_000, millis + " ms, the wait is 2500");
+    }
+
+    private void minBytesReached() throws Exception {
+        long millis = waited("100000", 200_000);
+        Support.check(millis < 2000, millis + " ms although there are enough bytes");
+    }
+
+    private void changingAssignment() throws Exception {
+        String topic = support.topic(6);
+        for (int index = 0; index < 6; index++) {
+            support.produce(Support.texts(topic, index, "first", 4));
+        }
+        List<TopicPartition> all = Support.partitions(topic, 6);
+        try (KafkaConsumer<byte[], byte[]> consumer = support.assigned(Map.of(), all.subList(0, 3))) {
+            Support.read(consumer, 12);
+            // Keeps one, drops two, adds three: the fetch session changes, it does not start anew.
+            consumer.assign(all.subList(2, 6));
+            Support.read(consumer, 12);
+            for (int index = 0; index < 6; index++) {
+                support.produce(Support.texts(topic, index, "second", 4));
+            }
+            Support.check(Support.read(consumer, 16).stream().allMatch(one -> one.partition() >= 2), "only assigned partitions");
+            consumer.assign(all);
+            consumer.seek(all.get(0), 4);
+            consumer.seek(all.get(1), 4);
+            Support.check(Support.read(consumer, 8).stream().allMatch(one -> one.partition() < 2), "only what was missing");
+        }
+    }
+
+    private void recreated() throws Exception {
+        String topic = support.topic(1);
+        support.produce(Support.texts(topic, 0, "old", 10));
+        try (KafkaConsumer<byte[], byte[]> consumer = support.assigned(Map.of(), Support.partitions(topic, 1))) {
+            Support.read(consumer, 10);
+            Support.get(support.admin.deleteTopics(List.of(topic)).all());
+            Support.waitUntil("the topic is gone", () -> !Support.get(support.admin.listTopics().names()).contains(topic));
+            support.create(new org.apache.kafka.clients.admin.NewTopic(topic, 1, (short) 1));
+            List<ProducerRecord<byte[], byte[]>> later = Support.texts(topic, 0, "new", 5);
+            support.produce(later);
+            Support.equal(Support.sent(later, ALL), Support.contents(Support.read(consumer, 5), ALL), "content");
         }
     }
 

@@ -53,6 +53,12 @@ final class ProduceCases {
         cases.add("produce", "a record above message.max.bytes is refused", () -> tooLarge(Map.of(), 1_200_000));
         cases.add("produce", "a record above the topic's max.message.bytes is refused", () -> tooLarge(Map.of("max.message.bytes", "2000"), 3000));
         cases.add("produce", "a compacted topic refuses records without a key", this::compacted);
+        cases.add("produce", "records too old for the topic are refused", this::tooOld);
+        cases.add("produce", "the topic's compression.type is applied: zstd", () -> recompressed("zstd"));
+        cases.add("produce", "the topic's compression.type is applied: gzip", () -> recompressed("gzip"));
+        cases.add("produce", "the topic's compression.type is applied: uncompressed", () -> recompressed("uncompressed"));
+        cases.add("produce", "min.insync.replicas above the number of replicas does not bar acks=-1", this::fewReplicas);
+        cases.add("produce", "a refused batch names the records at fault", this::recordErrors);
         cases.add("produce", "equal keys land in one partition", this::keys);
         cases.add("produce", "one request for many partitions", this::manyPartitions);
         cases.add("produce", "four producers at once on one partition", this::concurrent);
@@ -177,6 +183,56 @@ final class ProduceCases {
         Support.refused(() -> support.produce(List.of(Support.record(topic, 0, null, "v"))), Errors.INVALID_RECORD);
         support.produce(List.of(Support.record(topic, 0, "k", "v")));
         Support.equal(List.of("k=v"), Support.contents(support.readTopic(topic, 1, 1), ALL), "content");
+    }
+
+    private void tooOld() throws Exception {
+        String topic = support.topic(1, Map.of("message.timestamp.before.max.ms", "60000"));
+        long now = System.currentTimeMillis();
+        Support.refused(() -> support.produce(List.of(
+            new ProducerRecord<>(topic, 0, now - 3_600_000, null, Support.bytes("old")))), Errors.INVALID_TIMESTAMP);
+        support.produce(List.of(new ProducerRecord<>(topic, 0, now - 1000, null, Support.bytes("new"))));
+        Support.equal(List.of("null=new"), Support.contents(support.readTopic(topic, 1, 1), ALL), "content");
+    }
+
+    private void recompressed(String codec) throws Exception {
+        String topic = support.topic(1, Map.of("compression.type", codec));
+        List<ProducerRecord<byte[], byte[]>> records = new ArrayList<>(Support.texts(topic, 0, "plain", 50));
+        support.produce(records);
+        List<ProducerRecord<byte[], byte[]>> packed = Support.texts(topic, 0, "packed", 50);
+        List<RecordMetadata> sent = support.produce(packed, Map.of("compression.type", "lz4", "enable.idempotence", "true"));
+        Support.equal(50L, sent.get(0).offset(), "offset of the first packed record");
+        records.addAll(packed);
+        Support.equal(Support.sent(records, ALL), Support.contents(support.readTopic(topic, 1, 100), ALL), "content");
+    }
+
+    private void fewReplicas() throws Exception {
+        String topic = support.topic(1, Map.of("min.insync.replicas", "2"));
+        Map<String, Object> once = Map.of("enable.idempotence", "false", "retries", 0, "acks", "all");
+        support.produce(Support.texts(topic, 0, "all", 1), once);
+        Support.equal(1, support.readTopic(topic, 1, 1).size(), "records");
+    }
+
+    private void recordErrors() throws Exception {
+        String topic = support.topic(1, Map.of("cleanup.policy", "compact"));
+        List<ProducerRecord<byte[], byte[]>> records = List.of(
+            Support.record(topic, 0, "a", "good"), Support.record(topic, 0, null, "bad"), Support.record(topic, 0, "b", "good"));
+        Map<String, Object> together = Map.of("linger.ms", 500, "enable.idempotence", "false");
+        try (var producer = support.producer(together)) {
+            List<Future<RecordMetadata>> sent = new ArrayList<>();
+            records.forEach(record -> sent.add(producer.send(record)));
+            producer.flush();
+            List<String> outcomes = new ArrayList<>();
+            for (Future<RecordMetadata> one : sent) {
+                try {
+                    Support.get(one);
+                    outcomes.add("sent");
+                } catch (java.util.concurrent.ExecutionException problem) {
+                    outcomes.add(problem.getCause().getClass().getSimpleName());
+                }
+            }
+            // The record without a key is at fault; the others share its batch and are told so.
+            Support.equal(List.of("KafkaException", "InvalidRecordException", "KafkaException"), outcomes, "outcomes");
+        }
     }
 
     private void keys() throws Exception {

@@ -1,0 +1,28 @@
+"""The shared cases with the requests of 2018: a client library that has not been updated for years."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from compat_tests.cases import Case
+from compat_tests.cases.all_cases import absent, parameters
+from compat_tests.kafka_python.adapter import OldPythonClient
+
+ABSENT = absent(OldPythonClient)
+
+
+@pytest.fixture(scope="module")
+def client(bootstrap: str) -> Iterator[OldPythonClient]:
+    """The library under test."""
+    made = OldPythonClient(bootstrap)
+    yield made
+    made.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("one", parameters(OldPythonClient))
+def test_case(one: Case, client: OldPythonClient, unique: Callable[..., str]) -> None:
+    one.run(client, unique)
