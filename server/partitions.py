@@ -8,18 +8,25 @@ Produce requests of the round.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Protocol
 
 from kproto import ErrorCode, KafkaError
 from logdir import LogConfig, LogDir
 from replication import GROUP_METADATA_TOPIC, Image, PartitionImage
 from server.partition import Partition
 
-if TYPE_CHECKING:
-    from server.shards import GroupShards
-
 log = logging.getLogger("barnabas.partitions")
+
+
+class GroupRoles(Protocol):
+    """Who coordinates groups, and so must know what becomes of `__consumer_offsets` and of topics."""
+
+    def lead(self, partition: Partition) -> None: ...
+
+    def resign(self, index: int) -> None: ...
+
+    def topics_deleted(self, topics: Collection[str]) -> None: ...
 
 
 class Partitions:
@@ -43,7 +50,7 @@ class Partitions:
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[bytes, int], Partition] = {}
         self._indexes: dict[str, set[int]] = {}
-        self.groups: GroupShards | None = None
+        self.groups: GroupRoles | None = None
         self._staged: dict[Partition, None] = {}
         self._after_write: list[Callable[[], None]] = []
 
