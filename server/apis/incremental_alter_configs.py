@@ -11,95 +11,39 @@ Not done: client metrics and groups (INVALID_REQUEST); authorization.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from kproto import ApiKey, ErrorCode, KafkaError
 from kproto.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from server import logs
 from server.api import Api
-from server.apis.config_resources import (
-    ResourceType,
-    check_broker_id,
-    outcome,
-    stored_broker,
-    stored_topic,
-    unsupported,
-)
-from server.config_changes import (
-    Change,
-    Operation,
-    apply,
-    broker_row,
-    check_broker,
-    check_request,
-    check_topic,
-    topic_row,
-)
+from server.apis.config_alteration import alter_each, alter_stored
+from server.apis.config_resources import ResourceType, check_broker_id
+from server.config_changes import Change, Operation, check_request
 from server.context import RequestContext
 from server.services import Services
 
-_Response = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 _Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
 
 
 async def handle(
     svc: Services, ctx: RequestContext, req: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    seen = Counter((resource.resource_type, resource.resource_name) for resource in req.resources)
-    responses = []
-    for resource in req.resources:
-        code, message = ErrorCode.NONE, None
-        try:
-            if seen[resource.resource_type, resource.resource_name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "a resource may stand in a request once")
-            await _change(svc, resource, validate_only=req.validate_only)
-        except KafkaError as error:
-            code, message = outcome(error)
-        responses.append(
-            _Response(
-                error_code=code,
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-        )
-    return IncrementalAlterConfigsResponse(responses=responses)
+    change = partial(_change, svc, validate_only=req.validate_only)
+    return IncrementalAlterConfigsResponse(
+        responses=await alter_each(req.resources, IncrementalAlterConfigsResponse.AlterConfigsResourceResponse, change)
+    )
 
 
 async def _change(svc: Services, resource: _Resource, *, validate_only: bool) -> None:
     changes = [Change(config.name, config.config_operation, config.value) for config in resource.configs]
     check_request(changes)
-    name = resource.resource_name
-
-    def edit_topic(stored: Mapping[str, str]) -> Mapping[str, str]:
-        after = apply(stored, changes, topic_row)
-        check_topic(svc.config, name, after)
-        return after
-
-    def edit_broker(stored: Mapping[str, str]) -> Mapping[str, str]:
-        after = apply(stored, changes, broker_row)
-        check_broker(svc.config, after, per_broker=bool(name))
-        return after
-
-    match resource.resource_type:
-        case ResourceType.TOPIC:
-            stored = stored_topic(svc, name)
-            if validate_only:
-                edit_topic(stored)
-            else:
-                await svc.controller.alter_topic_config(name, edit_topic)
-        case ResourceType.BROKER:
-            stored = stored_broker(svc, name)
-            if validate_only:
-                edit_broker(stored)
-            else:
-                await svc.controller.alter_broker_config(int(name) if name else None, edit_broker)
-        case ResourceType.BROKER_LOGGER:
-            check_broker_id(name, svc.config.broker_id, or_empty=False)
-            _change_levels(changes, validate_only=validate_only)
-        case other:
-            raise unsupported(other)
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        check_broker_id(resource.resource_name, svc.config.broker_id, or_empty=False)
+        _change_levels(changes, validate_only=validate_only)
+    else:
+        await alter_stored(svc, resource, changes, keep=True, validate_only=validate_only)
 
 
 def _change_levels(changes: Sequence[Change], *, validate_only: bool) -> None:

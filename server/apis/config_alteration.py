@@ -1,0 +1,75 @@
+"""What AlterConfigs and IncrementalAlterConfigs do alike: each resource by itself, topics and brokers in the store.
+
+The two differ in what a change starts from: nothing, or what is stored (`keep`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from kproto import ErrorCode, KafkaError
+from server.apis.config_resources import ResourceType, outcome, stored_broker, stored_topic, unsupported
+from server.config_changes import Change, apply, broker_row, check_broker, check_topic, topic_row
+from server.services import Services
+
+
+async def alter_each(
+    resources: Sequence[Any], response: type[Any], alter: Callable[[Any], Awaitable[None]]
+) -> list[Any]:
+    """`response`s for all `resources`, each altered by itself; one that is named twice is refused both times."""
+    seen = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    answers = []
+    for resource in resources:
+        code, message = ErrorCode.NONE, None
+        try:
+            if seen[resource.resource_type, resource.resource_name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "a resource may stand in a request once")
+            await alter(resource)
+        except KafkaError as error:
+            code, message = outcome(error)
+        answers.append(
+            response(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return answers
+
+
+async def alter_stored(
+    svc: Services, resource: Any, changes: Sequence[Change], *, keep: bool, validate_only: bool
+) -> None:
+    """Change the stored settings of a topic or a broker. `keep`: what is stored and not named stays. Raises
+    KafkaError.
+    """
+    name = resource.resource_name
+
+    def edit_topic(stored: Mapping[str, str]) -> Mapping[str, str]:
+        after = apply(stored if keep else {}, changes, topic_row)
+        check_topic(svc.config, name, after)
+        return after
+
+    def edit_broker(stored: Mapping[str, str]) -> Mapping[str, str]:
+        after = apply(stored if keep else {}, changes, broker_row)
+        check_broker(svc.config, after, per_broker=bool(name))
+        return after
+
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            stored = stored_topic(svc, name)
+            if validate_only:
+                edit_topic(stored)
+            else:
+                await svc.controller.alter_topic_config(name, edit_topic)
+        case ResourceType.BROKER:
+            stored = stored_broker(svc, name)
+            if validate_only:
+                edit_broker(stored)
+            else:
+                await svc.controller.alter_broker_config(int(name) if name else None, edit_broker)
+        case other:
+            raise unsupported(other)
