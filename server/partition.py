@@ -143,7 +143,8 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if self.write_error is not None:
             raise self.write_error
-        if required_acks == -1 and len(self.isr) < self.log.config.min_insync_replicas:
+        # More in-sync replicas than there are replicas cannot be asked for.
+        if required_acks == -1 and len(self.isr) < min(self.log.config.min_insync_replicas, len(self.replicas)):
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{len(self.isr)} in-sync replicas, min.insync.replicas is {self.log.config.min_insync_replicas}",

@@ -137,6 +137,9 @@ async def test_pipelined_requests_are_answered_in_order(autojump_clock: trio.abc
 async def test_too_few_in_sync_replicas_refuse_acks_all_only(autojump_clock: trio.abc.Clock) -> None:
     async with embedded_broker(min_insync_replicas="2") as broker, connected(broker) as client:
         await topic(broker)
+        # More than there are replicas cannot be asked for.
+        assert only(await client.ask(request(batch(b"a"), acks=-1), 9)).error_code == 0
+        broker.services.partitions.get("t", 0).replicas = (1, 2)
         assert only(await client.ask(request(batch(b"a"), acks=-1), 9)).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
         assert only(await client.ask(request(batch(b"a"), acks=1), 9)).error_code == 0
 
