@@ -62,10 +62,12 @@ class StreamTransport:
                     data = _bytes_of(connection.out.popleft())
                     await self._stream.send_all(data)
                     connection.sent(len(data))
-                if connection.backlog_bytes and not connection.blocked:
+                backlog_bytes = connection.backlog_bytes
+                if backlog_bytes and not connection.blocked:
                     connection.resume()
                     self._end_of_round()
-                    continue
+                    if connection.out or connection.backlog_bytes != backlog_bytes:
+                        continue  # and not because of half a frame, whose rest may never come
                 await self._wake.wait()
                 self._wake = trio.Event()
         except (ProtocolViolation, trio.BrokenResourceError, trio.ClosedResourceError):

@@ -44,6 +44,7 @@ in practice 50).
 """
 
 GROUP_TYPE = "classic"
+_NEVER_MS = (1 << 63) - 1
 
 
 class OffsetToCommit(NamedTuple):
@@ -289,7 +290,7 @@ class GroupShard:
             return answer(token, [refusal] * len(offsets))
         out = Decision()
         codes = []
-        expire_time_ms = -1 if retention_ms == -1 else now.wall_ms + retention_ms
+        expire_time_ms = -1 if retention_ms == -1 else min(now.wall_ms + retention_ms, _NEVER_MS)
         limit = self.config.offset_metadata_max_bytes
         for to_commit in offsets:
             metadata = to_commit.metadata or ""

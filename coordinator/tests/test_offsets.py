@@ -248,6 +248,15 @@ def test_a_commit_with_its_own_retention_obeys_that() -> None:
     assert not kit.shard.groups
 
 
+def test_a_retention_beyond_all_time() -> None:
+    kit = Kit()
+    kit.answer(kit.commit_offsets({P0: 1}, retention_ms=2**63 - 1))
+    kit.restart()
+    kit.seconds = 3000 * DAY
+    expire(kit)
+    assert kit.committed() == {P0: 1}
+
+
 def test_an_explicit_commit_time_counts() -> None:
 
     kit = Kit()

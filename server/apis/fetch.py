@@ -163,7 +163,8 @@ class _Fetch:
         high_watermark = partition.high_watermark
         last_stable_offset = partition.last_stable_offset
         offset = target.fetch_offset
-        if target.last_fetched_epoch >= 0:
+        # A session may have been begun by a newer request than this one, which has no place for such an answer.
+        if target.last_fetched_epoch >= 0 and self.ctx.api_version >= 12:
             diverging = self._diverging(partition, target)
             if diverging is not None:
                 return diverging

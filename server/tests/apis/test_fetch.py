@@ -176,6 +176,22 @@ async def test_a_diverging_epoch_is_told_without_records(autojump_clock: trio.ab
         assert data.diverging_epoch.epoch == -1
 
 
+async def test_a_session_continued_by_an_older_version(autojump_clock: trio.abc.Clock) -> None:
+    """Version 11 has no place for a diverging epoch, which the session was told of by version 12."""
+    async with embedded_broker() as broker, connected(broker) as client:
+        await topic(broker)
+        await produce(client, batch(b"a", b"b"))
+        partition = broker.services.partitions.get("t", 0)
+        first = partition.leader_epoch
+        partition.log.assign_leader_epoch(first + 5)
+        partition.leader_epoch = first + 5
+        await produce(client, batch(b"c"))
+        session = Session(client)
+        assert (await session.ask(("t", 0, 2), last_fetched_epoch=first + 2))[0].diverging_epoch.epoch == first
+        session.version = 11
+        assert values((await session.ask())[0]) == [b"c"]
+
+
 async def test_unknown_topic_ids(autojump_clock: trio.abc.Clock) -> None:
     async with embedded_broker() as broker, connected(broker) as client:
         topic_id = await topic(broker)
