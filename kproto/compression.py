@@ -39,6 +39,7 @@ __all__ = [
     "NONE",
     "SNAPPY",
     "ZSTD",
+    "Compressor",
     "CorruptRecords",
     "compress",
     "decompress",
@@ -100,8 +101,9 @@ def compress(codec: int, data: Buffer, *, level: int | None = None, lz4_v0: bool
     if codec == NONE:
         return bytes(data)
     if codec == GZIP:
-        packer = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
-        return packer.compress(data) + packer.flush()
+        packer = Compressor(GZIP, level=level)
+        packer.add(data)
+        return packer.finish()
     if codec == SNAPPY:
         return _snappy(data)
     if codec == LZ4:
@@ -111,6 +113,30 @@ def compress(codec: int, data: Buffer, *, level: int | None = None, lz4_v0: bool
         packed: bytes = _library("zstandard").ZstdCompressor(level=3 if level is None else level).compress(data)
         return packed
     raise ValueError(f"unknown compression codec {codec}")
+
+
+class Compressor:
+    """`compress` for data that comes in pieces: gzip, by far the slowest, packs as it goes, the others at the end."""
+
+    __slots__ = ("_codec", "_level", "_lz4_v0", "_packed", "_packer")
+
+    def __init__(self, codec: int, *, level: int | None = None, lz4_v0: bool = False) -> None:
+        self._codec = codec
+        self._level = level
+        self._lz4_v0 = lz4_v0
+        self._packed = bytearray()
+        self._packer: Any = None
+        if codec == GZIP:
+            self._packer = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
+
+    def add(self, data: Buffer) -> None:
+        self._packed += self._packer.compress(data) if self._packer is not None else data
+
+    def finish(self) -> bytes:
+        """All of it, compressed; once. Raises as `compress`."""
+        if self._packer is not None:
+            return bytes(self._packed + self._packer.flush())
+        return compress(self._codec, self._packed, level=self._level, lz4_v0=self._lz4_v0)
 
 
 def _too_big(codec: int, max_bytes: int) -> CorruptRecords:

@@ -25,7 +25,7 @@ import zlib
 from collections.abc import Generator, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from kproto.compression import GZIP, LZ4, MAX_DECOMPRESSED_BYTES, SNAPPY, ZSTD, CorruptRecords, compress, decompress
+from kproto.compression import GZIP, LZ4, MAX_DECOMPRESSED_BYTES, SNAPPY, ZSTD, Compressor, CorruptRecords, decompress
 from kproto.crc32c import crc32c
 from kproto.errors import ErrorCode, KafkaError
 from kproto.records import (
@@ -56,7 +56,8 @@ __all__ = [
 ]
 
 STEP: Final = 256
-"""Messages between two steps of a conversion: about a millisecond."""
+"""Messages between two steps of a conversion: about a millisecond. Fewer when they take STEP_BYTES together."""
+STEP_BYTES: Final = 64 * 1024
 
 OVERHEAD_V0: Final = 14
 """Bytes of a message without key and value, behind offset and size."""
@@ -303,9 +304,10 @@ def up_convert(
     batch. None when there is no whole message, which Apache Kafka takes for success; a last one that is cut off is
     dropped, as there.
 
-    `codec`, `level`: of the new batch; None keeps the producer's, at its default level. `max_message_bytes` bounds every single message, and what
-    certainly stays larger than that when converted is refused early. `topic_append_time`: the topic's timestamps are
-    the broker's. `max_bytes` bounds decompression. A set may hold plain messages of one magic or one wrapper.
+    `codec`, `level`: of the new batch; None keeps the producer's, at its default level. `max_message_bytes` bounds
+    every single message, and what certainly stays larger than that when converted is refused early.
+    `topic_append_time`: the topic's timestamps are the broker's. `max_bytes` bounds decompression. A set may hold plain
+    messages of one magic or one wrapper.
 
     Raises `CorruptRecords` for damaged messages, `KafkaError` 10 and 76 (an unknown codec), and `RecordsRefused` for
     what else Apache Kafka refuses: mixed magics, more beside a wrapper, a wrapper that cannot be read, log-append
@@ -375,29 +377,33 @@ def up_converting(
 class _Batch:
     """A v2 batch that grows message by message: no producer, no headers, offsets counted from 0."""
 
-    __slots__ = ("_base_timestamp", "_codec", "_count", "_data", "_level", "_max_timestamp")
+    __slots__ = ("_base_timestamp", "_codec", "_count", "_max_timestamp", "_packer", "_plain")
 
     def __init__(self, codec: int, level: int | None) -> None:
         self._codec = codec
-        self._level = level
-        self._data = bytearray(BATCH_OVERHEAD)
+        self._packer = Compressor(codec, level=level)
+        self._plain = bytearray()
         self._count = 0
         self._base_timestamp = self._max_timestamp = _NO_TIMESTAMP
 
-    def add(self, timestamp: int, key: bytes | None, value: bytes | None) -> None:
+    def add(self, timestamp: int, key: bytes | None, value: bytes | None) -> bool:
+        """True when that was the end of a step."""
         if self._count == 0:
             self._base_timestamp = timestamp
         if timestamp > self._max_timestamp:
             self._max_timestamp = timestamp
-        append_record(self._data, self._count, wrap64(timestamp - self._base_timestamp), key, value, ())
+        append_record(self._plain, self._count, wrap64(timestamp - self._base_timestamp), key, value, ())
         self._count += 1
+        if self._count % STEP and len(self._plain) < STEP_BYTES:
+            return False
+        self._packer.add(self._plain)
+        self._plain.clear()
+        return True
 
     def build(self) -> bytearray:
-        data, count = self._data, self._count
-        if self._codec:
-            data = bytearray(BATCH_OVERHEAD) + compress(
-                self._codec, memoryview(data)[BATCH_OVERHEAD:], level=self._level
-            )
+        self._packer.add(self._plain)
+        data = bytearray(BATCH_OVERHEAD) + self._packer.finish()
+        count = self._count
         times = self._base_timestamp, self._max_timestamp
         _BATCH.pack_into(
             data, 0, 0, len(data) - LOG_OVERHEAD, -1, 2, 0, self._codec, count - 1, *times, -1, -1, -1, count
@@ -429,8 +435,7 @@ def _add_messages(
                 )
             if timestamp < _NO_TIMESTAMP:
                 raise RecordsRefused(ErrorCode.INVALID_TIMESTAMP, f"Timestamp {timestamp} is negative.")
-            batch.add(timestamp, message.key, message.value)
-            if number % STEP == STEP - 1:
+            if batch.add(timestamp, message.key, message.value):
                 yield
     except WrongChecksum:
         raise
@@ -507,6 +512,7 @@ def _wrap(
 ) -> Iterator[bytes]:
     """One wrapper around all records, in steps of nothing; no wrapper around no records."""
     attributes, append_time = _time_attributes(magic, append_time)
+    packer = Compressor(codec, level=level, lz4_v0=codec == LZ4 and magic == 0)
     inner = bytearray()
     base = offset = number = 0
     latest = _NO_TIMESTAMP
@@ -518,11 +524,13 @@ def _wrap(
         if timestamp > latest:
             latest = timestamp
         inner += _message(offset - base, magic, attributes, timestamp, key, value)
-        if number % STEP == 0:
+        if number % STEP == 0 or len(inner) >= STEP_BYTES:
+            packer.add(inner)
+            inner.clear()
             yield b""
     if number:
-        packed = compress(codec, inner, level=level, lz4_v0=codec == LZ4 and magic == 0)
-        yield _message(offset, magic, attributes | codec, latest, None, packed)
+        packer.add(inner)
+        yield _message(offset, magic, attributes | codec, latest, None, packer.finish())
 
 
 def _time_attributes(magic: int, append_time: int | None) -> tuple[int, int | None]:

@@ -16,6 +16,7 @@ from kproto.compression import (
     LZ4,
     SNAPPY,
     ZSTD,
+    Compressor,
     CorruptRecords,
     _xxh32,
     compress,
@@ -319,3 +320,15 @@ def test_unknown_codec():
             decompress(codec, b"abc")
         with pytest.raises(ValueError, match="unknown"):
             compress(codec, b"abc")
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("lz4_v0", [False, True])
+def test_pieces(codec, lz4_v0):
+    for pieces in ([], [TEXT], [TEXT[:1000], b"", TEXT[1000:]], [bytes((i % 256,)) * 100 for i in range(3000)]):
+        packer = Compressor(codec, lz4_v0=lz4_v0)
+        for piece in pieces:
+            packer.add(piece)
+        packed = packer.finish()
+        assert decompress(codec, packed, lz4_v0=lz4_v0) == b"".join(pieces)
+        assert packed == compress(codec, b"".join(pieces), lz4_v0=lz4_v0) or codec == 1
