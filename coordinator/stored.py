@@ -18,6 +18,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
+from coordinator.machine import Record
+from kproto import DecodeError
 from kproto.stored import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -26,9 +28,6 @@ from kproto.stored import (
     decode_versioned,
     encode_versioned,
 )
-
-from coordinator.machine import Record
-from kproto import DecodeError
 
 _INT16 = Struct(">h")
 _OFFSET_KEYS = (0, 1)
