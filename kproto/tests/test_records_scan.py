@@ -125,6 +125,17 @@ def test_offset_deltas_are_reported(codec):
         assert validate_records(batch).consecutive is False, wrong
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_large_compressed_batches_with_odd_offsets_are_refused_before_all_is_read(codec, monkeypatch):
+    monkeypatch.setattr(records_scan, "MAX_ODD_RECORDS", 99)
+    for count, refused in ((99, False), (100, codec > 0)):
+        batch = build_batch([Record(0, NOW, b"k", b"v")] * count, codec=codec, keep_offsets=True)
+        if refused:
+            assert "offsets are not consecutive" in refusal(batch).message
+        else:
+            assert validate_records(batch).consecutive is False
+
+
 # ---- refusals
 
 
