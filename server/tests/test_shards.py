@@ -319,6 +319,7 @@ async def test_an_assignment_that_takes_too_long_makes_the_group_start_over(
 async def test_too_few_replicas_refuse_a_commit(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         r.world.topic(TOPIC, min_insync_replicas="2")
+        r.partition.replicas = (r.partition.leader_id, 99)
         r.groups.lead(r.partition)
         token = r.commit()
         assert token.answer == [E.COORDINATOR_NOT_AVAILABLE]
