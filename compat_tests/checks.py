@@ -63,7 +63,11 @@ def read(consumer: Consumer, count: int, timeout: float = DEADLINE_S) -> list[Re
 
 
 def read_topic(client: Client, topic: str, count: int, partitions: int = 1, **options: object) -> list[Record]:
-    """Read a whole topic from its beginning by assignment."""
+    """Read a whole topic from its beginning by assignment; without options the client's kept reader does it."""
+    if not options:
+        reader = client.reader()
+        reader.reassign(positions(topic, partitions))
+        return read(reader, count)
     with opened(client.consumer(assign=[(topic, index) for index in range(partitions)], **options)) as consumer:  # type: ignore[arg-type]
         return read(consumer, count)
 

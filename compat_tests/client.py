@@ -110,6 +110,9 @@ class Consumer(Protocol):
     def assignment(self) -> set[Partition]:
         """Return the partitions this member holds now."""
 
+    def reassign(self, partitions: Sequence[Partition]) -> None:
+        """Take these partitions instead of the present ones, and read them from the beginning."""
+
     def seek(self, partition: Partition, offset: int) -> None:
         """Read on from *offset*."""
 
@@ -177,6 +180,9 @@ class Client(Protocol):
         isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
     ) -> Consumer:
         """Open a consumer: either of assigned partitions, or as a member of *group* by subscription."""
+
+    def reader(self) -> Consumer:
+        """Return a consumer without a group, to be reassigned by whoever wants to read a topic; the client closes it."""
 
     def create_topic(
         self,

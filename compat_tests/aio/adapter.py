@@ -84,6 +84,13 @@ class AioConsumer:
 
         return self.loop.run(assignment())
 
+    def reassign(self, partitions: Sequence[Partition]) -> None:
+        async def reassign() -> None:
+            self.inner.assign([TopicPartition(*one) for one in partitions])
+            await self.inner.seek_to_beginning()
+
+        self.loop.run(reassign())
+
     def seek(self, partition: Partition, offset: int) -> None:
         async def seek() -> None:
             self.inner.seek(TopicPartition(*partition), offset)
@@ -140,6 +147,7 @@ class AioClient:
         self.bootstrap = bootstrap
         self.loop = Loop()
         self._admin: AIOKafkaAdminClient | None = None
+        self._reader: AioConsumer | None = None
 
     @property
     def admin(self) -> AIOKafkaAdminClient:
@@ -153,7 +161,14 @@ class AioClient:
             self._admin = self.loop.run(start())
         return self._admin
 
+    def reader(self) -> AioConsumer:
+        if self._reader is None:
+            self._reader = self.consumer(assign=())
+        return self._reader
+
     def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
         if self._admin is not None:
             self.loop.run(self._admin.close())
         self.loop.close()
@@ -205,7 +220,7 @@ class AioClient:
             "fetch_max_wait_ms": options.get("max_wait_ms", 100),
             "isolation_level": options.get("isolation", "read_uncommitted"),
             "partition_assignment_strategy": (ASSIGNORS[options.get("assignor", "range")],),
-            "metadata_max_age_ms": 1000,
+            "metadata_max_age_ms": 300,
         }
         if options.get("client_id"):
             config["client_id"] = options["client_id"]
@@ -216,7 +231,7 @@ class AioClient:
 
         async def start() -> AIOKafkaConsumer:
             inner = AIOKafkaConsumer(**config)
-            if options.get("assign"):
+            if options.get("assign") is not None:
                 inner.assign([TopicPartition(*one) for one in options["assign"]])
             elif options.get("pattern"):
                 inner.subscribe(pattern=options["pattern"])

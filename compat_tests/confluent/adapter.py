@@ -75,6 +75,9 @@ class ConfluentConsumer:
     def assignment(self) -> set[Partition]:
         return {(one.topic, one.partition) for one in self.inner.assignment()}
 
+    def reassign(self, partitions: Sequence[Partition]) -> None:
+        self.inner.assign([TopicPartition(*one) for one in partitions])
+
     def seek(self, partition: Partition, offset: int) -> None:
         # Right after assign() the partition may not be up yet: librdkafka then says "erroneous state".
         deadline = time.monotonic() + TIMEOUT_S
@@ -138,6 +141,7 @@ class ConfluentClient:
         self._admin: AdminClient | None = None
         # An idempotent one waits half a second for its id: producers are kept, one for each set of options and thread.
         self._producers: dict[Any, ck.Producer] = {}
+        self._reader: ConfluentConsumer | None = None
 
     @property
     def admin(self) -> AdminClient:
@@ -145,7 +149,16 @@ class ConfluentClient:
             self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "socket.timeout.ms": TIMEOUT_S * 1000})
         return self._admin
 
+    def reader(self) -> ConfluentConsumer:
+        # librdkafka takes half a second to read from a topic that is new to a consumer which already runs.
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = self.consumer(assign=())
+        return self._reader
+
     def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
         self._admin = None
         self._producers.clear()
 
@@ -207,7 +220,7 @@ class ConfluentClient:
             "fetch.wait.max.ms": options.get("max_wait_ms", 100),
             "isolation.level": options.get("isolation", "read_uncommitted"),
             "partition.assignment.strategy": options.get("assignor", "range"),
-            "topic.metadata.refresh.interval.ms": 1000,
+            "topic.metadata.refresh.interval.ms": 300,
             "fetch.error.backoff.ms": 50,
         }
         if options.get("instance"):
@@ -220,7 +233,7 @@ class ConfluentClient:
             config["max.partition.fetch.bytes"] = options["partition_max_bytes"]
         inner = ck.Consumer(config)
         counters = {"assigned": 0, "revoked": 0}
-        if options.get("assign"):
+        if options.get("assign") is not None:
             # A plain assign() resumes at commits; without a group there are none, so the reset rule applies.
             inner.assign([TopicPartition(*one) for one in options["assign"]])
         else:

@@ -41,14 +41,13 @@ def refusals() -> Iterator[None]:
 class PythonConsumer:
     """A KafkaConsumer."""
 
-    def __init__(self, inner: KafkaConsumer) -> None:
+    def __init__(self, inner: KafkaConsumer, shortest_poll: float = 0.0) -> None:
         self.inner = inner
+        self.shortest_poll = shortest_poll
 
     def poll(self, timeout: float) -> list[Record]:
-        # A rebalance that its own metadata asked for, and that is answered between two polls, is lost on kafka-python
-        # 3.0.12: it never takes up the assignment, nor sends a heartbeat again. Longer polls make that unlikely.
         with refusals():
-            found = self.inner.poll(timeout_ms=int(max(timeout, 0.4) * 1000), max_records=2000)
+            found = self.inner.poll(timeout_ms=int(max(timeout, self.shortest_poll) * 1000), max_records=2000)
         return [
             Record(one.topic, one.partition, one.offset, one.timestamp, one.key, one.value, tuple(one.headers))
             for records in found.values()
@@ -57,6 +56,10 @@ class PythonConsumer:
 
     def assignment(self) -> set[Partition]:
         return {(one.topic, one.partition) for one in self.inner.assignment()}
+
+    def reassign(self, partitions: Sequence[Partition]) -> None:
+        self.inner.assign([TopicPartition(*one) for one in partitions])
+        self.inner.seek_to_beginning()
 
     def seek(self, partition: Partition, offset: int) -> None:
         self.inner.seek(TopicPartition(*partition), offset)
@@ -108,6 +111,7 @@ class PythonClient:
         self._admin: KafkaAdminClient | None = None
         # A KafkaProducer waits 100 ms when it starts; it is kept, one for each set of options (and thread).
         self._producers: dict[Any, KafkaProducer] = {}
+        self._reader: PythonConsumer | None = None
 
     @property
     def admin(self) -> KafkaAdminClient:
@@ -119,7 +123,14 @@ class PythonClient:
             )
         return self._admin
 
+    def reader(self) -> PythonConsumer:
+        if self._reader is None:
+            self._reader = self.consumer(assign=())
+        return self._reader
+
     def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
         for producer in self._producers.values():
             producer.close(timeout=2)
         if self._admin is not None:
@@ -178,7 +189,7 @@ class PythonClient:
             "fetch_max_wait_ms": options.get("max_wait_ms", 100),
             "isolation_level": options.get("isolation", "read_uncommitted"),
             "partition_assignment_strategy": (ASSIGNORS[options.get("assignor", "range")],),
-            "metadata_max_age_ms": 1000,
+            "metadata_max_age_ms": 300,
         }
         if options.get("client_id"):
             config["client_id"] = options["client_id"]
@@ -187,13 +198,15 @@ class PythonClient:
         if options.get("partition_max_bytes"):
             config["max_partition_fetch_bytes"] = options["partition_max_bytes"]
         inner = KafkaConsumer(**config)
-        if options.get("assign"):
+        if options.get("assign") is not None:
             inner.assign([TopicPartition(*one) for one in options["assign"]])
         elif options.get("pattern"):
             inner.subscribe(pattern=options["pattern"])
         else:
             inner.subscribe(list(options.get("subscribe", ())))
-        return PythonConsumer(inner)
+        # A rebalance that its own metadata asked for, and that is answered between two polls, is lost on kafka-python
+        # 3.0.12: it never takes up the assignment, nor sends a heartbeat again. Longer polls make that unlikely.
+        return PythonConsumer(inner, 0.0 if options.get("assign") is not None else 0.4)
 
     def create_topic(
         self,
