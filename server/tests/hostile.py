@@ -48,6 +48,37 @@ SETTINGS = (
     "",
 )
 VALUES = ("1", "0", "-1", "1000", "1048576", "2147483648", "compact", "delete", "compact,delete", "true", "x", "", None)
+GOOD_TOPIC_SETTINGS = (
+    ("retention.ms", "1"),
+    ("retention.ms", "-1"),
+    ("retention.bytes", "1"),
+    ("cleanup.policy", "compact"),
+    ("cleanup.policy", "delete"),
+    ("compression.type", "gzip"),
+    ("compression.type", "zstd"),
+    ("compression.type", "uncompressed"),
+    ("compression.type", "producer"),
+    ("segment.bytes", "1048576"),
+    ("segment.ms", "1"),
+    ("max.message.bytes", "1000"),
+    ("max.message.bytes", "1048588"),
+    ("min.insync.replicas", "2"),
+    ("min.insync.replicas", "1"),
+    ("message.timestamp.type", "LogAppendTime"),
+    ("message.timestamp.type", "CreateTime"),
+    ("message.timestamp.after.max.ms", "1"),
+    ("message.timestamp.before.max.ms", "5"),
+)
+GOOD_BROKER_SETTINGS = (
+    ("log.retention.ms", "1"),
+    ("log.segment.bytes", "1048576"),
+    ("message.max.bytes", "500"),
+    ("message.max.bytes", "1048588"),
+    ("max.connections", "5"),
+    ("log.message.timestamp.type", "LogAppendTime"),
+    ("compression.type", "lz4"),
+    ("num.io.threads", "3"),
+)
 RESOURCE_TYPES = (2, 2, 4, 4, 0, 1, 3, 8, 16, 32, 99, -1)
 RESOURCES = (*FIXED_TOPICS, "1", "1", "", "2", "nobody")
 
@@ -104,15 +135,36 @@ class World:
                     value = self._value(field.name, value, key)
                 if value is not None or field.type == "records" or field.is_nullable(version):
                     setattr(record, field.name, value)
+        if struct.name in ("AlterConfigsResource", "CreatableTopic") and rng.random() < 0.5:
+            self._set_well(record, struct.name == "CreatableTopic")
         if key == ApiKey.FETCH and version >= 7 and hasattr(record, "session_id") and rng.random() < 0.5:
             record.session_id, record.session_epoch = rng.choice(self.sessions)  # type: ignore[attr-defined]
+
+    def _set_well(self, record: Any, new_topic: bool) -> None:
+        """Make the settings of a resource fit together, so that they are taken."""
+        rng = self.rng
+        good = GOOD_TOPIC_SETTINGS
+        if not new_topic:
+            of_topic = rng.random() < 0.8
+            record.resource_type = 2 if of_topic else 4
+            record.resource_name = rng.choice(("t0", "t1", "compacted") if of_topic else ("1", ""))
+            good = GOOD_TOPIC_SETTINGS if of_topic else GOOD_BROKER_SETTINGS
+        else:
+            record.name = rng.choice(TOPIC_NAMES)
+            record.num_partitions, record.replication_factor, record.assignments = 2, 1, []
+        for setting in record.configs:
+            setting.name, setting.value = rng.choice(good)
+            if hasattr(setting, "config_operation"):
+                setting.config_operation = rng.choice((0, 0, 1))
+        if rng.random() < 0.7:
+            del record.configs[1:]
 
     def _value(self, name: str, value: Any, key: ApiKey) -> Any:
         """Something that makes sense for a field of this name; `value` itself if nothing is known of it."""
         rng = self.rng
         if name in ("topic", "topic_name", "topic_names") or (name == "name" and key not in _OTHER_NAMES):
             # Often enough one that is there, and not so often to those that delete.
-            return rng.choice(FIXED_TOPICS if rng.random() < 0.5 and key != ApiKey.DELETE_TOPICS else TOPIC_NAMES)
+            return rng.choice(FIXED_TOPICS if rng.random() < 0.7 and key != ApiKey.DELETE_TOPICS else TOPIC_NAMES)
         if name in ("group_id", "groups", "groups_names", "key", "coordinator_keys"):
             return rng.choice(GROUPS)
         if name == "topic_id":
@@ -138,7 +190,11 @@ class World:
         if name in ("replication_factor", "broker_ids", "replicas"):
             return rng.choice((1, 1, -1, 2, 0))
         if name == "acks":
-            return rng.choice((-1, -1, -1, 1, 1, 1, 0, 2))
+            return rng.choice((-1, 1, 0)) if rng.random() < 0.95 else 2
+        if name == "isolation_level":
+            return rng.choice((0, 1))
+        if name == "key_type":
+            return rng.choice((0, 0, 1, 2))
         if name in ("replica_id", "replica_epoch"):
             return -1
         if name == "max_wait_ms":

@@ -280,7 +280,7 @@ async def well_formed(directory: Path, errors: Errors, seed: int, each: int) -> 
             await witness.testify()
             await provide(witness.client)
         # The rest waited for something, or stood behind what waited, or was a Produce with acks=0.
-        assert answered > 0.8 * len(plan), f"seed {seed}"
+        assert answered > 0.6 * len(plan), f"seed {seed}"
 
 
 async def damaged(directory: Path, errors: Errors, seed: int, each: int) -> None:
