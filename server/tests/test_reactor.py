@@ -550,7 +550,7 @@ async def test_out_of_descriptors(caplog: pytest.LogCaptureFixture) -> None:
 
     def welcome(sock: socket.socket, address: object) -> Connection:
         welcomed.append(address)
-        return Connection(_never, reactor, listener="L", client_host="127.0.0.1", max_frame_bytes=10)
+        return Connection(pytest.fail, reactor, listener="L", client_host="127.0.0.1", max_frame_bytes=10)
 
     with Starved() as listener, trio.fail_after(SECONDS):
         listener.bind(("127.0.0.1", 0))
@@ -576,10 +576,6 @@ async def test_out_of_descriptors(caplog: pytest.LogCaptureFixture) -> None:
         "accept failed, pausing for a moment: [Errno 24] Too many open files"
     ] * 2
     caplog.clear()
-
-
-def _never(connection: Connection, frame: memoryview) -> RequestContext:
-    raise AssertionError
 
 
 async def test_a_bug_costs_one_connection(caplog: pytest.LogCaptureFixture) -> None:
