@@ -182,7 +182,7 @@ class Client(Protocol):
         """Open a consumer: either of assigned partitions, or as a member of *group* by subscription."""
 
     def reader(self) -> Consumer:
-        """Return a consumer without a group, to be reassigned by whoever wants to read a topic; the client closes it."""
+        """Return a consumer without a group, to be reassigned by who wants to read a topic; the client closes it."""
 
     def create_topic(
         self,
