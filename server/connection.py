@@ -25,10 +25,15 @@ from server.context import RequestContext
 
 OUT_BYTES_MAX = 256 * 1024
 PIPELINE_MAX = 256
+OTHER_FRAME_BYTES_MAX = 16 * 1024 * 1024
+"""What a request other than Produce may have. Decoded, an array of empty elements takes forty times its bytes and holds
+up the loop meanwhile; the largest honest ones (the assignment of a huge group) stay well below.
+"""
 _GROW_FROM_BYTES = 16 * 1024
 _GROW_FACTOR = 4
 
 _LENGTH = struct.Struct(">i")
+_KEY = struct.Struct(">h")
 
 
 class ProtocolViolation(Exception):
@@ -163,6 +168,8 @@ class Connection:
             size: int = _LENGTH.unpack_from(view, position)[0]
             if size <= 0 or size > self.max_frame_bytes:
                 raise ProtocolViolation(f"frame length {size} (allowed: 1 to {self.max_frame_bytes})")
+            if size > OTHER_FRAME_BYTES_MAX and end - position >= 6 and _KEY.unpack_from(view, position + 4)[0]:
+                raise ProtocolViolation(f"frame length {size} (allowed but for Produce: 1 to {OTHER_FRAME_BYTES_MAX})")
             frame_end = position + 4 + size
             if frame_end > end or ((slots or self.out_bytes) and self.blocked):
                 break

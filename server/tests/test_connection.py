@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from server.connection import OUT_BYTES_MAX, PIPELINE_MAX, Connection, ProtocolViolation
+from server.connection import OTHER_FRAME_BYTES_MAX, OUT_BYTES_MAX, PIPELINE_MAX, Connection, ProtocolViolation
 from server.context import RequestContext
 
 
@@ -158,6 +158,15 @@ def test_the_buffer_grows_with_what_arrives_not_with_what_is_promised() -> None:
     target = server.connection.recv_target()
     assert target is not None
     assert len(target) < 1 << 20
+
+
+def test_only_produce_may_be_huge() -> None:
+    server = Server(max_frame_bytes=100 << 20)
+    server.feed(struct.pack(">ih", OTHER_FRAME_BYTES_MAX + 1, 0) + b"x" * 1000)
+    assert server.connection.recv_target() is not None
+    server = Server(max_frame_bytes=100 << 20)
+    with pytest.raises(ProtocolViolation, match="but for Produce"):
+        server.feed(struct.pack(">ih", OTHER_FRAME_BYTES_MAX + 1, 3) + b"x" * 1000)
 
 
 def test_a_large_frame_is_received_in_place() -> None:
