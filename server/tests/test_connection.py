@@ -154,7 +154,7 @@ def test_an_impossible_length_is_a_violation_before_anything_is_allocated(length
 
 def test_the_buffer_grows_with_what_arrives_not_with_what_is_promised() -> None:
     server = Server(max_frame_bytes=100 << 20)
-    server.feed(struct.pack(">i", 90 << 20) + b"x" * 1000)
+    server.feed(struct.pack(">ih", 90 << 20, 0) + b"x" * 1000)
     target = server.connection.recv_target()
     assert target is not None
     assert len(target) < 1 << 20
