@@ -159,7 +159,8 @@ class Client(Protocol):
     ) -> list[Delivered]:
         """Send all, wait for all answers, in the order of *messages*. Raises Refused for the first refused one.
 
-        An adapter may keep a producer for equal options of one thread; *fresh* asks for one that knows nothing yet.
+        An adapter may keep a producer for equal options of one thread; *fresh* asks for one that knows nothing yet and
+        is gone afterwards.
         """
 
     def consumer(

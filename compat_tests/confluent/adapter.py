@@ -163,8 +163,10 @@ class ConfluentClient:
         self._producers.clear()
 
     def _producer(self, options: Mapping[str, Any]) -> ck.Producer:
+        if options.get("fresh"):
+            return self._new_producer(options)
         key = (threading.get_ident(), *sorted(options.items()))
-        if key not in self._producers or options.get("fresh"):
+        if key not in self._producers:
             self._producers[key] = self._new_producer(options)
         return self._producers[key]
 

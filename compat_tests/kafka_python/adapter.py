@@ -137,8 +137,10 @@ class PythonClient:
             self._admin.close()
 
     def _producer(self, options: Mapping[str, Any]) -> KafkaProducer:
+        if options.get("fresh"):
+            return self._new_producer(options)
         key = (threading.get_ident(), *sorted(options.items()))
-        if key not in self._producers or options.get("fresh"):
+        if key not in self._producers:
             self._producers[key] = self._new_producer(options)
         return self._producers[key]
 
@@ -173,6 +175,8 @@ class PythonClient:
             ]
             producer.flush(timeout=TIMEOUT_S)
             sent = [future.get(timeout=TIMEOUT_S) for future in futures]
+        if options.get("fresh"):
+            producer.close(timeout=2)
         return [Delivered(one.partition, -1 if one.offset is None else one.offset) for one in sent]
 
     def consumer(self, **options: Any) -> PythonConsumer:

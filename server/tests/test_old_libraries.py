@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from itertools import islice
 from time import monotonic
 
+import confluent_kafka
 import pytest
 
 from server.testing import broker_thread
 
-confluent_kafka = pytest.importorskip("confluent_kafka")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
-    kafka = pytest.importorskip("kafka")
+    import kafka
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
@@ -34,11 +34,13 @@ def bootstrap() -> Iterator[str]:
         yield address
 
 
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("release", [(0, 8, 2), (0, 9), (0, 10, 0), (0, 10, 1), (0, 11)], ids=str)
+RELEASES = [(0, 8, 2), (0, 9), (0, 10, 0), (0, 10, 1), (0, 11)]
+# The lz4 of before 0.10, with its odd checksum, is nothing kafka-python can write any more.
+PAIRS = [(release, codec) for release in RELEASES for codec in CODECS if codec != "lz4" or release >= (0, 10)]
+
+
+@pytest.mark.parametrize(("release", "codec"), PAIRS, ids=str)
 def test_kafka_python(bootstrap: str, release: tuple[int, ...], codec: str) -> None:
-    if codec == "lz4" and release < (0, 10):
-        pytest.skip("kafka-python needs one more package for this")
     topic = f"python-{'.'.join(map(str, release))}-{codec}"
     producer = kafka.KafkaProducer(
         bootstrap_servers=bootstrap,
