@@ -154,9 +154,9 @@ def start_kafka(directory: Path, settings: Sequence[str] = (), *, heap: str = "5
     return broker
 
 
-def wait_until_open(broker: Broker) -> None:
-    """Return when the broker's port accepts a connection. Raises BrokerFailed after START_TIMEOUT_S or when it ends."""
-    deadline = time.monotonic() + START_TIMEOUT_S
+def wait_until_open(broker: Broker, timeout: float = START_TIMEOUT_S) -> None:
+    """Return when the broker's port accepts a connection. Raises BrokerFailed after *timeout* or when it ends."""
+    deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         try:
             socket.create_connection(broker.address, timeout=1).close()

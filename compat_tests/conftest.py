@@ -98,7 +98,7 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     settings = config.getoption("--broker-set")
     if config.getoption("--bootstrap"):
         started = Broker(config.getoption("--bootstrap"), config.getoption("--bootstrap"))
-        wait_until_open(started)
+        wait_until_open(started, 10)
     elif config.getoption("--peer") == "kafka":
         started = start_kafka(tmp_path_factory.mktemp("kafka"), settings)
     else:
