@@ -37,7 +37,7 @@ class Member(threading.Thread):
 
     def run(self) -> None:
         while not self._stop_asked.is_set():
-            for records in self._consumer.poll(timeout_ms=100).values():
+            for records in self._consumer.poll(timeout_ms=2000).values():
                 self.handled.update(record.value for record in records)
                 self._consumer.commit()
             self.partitions = {partition.partition for partition in self._consumer.assignment()}
