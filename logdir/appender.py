@@ -39,6 +39,7 @@ from logdir.files import Pool
 from logdir.incoming import (
     AppendInfo,
     AppendOrigin,
+    Familiar,
     must_rewrite,
     must_validate,
     refuse_header,
@@ -91,6 +92,7 @@ class LogAppender:
         "_config",
         "_disk",
         "_epoch",
+        "_familiar",
         "_flushing",
         "_generation",
         "_keeper",
@@ -167,6 +169,7 @@ class LogAppender:
         self._aborted: list[AbortedTxn] = []
         self._position = self._active.size
         self._roll_timestamp = self._roll_clock = 0
+        self._familiar = Familiar(config)
         self.config = config
 
     def __repr__(self) -> str:
@@ -184,6 +187,7 @@ class LogAppender:
         self._config = config
         self._rewrite = must_rewrite(config)
         self._validate = must_validate(config)
+        self._familiar.reset(config)
         after = config.message_timestamp_after_max_ms
         self._after_max_ms = NEVER if after == LONG_MAX or config.log_append_time else after
         self._max_message_bytes = config.max_message_bytes
@@ -219,7 +223,21 @@ class LogAppender:
         except struct.error:
             refuse_shape(view)
             raise
-        base, length, _, magic, crc, attributes, delta, _, max_timestamp, producer_id, epoch, sequence, count = header
+        (
+            base,
+            length,
+            _,
+            magic,
+            crc,
+            attributes,
+            delta,
+            first_time,
+            max_timestamp,
+            producer_id,
+            epoch,
+            sequence,
+            count,
+        ) = header
         if length + 12 != size or magic != 2 or base:
             refuse_shape(view)
         if size > self._max_message_bytes:
@@ -229,9 +247,14 @@ class LogAppender:
         if count <= 0 or delta != count - 1 or attributes & 0x28 or attributes & 7 > 4 or (producer_id >= 0 > sequence):
             refuse_header(BatchHeader(*header))
         append_time = -1
-        if self._validate or max_timestamp - now_ms > self._after_max_ms:
+        late = max_timestamp - now_ms > self._after_max_ms
+        if late or (
+            self._validate and (attributes & 7 or not self._familiar.knows(view, count, first_time, max_timestamp))
+        ):
             view, max_timestamp, _ = validate(view, self._config, now_ms, max_timestamp)
             size = len(view)
+            if not attributes & 7:
+                self._familiar.learn(view, count)
         if self._rewrite:
             view, max_timestamp, append_time = rewrite(view, self._config, now_ms)
             size = len(view)

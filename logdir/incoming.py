@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from kproto.errors import ErrorCode, KafkaError
 from kproto.records import (
+    BATCH_OVERHEAD,
     BatchHeader,
     CorruptRecords,
     check_batch,
@@ -20,6 +21,7 @@ from kproto.records import (
     stamp_max_timestamp,
 )
 from kproto.records_scan import RecordsRefused, check_client_header, validate_records
+from kproto.records_uniform import UniformLayout
 from logdir.config import LONG_MAX, LogConfig
 
 Buffer = bytearray | memoryview
@@ -111,6 +113,44 @@ def validate(view: memoryview, config: LogConfig, now_ms: int, max_timestamp: in
     if not scan.consecutive and view[22] & 7:
         view = _rebuilt(view, view[22] & 7, config)
     return Accepted(view, scan.max_timestamp, -1)
+
+
+class Familiar:
+    """Spares the closer look at batches that are laid out like one that passed it; one for each log.
+
+    A layout is learnt when two batches in a row have the same size and count, so that records of mixed sizes cost
+    nothing. `reset` when the topic's settings change.
+    """
+
+    __slots__ = ("_layout", "_usable", "_wanted")
+
+    def __init__(self, config: LogConfig) -> None:
+        self.reset(config)
+
+    def reset(self, config: LogConfig) -> None:
+        self._usable = not config.compact and config.message_timestamp_before_max_ms == LONG_MAX
+        self._layout: UniformLayout | None = None
+        self._wanted = (0, 0)
+
+    def knows(self, view: memoryview, count: int, base_timestamp: int, max_timestamp: int) -> bool:
+        """Whether an uncompressed batch can be taken as it is. Its max timestamp is within bounds."""
+        layout = self._layout
+        if layout is None or count != layout.count or len(view) != layout.size + BATCH_OVERHEAD:
+            return False
+        deltas = layout.deltas(bytes(view[BATCH_OVERHEAD:]))
+        # A base timestamp near the ends of an int64 is left to those who look closer.
+        return deltas is not None and base_timestamp + deltas[1] == max_timestamp and base_timestamp >= 0
+
+    def learn(self, view: memoryview, count: int) -> None:
+        """A batch without compression has passed."""
+        seen = (len(view), count)
+        if not self._usable:
+            return
+        if seen == self._wanted:
+            self._layout = UniformLayout.learn(bytes(view[BATCH_OVERHEAD:]), count)
+            self._wanted = (0, 0)
+        else:
+            self._wanted = seen
 
 
 def rewrite(view: memoryview, config: LogConfig, now_ms: int) -> Accepted:

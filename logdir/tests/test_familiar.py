@@ -1,0 +1,78 @@
+"""Batches that look like the ones before are let in without a closer look; those that only seem to are not."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+
+from kproto.crc32c import crc32c
+from kproto.errors import ErrorCode, KafkaError
+from logdir import LogConfig, PartitionLog
+from logdir.incoming import Familiar
+from logdir.tests.kit import NOW, TOPIC_ID, batch, open_dir, put, stored
+from logdir.tests.memory_disk import MemoryDisk
+
+VALUES = ("a" * 50, "b" * 50, "c" * 50, "d" * 50, "e" * 50)
+
+
+def make(**config: object) -> PartitionLog:
+    return open_dir(MemoryDisk()).open_or_create("t", 0, TOPIC_ID, LogConfig(**config))  # type: ignore[arg-type]
+
+
+def resealed(buf: bytearray) -> bytearray:
+    struct.pack_into(">I", buf, 17, crc32c(memoryview(buf)[21:]))
+    return buf
+
+
+def test_third_batch_of_a_size_is_known() -> None:
+    familiar = Familiar(LogConfig())
+    view = memoryview(batch(*VALUES))
+    for _ in range(2):
+        assert not familiar.knows(view, 5, NOW, NOW)
+        familiar.learn(view, 5)
+    assert familiar.knows(view, 5, NOW, NOW)
+    assert not familiar.knows(view, 5, NOW, NOW + 1), "a wrong max timestamp is corrected by those who look closer"
+    assert not familiar.knows(memoryview(batch(*VALUES[:4])), 4, NOW, NOW)
+    assert not familiar.knows(view, 4, NOW, NOW)
+
+
+@pytest.mark.parametrize("config", [{"cleanup_policy": frozenset(["compact"])}, {"message_timestamp_before_max_ms": 5}])
+def test_topics_with_further_rules_know_nothing(config: dict[str, object]) -> None:
+    familiar = Familiar(LogConfig(**config))  # type: ignore[arg-type]
+    view = memoryview(batch(*VALUES))
+    for _ in range(4):
+        assert not familiar.knows(view, 5, NOW, NOW)
+        familiar.learn(view, 5)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_damage_is_refused_as_in_an_unknown_batch(seed: int) -> None:
+    rng = random.Random(seed)
+    known, unknown = make(), make()
+    for log in (known, known, known):
+        put(log, *VALUES)
+    for _ in range(200):
+        buf = batch(*VALUES)
+        buf[rng.randrange(61, len(buf))] = rng.randrange(256)
+        outcomes = []
+        for log in (known, unknown):
+            mine = resealed(bytearray(buf))
+            try:
+                log.append(mine, leader_epoch=0, now_ms=NOW)
+                log.write()
+                outcomes.append((None, bytes(mine[27:43])))
+            except KafkaError as error:
+                outcomes.append((error.code, b""))
+        assert outcomes[0] == outcomes[1], f"seed {seed}"
+
+
+def test_future_timestamps_are_refused_of_known_batches_too() -> None:
+    log = make(message_timestamp_after_max_ms=1000)
+    for _ in range(3):
+        put(log, *VALUES)
+    with pytest.raises(KafkaError) as refused:
+        log.append(batch(*VALUES, timestamp=NOW + 2000), leader_epoch=0, now_ms=NOW)
+    assert refused.value.code == ErrorCode.INVALID_TIMESTAMP
+    assert len(stored(log)) == 3
