@@ -62,6 +62,7 @@ from replication.image import (
     TopicImage,
     is_internal,
 )
+from replication.interbroker import InterBrokerProtocol
 from replication.journal import DirectoryFiles
 from replication.paths import BROKER_CONFIG, DEFAULT_ENTITY, TOPIC_CONFIG, BadNode, ProducerIdBlock
 from replication.store import (
@@ -119,6 +120,7 @@ __all__ = [
     "EmbeddedStore",
     "Endpoint",
     "Image",
+    "InterBrokerProtocol",
     "LeaderAndIsr",
     "Message",
     "NewTopic",

@@ -1,0 +1,192 @@
+"""Connections to other brokers: one request at a time over one stream.
+
+`Connect` opens the stream and is the seam of the simulation and of tests; `tcp_connect` is the real one. Controller
+messages, replica fetches and requests to the controller each keep `PeerConnection`s of their own, as in Apache Kafka:
+a long fetch must not hold up an AlterPartition.
+
+A connection is opened by the first `ask`, and anew after any trouble (`PeerError`): whether the peer did what was asked
+is then unknown, and all requests between brokers may be repeated. A peer that closed an idle connection is noticed
+before the next request where the transport can tell (TCP).
+
+Responses are read into a buffer of their own: `records` fields are memoryviews over it that stay valid and may be
+written to. Limits: length and correlation id are checked before memory is taken for a response.
+
+Not here: TLS and SASL between brokers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+
+from kproto import ApiKey, DecodeError, ErrorCode, decoder, response_class
+from kproto.frame import parse_response_header, request_frame
+from kproto.messages import ApiVersionsRequest
+from replication import Endpoint
+
+Connect = Callable[[Endpoint], Awaitable[trio.abc.Stream]]
+
+MAX_RESPONSE_BYTES = 1 << 30
+_SOFTWARE = "barnabas"
+_CHUNK = 256 * 1024  # trio's default of 64 KiB costs a system call and a copy each
+
+
+class PeerError(Exception):
+    """The other broker could not be asked: refused, closed, timed out, or answered what nobody can read."""
+
+
+async def tcp_connect(endpoint: Endpoint) -> trio.abc.Stream:
+    """A TCP connection without delay for small packets. Raises OSError, PeerError."""
+    if endpoint.security_protocol != "PLAINTEXT":
+        raise PeerError(f"{endpoint.listener}: {endpoint.security_protocol} between brokers is not supported")
+    return await trio.open_tcp_stream(endpoint.host, endpoint.port)  # sets TCP_NODELAY
+
+
+class PeerConnection:
+    """See the module. client_id: what the peer sees; timeout_s: for connecting and for an answer, each, in seconds."""
+
+    def __init__(self, connect: Connect, client_id: str, timeout_s: float) -> None:
+        self._connect = connect
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._stream: trio.abc.Stream | None = None
+        self._endpoint: Endpoint | None = None
+        self._correlation_id = 0
+        self._versions: dict[ApiKey, tuple[int, int]] | None = None
+        self._turn = trio.Lock()
+
+    @property
+    def is_open(self) -> bool:
+        """There is a connection, as far as is known."""
+        return self._stream is not None
+
+    async def ask(self, endpoint: Endpoint, request: Any, version: int, *, timeout_s: float | None = None) -> Any:
+        """Send `request` to the broker at `endpoint` and return its response.
+
+        Connects if needed; another endpoint than last time closes the connection to that. timeout_s: for the answer,
+        beyond what the request itself allows. Several tasks take turns. Raises PeerError.
+        """
+        async with self._turn:
+            await self._open(endpoint)
+            return await self._exchange(request, version, timeout_s)
+
+    async def versions(self, endpoint: Endpoint) -> dict[ApiKey, tuple[int, int]]:
+        """What the broker at `endpoint` serves: first and last version by API; asked once per connection.
+
+        APIs that this broker has never heard of are left out. Raises PeerError.
+        """
+        async with self._turn:
+            await self._open(endpoint)
+            if self._versions is None:
+                request = ApiVersionsRequest(client_software_name=_SOFTWARE, client_software_version="0")
+                response = await self._exchange(request, 3, None)
+                if response.error_code == ErrorCode.UNSUPPORTED_VERSION:  # older than 2.4
+                    response = await self._exchange(ApiVersionsRequest(), 0, None)
+                if response.error_code != ErrorCode.NONE:
+                    await self.close()
+                    raise PeerError(f"{_where(endpoint)} refuses ApiVersions: error {response.error_code}")
+                self._versions = {
+                    ApiKey(row.api_key): (row.min_version, row.max_version)
+                    for row in response.api_keys
+                    if row.api_key in _KNOWN_KEYS
+                }
+            return self._versions
+
+    async def close(self) -> None:
+        """Close the connection, at once; the next `ask` opens another. A request in flight ends with PeerError."""
+        stream, self._stream = self._stream, None
+        self._versions = None
+        if stream is not None:
+            with trio.CancelScope(shield=True):
+                await trio.aclose_forcefully(stream)
+
+    async def _open(self, endpoint: Endpoint) -> None:
+        if self._stream is not None and (endpoint != self._endpoint or _has_ended(self._stream)):
+            await self.close()
+        if self._stream is not None:
+            return
+        self._endpoint = endpoint
+        try:
+            with trio.fail_after(self._timeout_s):
+                self._stream = await self._connect(endpoint)
+        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise PeerError(f"cannot connect to {_where(endpoint)}: {error or type(error).__name__}") from error
+        except trio.TooSlowError:
+            raise PeerError(f"cannot connect to {_where(endpoint)} within {self._timeout_s:g} s") from None
+
+    async def _exchange(self, request: Any, version: int, timeout_s: float | None) -> Any:
+        stream = self._stream
+        assert stream is not None
+        assert self._endpoint is not None
+        where = _where(self._endpoint)
+        key = ApiKey(request.__description__.api_key)
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        frame = request_frame(version, self._correlation_id, self._client_id, request)
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        whole = False
+        try:
+            with trio.fail_after(limit_s):
+                await stream.send_all(frame)
+                body = await _read_response(stream, self._correlation_id)
+            _, offset = parse_response_header(key, version, body)
+            try:
+                response, _ = decoder(response_class(key), version)(body, offset)
+            except DecodeError:
+                if key is not ApiKey.API_VERSIONS:
+                    raise
+                response, _ = decoder(response_class(key), 0)(body, offset)  # "too new" comes in version 0
+            whole = True
+            return response
+        except (OSError, EOFError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise PeerError(f"{where}: connection lost: {error or type(error).__name__}") from error
+        except trio.TooSlowError:
+            raise PeerError(f"{where}: no answer to {key.name} within {limit_s:g} s") from None
+        except DecodeError as error:
+            raise PeerError(f"{where}: unreadable answer to {key.name}: {error}") from error
+        finally:
+            if not whole and self._stream is stream:  # also when cancelled: the answer to come belongs to nobody
+                await self.close()
+
+
+async def _read_response(stream: trio.abc.Stream, correlation_id: int) -> bytearray:
+    """The next frame without its length. Raises EOFError, DecodeError."""
+    head = bytearray()
+    while len(head) < 8:
+        data = await stream.receive_some(_CHUNK)
+        if not data:
+            raise EOFError("closed by the peer")
+        head += data
+    size = int.from_bytes(head[:4], "big", signed=True)
+    answered = int.from_bytes(head[4:8], "big", signed=True)
+    if answered != correlation_id:
+        raise DecodeError(f"answer to request {answered} instead of {correlation_id}")
+    if not 4 <= size <= MAX_RESPONSE_BYTES:
+        raise DecodeError(f"frame of {size} bytes")
+    filled = len(head) - 4
+    if filled > size:
+        raise DecodeError(f"{filled - size} bytes more than the answer")
+    if filled == size:
+        return head[4:]
+    body = bytearray(size)
+    body[:filled] = head[4:]
+    while filled < size:
+        data = await stream.receive_some(min(_CHUNK, size - filled))
+        if not data:
+            raise EOFError("closed by the peer")
+        body[filled : filled + len(data)] = data
+        filled += len(data)
+    return body
+
+
+def _has_ended(stream: trio.abc.Stream) -> bool:
+    """An idle stream has something to read: its end, or what nobody asked for."""
+    return isinstance(stream, trio.SocketStream) and stream.socket.is_readable()
+
+
+def _where(endpoint: Endpoint) -> str:
+    return f"{endpoint.host}:{endpoint.port}"
+
+
+_KNOWN_KEYS = frozenset(ApiKey.__members__.values())
