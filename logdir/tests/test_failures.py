@@ -9,8 +9,8 @@ import pytest
 
 from kproto.errors import ErrorCode, KafkaError
 from logdir import AppendOrigin, LogConfig, LogDir, LogDirLocked, PartitionLog, StorageError
+from logdir.memory_disk import MemoryDisk
 from logdir.tests.kit import NOW, PATH, TOPIC_ID, batch, open_dir, put, stored
-from logdir.tests.memory_disk import MemoryDisk
 
 
 def make(config: LogConfig | None = None, **options: object) -> tuple[MemoryDisk, LogDir, PartitionLog]:

@@ -11,8 +11,8 @@ from kproto.crc32c import crc32c
 from kproto.errors import ErrorCode, KafkaError
 from logdir import LogConfig, PartitionLog
 from logdir.incoming import Familiar
+from logdir.memory_disk import MemoryDisk
 from logdir.tests.kit import NOW, TOPIC_ID, batch, open_dir, put, stored
-from logdir.tests.memory_disk import MemoryDisk
 
 VALUES = ("a" * 50, "b" * 50, "c" * 50, "d" * 50, "e" * 50)
 

@@ -20,9 +20,9 @@ from logdir.layout import (
     parse_marked_name,
     parse_partition_dir,
 )
+from logdir.memory_disk import MemoryDisk
 from logdir.producers import Producers, Written
 from logdir.tests.kit import PATH, TOPIC_ID
-from logdir.tests.memory_disk import MemoryDisk
 from logdir.txn_index import AbortedTxn, decode, overlapping
 
 # Apache Kafka 3.9.1: one committed and one aborted transaction of one record each.

@@ -10,8 +10,8 @@ import pytest
 from kproto.errors import ErrorCode, KafkaError
 from kproto.records import RecordsRefused, build_control_batch, iter_records, read_header
 from logdir import AppendOrigin, LogConfig, PartitionLog, UnexpectedOffset
+from logdir.memory_disk import MemoryDisk
 from logdir.tests.kit import NOW, TOPIC_ID, batch, open_dir, put, stored
-from logdir.tests.memory_disk import MemoryDisk
 
 
 def make(**config: object) -> PartitionLog:

@@ -9,8 +9,8 @@ import pytest
 from kproto.errors import ErrorCode, KafkaError
 from kproto.records import Record, build_batch, read_header
 from logdir import AppendOrigin, LogConfig, LogDir, PartitionLog
+from logdir.memory_disk import MemoryDisk
 from logdir.tests.kit import NOW, TOPIC_ID, batch, open_dir, put, stored
-from logdir.tests.memory_disk import MemoryDisk
 
 
 def make(**config: object) -> PartitionLog:

@@ -13,8 +13,8 @@ import pytest
 from kproto.errors import ErrorCode, KafkaError
 from logdir import InconsistentMeta, LogConfig, LogDir, MetaProperties
 from logdir.checkpoint import HIGH_WATERMARK, LOG_START, RECOVERY_POINT, read_offsets
+from logdir.memory_disk import MemoryDisk
 from logdir.tests.kit import NOW, PATH, TOPIC_ID, Clock, open_dir, put, stored
-from logdir.tests.memory_disk import MemoryDisk
 
 
 def names(disk: MemoryDisk, path: str = PATH) -> set[str]:

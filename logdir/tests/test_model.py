@@ -13,8 +13,8 @@ import pytest
 
 from kproto.records import read_header
 from logdir import AppendOrigin, LogConfig, LogDir, PartitionLog, StorageError
+from logdir.memory_disk import MemoryDisk
 from logdir.tests.kit import TOPIC_ID, Clock, batch, open_dir, stored
-from logdir.tests.memory_disk import MemoryDisk
 
 
 class Model:

@@ -10,8 +10,8 @@ from kproto.records import iter_headers
 from kproto.records_legacy import build_message_set
 from logdir import LogConfig, LogDir, LogDirError, PartitionLog
 from logdir.layout import file_name
+from logdir.memory_disk import File, MemoryDisk
 from logdir.tests.kit import NOW, PATH, TOPIC_ID, batch, open_dir, put, stored
-from logdir.tests.memory_disk import File, MemoryDisk
 
 CONFIG = LogConfig(segment_bytes=350, index_interval_bytes=100)
 

@@ -38,7 +38,7 @@ PUBLIC = {
         "records_scan",
         "stored",
     },
-    "logdir": set(),
+    "logdir": {"memory_disk"},
     "coordinator": set(),
     "replication": set(),
     "server": {"cli"},

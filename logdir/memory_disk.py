@@ -1,4 +1,4 @@
-"""A disk in memory that can crash, fill up and fail, in place of `logdir.disk.Disk`.
+"""A disk in memory that can crash, fill up and fail, in place of `logdir.disk.Disk`: for tests and simulation.
 
 What a crash leaves: of every directory the synced names and some of the later changes in their order; of every file
 the synced bytes and, of what was written since, nothing, everything, a part in order, or sectors here and there with
@@ -151,12 +151,12 @@ class MemoryDisk(Disk):
         self.open_files[self.next_fd] = self.node(path), path
         return self.next_fd
 
-    def close(self, fd: int) -> None:  # type: ignore[override]
+    def close(self, fd: int) -> None:
         # Unknown after a crash: what was open is forgotten then, while objects of before may still let go of it.
         if fd in self.open_files:
             self.locked.discard(self.open_files.pop(fd)[1])
 
-    def pread(self, fd: int, length: int, position: int) -> bytes:  # type: ignore[override]
+    def pread(self, fd: int, length: int, position: int) -> bytes:
         file, path = self.open_files[fd]
         self._called("pread", path)
         return bytes(file.data[position : position + length])
@@ -175,7 +175,7 @@ class MemoryDisk(Disk):
         file.write(position, data)
         return len(data)
 
-    def truncate(self, fd: int, size: int) -> None:  # type: ignore[override]
+    def truncate(self, fd: int, size: int) -> None:
         file, path = self.open_files[fd]
         self._called("truncate", path)
         if size != len(file.data):
