@@ -64,6 +64,8 @@ from replication.image import (
 )
 from replication.interbroker import InterBrokerProtocol
 from replication.journal import DirectoryFiles
+from replication.leader import Follower, LeaderState, Proposal, Refusal
+from replication.membership import Registration, take_broker_number, watch_registration
 from replication.paths import BROKER_CONFIG, DEFAULT_ENTITY, TOPIC_CONFIG, BadNode, ProducerIdBlock
 from replication.store import (
     Changed,
@@ -119,9 +121,11 @@ __all__ = [
     "EmbeddedSession",
     "EmbeddedStore",
     "Endpoint",
+    "Follower",
     "Image",
     "InterBrokerProtocol",
     "LeaderAndIsr",
+    "LeaderState",
     "Message",
     "NewTopic",
     "NoSuchNode",
@@ -129,6 +133,9 @@ __all__ = [
     "PartitionImage",
     "ProducerIdBlock",
     "ProducerIdsExhausted",
+    "Proposal",
+    "Refusal",
+    "Registration",
     "Remove",
     "SessionBack",
     "SessionExpired",
@@ -177,7 +184,9 @@ __all__ = [
     "remove_topic",
     "settle_cluster_id",
     "stand_for_controller",
+    "take_broker_number",
     "take_producer_ids",
     "topic_names",
+    "watch_registration",
     "write_config",
 ]

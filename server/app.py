@@ -1,12 +1,13 @@
 """The broker: builds every part once, starts and stops them in order.
 
-Start: lock the log directory and check its identity → open the metadata store → load the logs (recovering after an
-unclean stop) → bind the listeners → register, become controller, lead the partitions → serve. Ready means: whoever
-connects is answered.
+Start: lock the log directory → open the metadata store, its own or ZooKeeper → settle who we are, and check it against
+the directory → load the logs (recovering after an unclean stop) → bind the listeners → register, perhaps become
+controller, lead and follow what the controller says → serve. Ready means: whoever connects is answered.
 
-Stop: stop accepting → let requests that were taken up finish, until the deadline → stop the tasks → flush, checkpoint,
-mark the clean stop → close the store. A log directory that cannot be written any more stops the broker without the
-mark, so that the next start recovers: with one directory there is nothing left to serve.
+Stop: in a cluster, hand the leaderships over (controlled shutdown) → stop accepting → let requests that were taken up
+finish, until the deadline → stop the tasks → flush, checkpoint, mark the clean stop → close the store, which ends the
+registration. A log directory that cannot be written any more stops the broker without the mark, so that the next start
+recovers: with one directory there is nothing left to serve.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from random import Random, SystemRandom
 
@@ -28,9 +30,8 @@ from logdir import LogConfig, LogDir, LogDirError
 from replication import (
     DEFAULT_ENTITY,
     BadNode,
+    BrokerIdTaken,
     BrokerImage,
-    DirectoryFiles,
-    EmbeddedStore,
     Endpoint,
     Image,
     Store,
@@ -39,6 +40,7 @@ from replication import (
     new_uuid,
     read_broker_configs,
     read_topic_configs,
+    settle_cluster_id,
     topic_names,
 )
 from server.apis import APIS
@@ -48,8 +50,10 @@ from server.dispatch import Dispatcher
 from server.fetch_sessions import FetchSessions
 from server.housekeeping import Housekeeping
 from server.listeners import Door, bind
+from server.membership import open_store, settle_broker_id, wait_for_old_registration
 from server.offload import Offload, in_thread
 from server.partitions import Partitions
+from server.peers import Connect, tcp_connect
 from server.picture_cache import PictureCache
 from server.producer_ids import ProducerIds
 from server.reactor import Reactor
@@ -75,6 +79,8 @@ class Broker:
     """One broker. `run` serves until `stop`; everything lives in its nursery, nothing outside.
 
     offload: where blocking work goes. wall_clock: seconds since the epoch. rng: for ids that need not be secret.
+    store: opens a session with the metadata store, instead of the one that the settings choose; the settings must
+    have a `zookeeper.connect` if other brokers share it. connect: opens connections to other brokers.
     """
 
     def __init__(
@@ -84,8 +90,12 @@ class Broker:
         offload: Offload = in_thread,
         wall_clock: Callable[[], float] = time.time,
         rng: Random | None = None,
+        store: Callable[[], AbstractAsyncContextManager[Store]] | None = None,
+        connect: Connect = tcp_connect,
     ) -> None:
         self._config = config
+        self._open_store = store or (lambda: open_store(config, offload))
+        self._connect = connect
         self._offload = offload
         self._wall_clock = wall_clock
         self._rng = rng or SystemRandom()
@@ -125,10 +135,20 @@ class Broker:
         """Returns when `run` is done."""
         await self._stopped.wait()
 
-    def serve_stream(self, stream: trio.abc.Stream, client_host: str = "127.0.0.1") -> None:
-        """Serve one client over a stream instead of a socket (tests, under a mock clock too)."""
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The advertised listeners; empty until `run` has bound them."""
+        return self._endpoints
+
+    def serve_stream(
+        self, stream: trio.abc.Stream, client_host: str = "127.0.0.1", listener: str | None = None
+    ) -> None:
+        """Serve one client over a stream instead of a socket (tests, under a mock clock too).
+
+        listener: the name of the one it came in on; None: the first.
+        """
         transport = StreamTransport(stream, self._partitions.write_staged)
-        connection = self._door.connection(self._endpoints[0].listener, client_host, transport)
+        connection = self._door.connection(listener or self._endpoints[0].listener, client_host, transport)
         self._nursery.start_soon(transport.serve, connection)
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -136,7 +156,8 @@ class Broker:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until stopped; started once clients are answered.
 
-        Raises LogDirError, StoreError, WrongCluster, OSError when it cannot start, BrokerFailed when it had to stop.
+        Raises LogDirError, StoreError, WrongCluster, BrokerIdTaken, OSError when it cannot start, BrokerFailed when it
+        had to stop.
         """
         self._token = trio.lowlevel.current_trio_token()
         try:
@@ -159,13 +180,10 @@ class Broker:
             raise BrokerFailed(self._failure.message or self._failure.code.name)
 
     async def _run_on(self, log_dir: LogDir, task_status: trio.TaskStatus[None]) -> None:
-        config = self._config
-        if log_dir.meta is not None:
-            log_dir.check_identity(cluster_id=log_dir.meta.cluster_id or "", node_id=config.broker_id)
-        store = EmbeddedStore.open(DirectoryFiles(config.log_dir), run_io=self._offload)
-        try:
-            self._store_session = store.connect()
-            self._apply_broker_configs(await read_broker_configs(self._store_session, self._unreadable))
+        async with self._open_store() as self._store_session:
+            session = self._store_session
+            await self._settle_identity(log_dir)
+            self._apply_broker_configs(await read_broker_configs(session, self._unreadable))
             configs = await self._topic_configs()
             await self._offload(log_dir.load, lambda topic: self._log_config(configs.get(topic, {})))
             listening = self._bind()
@@ -183,9 +201,16 @@ class Broker:
                 for sock, _ in listening:
                     sock.close()
             await self._close(log_dir)
-        finally:
-            with trio.CancelScope(shield=True):
-                await store.aclose()
+
+    async def _settle_identity(self, log_dir: LogDir) -> None:
+        """Who we are: our number, and that the data directory belongs to it and to this cluster."""
+        session, meta = self._store_session, log_dir.meta
+        self._config = await settle_broker_id(self._config, meta, session)
+        known = meta.cluster_id if meta is not None else None
+        if meta is not None:
+            log_dir.check_identity(cluster_id=known or "", node_id=self._config.broker_id)
+        if self._config.is_clustered:
+            await settle_cluster_id(session, known, self._new_cluster_id)
 
     def _build(self, log_dir: LogDir, nursery: trio.Nursery) -> None:
         """The composition root: every part is made here, and only here."""
@@ -201,7 +226,7 @@ class Broker:
             config=self._current_config,
             wall_ms=self._wall_ms,
             rng=self._rng,
-            make_cluster_id=lambda: uuid_to_text(new_uuid(self._rng)),
+            make_cluster_id=self._new_cluster_id,
             cluster_id=log_dir.meta.cluster_id if log_dir.meta else None,
             recovered=bool(log_dir.logs) and not log_dir.was_clean,
             broker_configs_changed=self._apply_broker_configs,
@@ -241,6 +266,9 @@ class Broker:
         nursery.start_soon(self._timers.run)
         nursery.start_soon(self._services.producer_ids.run)
         nursery.start_soon(self._groups.run)
+        if self._config.is_clustered:
+            session_s = self._config.int("zookeeper.session.timeout.ms") / 1000
+            await wait_for_old_registration(self._store_session, self._config.broker_id, session_s)
         await nursery.start(self._controller.run)
         log_dir.check_identity(cluster_id=self._controller.image.cluster_id, node_id=self._config.broker_id)
         nursery.start_soon(Housekeeping(self._services, log_dir).run)
@@ -312,6 +340,9 @@ class Broker:
             if code:
                 raise KafkaError(code)
 
+    def _new_cluster_id(self) -> str:
+        return uuid_to_text(new_uuid(self._rng))
+
     def _current_config(self) -> BrokerConfig:
         return self._config
 
@@ -367,7 +398,7 @@ def run(config: BrokerConfig, ready: Callable[[str], None]) -> int:
     code = 0
     try:
         trio.run(_run_until_signal, config, ready)
-    except* (LogDirError, StoreError, WrongCluster, BrokerFailed, OSError) as group:
+    except* (LogDirError, StoreError, WrongCluster, BrokerIdTaken, BrokerFailed, OSError) as group:
         for error in _leaves(group):
             log.critical("%s", error)
         code = 1

@@ -78,6 +78,7 @@ class BrokerConfig:
 
     __slots__ = (
         "_advertised",
+        "_generated_id",
         "_origins",
         "_values",
         "broker_overrides",
@@ -96,6 +97,7 @@ class BrokerConfig:
     _values: dict[builtins.str, Value]
     _origins: Mapping[builtins.str, builtins.str]
     _advertised: tuple[ListenAddress, ...]
+    _generated_id: builtins.int | None
     max_connections_per_ip_overrides: Mapping[builtins.str, builtins.int]
 
     def __init__(
@@ -104,6 +106,7 @@ class BrokerConfig:
         cluster: Mapping[builtins.str, builtins.str] = _EMPTY,
         broker: Mapping[builtins.str, builtins.str] = _EMPTY,
         origins: Mapping[builtins.str, builtins.str] = _EMPTY,
+        generated_id: builtins.int | None = None,
     ) -> None:
         """Use `from_values`. Raises SettingsRefused."""
         reader = _Reader(origins)
@@ -120,6 +123,9 @@ class BrokerConfig:
         listeners, advertised, overrides = reader.cross_check(values, static)
         if reader.problems:
             raise SettingsRefused(reader.problems)
+        if generated_id is not None:
+            values["broker.id"] = values["node.id"] = generated_id
+        set_attribute(self, "_generated_id", generated_id)
         set_attribute(self, "listeners", listeners)
         set_attribute(self, "_advertised", advertised)
         set_attribute(self, "max_connections_per_ip_overrides", MappingProxyType(overrides))
@@ -147,7 +153,7 @@ class BrokerConfig:
     ) -> Self:
         """The same static settings under other dynamic ones. Bad dynamic values are left out with a notice."""
         try:
-            return type(self)(self.static, cluster, broker, self._origins)
+            return type(self)(self.static, cluster, broker, self._origins, self._generated_id)
         except SettingsRefused:
             # rules over several keys; find who breaks them by taking one at a time
             good: tuple[dict[builtins.str, builtins.str], dict[builtins.str, builtins.str]] = ({}, {})
@@ -156,13 +162,17 @@ class BrokerConfig:
                 for key, text in layer.items():
                     good[level][key] = text
                     try:
-                        type(self)(self.static, *good, self._origins)
+                        type(self)(self.static, *good, self._origins, self._generated_id)
                     except SettingsRefused as error:
                         del good[level][key]
                         bad.append(Notice(key, f"a dynamic setting is left out: {error}"))
-            config = type(self)(self.static, *good, self._origins)
+            config = type(self)(self.static, *good, self._origins, self._generated_id)
             object.__setattr__(config, "notices", (*config.notices, *bad))
             return config
+
+    def with_broker_id(self, broker_id: builtins.int) -> Self:
+        """The same settings for a broker whose id was generated, or found in its data directory."""
+        return type(self)(self.static, self.cluster_defaults, self.broker_overrides, self._origins, broker_id)
 
     # -- getters ----------------------------------------------------------------------------------------------------
 
@@ -213,7 +223,13 @@ class BrokerConfig:
     # -- what is made of several keys --------------------------------------------------------------------------------
 
     @property
+    def is_clustered(self) -> builtins.bool:
+        """Its metadata are in ZooKeeper, shared with other brokers; if not, the broker runs alone."""
+        return self.optional_str("zookeeper.connect") is not None
+
+    @property
     def broker_id(self) -> builtins.int:
+        """-1 in a cluster, while the id is to be generated."""
         return self.int("broker.id")
 
     @property
@@ -334,12 +350,22 @@ class _Reader:
         return static.get(key) or BROKER[key].default_text or ""
 
     def _broker_id(self, values: dict[str, Value], static: Mapping[str, str]) -> None:
+        key = "node.id" if "node.id" in static and "broker.id" not in static else "broker.id"
         if "broker.id" in static and "node.id" in static and values["broker.id"] != values["node.id"]:
             self.problem("node.id", static["node.id"], f"it must equal broker.id={static['broker.id']}")
-        elif "node.id" in static:
-            values["broker.id"] = values["node.id"]
-        else:
-            values["node.id"] = values["broker.id"]
+            return
+        clustered = values["zookeeper.connect"] is not None
+        generates = clustered and values["broker.id.generation.enable"] is True
+        chosen = values[key] if key in static else -1 if clustered else values[key]
+        assert isinstance(chosen, int)
+        most = values["reserved.broker.max.id"]
+        if chosen < 0 and not generates:
+            why = "it must be at least 0" + (" while broker.id.generation.enable is false" if clustered else "")
+            self.problem(key, static.get(key, str(chosen)), why)
+        elif generates and isinstance(most, int) and chosen > most:
+            why = f"it must not be above reserved.broker.max.id={most} while broker.id.generation.enable is true"
+            self.problem(key, static[key], why)
+        values["broker.id"] = values["node.id"] = chosen
 
     def _data_directory(self, values: dict[str, Value], static: Mapping[str, str]) -> None:
         key = "log.dirs" if values["log.dirs"] is not None else "log.dir"

@@ -7,6 +7,12 @@ clock if there is one.
 
 `broker_thread()` is the same for synchronous tests with real clients: it runs trio in a thread and gives the
 `host:port` to connect to.
+
+    async with embedded_cluster(3) as cluster:         # three brokers on one tree in memory
+        leader = await cluster.leader("topic", 0)
+        await cluster.kill(leader)
+
+The brokers of a cluster reach each other through memory streams too, unless `tcp` is asked for.
 """
 
 from __future__ import annotations
@@ -14,8 +20,9 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,9 +32,11 @@ from trio.testing import MockClock, memory_stream_pair
 
 from kproto import ApiKey, decode, response_class
 from kproto.frame import FrameSplitter, parse_response_header, request_frame
+from replication import EmbeddedSession, EmbeddedStore, Endpoint, Image, PartitionImage
 from server.app import Broker
 from server.config import BrokerConfig
 from server.offload import Offload, in_thread, inline
+from server.peers import tcp_connect
 
 TEST_SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
@@ -82,18 +91,8 @@ async def embedded_broker(
     `num_partitions="3"`.
     """
     with tempfile.TemporaryDirectory(prefix="barnabas-") as temporary:
-        values = {
-            **TEST_SETTINGS,
-            "log.dirs": str(directory or temporary),
-            **{key.replace("_", "."): value for key, value in settings.items()},
-        }
-        clock = trio.lowlevel.current_clock()
-        virtual = isinstance(clock, MockClock)
         broker = Broker(
-            BrokerConfig.from_values(values),
-            offload=offload,
-            wall_clock=(lambda: START_OF_VIRTUAL_TIME + clock.current_time()) if virtual else time.time,
-            rng=Random(seed),
+            _config(directory or temporary, settings), offload=offload, wall_clock=_wall_clock(), rng=Random(seed)
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(broker.run)
@@ -101,6 +100,227 @@ async def embedded_broker(
                 yield broker
             finally:
                 await broker.stop()
+
+
+def _config(directory: str | Path, settings: dict[str, str]) -> BrokerConfig:
+    """TEST_SETTINGS under `settings`, whose keys are written with `_`."""
+    given = {key.replace("_", "."): value for key, value in settings.items()}
+    return BrokerConfig.from_values({**TEST_SETTINGS, "log.dirs": str(directory), **given})
+
+
+def _wall_clock() -> Callable[[], float]:
+    clock = trio.lowlevel.current_clock()
+    if isinstance(clock, MockClock):
+        return lambda: START_OF_VIRTUAL_TIME + clock.current_time()
+    return time.time
+
+
+class Member:
+    """One broker of an `EmbeddedCluster` through its lives. `broker`: the present or last one."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.is_running = False
+        self.broker: Broker
+        self.session: EmbeddedSession
+        self.keep_session = False
+        self._scope = trio.CancelScope()
+
+    async def run(self, broker: Broker, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """One life of the broker, until it stops or is killed."""
+        self.broker = broker
+        self.keep_session = False
+        with trio.CancelScope() as self._scope:
+            self.is_running = True
+            try:
+                await broker.run(task_status)
+            finally:
+                self.is_running = False
+
+    def cancel(self) -> None:
+        """End this life at once, without a word to anybody: the session is left to time out."""
+        self.keep_session = True
+        self._scope.cancel()
+
+
+class EmbeddedCluster:
+    """Brokers 1 to n in this loop, on one coordination tree in memory; made by `embedded_cluster`.
+
+    Whoever waits for something that never comes waits for ever: tests have time limits.
+    """
+
+    def __init__(
+        self, nursery: trio.Nursery, directory: Path, offload: Offload, seed: int, tcp: bool, settings: dict[str, str]
+    ) -> None:
+        self.store = EmbeddedStore.open()
+        self.members: dict[int, Member] = {}
+        self._nursery = nursery
+        self._directory = directory
+        self._offload = offload
+        self._seed = seed
+        self._tcp = tcp
+        self._settings = settings
+        self._cut: set[frozenset[int]] = set()
+        self._links: dict[frozenset[int], list[trio.abc.Stream]] = {}
+
+    # -- lives -------------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, broker_id: int) -> Broker:
+        return self.members[broker_id].broker
+
+    @property
+    def running(self) -> list[int]:
+        """Ids of the brokers that run."""
+        return [broker_id for broker_id, member in self.members.items() if member.is_running]
+
+    async def start(self, broker_id: int, **settings: str) -> Broker:
+        """Start a broker, with further settings; returns when it serves. With its old data if it ran before."""
+        member = self.members.setdefault(broker_id, Member(self._directory / str(broker_id)))
+        assert not member.is_running
+
+        @asynccontextmanager
+        async def session() -> AsyncIterator[EmbeddedSession]:
+            member.session = self.store.connect()
+            try:
+                yield member.session
+            finally:
+                if not member.keep_session:
+                    with trio.CancelScope(shield=True):
+                        await member.session.aclose()
+
+        broker = Broker(
+            _config(member.directory, {"broker_id": str(broker_id), **self._settings, **settings}),
+            offload=self._offload,
+            wall_clock=_wall_clock(),
+            rng=Random(self._seed * 1000 + broker_id),
+            store=session,
+            connect=tcp_connect if self._tcp else partial(self._open_link, broker_id),
+        )
+        await self._nursery.start(member.run, broker)
+        return broker
+
+    async def stop(self, broker_id: int) -> None:
+        """A clean stop."""
+        await self.members[broker_id].broker.stop()
+
+    async def kill(self, broker_id: int, *, session_lasts_s: float = 0) -> None:
+        """As by kill -9; its session ends `session_lasts_s` seconds later."""
+        member = self.members[broker_id]
+        member.cancel()
+        await member.broker.stopped()
+        if session_lasts_s:
+            self._nursery.start_soon(_end_later, member.session, session_lasts_s)
+        else:
+            await member.session.aclose()
+
+    async def expire(self, broker_id: int) -> None:
+        """End the store session of a running broker; it gets a new one."""
+        await self.members[broker_id].session.expire()
+
+    # -- network -----------------------------------------------------------------------------------------------------
+
+    async def _open_link(self, broker_id: int, endpoint: Endpoint) -> trio.abc.Stream:
+        """The `Connect` of a broker: a memory stream to the one that has `endpoint`. Raises OSError."""
+        await trio.lowlevel.checkpoint()
+        for other_id, member in self.members.items():
+            if member.is_running and endpoint in member.broker.endpoints:
+                link = frozenset((broker_id, other_id))
+                if link in self._cut:
+                    break
+                ours, theirs = memory_stream_pair()
+                member.broker.serve_stream(theirs, listener=endpoint.listener)
+                self._links.setdefault(link, []).append(ours)
+                return ours
+        raise ConnectionRefusedError(f"nobody listens at {endpoint.host}:{endpoint.port}")
+
+    async def cut(self, one: int, other: int) -> None:
+        """Break what is open between two brokers and let them open nothing new."""
+        link = frozenset((one, other))
+        self._cut.add(link)
+        for stream in self._links.pop(link, ()):
+            await trio.aclose_forcefully(stream)
+
+    def heal(self, one: int, other: int) -> None:
+        self._cut.discard(frozenset((one, other)))
+
+    # -- what is the case --------------------------------------------------------------------------------------------
+
+    async def image_until(self, ready: Callable[[Image], bool], *broker_ids: int) -> None:
+        """Wait until the pictures of these brokers (none: of all that run) are as wanted."""
+        for broker_id in broker_ids or self.running:
+            await self[broker_id].services.controller.image_until(ready)
+
+    async def all_alive(self) -> None:
+        """Wait until all that run know of each other and of a controller among them."""
+        running = sorted(self.running)
+        await self.image_until(lambda image: sorted(image.brokers) == running and image.controller_id in running)
+
+    async def leader(self, topic: str, index: int = 0, *, but: int | None = None) -> int:
+        """The leader that all running brokers see (and that is not `but`)."""
+        found = -1
+
+        def is_led(image: Image) -> bool:
+            nonlocal found
+            partition = image.partition(topic, index)
+            leads = partition is not None and partition.leader in self.running and partition.leader != but
+            if leads and partition is not None:
+                found = partition.leader
+            return leads
+
+        await self.image_until(is_led)
+        return found
+
+    async def partition_until(self, topic: str, index: int, ready: Callable[[PartitionImage], bool]) -> None:
+        """Wait until all running brokers see the partition as wanted."""
+
+        def is_ready(image: Image) -> bool:
+            partition = image.partition(topic, index)
+            return partition is not None and ready(partition)
+
+        await self.image_until(is_ready)
+
+    def controller(self) -> int:
+        """The running broker that is controller; -1 for none."""
+        return next((i for i in self.running if self[i].services.controller.is_active), -1)
+
+
+async def _end_later(session: EmbeddedSession, seconds: float) -> None:
+    await trio.sleep(seconds)
+    await session.aclose()
+
+
+@asynccontextmanager
+async def embedded_cluster(
+    n: int = 3,
+    directory: str | Path | None = None,
+    *,
+    offload: Offload = inline,
+    seed: int = 0,
+    tcp: bool = False,
+    **settings: str,
+) -> AsyncIterator[EmbeddedCluster]:
+    """Start brokers 1 to n and stop them at the end; ready when all know of each other. Topics get n replicas, three at
+    most, unless their creator or the settings say otherwise.
+    """
+    replicas = str(min(n, 3))
+    values = {
+        "zookeeper_connect": "in.memory:2181",
+        "default_replication_factor": replicas,
+        "offsets_topic_replication_factor": replicas,
+        **settings,
+    }
+    with tempfile.TemporaryDirectory(prefix="barnabas-") as temporary:
+        async with trio.open_nursery() as nursery:
+            cluster = EmbeddedCluster(nursery, Path(directory or temporary), offload, seed, tcp, values)
+            for broker_id in range(1, n + 1):
+                await cluster.start(broker_id)
+            await cluster.all_alive()
+            try:
+                yield cluster
+            finally:
+                for broker_id in cluster.running:
+                    cluster.members[broker_id].cancel()
+                nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager

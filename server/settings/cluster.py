@@ -14,6 +14,7 @@ from server.settings.model import (
     family,
     no_effect,
     only,
+    works,
 )
 
 _ALONE = "this broker runs alone and has nothing to replicate"
@@ -98,12 +99,12 @@ SETTINGS: tuple[Setting, ...] = (
             "replica.alter.log.dirs.io.max.bytes.per.second",
         )
     ),
-    only(
+    works(
         "zookeeper.connect",
         Type.STRING,
         None,
-        "The ZooKeeper servers that brokers of a cluster share, as host:port,host:port/path.",
-        _NO_ZOOKEEPER,
+        "The ZooKeeper servers that brokers of a cluster share, as host:port,host:port/path. It makes this broker a "
+        "member of that cluster; without it the broker runs alone and keeps its metadata in its data directory.",
     ),
     only(
         "zookeeper.metadata.migration.enable",

@@ -34,9 +34,10 @@ SETTINGS: tuple[Setting, ...] = (
         Type.INT,
         1,
         "The number of this broker in the cluster; clients see it as the node id. node.id is another name for it. "
-        "It is kept in meta.properties of the data directory, and a different number there stops the start.",
-        at_least(0),
-        note="ids are not generated: without a setting the broker is number 1",
+        "It is kept in meta.properties of the data directory, and a different number there stops the start. "
+        "A broker in a cluster that sets none, or -1, has one generated.",
+        at_least(-1),
+        note="a broker that runs alone is number 1 unless this says otherwise",
         kafka_default="-1",
     ),
     works(
@@ -44,18 +45,27 @@ SETTINGS: tuple[Setting, ...] = (
         Type.INT,
         1,
         "Another name for broker.id, the one that Apache Kafka uses in KRaft mode. If both are set they must agree.",
-        at_least(0),
+        at_least(-1),
         kafka_default="-1",
     ),
-    works("broker.rack", Type.STRING, None, "The rack or zone of this broker, shown to clients in Metadata."),
-    no_effect(
-        "broker.id.generation.enable", Type.BOOLEAN, True, "broker ids are not generated; broker.id is 1 unless set"
+    works(
+        "broker.rack",
+        Type.STRING,
+        None,
+        "The rack or zone of this broker, shown to clients in Metadata. Replicas of a partition are put into as many "
+        "racks as possible.",
     ),
-    no_effect(
+    works(
+        "broker.id.generation.enable",
+        Type.BOOLEAN,
+        True,
+        "Whether a broker in a cluster that is given no broker.id gets one generated, above reserved.broker.max.id.",
+    ),
+    works(
         "reserved.broker.max.id",
         Type.INT,
         1000,
-        "broker ids are not generated, so no range is reserved for them",
+        "The highest number that may be given as broker.id while ids are generated; generated ones begin above it.",
         at_least(0),
     ),
     works(

@@ -80,7 +80,7 @@ def test_notices_are_logged_first(runs: Runs, capsys: pytest.CaptureFixture[str]
 
 
 REFUSED = [
-    (["--set", "zookeeper.connect=z:2181"], "barnabas: zookeeper.connect=z:2181 is refused: "),
+    (["--set", "process.roles=controller"], "barnabas: process.roles=controller is refused: "),
     (["--set", "num.partitions"], "barnabas: --set num.partitions is refused: it must be written as key=value."),
     (["/no/such/file"], "barnabas: /no/such/file cannot be read: No such file or directory"),
     (["--log-level", "loud"], "barnabas: --log-level or --logger: 'loud' is not a level"),
@@ -100,7 +100,7 @@ def test_serve_refuses(runs: Runs, capsys: pytest.CaptureFixture[str], arguments
 
 
 def test_all_refusals_at_once(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("serve", "--set", "zookeeper.connect=z", "--set", "num.partitions=0") == 2
+    assert call("serve", "--set", "process.roles=controller", "--set", "num.partitions=0") == 2
     assert len(capsys.readouterr().err.splitlines()) == 2
 
 
@@ -230,7 +230,7 @@ def test_config_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert err == ""
     assert out.splitlines()[0].startswith("warning: num.io.threads=4 has no effect here: ")
     assert out.splitlines()[1] == f"{file} can be used (2 settings, 1 warnings)"
-    file.write_text("zookeeper.connect=z\n")
+    file.write_text("process.roles=controller\n")
     assert call("config", "--check", str(file)) == 2
     assert "(server.properties line 1)" in capsys.readouterr().err
 

@@ -27,7 +27,6 @@ def notices(values: dict[str, str]) -> list[str]:
 # -- refused by name -------------------------------------------------------------------------------
 
 REFUSED = {
-    "zookeeper.connect": "localhost:2181",
     "log.dirs": "/a,/b",
     "log.cleaner.enable": "true",
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
@@ -98,8 +97,8 @@ def test_what_we_do_anyway_is_taken(row) -> None:
 
 
 def test_all_problems_are_told_at_once() -> None:
-    texts = problems({"zookeeper.connect": "z:1", "num.partitions": "0", "listeners": "nonsense"})
-    assert [text.split("=")[0] for text in texts] == ["zookeeper.connect", "num.partitions", "listeners"]
+    texts = problems({"process.roles": "controller", "num.partitions": "0", "listeners": "nonsense"})
+    assert [text.split("=")[0] for text in texts] == ["process.roles", "num.partitions", "listeners"]
 
 
 def test_secrets_are_never_shown() -> None:
@@ -180,19 +179,60 @@ group.initial.rebalance.delay.ms=0
 """
 
 
-def test_the_stock_file_of_kafka_is_refused_for_zookeeper_alone(tmp_path: Path) -> None:
+def test_the_stock_file_of_kafka_makes_a_member_of_a_cluster(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(STOCK)
-    with pytest.raises(SettingsRefused) as caught:
-        load(file)
-    (text,) = caught.value.problems
-    assert text.startswith("zookeeper.connect=localhost:2181 is refused: ")
-    assert "(server.properties line 16)" in text
-    file.write_text(STOCK.replace("zookeeper.connect=", "#"))
     made = load(file)
     assert made.broker_id == 0
+    assert made.is_clustered
     assert made.log_dir == "/tmp/kafka-logs"
     assert made.int("group.initial.rebalance.delay.ms") == 0
+    file.write_text(STOCK.replace("zookeeper.connect=", "#"))
+    assert not load(file).is_clustered
+
+
+# -- the number of a broker ------------------------------------------------------------------------
+
+
+def test_the_number_in_a_cluster_is_generated_unless_given() -> None:
+    assert config().broker_id == 1
+    assert config(zookeeper_connect="z").broker_id == -1
+    assert config(zookeeper_connect="z", broker_id="-1").broker_id == -1
+    assert config(zookeeper_connect="z", broker_id="0").broker_id == 0
+    assert config(zookeeper_connect="z", node_id="3").broker_id == 3
+    generated = config(zookeeper_connect="z").with_broker_id(1001)
+    assert (generated.broker_id, generated.int("node.id")) == (1001, 1001)
+    assert generated.with_dynamic(cluster={"num.io.threads": "2"}).broker_id == 1001
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"zookeeper.connect": "z", "broker.id.generation.enable": "false"}, "broker.id=-1 is refused: it must be at"),
+        (
+            {"zookeeper.connect": "z", "broker.id": "1001"},
+            "broker.id=1001 is refused: it must not be above reserved.broker.max.id=1000 while "
+            "broker.id.generation.enable is true.",
+        ),
+        ({"zookeeper.connect": "z", "broker.id": "-2"}, "broker.id=-2 is refused: it must be at least -1."),
+        ({"node.id": "-1"}, "node.id=-1 is refused: it must be at least 0."),
+    ],
+)
+def test_numbers_that_cannot_be(values: dict[str, str], why: str) -> None:
+    (problem,) = problems(values)
+    assert problem.startswith(why)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"zookeeper.connect": "z", "broker.id": "1001", "broker.id.generation.enable": "false"},
+        {"zookeeper.connect": "z", "broker.id": "1001", "reserved.broker.max.id": "2000"},
+        {"broker.id": "1001"},
+    ],
+)
+def test_numbers_above_the_reserved_ones(values: dict[str, str]) -> None:
+    assert BrokerConfig.from_values(values).broker_id == 1001
 
 
 # -- sources ---------------------------------------------------------------------------------------

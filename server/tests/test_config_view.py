@@ -159,9 +159,8 @@ def test_a_setting_made_empty_counts_as_not_set() -> None:
 
 
 def test_documentation_says_what_is_particular() -> None:
-    assert documentation(BROKER["zookeeper.connect"]).endswith(
-        "Only nothing (leave it out) is allowed: "
-        "this broker keeps its metadata in its own data directory and does not use ZooKeeper yet."
+    assert documentation(BROKER["create.topic.policy.class.name"]).endswith(
+        "Only nothing (leave it out) is allowed: Java classes cannot be loaded."
     )
     assert documentation(BROKER["num.partitions"]) == BROKER["num.partitions"].doc
     assert documentation(BROKER["num.io.threads"]).startswith("No effect here: ")

@@ -1,0 +1,49 @@
+"""Numbers and registrations of brokers in the coordination tree.
+
+    /brokers/seqid             written by whoever needs a number: the version that its write gave the node
+    /brokers/ids/N             there while broker N is alive
+
+Source: `KafkaZkClient.generateBrokerId` (core, 3.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from replication import paths
+from replication.cluster_tree import make_paths
+from replication.store import Set, Store, StoreEvent
+
+
+async def take_broker_number(store: Store) -> int:
+    """A number that nobody else gets, from 1 on. Raises StoreError."""
+    await make_paths(store, [paths.SEQUENCE_ID])
+    [node] = await store.commit([Set(paths.SEQUENCE_ID, b"")])
+    assert node is not None
+    return node.version
+
+
+class Registration:
+    """The place where a broker registers, seen from outside. Made by `watch_registration`."""
+
+    def __init__(self, store: Store, path: str, changes: AsyncIterator[StoreEvent]) -> None:
+        self._store = store
+        self._path = path
+        self._changes = changes
+
+    async def is_there(self) -> bool:
+        """Somebody is registered. Raises StoreError."""
+        return await self._store.get(self._path) is not None
+
+    async def until_gone(self) -> None:
+        """Return when nobody is registered. Raises StoreError."""
+        while await self.is_there():
+            await anext(self._changes)
+
+
+@asynccontextmanager
+async def watch_registration(store: Store, broker_id: int) -> AsyncIterator[Registration]:
+    """Watch the registration of `broker_id` while in the context."""
+    async with store.changes([paths.BROKER_IDS]) as changes:
+        yield Registration(store, paths.broker(broker_id), changes)

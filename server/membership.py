@@ -1,0 +1,86 @@
+"""Whose member a broker is: which store holds the metadata, which number the broker has, when it may register.
+
+With `zookeeper.connect` the store is ZooKeeper, shared with the other brokers of the cluster; without it the broker
+runs alone and the store is a journal in its data directory.
+
+The number is that of the settings, of the data directory's meta.properties, or generated: the version of
+/brokers/seqid counts how often anybody wrote it, so each writer gets a number of its own, put above
+`reserved.broker.max.id`. Source: `KafkaServer.getOrGenerateBrokerId`, `KafkaZkClient.generateBrokerId` (3.9).
+
+A broker that was killed leaves its registration behind until its session times out. Who starts again meanwhile waits
+for that (Apache Kafka ends with an error), and gives up when it stays: then another broker is alive with this number.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import trio
+
+from logdir import MetaProperties
+from replication import (
+    BrokerIdTaken,
+    DirectoryFiles,
+    EmbeddedStore,
+    Store,
+    take_broker_number,
+    watch_registration,
+)
+from server.config import BrokerConfig
+from server.offload import Offload
+
+log = logging.getLogger("barnabas.broker")
+
+REGISTRATION_GRACE_S = 2.0
+"""How much longer than a session an old registration may stay: ZooKeeper expires sessions in ticks. Seconds."""
+
+
+def open_store(config: BrokerConfig, offload: Offload) -> AbstractAsyncContextManager[Store]:
+    """The store of the settings' choice, opened by entering the context."""
+    if config.is_clustered:
+        # kazoo is imported by those who use it
+        from replication.store_zk import zookeeper_store
+
+        from server.zookeeper_settings import zookeeper_settings
+
+        return zookeeper_store(zookeeper_settings(config))
+    return _embedded_store(config.log_dir, offload)
+
+
+@asynccontextmanager
+async def _embedded_store(directory: str, offload: Offload) -> AsyncIterator[Store]:
+    store = EmbeddedStore.open(DirectoryFiles(directory), run_io=offload)
+    try:
+        yield store.connect()
+    finally:
+        with trio.CancelScope(shield=True):
+            await store.aclose()
+
+
+async def settle_broker_id(config: BrokerConfig, meta: MetaProperties | None, store: Store) -> BrokerConfig:
+    """The settings with the number of this broker in them. Raises StoreError."""
+    if config.broker_id >= 0:
+        return config
+    if meta is not None and meta.node_id is not None:
+        return config.with_broker_id(meta.node_id)
+    number = config.int("reserved.broker.max.id") + await take_broker_number(store)
+    log.info("broker id %d was generated", number)
+    return config.with_broker_id(number)
+
+
+async def wait_for_old_registration(store: Store, broker_id: int, session_timeout_s: float) -> None:
+    """Return when nobody is registered with `broker_id`. Raises BrokerIdTaken if somebody stays, StoreError."""
+    async with watch_registration(store, broker_id) as registration:
+        if not await registration.is_there():
+            return
+        limit_s = session_timeout_s + REGISTRATION_GRACE_S
+        log.warning("broker %d is still registered, perhaps from its last run: waiting up to %g s", broker_id, limit_s)
+        with trio.move_on_after(limit_s):
+            await registration.until_gone()
+            return
+    raise BrokerIdTaken(
+        f"another broker is alive with broker.id {broker_id}: its registration has outlived a session of "
+        f"{session_timeout_s:g} s; stop that one, or give this broker another id"
+    )
