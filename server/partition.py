@@ -1,16 +1,23 @@
-"""One partition on this broker: its log, its role, its high watermark, and who waits for either to move.
+"""One partition on this broker: its log, its role, its high watermark, and who waits for either end to move.
 
 Appending has two steps so that a round of requests shares one file write: `append` checks, assigns offsets and
 *stages*; `write` writes all that is staged, moves the log end offset and the high watermark, and wakes the waiters.
 Whoever appends outside of a round calls both.
 
-While the broker is the only in-sync replica the high watermark is the log end offset. Follower progress and ISR
-changes come with the cluster (`replication.leader`); they will move `high_watermark` through `_advance` as well.
+Two ends move and two kinds of waiters watch them: consumers wait for the high watermark, followers for the log end.
+Of a partition with one replica both ends are the same, `leader` is None and nothing of what follows costs anything.
+A replicated one has, where it is led, a `LeaderState` (`replication.leader`): it is told of every fetch of a follower
+(`follower_fetched`), and what it says moves the high watermark or goes to the controller as a wish for another ISR
+(`PartitionHost.propose`; the answer comes to `isr_accepted` or `isr_refused`). A follower takes its high watermark
+from the leader's answers (`append_as_follower`); it serves consumers up to it (KIP-392).
+
+The high watermark survives changes of role. It moves back only when the log is cut below it.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
@@ -18,7 +25,7 @@ from typing import Protocol
 
 from kproto import ErrorCode, KafkaError
 from logdir import AppendInfo, AppendOrigin, FileSlice, PartitionLog, StorageError
-from replication import PartitionImage
+from replication import LeaderState, PartitionImage, Proposal, Refusal
 
 log = logging.getLogger("barnabas.partition")
 
@@ -33,25 +40,56 @@ class ProgressWaiter(Protocol):
     def progress(self, added_bytes: int) -> None: ...
 
 
+class PartitionHost(Protocol):
+    """What a partition needs of its broker. lag_seconds: `replica.lag.time.max.ms`. now: seconds of trio's clock."""
+
+    @property
+    def broker_id(self) -> int: ...
+
+    @property
+    def lag_seconds(self) -> float: ...
+
+    def now(self) -> float: ...
+
+    def wall_ms(self) -> int: ...
+
+    def is_alive(self, broker_id: int) -> bool: ...
+
+    def stage(self, partition: Partition) -> None:
+        """It wants to be written at the end of the round."""
+
+    def propose(self, partition: Partition, proposal: Proposal) -> None:
+        """Ask the controller for another ISR."""
+
+
 class Partition:
     """See the module. All offsets are log offsets; the high watermark is the first offset that is *not* yet
     committed.
+
+    `leader_id` -1: nobody leads. `partition_epoch`: version of the state that the role was taken from. `isr`: the
+    committed one, empty where this broker does not lead. `leader`: set where this broker leads and is not the only
+    replica.
     """
 
     __slots__ = (
-        "_broker_id",
         "_commits",
+        "_host",
         "_serial",
         "_stage",
         "_staged_bytes",
+        "_tail_waiters",
+        "_uncommitted",
         "_waiters",
+        "adding_replicas",
         "high_watermark",
         "index",
         "is_leader",
         "isr",
+        "leader",
         "leader_epoch",
         "leader_id",
         "log",
+        "partition_epoch",
         "replicas",
         "topic",
         "topic_id",
@@ -60,52 +98,93 @@ class Partition:
 
     def __init__(
         self,
-        broker_id: int,
+        host: PartitionHost,
         topic: str,
         index: int,
         topic_id: bytes,
         partition_log: PartitionLog,
-        stage: Callable[[Partition], None],
         high_watermark: int,
     ) -> None:
-        self._broker_id = broker_id
+        self._host = host
+        self._stage = host.stage
         self.topic = topic
         self.index = index
         self.topic_id = topic_id
         self.log = partition_log
-        self._stage = stage
         self.is_leader = False
+        self.leader: LeaderState | None = None
         self.leader_id = -1
         self.leader_epoch = -1
+        self.partition_epoch = -1
         self.isr: tuple[int, ...] = ()
         self.replicas: tuple[int, ...] = ()
+        self.adding_replicas: tuple[int, ...] = ()
         self.high_watermark = high_watermark
         self.write_error: KafkaError | None = None
         self._staged_bytes = 0
         self._waiters: dict[ProgressWaiter, None] = {}
+        self._tail_waiters: dict[ProgressWaiter, None] = {}
+        # (end offset, bytes) of what was written and is above the high watermark, for those who count bytes.
+        self._uncommitted: deque[tuple[int, int]] = deque()
         self._commits: list[tuple[int, int, CommitCallback]] = []
         self._serial = count()
+
+    def __repr__(self) -> str:
+        role = "leader" if self.is_leader else f"follower of {self.leader_id}"
+        return f"Partition({self.topic}-{self.index}, {role} in epoch {self.leader_epoch})"
 
     # -- role --------------------------------------------------------------------------------------------------------
 
     def lead(self, image: PartitionImage) -> None:
-        """Become leader, or stay it with a new epoch or ISR."""
+        """Become leader, or stay it with a new epoch, assignment or ISR."""
+        host = self._host
+        end = self.log.next_offset
         if image.leader_epoch > self.leader_epoch:
             self.log.assign_leader_epoch(image.leader_epoch)
+        if all(replica == host.broker_id for replica in image.replicas):
+            self.leader = None
+        elif self.leader is not None:
+            self.leader.lead(image, end, host.now())
+        else:
+            self.leader = LeaderState(host.broker_id, image, end, host.now())
         self.is_leader = True
-        self.leader_id = self._broker_id
-        self.leader_epoch = image.leader_epoch
+        self.leader_id = host.broker_id
+        self._take(image)
         self.isr = tuple(image.isr)
+        if self.leader is None:
+            self._uncommitted.clear()
+            self._advance(0)
+        else:
+            self._advance_replicated()
+            self.wake_all()
+
+    def follow(self, image: PartitionImage) -> None:
+        """Be a follower, of the leader that `image` names or of nobody. Whoever waits for a commit is told to look
+        elsewhere.
+        """
+        self.leader_id = image.leader
+        self._take(image)
+        self.resign()
+
+    def _take(self, image: PartitionImage) -> None:
+        self.leader_epoch = image.leader_epoch
+        self.partition_epoch = image.partition_epoch
         self.replicas = tuple(image.replicas)
-        self._advance(0)
+        self.adding_replicas = tuple(image.adding_replicas)
 
     def resign(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         """Stop leading (deleted, or somebody else leads): whoever waits is told."""
         self.is_leader = False
+        self.leader = None
+        self.isr = ()
         commits, self._commits = self._commits, []
         for _, _, callback in commits:
             callback(code)
-        for waiter in list(self._waiters):
+        self.wake_all()
+
+    def wake_all(self) -> None:
+        """Something changed that is not more bytes: a role, the log's start."""
+        for waiter in [*self._tail_waiters, *self._waiters]:
             waiter.progress(0)
 
     # -- offsets -----------------------------------------------------------------------------------------------------
@@ -124,14 +203,26 @@ class Partition:
         unstable = self.log.first_unstable_offset
         return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
 
-    def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Fence by epoch (KIP-320): -1 skips. Raises KafkaError 6, 74 or 75."""
-        if not self.is_leader:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    @property
+    def low_watermark(self) -> int:
+        """The smallest log start offset of the live replicas, as far as the leader knows (DeleteRecords)."""
+        start = self.log.log_start_offset
+        return start if self.leader is None else self.leader.low_watermark(start, self._host.is_alive)
+
+    @property
+    def lags_behind_its_epoch(self) -> bool:
+        """A new leader that does not know yet how much of what it has is committed."""
+        leader = self.leader
+        return leader is not None and leader.epoch_start_offset > self.high_watermark
+
+    def check_leader_epoch(self, current_leader_epoch: int, *, only_leader: bool = True) -> None:
+        """Fence by epoch (KIP-320): -1 skips. Raises KafkaError 74, 75 or, unless any replica will do, 6."""
         if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
             if current_leader_epoch < self.leader_epoch:
                 raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if only_leader and not self.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     # -- write -------------------------------------------------------------------------------------------------------
 
@@ -159,18 +250,35 @@ class Partition:
         """Write what is staged, then let readers and waiters see it. Raises KafkaError(KAFKA_STORAGE_ERROR); the
         partition is then offline.
         """
+        self._advance(self.write_quietly())
+
+    def write_quietly(self) -> int:
+        """The first half of `write`; `announce` its result. A round writes all its partitions first, so that one
+        answer can hold something of each.
+        """
         added, self._staged_bytes = self._staged_bytes, 0
         try:
             self.log.write()
         except StorageError as error:
             self.write_error = error
             raise
-        self._advance(added)
+        return added
+
+    def announce(self, added_bytes: int) -> None:
+        """The second half of `write`."""
+        self._advance(added_bytes)
 
     def _advance(self, added_bytes: int) -> None:
         """Move the high watermark as far as the in-sync replicas allow, and wake whom that concerns."""
+        if self.leader is not None:
+            if added_bytes:
+                self._uncommitted.append((self.log.log_end_offset, added_bytes))
+            self._advance_replicated()
+            for waiter in list(self._tail_waiters):
+                waiter.progress(added_bytes)
+            return
         end = self.log.log_end_offset
-        if end > self.high_watermark and len(self.isr) <= 1:
+        if end > self.high_watermark:
             self.high_watermark = end
             commits = self._commits
             while commits and commits[0][0] <= end:
@@ -179,16 +287,175 @@ class Partition:
             for waiter in list(self._waiters):
                 waiter.progress(added_bytes)
 
+    def _advance_replicated(self) -> None:
+        leader = self.leader
+        if leader is None:
+            return
+        host = self._host
+        reached = leader.high_watermark(
+            self.high_watermark,
+            self.log.log_end_offset,
+            min_insync_replicas=self.log.config.min_insync_replicas,
+            lag_seconds=host.lag_seconds,
+            is_alive=host.is_alive,
+            now=host.now(),
+        )
+        if reached > self.high_watermark:
+            self._commit_up_to(reached)
+
+    def _commit_up_to(self, offset: int) -> None:
+        """The high watermark of a replicated partition rises to `offset`."""
+        self.high_watermark = offset
+        commits = self._commits
+        if commits and commits[0][0] <= offset:
+            code = self._outcome()
+            while commits and commits[0][0] <= offset:
+                heappop(commits)[2](code)
+        uncommitted = self._uncommitted
+        readable = 0
+        while uncommitted and uncommitted[0][0] <= offset:
+            readable += uncommitted.popleft()[1]
+        if self._waiters:
+            for waiter in list(self._waiters):
+                waiter.progress(readable)
+
+    def _outcome(self) -> ErrorCode:
+        """Of what is committed with acks=all: the ISR may have shrunk since it was appended."""
+        if self.leader is None or self.leader.has_enough(self.log.config.min_insync_replicas):
+            return ErrorCode.NONE
+        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
     def when_committed(self, offset: int, callback: CommitCallback) -> None:
-        """Call `callback(NONE)` once the high watermark reaches `offset`, at once if it has; with an error when
-        leadership is lost.
+        """Call `callback(NONE)` once the high watermark reaches `offset`, at once if it has; with
+        NOT_ENOUGH_REPLICAS_AFTER_APPEND when fewer than `min.insync.replicas` are in sync by then, with another error
+        when leadership is lost.
         """
         if not self.is_leader:
             callback(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         elif self.high_watermark >= offset:
-            callback(ErrorCode.NONE)
+            callback(self._outcome())
         else:
             heappush(self._commits, (offset, next(self._serial), callback))
+
+    # -- the leader's side of replication ----------------------------------------------------------------------------
+
+    def check_follower(self, replica_id: int, current_leader_epoch: int) -> None:
+        """May this broker fetch as a follower? Raises KafkaError 6, 74, 75.
+
+        A broker that is no replica here is one of an assignment that this leader does not know yet: it shall try
+        again.
+        """
+        self.check_leader_epoch(current_leader_epoch)
+        if self.leader is None or replica_id not in self.leader.followers:
+            known = current_leader_epoch >= 0
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if known else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def follower_fetched(
+        self, replica_id: int, broker_epoch: int, fetch_offset: int, log_start_offset: int, now: float
+    ) -> None:
+        """A follower (`check_follower`) fetches from `fetch_offset` on, so it has what is before; an offset within
+        the log. May move the high watermark and propose the follower for the ISR.
+        """
+        leader = self.leader
+        if leader is None:
+            return
+        follower = leader.followers[replica_id]
+        moved = leader.fetched(follower, broker_epoch, fetch_offset, log_start_offset, self.log.log_end_offset, now)
+        if replica_id not in leader.maximal_isr:
+            proposal = leader.expand(follower, self.high_watermark, self._host.is_alive)
+            if proposal is not None:
+                self._host.propose(self, proposal)
+        if moved:
+            self._advance_replicated()
+
+    def shrink_isr(self, now: float) -> None:
+        """Time passed: propose that those leave the ISR who lag for longer than `replica.lag.time.max.ms`."""
+        leader = self.leader
+        if leader is None:
+            return
+        proposal = leader.shrink(self.log.log_end_offset, self._host.lag_seconds, now)
+        if proposal is not None:
+            lagging = "; ".join(str(leader.followers.get(each, each)) for each in proposal.removed)
+            log.info(
+                "%s-%d: ISR %s is to shrink to %s; the log ends at %d, high watermark %d; lagging: %s",
+                self.topic,
+                self.index,
+                leader.isr,
+                proposal.isr,
+                self.log.log_end_offset,
+                self.high_watermark,
+                lagging,
+            )
+            self._host.propose(self, proposal)
+
+    def isr_accepted(self, proposal: Proposal, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int) -> bool:
+        """The controller took `proposal`, and this is the state now. False if that is out of date."""
+        leader = self.leader
+        if leader is None or not leader.accepted(proposal, isr, leader_epoch, partition_epoch):
+            return False
+        self.isr = isr
+        self.partition_epoch = partition_epoch
+        log.info("%s-%d: ISR is %s with partition epoch %d", self.topic, self.index, isr, partition_epoch)
+        self._advance_replicated()
+        return True
+
+    def isr_refused(self, proposal: Proposal, code: ErrorCode) -> Refusal:
+        """The controller refused `proposal`. On RETRY it is to be sent again."""
+        return Refusal.STALE if self.leader is None else self.leader.refused(proposal, code)
+
+    # -- the follower's side -----------------------------------------------------------------------------------------
+
+    def append_as_follower(
+        self, records: memoryview, leader_epoch: int, leader_high_watermark: int, leader_log_start_offset: int
+    ) -> AppendInfo | None:
+        """Append whole batches of the leader as they are (none: `records` is empty), and follow its high watermark
+        and log start. `records` is not kept.
+
+        leader_epoch: the one in which they were fetched. Raises KafkaError 74 if that is over or this broker leads
+        now, CORRUPT_MESSAGE, `UnexpectedOffset`, `StorageError`.
+        """
+        if self.is_leader or leader_epoch != self.leader_epoch:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+        partition_log = self.log
+        info = None
+        if len(records):
+            info = partition_log.append(
+                records, leader_epoch=leader_epoch, now_ms=self._host.wall_ms(), origin=AppendOrigin.REPLICATION
+            )
+            try:
+                partition_log.write()
+            except StorageError as error:
+                self.write_error = error
+                raise
+            self._uncommitted.append((partition_log.log_end_offset, len(records)))
+        self.follow_offsets(leader_high_watermark, leader_log_start_offset)
+        return info
+
+    def follow_offsets(self, leader_high_watermark: int, leader_log_start_offset: int) -> None:
+        """Take over what the leader says of its high watermark and log start, within what there is here."""
+        partition_log = self.log
+        reached = min(leader_high_watermark, partition_log.log_end_offset)
+        if reached > self.high_watermark:
+            self._commit_up_to(reached)
+        start = min(leader_log_start_offset, self.high_watermark)
+        if start > partition_log.log_start_offset:
+            partition_log.delete_records(start, self.high_watermark)
+            self.wake_all()
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the records from `offset` on, which the leader does not have. Raises `StorageError`."""
+        self.log.truncate_to(offset, self._host.wall_ms())
+        self._cut()
+
+    def restart_at(self, offset: int) -> None:
+        """Drop everything and start again, empty, at `offset`. Raises `StorageError`."""
+        self.log.truncate_fully(offset, self._host.wall_ms())
+        self._cut()
+
+    def _cut(self) -> None:
+        self.high_watermark = min(max(self.high_watermark, self.log.log_start_offset), self.log.log_end_offset)
+        self._uncommitted.clear()
+        self.wake_all()
 
     # -- read --------------------------------------------------------------------------------------------------------
 
@@ -203,8 +470,13 @@ class Partition:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         return partition_log.read(offset, max_bytes, upper_offset=upper_offset, min_one_batch=min_one_batch)
 
-    def add_waiter(self, waiter: ProgressWaiter) -> None:
-        self._waiters[waiter] = None
+    def add_waiter(self, waiter: ProgressWaiter, *, at_log_end: bool = False) -> None:
+        """Tell `waiter` of what becomes readable: below the high watermark, or at the log's end (followers)."""
+        if at_log_end:
+            self._tail_waiters[waiter] = None
+        else:
+            self._waiters[waiter] = None
 
     def remove_waiter(self, waiter: ProgressWaiter) -> None:
-        self._waiters.pop(waiter, None)
+        if self._waiters.pop(waiter, self) is self:
+            self._tail_waiters.pop(waiter, None)

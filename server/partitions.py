@@ -1,22 +1,33 @@
-"""All partitions of this broker, by name and by topic id, and the round's write.
+"""All partitions of this broker, by name and by topic id: their roles, and the round's write.
 
-The controller driver tells which to lead, to delete, or to configure anew; handlers look them up. `write_staged` ends
-a round: every partition that staged something writes once, then the callbacks left with `after_write` answer the
-Produce requests of the round.
+The controller's messages tell which to lead, to follow, to give up, or to configure anew (`become_leader`,
+`become_follower`, `stop`); handlers look them up. `write_staged` ends a round: every partition that staged something
+writes once, then waiters are woken, then the callbacks left with `after_write` answer the Produce requests of the
+round.
+
+Who else must know of a role hears it from here: `groups` (coordinators), `followers` (fetches from leaders), `isr`
+(wishes for another ISR on their way to the controller). Each is None where there is nobody.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Protocol
 
+import trio
+
 from kproto import ErrorCode, KafkaError
 from logdir import LogConfig, LogDir
-from replication import GROUP_METADATA_TOPIC, Image, PartitionImage
+from replication import GROUP_METADATA_TOPIC, BrokerImage, Image, PartitionImage, Proposal
 from server.partition import Partition
 
 log = logging.getLogger("barnabas.partitions")
+
+EPOCH_DURING_DELETE = -2
+NO_EPOCH = -1
+"""Leader epochs of StopReplica that are not compared: the topic is being deleted; an old controller sent none."""
 
 
 class GroupRoles(Protocol):
@@ -29,9 +40,30 @@ class GroupRoles(Protocol):
     def topics_deleted(self, topics: Collection[str]) -> None: ...
 
 
+class FollowerRoles(Protocol):
+    """Who fetches from leaders. Both may be called again for a partition that it knows, with a newer epoch."""
+
+    def follow(self, partition: Partition, leader: BrokerImage) -> None: ...
+
+    def unfollow(self, partition: Partition) -> None: ...
+
+
+class IsrProposals(Protocol):
+    """Who carries wishes for another ISR to the controller."""
+
+    def submit(self, partition: Partition, proposal: Proposal) -> None: ...
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 class Partitions:
     """See the module. `log_config(topic_config)` turns a topic's own settings into its effective `LogConfig`;
-    `failed(error)` is called once when the log directory cannot be written any more.
+    `failed(error)` is called once when the log directory cannot be written any more; `lag_ms()` is
+    `replica.lag.time.max.ms`.
+
+    Part of `server.partition.PartitionHost`.
     """
 
     def __init__(
@@ -41,9 +73,16 @@ class Partitions:
         log_config: Callable[[Mapping[str, str]], LogConfig],
         current_image: Callable[[], Image],
         failed: Callable[[KafkaError], None],
+        *,
+        now: Callable[[], float] = trio.current_time,
+        wall_ms: Callable[[], int] = _wall_ms,
+        lag_ms: Callable[[], int] = lambda: 30_000,
     ) -> None:
-        self._broker_id = broker_id
+        self.broker_id = broker_id
         self.log_dir = log_dir
+        self.now = now
+        self.wall_ms = wall_ms
+        self._lag_ms = lag_ms
         self._log_config = log_config
         self._image = current_image
         self._failed = failed
@@ -51,6 +90,8 @@ class Partitions:
         self._by_id: dict[tuple[bytes, int], Partition] = {}
         self._indexes: dict[str, set[int]] = {}
         self.groups: GroupRoles | None = None
+        self.followers: FollowerRoles | None = None
+        self.isr: IsrProposals | None = None
         self._staged: dict[Partition, None] = {}
         self._after_write: list[Callable[[], None]] = []
 
@@ -90,31 +131,113 @@ class Partitions:
     # -- roles, told by the controller -------------------------------------------------------------------------------
 
     def become_leader(self, topic: str, topic_id: bytes, image: PartitionImage, config: Mapping[str, str]) -> Partition:
-        """Lead a partition; its log is opened, or created when there is none."""
-        partition = self._by_name.get((topic, image.index))
+        """Lead a partition; its log is opened, or created when there is none.
+
+        Raises KafkaError for this partition: STALE_CONTROLLER_EPOCH (the leader epoch is not newer than ours),
+        UNKNOWN_TOPIC_OR_PARTITION (this broker is no replica), INCONSISTENT_TOPIC_ID, KAFKA_STORAGE_ERROR.
+        """
+        partition = self._admit(topic, topic_id, image, config)
         if partition is None:
-            partition_log = self.log_dir.open_or_create(topic, image.index, topic_id, self._log_config(config))
-            partition = Partition(
-                self._broker_id,
-                topic,
-                image.index,
-                topic_id,
-                partition_log,
-                self._stage,
-                self.log_dir.high_watermark(topic, image.index),
-            )
-            self._by_name[topic, image.index] = partition
-            self._indexes.setdefault(topic, set()).add(image.index)
-            self._by_id[topic_id, image.index] = partition
+            return self._by_name[topic, image.index]
+        if self.followers is not None:
+            self.followers.unfollow(partition)
+        self._write_now(partition)
         partition.lead(image)
         if topic == GROUP_METADATA_TOPIC and self.groups is not None:
             self.groups.lead(partition)
         return partition
 
+    def become_follower(
+        self,
+        topic: str,
+        topic_id: bytes,
+        image: PartitionImage,
+        config: Mapping[str, str],
+        leader: BrokerImage | None,
+    ) -> Partition:
+        """Follow the leader that `image` names; its address is `leader`, None if it is not known or there is none,
+        and then nothing is fetched. Raises KafkaError as `become_leader`.
+        """
+        partition = self._admit(topic, topic_id, image, config)
+        if partition is None:
+            return self._by_name[topic, image.index]
+        self._write_now(partition)
+        led = partition.is_leader
+        partition.follow(image)
+        if led and topic == GROUP_METADATA_TOPIC and self.groups is not None:
+            self.groups.resign(partition.index)
+        if self.followers is not None:
+            if leader is None:
+                self.followers.unfollow(partition)
+            else:
+                self.followers.follow(partition, leader)
+        return partition
+
+    def _admit(self, topic: str, topic_id: bytes, image: PartitionImage, config: Mapping[str, str]) -> Partition | None:
+        """The partition, opened or made if it is not there; None if there is no change of role. Raises KafkaError."""
+        partition = self._by_name.get((topic, image.index))
+        if partition is not None:
+            known = partition.topic_id
+            if known != topic_id and any(known) and any(topic_id):
+                raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+            if image.leader_epoch <= partition.leader_epoch:
+                if image.leader_epoch == partition.leader_epoch and not any(known) and any(topic_id):
+                    self._name(partition, topic_id)
+                    return None
+                raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
+        if self.broker_id not in image.replicas:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if partition is None:
+            return self._open(topic, topic_id, image.index, config)
+        if known != topic_id and any(topic_id):
+            self._name(partition, topic_id)
+        # More was decided of it by an answer to our own wish than this message knows.
+        return partition if image.partition_epoch >= partition.partition_epoch else None
+
+    def _open(self, topic: str, topic_id: bytes, index: int, config: Mapping[str, str]) -> Partition:
+        partition_log = self.log_dir.open_or_create(
+            topic, index, topic_id if any(topic_id) else None, self._log_config(config)
+        )
+        high_watermark = self.log_dir.high_watermark(topic, index)
+        partition = Partition(self, topic, index, topic_id, partition_log, high_watermark)
+        self._by_name[topic, index] = partition
+        self._by_id[topic_id, index] = partition
+        self._indexes.setdefault(topic, set()).add(index)
+        return partition
+
+    def _name(self, partition: Partition, topic_id: bytes) -> None:
+        """A topic from before topic ids got one."""
+        self.log_dir.open_or_create(partition.topic, partition.index, topic_id, partition.log.config)
+        self._by_id.pop((partition.topic_id, partition.index), None)
+        partition.topic_id = topic_id
+        self._by_id[topic_id, partition.index] = partition
+
+    def _write_now(self, partition: Partition) -> None:
+        """What the round staged belongs to the old role."""
+        if partition in self._staged:
+            del self._staged[partition]
+            partition.write()
+
+    def stop(self, topic: str, index: int, leader_epoch: int, delete: bool) -> None:
+        """Follow no longer, and with `delete` give the log up as well, also one that nobody leads or follows.
+
+        Without `delete` a leader goes on leading until it hears of another one, as in Apache Kafka. Raises KafkaError
+        FENCED_LEADER_EPOCH if `leader_epoch` is older than ours (-2 and -1 are not compared), KAFKA_STORAGE_ERROR.
+        """
+        partition = self._by_name.get((topic, index))
+        if partition is not None:
+            if leader_epoch not in (EPOCH_DURING_DELETE, NO_EPOCH) and leader_epoch < partition.leader_epoch:
+                raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+            if self.followers is not None:
+                self.followers.unfollow(partition)
+        if delete:
+            self.delete(topic, index)
+
     def delete(self, topic: str, index: int) -> None:
         """Stop serving a partition and give its directory up for removal."""
         partition = self._by_name.pop((topic, index), None)
         if partition is None:
+            self.log_dir.delete(topic, index)
             return
         self._by_id.pop((partition.topic_id, index), None)
         indexes = self._indexes[topic]
@@ -122,13 +245,19 @@ class Partitions:
         last = not indexes
         if last:
             del self._indexes[topic]
+        image = self._image()
+        known = image.topics.get(topic)
+        # A replica that moved away, or a topic that is gone?
+        moved = known is not None and known.topic_id == partition.topic_id and index < len(known.partitions)
         if self.groups is not None:
             if topic == GROUP_METADATA_TOPIC:
                 self.groups.resign(index)
-            elif last:
+            elif last and not moved:
                 self.groups.topics_deleted([topic])
+        if self.followers is not None:
+            self.followers.unfollow(partition)
         self._staged.pop(partition, None)
-        partition.resign(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition.resign(ErrorCode.NOT_LEADER_OR_FOLLOWER if moved else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         self.log_dir.delete(topic, index)
 
     def config_changed(self, topic: str, config: Mapping[str, str]) -> None:
@@ -137,9 +266,22 @@ class Partitions:
         for index in self._indexes.get(topic, ()):
             self._by_name[topic, index].log.config = effective
 
+    # -- what partitions ask of their broker -------------------------------------------------------------------------
+
+    @property
+    def lag_seconds(self) -> float:
+        return self._lag_ms() / 1000
+
+    def is_alive(self, broker_id: int) -> bool:
+        return broker_id in self._image().brokers
+
+    def propose(self, partition: Partition, proposal: Proposal) -> None:
+        if self.isr is not None:
+            self.isr.submit(partition, proposal)
+
     # -- the round's write -------------------------------------------------------------------------------------------
 
-    def _stage(self, partition: Partition) -> None:
+    def stage(self, partition: Partition) -> None:
         self._staged[partition] = None
 
     def after_write(self, callback: Callable[[], None]) -> None:
@@ -147,14 +289,17 @@ class Partitions:
         self._after_write.append(callback)
 
     def write_staged(self) -> None:
-        """End of a round: one write per partition that staged something, then the callbacks."""
+        """End of a round: one write per partition that staged something, then the waiters, then the callbacks."""
         while self._staged or self._after_write:
             staged, self._staged = self._staged, {}
+            written = []
             for partition in staged:
                 try:
-                    partition.write()
+                    written.append((partition, partition.write_quietly()))
                 except KafkaError as error:
                     self._failed(error)
+            for partition, added_bytes in written:
+                partition.announce(added_bytes)
             callbacks, self._after_write = self._after_write, []
             for callback in callbacks:
                 try:

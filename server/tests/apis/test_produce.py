@@ -8,6 +8,7 @@ import trio
 from kproto import ErrorCode
 from kproto.messages import FetchRequest, ProduceRequest, ProduceResponse
 from kproto.records import Record, build_batch
+from replication import PartitionImage
 from server.app import Broker, BrokerFailed
 from server.testing import Client, connected, embedded_broker
 
@@ -155,22 +156,25 @@ async def test_acks_all_waits_for_the_high_watermark_or_the_timeout(autojump_clo
     async with embedded_broker() as broker, connected(broker) as client:
         await topic(broker)
         partition = broker.services.partitions.get("t", 0)
-        partition.isr = (1, 2)  # a second replica that never catches up
+        me = partition.leader_id
+        # A second replica that never catches up; nobody else knows of it.
+        partition.lead(PartitionImage(0, me, 1, 1, (me, 99), (me, 99)))
         start = trio.current_time()
         answer = only(await client.ask(request(batch(b"a"), acks=-1), 9))
         assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
         assert trio.current_time() - start == pytest.approx(1.0, abs=0.01)
         await client.send(request(batch(b"b"), acks=-1), 9)
         await trio.sleep(0.5)
-        partition.isr = (1,)
-        partition._advance(0)
+        partition.lead(PartitionImage(0, me, 2, 2, (me, 99), (me,)))
         assert only(await client.receive(request(None), 9)).base_offset == 1
         await client.send(request(batch(b"c"), acks=-1), 9)
-        partition.isr = (1, 2)
         await trio.sleep(0.1)
-        partition.resign()
-        answer = only(await client.receive(request(None), 9))
-        assert answer.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
+        assert only(await client.receive(request(None), 9)).error_code == ErrorCode.NONE
+        partition.lead(PartitionImage(0, me, 3, 3, (me, 99), (me, 99)))
+        await client.send(request(batch(b"d"), acks=-1), 9)
+        await trio.sleep(0.1)
+        partition.follow(PartitionImage(0, 99, 4, 4, (me, 99), (99,)))
+        assert only(await client.receive(request(None), 9)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 async def test_a_failed_write_is_answered_and_ends_the_broker(autojump_clock: trio.abc.Clock) -> None:
