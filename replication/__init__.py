@@ -5,6 +5,7 @@ IO. Leader and follower sides of replication (`leader.py`, `follower.py`) and Zo
 cluster.
 """
 
+from replication import wire
 from replication.cluster_tree import (
     WATCHED,
     BrokerIdTaken,
@@ -187,6 +188,7 @@ __all__ = [
     "take_broker_number",
     "take_producer_ids",
     "topic_names",
+    "wire",
     "watch_registration",
     "write_config",
 ]
