@@ -1,0 +1,376 @@
+"""Rounds of failures under load, and the judgement afterwards.
+
+    python -m compat_tests.cluster.faults --rounds 100 --report FILE [--brokers ours,ours,ours] [--peer kafka]
+                                          [--seed N] [--kinds TEXT,TEXT] [--directory DIR]
+
+A round does one kind of harm to a broker chosen by its role, waits until it must have had its effect, undoes it, and
+waits until everything is whole again: all brokers registered, all replicas in sync, every partition acknowledging. How
+long a partition acknowledged nothing is measured on the way. After the last round the load ends, everything is read
+back and checked (`checker`), and the files of the replicas are compared (`replicas`). Without network namespaces the
+kinds that cut the network are left out, and the report says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from compat_tests.cluster import network
+from compat_tests.cluster.checker import Findings, check, distribution, silences
+from compat_tests.cluster.harness import SESSION_TIMEOUT_MS, Cluster
+from compat_tests.cluster.load import Load, read_everything
+from compat_tests.cluster.nodes import KAFKA, OURS, NodeFailed
+from compat_tests.cluster.replicas import broken, differences
+
+TOPIC = "faults"
+PARTITIONS = 6
+SESSION_S = SESSION_TIMEOUT_MS / 1000
+FAIL_OVER_S = SESSION_S + 25
+"""By then a partition whose in-sync replicas live and hear each other must acknowledge again."""
+
+
+@dataclass
+class Round:
+    """One round as it went. *affected*: the partitions whose leader was harmed."""
+
+    kind: str
+    victim: int
+    affected: list[int]
+    silent: dict[int, float] = field(default_factory=dict)
+    whole_after_s: float = 0
+
+
+@dataclass
+class Report:
+    """What a run found."""
+
+    brokers: Sequence[str]
+    seed: int
+    rounds: list[Round] = field(default_factory=list)
+    left_out: str = ""
+    findings: Findings = field(default_factory=Findings)
+    differences: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    seconds: float = 0
+
+    @property
+    def good(self) -> bool:
+        """Nothing went wrong."""
+        return self.findings.good and not self.differences and not self.errors
+
+    def __str__(self) -> str:
+        lines = [
+            f"brokers {', '.join(self.brokers)}; seed {self.seed}; {len(self.rounds)} rounds, {self.seconds:.0f} s",
+            f"checker: {self.findings}",
+            f"replicas: {'identical bytes' if not self.differences else '; '.join(self.differences)}",
+        ]
+        lines += [f"error: {text}" for text in self.errors]
+        if self.left_out:
+            lines.append(f"left out: {self.left_out}")
+        kinds: dict[str, list[Round]] = defaultdict(list)
+        for one in self.rounds:
+            kinds[one.kind].append(one)
+        lines.append("time without an acknowledgement, partitions of the harmed leader | all other partitions:")
+        for kind in sorted(kinds):
+            harmed = [s for one in kinds[kind] for index, s in one.silent.items() if index in one.affected]
+            others = [s for one in kinds[kind] for index, s in one.silent.items() if index not in one.affected]
+            lines.append(f"  {kind} ({len(kinds[kind])}): {distribution(harmed)} | {distribution(others)}")
+        whole = distribution([one.whole_after_s for one in self.rounds])
+        lines.append(f"whole again after the harm was undone: {whole}")
+        return "\n".join(lines)
+
+
+class Rounds:
+    """A cluster under load and the kinds of harm that can be done to it."""
+
+    def __init__(self, cluster: Cluster, rng: random.Random, say: Callable[[str], None]) -> None:
+        self.cluster = cluster
+        self.rng = rng
+        self.say = say
+        self.load = Load(cluster.bootstrap, TOPIC, PARTITIONS)
+        self.rounds: list[Round] = []
+
+    # Choosing
+
+    def leader(self) -> int:
+        """The leader of some partition."""
+        found = -1
+        while found < 0:
+            found = self.cluster.leader(TOPIC, self.rng.randrange(PARTITIONS))
+        return found
+
+    def controller(self) -> int:
+        """The controller."""
+        return self.cluster.controller()
+
+    def follower(self) -> int:
+        """A broker that is not the controller."""
+        controller = self.controller()
+        return self.rng.choice([number for number in self.cluster.nodes if number != controller])
+
+    # Harm: each waits until its effect must be there, and undoes it
+
+    def kill(self, victim: int) -> None:
+        """kill -9; it comes back after its session has ended, or at once."""
+        node = self.cluster.nodes[victim]
+        node.kill()
+        if self.rng.random() < 0.7 or node.kind == KAFKA:
+            self.cluster.wait_gone(victim)
+            self.acknowledges()
+        self.cluster.start_node(victim)
+
+    def kill_all(self, _: int) -> None:
+        """kill -9 of every broker at once; they come back in any order."""
+        for node in self.cluster.nodes.values():
+            node.kill()
+        order = list(self.cluster.nodes)
+        self.rng.shuffle(order)
+        for number in order:
+            self.cluster.start_node(number, wait=False)
+
+    def pause(self, victim: int) -> None:
+        """SIGSTOP for longer than the session lasts, then SIGCONT: it wakes up believing what was true before."""
+        node = self.cluster.nodes[victim]
+        node.pause()
+        try:
+            self.cluster.wait_gone(victim)
+            self.acknowledges()
+            time.sleep(self.rng.uniform(0, 2))
+        finally:
+            node.resume()
+
+    def pause_briefly(self, victim: int) -> None:
+        """SIGSTOP for less than the session lasts."""
+        node = self.cluster.nodes[victim]
+        node.pause()
+        time.sleep(self.rng.uniform(0.5, SESSION_S / 2))
+        node.resume()
+
+    def expire(self, victim: int) -> None:
+        """Its ZooKeeper session ends; it must register anew."""
+        before = self.cluster.tree.brokers().get(victim)
+        self.cluster.expire_session(victim)
+        self.cluster.wait(
+            lambda: self.cluster.tree.brokers().get(victim, before) != before, f"broker {victim} has registered anew"
+        )
+        self.acknowledges()
+
+    def cut_from_zookeeper(self, victim: int) -> None:
+        """No word between it and ZooKeeper until its session has ended, and a little longer."""
+        self.cluster.cut_zookeeper(victim)
+        try:
+            self.cluster.wait_gone(victim)
+            self.acknowledges()
+            time.sleep(self.rng.uniform(0, 2))
+        finally:
+            self.cluster.heal()
+
+    def cut_from_a_broker(self, victim: int) -> None:
+        """No word between it and one other broker, for longer than a replica may lag."""
+        other = self.rng.choice([number for number in self.cluster.nodes if number != victim])
+        self.cluster.cut_brokers(victim, [other])
+        try:
+            time.sleep(self.rng.uniform(8, 12))
+        finally:
+            self.cluster.heal()
+
+    def cut_from_brokers(self, victim: int) -> None:
+        """No word between it and all other brokers; ZooKeeper and the clients reach it still."""
+        self.cluster.cut_brokers(victim)
+        try:
+            time.sleep(self.rng.uniform(8, 12))
+        finally:
+            self.cluster.heal()
+
+    def cut_off(self, victim: int) -> None:
+        """No word between it and ZooKeeper and all other brokers; clients reach it still."""
+        self.cluster.cut_brokers(victim)
+        self.cut_from_zookeeper(victim)
+
+    def restart_all(self, _: int) -> None:
+        """A rolling restart: each broker stops (controlled), starts and catches up before the next."""
+        for number, node in self.cluster.nodes.items():
+            status = node.stop()
+            if status not in (0, 143):
+                raise NodeFailed(f"{node} stopped with {status}\n{node.log_tail()}")
+            self.cluster.start_node(number)
+            self.cluster.wait_healthy()
+
+    def restart_zookeeper(self, _: int) -> None:
+        """ZooKeeper itself is away for a while, shorter than the sessions or not."""
+        zookeeper = self.cluster.zookeeper
+        assert zookeeper is not None
+        zookeeper.kill()
+        time.sleep(self.rng.uniform(0, SESSION_S + 2))
+        zookeeper.start()
+
+    # Rounds
+
+    def acknowledges(self) -> None:
+        """All partitions acknowledge again although the harm lasts. Raises NodeFailed when they do not in time."""
+        everything = set(range(PARTITIONS))
+        begun = time.monotonic()
+        if self.load.wait_acknowledged(everything, FAIL_OVER_S) is None:
+            missing = sorted(everything - self.load.acknowledged_since(begun))
+            states = self.cluster.tree.states(TOPIC)
+            raise NodeFailed(
+                f"nothing is acknowledged on {missing} within {FAIL_OVER_S} s although enough replicas live"
+                f"; {self.load.errors}\nstates: {states}\n{self.cluster.logs()}"
+            )
+
+    def run(self, kind: str) -> None:
+        """One round."""
+        choose, harm = self.kinds()[kind]
+        victim = choose()
+        affected = self.cluster.led_by(TOPIC, victim)
+        self.say(f"round {len(self.rounds) + 1}: {kind}: {self.cluster.nodes[victim]}, leads {affected}")
+        one = Round(kind, victim, affected)
+        begun = time.monotonic()
+        harm(victim)
+        undone = time.monotonic()
+        self.cluster.wait_healthy()
+        one.whole_after_s = time.monotonic() - undone
+        self.acknowledges()
+        one.silent = silences(self.load.sends[:], begun, time.monotonic())
+        self.rounds.append(one)
+        longest = max(one.silent.values(), default=0)
+        self.say(
+            f"  silent for at most {longest:.1f} s, whole again {one.whole_after_s:.1f} s after the harm was undone"
+        )
+        for node in self.cluster.nodes.values():
+            if not node.alive:
+                raise NodeFailed(f"{node} has ended:\n{node.log_tail()}")
+
+    def kinds(self) -> dict[str, tuple[Callable[[], int], Callable[[int], None]]]:
+        """Every kind that can be done here: how the victim is chosen, what is done to it."""
+        found: dict[str, tuple[Callable[[], int], Callable[[int], None]]] = {
+            "kill leader": (self.leader, self.kill),
+            "kill follower": (self.follower, self.kill),
+            "kill controller": (self.controller, self.kill),
+            "kill all": (self.leader, self.kill_all),
+            "pause leader": (self.leader, self.pause),
+            "pause controller": (self.controller, self.pause),
+            "pause briefly": (self.leader, self.pause_briefly),
+            "expire leader": (self.leader, self.expire),
+            "expire controller": (self.controller, self.expire),
+            "rolling restart": (self.leader, self.restart_all),
+            "restart ZooKeeper": (self.leader, self.restart_zookeeper),
+        }
+        if self.cluster.network is not None:
+            found |= {
+                "cut leader from ZooKeeper": (self.leader, self.cut_from_zookeeper),
+                "cut leader from a broker": (self.leader, self.cut_from_a_broker),
+                "cut leader from all brokers": (self.leader, self.cut_from_brokers),
+                "cut leader off": (self.leader, self.cut_off),
+                "cut controller from ZooKeeper": (self.controller, self.cut_from_zookeeper),
+                "cut controller from all brokers": (self.controller, self.cut_from_brokers),
+                "cut controller off": (self.controller, self.cut_off),
+            }
+        return found
+
+
+def run(
+    directory: Path,
+    brokers: Sequence[str],
+    rounds: int,
+    *,
+    kinds: Sequence[str] = (),
+    seed: int = 1,
+    say: Callable[[str], None] = lambda text: None,
+) -> Report:
+    """Run so many rounds, each of *kinds* (default: all that are possible here) as often as the others.
+
+    *kinds* are parts of names. Whatever goes wrong is in the report; raises NodeFailed only when the cluster does not
+    start.
+    """
+    rng = random.Random(seed)
+    reason = network.unavailable()
+    report = Report(brokers, seed, left_out=f"cuts of the network: {reason}" if reason else "")
+    begun = time.monotonic()
+    with Cluster(directory, brokers, network=reason is None) as cluster:
+        cluster.create_topic(TOPIC, PARTITIONS, 3, min_insync_replicas=2)
+        all_rounds = Rounds(cluster, rng, say)
+        report.rounds = all_rounds.rounds
+        chosen = [name for name in all_rounds.kinds() if not kinds or any(part in name for part in kinds)]
+        assert chosen, f"no kind has one of {list(kinds)} in its name"
+        all_rounds.load.start()
+        deck: list[str] = []
+        try:
+            all_rounds.acknowledges()
+            for _ in range(rounds):
+                if not deck:
+                    deck = chosen[:]
+                    rng.shuffle(deck)
+                all_rounds.run(deck.pop())
+        except (NodeFailed, OSError) as error:
+            report.errors.append(f"round {len(report.rounds) + 1}: {error}")
+            say(report.errors[-1])
+            rescue(cluster)
+        try:
+            judge(cluster, all_rounds.load, report)
+        except Exception as error:
+            report.errors.append(f"reading back failed: {error!r}\n{cluster.logs()}")
+        report.seconds = time.monotonic() - begun
+    return report
+
+
+def rescue(cluster: Cluster) -> None:
+    """Undo all harm as well as possible, so that what is there can still be judged."""
+    cluster.heal()
+    for number, node in cluster.nodes.items():
+        if node.alive:
+            node.resume()
+        else:
+            cluster.start_node(number, wait=False)
+
+
+def judge(cluster: Cluster, load: Load, report: Report) -> None:
+    """End the load and look at everything that is there."""
+    load.stop()
+    report.errors += load.errors
+    if not report.errors:
+        cluster.wait_healthy()
+    final = read_everything(cluster.bootstrap, TOPIC, PARTITIONS)
+    report.findings = check(load.sends, final, load.seen)
+    report.differences = differences(cluster, TOPIC)
+    for node in cluster.nodes.values():
+        for index in range(PARTITIONS):
+            report.errors += broken(node.data / f"{TOPIC}-{index}")
+
+
+def say(text: str) -> None:
+    """Report progress on the error stream."""
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m compat_tests.cluster.faults", description="Rounds of failures")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write the report there as well")
+    parser.add_argument("--brokers", default=",".join([OURS] * 3), help="kinds of the brokers: ours, kafka")
+    parser.add_argument("--peer", choices=["kafka"], help="three Apache Kafka 3.9.1 brokers")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))
+    parser.add_argument("--kinds", default="", help="only kinds with one of these texts in the name")
+    parser.add_argument("--directory", type=Path, help="where the brokers keep data and logs, kept afterwards")
+    options = parser.parse_args()
+    brokers = [KAFKA] * 3 if options.peer else options.brokers.split(",")
+    kinds = [part for part in options.kinds.split(",") if part]
+    with tempfile.TemporaryDirectory(prefix="cluster-faults-") as temporary:
+        directory = options.directory or Path(temporary)
+        report = run(directory, brokers, options.rounds, kinds=kinds, seed=options.seed, say=say)
+    print(report)
+    if options.report:
+        options.report.write_text(f"{report}\n")
+    return 0 if report.good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""The checker finds what it is there to find."""
+
+from __future__ import annotations
+
+import pytest
+
+from compat_tests.cluster.checker import Findings, Send, check, distribution, silences
+
+
+def sends(*acknowledged: int, failed: tuple[int, ...] = (), unknown: tuple[int, ...] = ()) -> list[Send]:
+    """Sends of producer 1 to partition 0: number n acknowledged at offset n."""
+    made = [Send(0, 1, number, 0.0, done_at=1.0, offset=number) for number in acknowledged]
+    made += [Send(0, 1, number, 0.0, done_at=1.0, error="timed out") for number in failed]
+    return made + [Send(0, 1, number, 0.0) for number in unknown]
+
+
+def found(findings: Findings) -> dict[str, int]:
+    """How many of each kind, without those there are none of."""
+    return {kind: len(texts) for kind, texts in findings.kinds.items() if texts}
+
+
+def test_all_is_well() -> None:
+    findings = check(
+        sends(0, 1, 2, failed=(4,), unknown=(3,)), {0: [(n, (1, n)) for n in range(4)]}, {0: [(1, (1, 1))]}
+    )
+    assert findings.good
+    assert findings.counts == {
+        "sent": 5,
+        "acknowledged": 3,
+        "failed": 1,
+        "unknown": 1,
+        "read back": 4,
+        "seen by the reader": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("final", "kinds"),
+    [
+        ([(0, (1, 0)), (1, (1, 1))], {"lost": 1}),
+        ([(0, (1, 0)), (1, (1, 1)), (2, (1, 2)), (3, (1, 2))], {"doubled": 1}),
+        ([(0, (1, 0)), (1, (1, 2)), (2, (1, 1))], {"reordered": 1, "moved": 2}),
+        ([(0, (1, 0)), (1, (1, 1)), (3, (1, 2))], {"gaps": 1, "moved": 1}),
+        ([(0, (1, 0)), (1, (1, 1)), (2, (1, 2)), (3, (9, 0))], {"phantoms": 1}),
+        ([], {"lost": 3}),
+    ],
+)
+def test_finds(final: list[tuple[int, tuple[int, int]]], kinds: dict[str, int]) -> None:
+    assert found(check(sends(0, 1, 2), {0: final})) == kinds
+
+
+def test_a_failed_send_may_be_there_but_not_twice() -> None:
+    assert check(sends(0, failed=(1,)), {0: [(0, (1, 0)), (1, (1, 1))]}).good
+    assert found(check(sends(0, failed=(1,)), {0: [(0, (1, 0)), (1, (1, 1)), (2, (1, 1))]})) == {"doubled": 1}
+
+
+def test_what_a_reader_saw_must_stay() -> None:
+    final = {0: [(0, (1, 0))]}
+    assert found(check(sends(0, unknown=(1,)), final, {0: [(1, (1, 1))]})) == {"lost": 1}
+    seen = {0: [(0, (1, 1))]}
+    assert found(check(sends(0, unknown=(1,)), final, seen)) == {"lost": 1, "moved": 1}
+
+
+def test_an_empty_partition_is_not_overlooked() -> None:
+    assert found(check([Send(3, 1, 0, 0.0, done_at=1.0, offset=0)], {})) == {"lost": 1}
+
+
+def test_texts_are_limited_but_counted() -> None:
+    findings = check(sends(*range(100)), {0: []})
+    assert "100 lost" in str(findings)
+    assert "and 90 more" in str(findings)
+
+
+def test_silences() -> None:
+    made = [Send(0, 1, n, t, done_at=t, offset=n) for n, t in enumerate((1.0, 2.0, 7.0, 8.0))]
+    made += [Send(1, 1, n, t, done_at=t, offset=n) for n, t in enumerate((1.0, 2.0, 3.0))]
+    made.append(Send(2, 1, 0, 1.0))
+    assert silences(made, 1.5, 9.0) == {0: 5.0, 1: 6.0, 2: 7.5}
+    assert distribution([1.0, 3.0, 2.0]) == "n=3 min 1.00 s, median 2.00, p90 3.00, max 3.00"

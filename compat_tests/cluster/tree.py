@@ -1,0 +1,105 @@
+"""What ZooKeeper holds about the cluster, read with kazoo: the truth that the brokers share."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+
+@dataclass(frozen=True)
+class State:
+    """A partition's state node."""
+
+    leader: int
+    isr: tuple[int, ...]
+    leader_epoch: int
+    controller_epoch: int
+    version: int
+
+
+class Tree:
+    """A connection to the ZooKeeper of the cluster; close it."""
+
+    def __init__(self, connect: str) -> None:
+        logging.getLogger("kazoo").setLevel(logging.ERROR)
+        self.client = KazooClient(connect, timeout=30)
+        self.client.start(timeout=60)
+
+    def close(self) -> None:
+        """End the session."""
+        self.client.stop()
+        self.client.close()
+
+    def json(self, path: str) -> Any:
+        """Return the JSON of a node, None when there is none."""
+        try:
+            data, _ = self.client.get(path)
+        except NoNodeError:
+            return None
+        return json.loads(data)
+
+    def children(self, path: str) -> list[str]:
+        """Return the names below a node, sorted; none when it is not there."""
+        try:
+            return sorted(self.client.get_children(path))
+        except NoNodeError:
+            return []
+
+    def brokers(self) -> dict[int, int]:
+        """Return the registered brokers: id → broker epoch."""
+        found = {}
+        for name in self.children("/brokers/ids"):
+            stat = self.client.exists(f"/brokers/ids/{name}")
+            if stat is not None:
+                found[int(name)] = stat.czxid
+        return found
+
+    def controller(self) -> int | None:
+        """Return the id of the controller."""
+        node = self.json("/controller")
+        return None if node is None else int(node["brokerid"])
+
+    def controller_epoch(self) -> int:
+        """Return the controller epoch."""
+        return int(self.json("/controller_epoch") or 0)
+
+    def assignment(self, topic: str) -> dict[int, list[int]]:
+        """Return the replicas of each partition."""
+        node = self.json(f"/brokers/topics/{topic}")
+        return {} if node is None else {int(index): list(ids) for index, ids in node["partitions"].items()}
+
+    def state(self, topic: str, index: int) -> State | None:
+        """Return a partition's state."""
+        path = f"/brokers/topics/{topic}/partitions/{index}/state"
+        try:
+            data, stat = self.client.get(path)
+        except NoNodeError:
+            return None
+        node = json.loads(data)
+        isr = tuple(node["isr"])
+        return State(node["leader"], isr, node["leader_epoch"], node["controller_epoch"], stat.version)
+
+    def states(self, topic: str) -> dict[int, State | None]:
+        """Return the states of a topic's partitions."""
+        return {index: self.state(topic, index) for index in sorted(self.assignment(topic))}
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics."""
+        return self.children("/brokers/topics")
+
+
+@contextmanager
+def tree(connect: str) -> Iterator[Tree]:
+    """A connection for a while."""
+    one = Tree(connect)
+    try:
+        yield one
+    finally:
+        one.close()
