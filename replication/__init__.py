@@ -188,7 +188,7 @@ __all__ = [
     "take_broker_number",
     "take_producer_ids",
     "topic_names",
-    "wire",
     "watch_registration",
+    "wire",
     "write_config",
 ]
