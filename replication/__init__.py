@@ -51,6 +51,19 @@ from replication.effects import (
     UpdateMetadata,
     apply_update,
 )
+from replication.fetcher import Fetcher
+from replication.follower import (
+    Append,
+    Ask,
+    Do,
+    FetcherSettings,
+    Followed,
+    FollowerAction,
+    ReplicaLog,
+    Restart,
+    Truncate,
+    Wait,
+)
 from replication.image import (
     GROUP_METADATA_TOPIC,
     NO_LEADER,
@@ -66,7 +79,7 @@ from replication.image import (
 from replication.interbroker import InterBrokerProtocol
 from replication.journal import DirectoryFiles
 from replication.leader import Follower, LeaderState, Proposal, Refusal
-from replication.membership import Registration, take_broker_number, watch_registration
+from replication.membership import Registration, read_broker, take_broker_number, watch_registration
 from replication.paths import BROKER_CONFIG, DEFAULT_ENTITY, TOPIC_CONFIG, BadNode, ProducerIdBlock
 from replication.store import (
     Changed,
@@ -84,6 +97,7 @@ from replication.store import (
     StoreFailed,
 )
 from replication.store_memory import EmbeddedSession, EmbeddedStore
+from replication.throttle import ReplicationThrottle, throttled_partitions
 from replication.topics import (
     NewTopic,
     TopicDefaults,
@@ -108,6 +122,8 @@ __all__ = [
     "TRANSACTION_STATE_TOPIC",
     "WATCHED",
     "Answer",
+    "Append",
+    "Ask",
     "BadNode",
     "BrokerIdTaken",
     "BrokerImage",
@@ -118,11 +134,16 @@ __all__ = [
     "ConnectionLost",
     "Controller",
     "DirectoryFiles",
+    "Do",
     "Effect",
     "EmbeddedSession",
     "EmbeddedStore",
     "Endpoint",
+    "Fetcher",
+    "FetcherSettings",
+    "Followed",
     "Follower",
+    "FollowerAction",
     "Image",
     "InterBrokerProtocol",
     "LeaderAndIsr",
@@ -138,6 +159,9 @@ __all__ = [
     "Refusal",
     "Registration",
     "Remove",
+    "ReplicaLog",
+    "ReplicationThrottle",
+    "Restart",
     "SessionBack",
     "SessionExpired",
     "SessionLost",
@@ -154,7 +178,9 @@ __all__ = [
     "TopicDefaults",
     "TopicImage",
     "TopicRequest",
+    "Truncate",
     "UpdateMetadata",
+    "Wait",
     "WrongCluster",
     "apply_update",
     "check_name",
@@ -171,6 +197,7 @@ __all__ = [
     "new_uuid",
     "plan_creation",
     "plan_expansion",
+    "read_broker",
     "read_broker_configs",
     "read_brokers",
     "read_cluster",
@@ -187,6 +214,7 @@ __all__ = [
     "stand_for_controller",
     "take_broker_number",
     "take_producer_ids",
+    "throttled_partitions",
     "topic_names",
     "watch_registration",
     "wire",

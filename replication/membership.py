@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager
 
 from replication import paths
 from replication.cluster_tree import make_paths
+from replication.image import BrokerImage
+from replication.registration import decode_broker
 from replication.store import Set, Store, StoreEvent
 
 
@@ -22,6 +24,17 @@ async def take_broker_number(store: Store) -> int:
     [node] = await store.commit([Set(paths.SEQUENCE_ID, b"")])
     assert node is not None
     return node.version
+
+
+async def read_broker(store: Store, broker_id: int) -> BrokerImage | None:
+    """The registration of a broker; None if it is not alive, or nobody can read what it wrote. Raises StoreError."""
+    node = await store.get(paths.broker(broker_id))
+    if node is None:
+        return None
+    try:
+        return decode_broker(broker_id, node.data, node.czxid)
+    except paths.BadNode:
+        return None
 
 
 class Registration:

@@ -26,7 +26,7 @@ from random import Random, SystemRandom
 import trio
 
 from kproto import KafkaError, uuid_to_text
-from logdir import LogConfig, LogDir, LogDirError
+from logdir import Disk, LogConfig, LogDir, LogDirError
 from replication import (
     DEFAULT_ENTITY,
     BadNode,
@@ -46,6 +46,7 @@ from replication import (
 from server.apis import APIS
 from server.config import BrokerConfig
 from server.controller import ControllerDriver
+from server.controller_client import ControllerClient
 from server.dispatch import Dispatcher
 from server.fetch_sessions import FetchSessions
 from server.housekeeping import Housekeeping
@@ -80,7 +81,8 @@ class Broker:
 
     offload: where blocking work goes. wall_clock: seconds since the epoch. rng: for ids that need not be secret.
     store: opens a session with the metadata store, instead of the one that the settings choose; the settings must
-    have a `zookeeper.connect` if other brokers share it. connect: opens connections to other brokers.
+    have a `zookeeper.connect` if other brokers share it. connect: opens connections to other brokers. disk: the
+    operating system's files, or others for the logs.
     """
 
     def __init__(
@@ -92,10 +94,12 @@ class Broker:
         rng: Random | None = None,
         store: Callable[[], AbstractAsyncContextManager[Store]] | None = None,
         connect: Connect = tcp_connect,
+        disk: Disk | None = None,
     ) -> None:
         self._config = config
         self._open_store = store or (lambda: open_store(config, offload))
         self._connect = connect
+        self._disk = disk
         self._offload = offload
         self._wall_clock = wall_clock
         self._rng = rng or SystemRandom()
@@ -163,6 +167,7 @@ class Broker:
         try:
             log_dir = LogDir(
                 self._config.log_dir,
+                disk=self._disk,
                 wall_ms=self._wall_ms,
                 random=self._rng.random,
                 unique_hex=lambda: f"{self._rng.getrandbits(128):032x}",
@@ -194,6 +199,7 @@ class Broker:
                     await self._start(log_dir, listening)
                     task_status.started()
                     await self._stop_wanted.wait()
+                    await self._hand_over()
                     await self._finish_requests()
                     nursery.cancel_scope.cancel()
             finally:
@@ -217,7 +223,14 @@ class Broker:
         config = self._config
         self._timers = timers = Timers()
         self._partitions = partitions = Partitions(
-            config.broker_id, log_dir, self._log_config, self._current_image, self._storage_failed
+            config.broker_id,
+            log_dir,
+            self._log_config,
+            self._current_image,
+            self._storage_failed,
+            now=trio.current_time,
+            wall_ms=self._wall_ms,
+            lag_ms=lambda: self._config.int("replica.lag.time.max.ms"),
         )
         self._controller = controller = ControllerDriver(
             self._store_session,
@@ -230,6 +243,13 @@ class Broker:
             cluster_id=log_dir.meta.cluster_id if log_dir.meta else None,
             recovered=bool(log_dir.logs) and not log_dir.was_clean,
             broker_configs_changed=self._apply_broker_configs,
+        )
+        self._controller_client = ControllerClient(
+            controller,
+            self._store_session,
+            self._connect,
+            current_config=self._current_config,
+            current_image=self._current_image,
         )
         self._groups = groups = GroupShards(
             partitions,
@@ -246,7 +266,7 @@ class Broker:
             partitions=partitions,
             controller=controller,
             groups=groups,
-            producer_ids=ProducerIds(controller.allocate_producer_id_block),
+            producer_ids=ProducerIds(self._controller_client.allocate_producer_ids),
             fetch_sessions=FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), self._rng),
             pictures=PictureCache(),
             timers=timers,
@@ -285,6 +305,13 @@ class Broker:
             ", ".join(f"{e.listener}://{e.host}:{e.port}" for e in self._endpoints),
             log_dir.path,
         )
+
+    async def _hand_over(self) -> None:
+        """In a cluster, let others lead what this broker leads while it still serves."""
+        if self._config.is_clustered and self._failure is None:
+            if await self._controller_client.hand_over():
+                log.info("broker %d leads nothing any more", self._config.broker_id)
+            await self._controller_client.close()
 
     async def _finish_requests(self) -> None:
         """Take up nothing new; what was taken up may be answered until the deadline."""

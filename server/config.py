@@ -21,10 +21,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from server.endpoints import ANY_ADDRESS, ListenAddress, parse_counts, parse_listeners, parse_protocol_map, split_list
 from server.settings import BROKER, Support, Value
+
+if TYPE_CHECKING:
+    from replication import InterBrokerProtocol
 
 _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 _LISTENER_KEY = re.compile(r"listener\.name\.[^.]+\.(?P<base>.+)")
@@ -246,6 +249,13 @@ class BrokerConfig:
         """Name of the listener for traffic between brokers."""
         name = self.optional_str("inter.broker.listener.name")
         return name.upper() if name else self.str("security.inter.broker.protocol")
+
+    @property
+    def inter_broker_protocol(self) -> InterBrokerProtocol:
+        """What brokers of one cluster speak to each other."""
+        from replication import InterBrokerProtocol  # `barnabas config` is quicker without it
+
+        return InterBrokerProtocol.parse(self.str("inter.broker.protocol.version"))
 
     def advertised(
         self, bound_ports: Mapping[builtins.str, builtins.int], host_name: builtins.str

@@ -41,8 +41,7 @@ def open_store(config: BrokerConfig, offload: Offload) -> AbstractAsyncContextMa
     """The store of the settings' choice, opened by entering the context."""
     if config.is_clustered:
         # kazoo is imported by those who use it
-        from replication.store_zk import zookeeper_store
-
+        from replication import zookeeper_store
         from server.zookeeper_settings import zookeeper_settings
 
         return zookeeper_store(zookeeper_settings(config))

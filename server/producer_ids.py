@@ -1,4 +1,4 @@
-"""Producer ids, handed out from blocks of 1000 that the coordination store reserves for this broker.
+"""Producer ids, handed out from blocks of 1000 that the controller or the coordination store reserves for this broker.
 
 Ids are unique in the cluster for ever; what is left of a block when the broker stops is lost. When 90 % of a block are
 given out the next one is fetched, so that usually nobody waits; who comes while there is none waits for the fetch, and
@@ -14,6 +14,7 @@ import trio
 
 from kproto import ErrorCode, KafkaError
 from replication import ProducerIdBlock, ProducerIdsExhausted, StoreError
+from server.peers import PeerError
 
 log = logging.getLogger("barnabas.producer_ids")
 
@@ -21,7 +22,7 @@ PREFETCH_AT = 0.9
 
 
 class ProducerIds:
-    """See the module. `run` must be running. allocate: `ControllerDriver.allocate_producer_id_block`."""
+    """See the module. `run` must be running. allocate: `ControllerClient.allocate_producer_ids`."""
 
     def __init__(self, allocate: Callable[[], Awaitable[ProducerIdBlock]]) -> None:
         self._allocate = allocate
@@ -60,8 +61,8 @@ class ProducerIds:
             self._failure = None
             try:
                 self._following = await self._allocate()
-            except (StoreError, ProducerIdsExhausted) as exc:
-                log.error("no block of producer ids: %s", exc)
+            except (StoreError, ProducerIdsExhausted, PeerError) as exc:
+                log.warning("no block of producer ids: %s", exc)
                 self._failure = exc
             self._wanted = trio.Event()
             outcome, self._outcome = self._outcome, trio.Event()

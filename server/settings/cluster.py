@@ -21,27 +21,30 @@ _ALONE = "this broker runs alone and has nothing to replicate"
 _NO_ZOOKEEPER = "this broker keeps its metadata in its own data directory and does not use ZooKeeper yet"
 _NO_KRAFT = "this broker has no KRaft quorum; it keeps its metadata in its own data directory"
 
-# Apache Kafka's inter-broker protocol versions from 3.0 to 3.9: with one broker they differ in nothing a client sees.
-# Older ones also choose an older record format, which is not written here.
-_PROTOCOLS = tuple(f"3.{minor}" for minor in range(10))
+_OLDEST_PROTOCOL = "1.0-IV0"
 
 
-def _is_protocol_3(value: Value) -> bool:
-    return isinstance(value, str) and any(value == v or value.startswith((f"{v}-IV", f"{v}.")) for v in _PROTOCOLS)
+def _is_protocol(value: Value) -> bool:
+    from replication import InterBrokerProtocol  # not at the top: few settings files name a version
+
+    try:
+        return InterBrokerProtocol.parse(str(value)).at_least(_OLDEST_PROTOCOL)
+    except ValueError:
+        return False
 
 
-_INTER_BROKER_PROTOCOL = Check("a version from 3.0 to 3.9", _is_protocol_3)
+_INTER_BROKER_PROTOCOL = Check("a version from 1.0 to 3.9", _is_protocol)
 _ROLES = Check("broker, or broker,controller", lambda value: isinstance(value, tuple) and "broker" in value)
 _ONE_VOTER = Check("one voter at most", lambda value: isinstance(value, tuple) and len(value) <= 1)
 
 SETTINGS: tuple[Setting, ...] = (
-    only(
+    works(
         "inter.broker.protocol.version",
         Type.STRING,
         "3.9-IV0",
-        "The protocol that brokers of one cluster speak to each other. Tools read the Kafka version from it.",
-        "older versions imply record formats that are not written any more",
-        allowed=_INTER_BROKER_PROTOCOL,
+        "The protocol that brokers of one cluster speak to each other; all of them must be able to. In a rolling "
+        "upgrade it stays at the oldest broker's version until all are replaced. Tools read the Kafka version from it.",
+        _INTER_BROKER_PROTOCOL,
     ),
     only(
         "replica.selector.class",
@@ -49,6 +52,30 @@ SETTINGS: tuple[Setting, ...] = (
         None,
         "A Java class that chooses the replica a consumer reads from (KIP-392).",
         "there is one replica of everything",
+    ),
+    works(
+        "controlled.shutdown.enable",
+        Type.BOOLEAN,
+        True,
+        "Whether a broker that stops has its leaderships moved to others first.",
+    ),
+    works(
+        "controlled.shutdown.max.retries",
+        Type.INT,
+        3,
+        "How often a broker that stops asks the controller to move its leaderships before it stops in any case.",
+    ),
+    works(
+        "controlled.shutdown.retry.backoff.ms",
+        Type.LONG,
+        5000,
+        "How long a broker that stops waits between two such questions.",
+    ),
+    works(
+        "controller.socket.timeout.ms",
+        Type.INT,
+        30000,
+        "How long the controller waits for a broker's answer, and a broker for the controller's.",
     ),
     no_effect("unclean.leader.election.enable", Type.BOOLEAN, False, _ALONE, scope=Scope.CLUSTER),
     no_effect("num.replica.fetchers", Type.INT, 1, _ALONE, scope=Scope.CLUSTER),
@@ -70,10 +97,6 @@ SETTINGS: tuple[Setting, ...] = (
             ("replica.fetch.min.bytes", Type.INT, 1),
             ("replica.fetch.backoff.ms", Type.INT, 1000, at_least(0)),
             ("follower.fetch.last.tiered.offset.enable", Type.BOOLEAN, False),
-            ("controller.socket.timeout.ms", Type.INT, 30000),
-            ("controlled.shutdown.enable", Type.BOOLEAN, True),
-            ("controlled.shutdown.max.retries", Type.INT, 3),
-            ("controlled.shutdown.retry.backoff.ms", Type.LONG, 5000),
             ("eligible.leader.replicas.enable", Type.BOOLEAN, False),
             ("replication.quota.window.num", Type.INT, 11, at_least(1)),
             ("replication.quota.window.size.seconds", Type.INT, 1, at_least(1)),

@@ -40,7 +40,7 @@ REFUSED = {
     "security.inter.broker.protocol": "SSL",
     "control.plane.listener.name": "CONTROLLER",
     "replica.selector.class": "org.example.Rack",
-    "inter.broker.protocol.version": "2.8",
+    "inter.broker.protocol.version": "0.11.0",
     "offsets.topic.compression.codec": "1",
     "offsets.commit.required.acks": "1",
     "group.coordinator.rebalance.protocols": "classic,consumer",

@@ -1,0 +1,158 @@
+"""What a broker asks of the controller for itself: producer ids, and to be relieved of its leaderships before a stop.
+
+The controller may be this broker (a direct call), another one (a connection of its own), or nobody for a moment. Both
+questions may be repeated: a block of producer ids that nobody received is lost, and who leads nothing any more is told
+so again.
+
+Controlled shutdown (KIP-49 in spirit, `KafkaServer.controlledShutdown`): up to `controlled.shutdown.max.retries` tries,
+`controlled.shutdown.retry.backoff.ms` apart; then the broker stops in any case, and the controller finds out when the
+registration vanishes. Its version follows the inter-broker protocol, as other brokers' does; AllocateProducerIds has
+one version (KIP-730), and before 3.0 brokers take their blocks from the store themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import trio
+
+from kproto import ErrorCode, KafkaError
+from kproto.messages import AllocateProducerIdsRequest, ControlledShutdownRequest
+from replication import (
+    Endpoint,
+    Image,
+    InterBrokerProtocol,
+    ProducerIdBlock,
+    Store,
+    StoreError,
+    read_broker,
+    read_controller,
+    take_producer_ids,
+)
+from server.peers import Connect, PeerConnection, PeerError
+
+if TYPE_CHECKING:
+    from server.config import BrokerConfig
+    from server.controller import ControllerDriver
+
+log = logging.getLogger("barnabas.broker")
+
+ALLOCATE_SECONDS = 5.0
+"""How long a block of producer ids may take, with all tries; clients wait for it."""
+ALLOCATE_RETRY_SECONDS = 0.05
+_NO_CONTROLLER = "no controller is known"
+
+
+class ControllerClient:
+    """See the module. One per broker; the connection is opened by the first question."""
+
+    def __init__(
+        self,
+        driver: ControllerDriver,
+        store: Store,
+        connect: Connect,
+        *,
+        current_config: Callable[[], BrokerConfig],
+        current_image: Callable[[], Image],
+    ) -> None:
+        self._driver = driver
+        self._store = store
+        self._config = current_config
+        self._image = current_image
+        config = current_config()
+        self._timeout_s = config.int("controller.socket.timeout.ms") / 1000
+        self._peer = PeerConnection(connect, f"broker-{config.broker_id}-to-controller", self._timeout_s)
+
+    async def close(self) -> None:
+        await self._peer.close()
+
+    # -- producer ids ------------------------------------------------------------------------------------------------
+
+    async def allocate_producer_ids(self) -> ProducerIdBlock:
+        """A block of producer ids that nobody else has. Raises ProducerIdsExhausted, StoreError, PeerError."""
+        config = self._config()
+        if not config.is_clustered or not config.inter_broker_protocol.allocate_producer_ids:
+            return await take_producer_ids(self._store, config.broker_id)
+        why = _NO_CONTROLLER
+        with trio.move_on_after(ALLOCATE_SECONDS):
+            while True:
+                try:
+                    if self._driver.is_active:
+                        return await self._driver.allocate_producer_ids(config.broker_id, self._driver.broker_epoch)
+                    return await self._allocate_elsewhere()
+                except (PeerError, KafkaError) as error:
+                    why = str(error)
+                await trio.sleep(ALLOCATE_RETRY_SECONDS)
+        raise PeerError(why)
+
+    async def _allocate_elsewhere(self) -> ProducerIdBlock:
+        image, broker_id = self._image(), self._config().broker_id
+        controller = image.brokers.get(image.controller_id)
+        endpoint = controller and controller.endpoint(self._config().inter_broker_listener)
+        if endpoint is None:
+            raise PeerError(_NO_CONTROLLER)
+        request = AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=self._driver.broker_epoch)
+        answer = await self._peer.ask(endpoint, request, 0)
+        if answer.error_code != ErrorCode.NONE:
+            raise KafkaError(ErrorCode(answer.error_code), f"broker {image.controller_id} gives no producer ids")
+        return ProducerIdBlock(
+            broker_id, answer.producer_id_start, answer.producer_id_start + answer.producer_id_len - 1
+        )
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    async def hand_over(self) -> bool:
+        """Have the controller move all leaderships of this broker elsewhere. False: some are left, or nobody answered.
+
+        Takes as long as the settings allow; never raises.
+        """
+        config = self._config()
+        if not config.bool("controlled.shutdown.enable"):
+            return False
+        tries = config.int("controlled.shutdown.max.retries")
+        for left in reversed(range(tries)):
+            try:
+                remaining = await self._controlled_shutdown()
+            except (PeerError, KafkaError, StoreError) as error:
+                log.warning("the controller did not take over the leaderships of this broker: %s", error)
+            else:
+                if not remaining:
+                    return True
+                shown = ", ".join(f"{topic}-{index}" for topic, index in remaining[:10])
+                log.warning("%d partitions are led by nobody else: %s", len(remaining), shown)
+            if left:
+                await trio.sleep(config.int("controlled.shutdown.retry.backoff.ms") / 1000)
+        return False
+
+    async def _controlled_shutdown(self) -> list[tuple[str, int]]:
+        """One try: the partitions still led here. Raises PeerError, KafkaError, StoreError."""
+        broker_id, broker_epoch = self._config().broker_id, self._driver.broker_epoch
+        if self._driver.is_active:
+            with trio.move_on_after(self._timeout_s):
+                return list(await self._driver.controlled_shutdown(broker_id, broker_epoch))
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+        request = ControlledShutdownRequest(broker_id=broker_id, broker_epoch=broker_epoch)
+        version = _controlled_shutdown_version(self._config().inter_broker_protocol)
+        answer = await self._peer.ask(await self._controller_endpoint(), request, version)
+        if answer.error_code != ErrorCode.NONE:
+            raise KafkaError(ErrorCode(answer.error_code))
+        return [(row.topic_name, row.partition_index) for row in answer.remaining_partitions]
+
+    async def _controller_endpoint(self) -> Endpoint:
+        """Of the controller that the store knows: our picture may be older than its term."""
+        controller_id = await read_controller(self._store)
+        controller = None if controller_id is None else await read_broker(self._store, controller_id)
+        endpoint = controller and controller.endpoint(self._config().inter_broker_listener)
+        if endpoint is None:
+            raise PeerError(_NO_CONTROLLER)
+        return endpoint
+
+
+def _controlled_shutdown_version(protocol: InterBrokerProtocol) -> int:
+    """3.9's `KafkaServer` asks with these versions."""
+    for since, version in (("2.4-IV1", 3), ("2.2-IV0", 2)):
+        if protocol.at_least(since):
+            return version
+    return 1
