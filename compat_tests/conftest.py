@@ -24,12 +24,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--bootstrap", metavar="HOST:PORT", help="test the broker that listens there instead of starting ours"
     )
-    group.addoption(
-        "--peer", choices=["kafka"], help="start and test Apache Kafka 4.3.1 (KRaft, one node) instead of ours"
-    )
+    group.addoption("--peer", choices=["kafka"], help="test Apache Kafka instead of ours: one 4.3.1, clusters of 3.9.1")
     group.addoption(
         "--broker-set", action="append", default=[], metavar="KEY=VALUE", help="a setting for the started broker"
     )
+    group.addoption("--rounds", type=int, default=0, metavar="N", help="rounds of faults on a cluster (default: a few)")
     group.addoption("--matrix", metavar="FILE", help="write the matrix client x case there, as Markdown")
     group.addoption("--matrix-name", metavar="NAME", help="what the heading of the matrix calls the broker")
 

@@ -227,13 +227,12 @@ class Rounds:
 
     def run(self, kind: str) -> None:
         """One round."""
-        choose, harm = self.kinds()[kind]
-        victim = choose()
+        victim = KINDS[kind].choose(self)
         affected = self.cluster.led_by(TOPIC, victim)
         self.say(f"round {len(self.rounds) + 1}: {kind}: {self.cluster.nodes[victim]}, leads {affected}")
         one = Round(kind, victim, affected)
         begun = time.monotonic()
-        harm(victim)
+        KINDS[kind].harm(self, victim)
         undone = time.monotonic()
         self.cluster.wait_healthy()
         one.whole_after_s = time.monotonic() - undone
@@ -248,32 +247,42 @@ class Rounds:
             if not node.alive:
                 raise NodeFailed(f"{node} has ended:\n{node.log_tail()}")
 
-    def kinds(self) -> dict[str, tuple[Callable[[], int], Callable[[int], None]]]:
-        """Every kind that can be done here: how the victim is chosen, what is done to it."""
-        found: dict[str, tuple[Callable[[], int], Callable[[int], None]]] = {
-            "kill leader": (self.leader, self.kill),
-            "kill follower": (self.follower, self.kill),
-            "kill controller": (self.controller, self.kill),
-            "kill all": (self.leader, self.kill_all),
-            "pause leader": (self.leader, self.pause),
-            "pause controller": (self.controller, self.pause),
-            "pause briefly": (self.leader, self.pause_briefly),
-            "expire leader": (self.leader, self.expire),
-            "expire controller": (self.controller, self.expire),
-            "rolling restart": (self.leader, self.restart_all),
-            "restart ZooKeeper": (self.leader, self.restart_zookeeper),
-        }
-        if self.cluster.network is not None:
-            found |= {
-                "cut leader from ZooKeeper": (self.leader, self.cut_from_zookeeper),
-                "cut leader from a broker": (self.leader, self.cut_from_a_broker),
-                "cut leader from all brokers": (self.leader, self.cut_from_brokers),
-                "cut leader off": (self.leader, self.cut_off),
-                "cut controller from ZooKeeper": (self.controller, self.cut_from_zookeeper),
-                "cut controller from all brokers": (self.controller, self.cut_from_brokers),
-                "cut controller off": (self.controller, self.cut_off),
-            }
-        return found
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of harm: whom it hits, what is done, whether it needs a network that can be cut."""
+
+    choose: Callable[[Rounds], int]
+    harm: Callable[[Rounds, int], None]
+    cuts: bool = False
+
+
+KINDS = {
+    "kill leader": Kind(Rounds.leader, Rounds.kill),
+    "kill follower": Kind(Rounds.follower, Rounds.kill),
+    "kill controller": Kind(Rounds.controller, Rounds.kill),
+    "kill all": Kind(Rounds.leader, Rounds.kill_all),
+    "pause leader": Kind(Rounds.leader, Rounds.pause),
+    "pause controller": Kind(Rounds.controller, Rounds.pause),
+    "pause briefly": Kind(Rounds.leader, Rounds.pause_briefly),
+    "expire leader": Kind(Rounds.leader, Rounds.expire),
+    "expire controller": Kind(Rounds.controller, Rounds.expire),
+    "rolling restart": Kind(Rounds.leader, Rounds.restart_all),
+    "restart ZooKeeper": Kind(Rounds.leader, Rounds.restart_zookeeper),
+    "cut leader from ZooKeeper": Kind(Rounds.leader, Rounds.cut_from_zookeeper, cuts=True),
+    "cut leader from a broker": Kind(Rounds.leader, Rounds.cut_from_a_broker, cuts=True),
+    "cut leader from all brokers": Kind(Rounds.leader, Rounds.cut_from_brokers, cuts=True),
+    "cut leader off": Kind(Rounds.leader, Rounds.cut_off, cuts=True),
+    "cut controller from ZooKeeper": Kind(Rounds.controller, Rounds.cut_from_zookeeper, cuts=True),
+    "cut controller from all brokers": Kind(Rounds.controller, Rounds.cut_from_brokers, cuts=True),
+    "cut controller off": Kind(Rounds.controller, Rounds.cut_off, cuts=True),
+}
+
+
+def possible() -> list[str]:
+    """Return the names of the kinds that can be done on this machine."""
+    whole = network.unavailable() is None
+    return [name for name, kind in KINDS.items() if whole or not kind.cuts]
 
 
 def run(
@@ -298,7 +307,7 @@ def run(
         cluster.create_topic(TOPIC, PARTITIONS, 3, min_insync_replicas=2)
         all_rounds = Rounds(cluster, rng, say)
         report.rounds = all_rounds.rounds
-        chosen = [name for name in all_rounds.kinds() if not kinds or any(part in name for part in kinds)]
+        chosen = [name for name in possible() if not kinds or any(part in name for part in kinds)]
         assert chosen, f"no kind has one of {list(kinds)} in its name"
         all_rounds.load.start()
         deck: list[str] = []

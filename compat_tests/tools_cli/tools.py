@@ -23,6 +23,8 @@ MAIN_CLASSES = {
     "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
     "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
     "kafka-consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
+    # Only in the tools of 3.9.1; takes --broker-list instead of --bootstrap-server.
+    "kafka-replica-verification": "org.apache.kafka.tools.ReplicaVerificationTool",
 }
 # A tool lives for a second: no time for the optimising compiler or a parallel collector.
 JAVA_OPTIONS = (
@@ -36,13 +38,14 @@ JAVA_OPTIONS = (
 class Tools:
     """Runs the tools against one broker."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, jars: str = KAFKA_JARS) -> None:
         self.bootstrap = bootstrap
-        self.start = [java(), *JAVA_OPTIONS, "-cp", classpath(KAFKA_JARS)]
+        self.start = [java(), *JAVA_OPTIONS, "-cp", classpath(jars)]
 
     def command(self, script: str, *arguments: str) -> list[str]:
         """Return the command line of a tool."""
-        return [*self.start, MAIN_CLASSES[script], "--bootstrap-server", self.bootstrap, *arguments]
+        option = "--broker-list" if script == "kafka-replica-verification" else "--bootstrap-server"
+        return [*self.start, MAIN_CLASSES[script], option, self.bootstrap, *arguments]
 
     def __call__(self, script: str, *arguments: str, text: str = "", expect: int | None = 0) -> str:
         """Run a tool to its end; return what it wrote (errors too when it is expected to fail)."""
