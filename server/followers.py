@@ -1,0 +1,397 @@
+"""Fetching from leaders: what this broker follows, one task and one connection per leader broker and fetcher number.
+
+`Partitions` says whom to follow (`follow`, `unfollow`; both act at once and never wait for a request in flight). What
+to ask and what answers mean is decided by `replication.Fetcher`; here are the tasks, the connections, and the hands
+that append and truncate. A partition's fetcher is chosen by hash among `num.replica.fetchers` per leader, so that one
+slow partition holds up its neighbours only.
+
+A fetcher that has nothing left is ended with its connection. A leader that comes back at another address, or as a new
+process, is asked there at once. Trouble with a leader is logged when it begins and when it is over.
+
+Throttles (KIP-73): `follower.replication.throttled.rate` in bytes per second for the topics' `follower.replication.
+throttled.replicas`; replicas that are in sync are never held back.
+
+A full disk lets a partition rest and try again: the broker drops out of the in-sync replicas and comes back by itself
+when there is room. Any other failure of the disk ends the broker (`logdir`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+import trio
+
+from coordinator import java_string_hash
+from kproto import ApiKey, ErrorCode, KafkaError
+from logdir import StorageError, UnexpectedOffset
+from replication import (
+    Append,
+    Ask,
+    BrokerImage,
+    Do,
+    Endpoint,
+    Fetcher,
+    FetcherSettings,
+    FollowerAction,
+    Image,
+    InterBrokerProtocol,
+    ReplicationThrottle,
+    Truncate,
+    Wait,
+    throttled_partitions,
+)
+from server.peers import Connect, PeerConnection, PeerError
+
+if TYPE_CHECKING:
+    from server.config import BrokerConfig
+    from server.partition import Partition
+
+log = logging.getLogger("barnabas.followers")
+
+Key = tuple[str, int]
+
+YIELD_BYTES = 1 << 20
+"""After so many bytes, or so many partitions, appended in one go others get their turn."""
+YIELD_PARTITIONS = 64
+
+
+class LocalLog:
+    """A partition's log as `replication` looks at it."""
+
+    __slots__ = ("partition",)
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.partition.log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.partition.log.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self.partition.high_watermark
+
+    @property
+    def latest_epoch(self) -> int:
+        return self.partition.log.latest_epoch
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        return self.partition.log.end_offset_for_epoch(epoch)
+
+
+class Followers:
+    """See the module. connect: opens streams to other brokers. broker_epoch: of this broker's registration."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        connect: Connect,
+        *,
+        current_config: Callable[[], BrokerConfig],
+        current_image: Callable[[], Image],
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self.broker_id = broker_id
+        self.connect = connect
+        self.broker_epoch = broker_epoch
+        self.throttle = ReplicationThrottle()
+        self._current_config = current_config
+        self._current_image = current_image
+        self._config: BrokerConfig | None = None
+        self._fetcher_count = 1
+        self._fetchers: dict[tuple[int, int], LeaderFetcher] = {}
+        self._followed: dict[Key, tuple[Partition, BrokerImage, LeaderFetcher]] = {}
+        self._throttled: dict[str, tuple[Mapping[str, str], Collection[int]]] = {}
+        self._nursery: trio.Nursery | None = None
+        self._idle = trio.Event()
+
+    async def run(self) -> None:
+        """Fetch for ever; what is followed before is fetched from now on."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            try:
+                for fetcher in self._fetchers.values():
+                    nursery.start_soon(fetcher.run)
+                while True:
+                    await self._idle.wait()
+                    self._idle = trio.Event()
+                    self._end_idle()
+                    await trio.lowlevel.checkpoint()
+            finally:
+                self._nursery = None
+
+    def follow(self, partition: Partition, leader: BrokerImage) -> None:
+        """Fetch `partition` from `leader` with the partition's leader epoch, instead of from any other."""
+        self.look_at_config()
+        key = (partition.topic, partition.index)
+        place = (leader.id, self._number_of(key))
+        fetcher = self._fetchers.get(place)
+        if fetcher is None:
+            fetcher = self._fetchers[place] = LeaderFetcher(self, self._current_config(), leader.id, place[1])
+            if self._nursery is not None:
+                self._nursery.start_soon(fetcher.run)
+        known = self._followed.get(key)
+        if known is not None and known[2] is not fetcher:
+            self._leave(key, known[2])
+        fetcher.reach(leader, leader.endpoint(self._current_config().inter_broker_listener))
+        fetcher.add(partition)
+        self._followed[key] = (partition, leader, fetcher)
+
+    def unfollow(self, partition: Partition) -> None:
+        """Do not fetch it any more; nothing is appended to it from now on."""
+        known = self._followed.pop((partition.topic, partition.index), None)
+        if known is not None:
+            self._leave((partition.topic, partition.index), known[2])
+
+    def _leave(self, key: Key, fetcher: LeaderFetcher) -> None:
+        fetcher.remove(key)
+        if not fetcher.machine.partitions:
+            self._idle.set()
+
+    def _end_idle(self) -> None:
+        for place, fetcher in list(self._fetchers.items()):
+            if not fetcher.machine.partitions:
+                fetcher.end()
+                del self._fetchers[place]
+
+    def _number_of(self, key: Key) -> int:
+        hashed = (31 * java_string_hash(key[0]) + key[1]) & 0xFFFFFFFF
+        if hashed & 0x80000000:
+            hashed = (1 << 32) - hashed & 0x7FFFFFFF
+        return hashed % self._fetcher_count
+
+    # -- settings ----------------------------------------------------------------------------------------------------
+
+    def look_at_config(self) -> None:
+        """Take over settings that changed while the broker runs."""
+        config = self._current_config()
+        if config is self._config:
+            return
+        self._config = config
+        self.throttle.rate = config.int("follower.replication.throttled.rate")
+        self.throttle.samples = config.int("replication.quota.window.num")
+        self.throttle.sample_s = float(config.int("replication.quota.window.size.seconds"))
+        count = max(config.int("num.replica.fetchers"), 1)
+        if count != self._fetcher_count:
+            self._fetcher_count = count
+            for partition, leader, _ in list(self._followed.values()):
+                self.follow(partition, leader)
+
+    def is_throttled(self, key: Key) -> bool:
+        """The topic's settings name the replica on this broker as one to be throttled."""
+        topic = self._current_image().topics.get(key[0])
+        if topic is None:
+            return False
+        cached = self._throttled.get(key[0])
+        if cached is None or cached[0] is not topic.config:
+            text = topic.config.get("follower.replication.throttled.replicas", "")
+            named = throttled_partitions([item.strip() for item in text.split(",")], self.broker_id)
+            cached = self._throttled[key[0]] = (topic.config, named)
+        return key[1] in cached[1]
+
+    def held_back(self, now: float) -> Callable[[Key], bool] | None:
+        """Which partitions the throttle holds back at the moment, None for none."""
+        return self.is_throttled if self.throttle.exceeded(now) else None
+
+
+class LeaderFetcher:
+    """One fetcher: a task, a connection to one leader, the partitions it fetches. `number`: which of the fetchers."""
+
+    def __init__(self, owner: Followers, config: BrokerConfig, leader_id: int, number: int) -> None:
+        self._owner = owner
+        self._leader_id = leader_id
+        self._leader: BrokerImage | None = None
+        self._endpoint: Endpoint | None = None
+        self.machine = Fetcher(_settings(config, owner.broker_id))
+        self._connection = PeerConnection(
+            owner.connect,
+            f"broker-{owner.broker_id}-fetcher-{number}",
+            config.int("replica.socket.timeout.ms") / 1000,
+        )
+        self._life = trio.CancelScope()
+        self._asking: trio.CancelScope | None = None
+        self._wake = trio.Event()
+        self._in_trouble = False
+
+    def __repr__(self) -> str:
+        return f"LeaderFetcher({self._leader_id}, {len(self.machine.partitions)} partitions)"
+
+    # -- from the owner ----------------------------------------------------------------------------------------------
+
+    def reach(self, leader: BrokerImage, endpoint: Endpoint | None) -> None:
+        """Where the leader is. Whatever was asked elsewhere, or of an earlier process, is given up."""
+        known = self._leader
+        moved = known is not None and (endpoint != self._endpoint or leader.epoch > known.epoch >= 0)
+        if moved and self._asking is not None:
+            self._asking.cancel()
+        if known is None or leader.epoch >= known.epoch or endpoint != self._endpoint:
+            self._leader = leader
+        self._endpoint = endpoint
+
+    def add(self, partition: Partition) -> None:
+        key = (partition.topic, partition.index)
+        known = self.machine.partitions.get(key)
+        local: LocalLog | None = None
+        if known is not None and isinstance(known.log, LocalLog) and known.log.partition is partition:
+            local = known.log
+        self.machine.add(key, partition.topic_id, partition.leader_epoch, local or LocalLog(partition))
+        self._wake.set()
+
+    def remove(self, key: Key) -> None:
+        self.machine.remove(key)
+        self._wake.set()
+
+    def end(self) -> None:
+        self._life.cancel()
+
+    # -- the task ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Ask, append, ask again, until `end`."""
+        try:
+            with self._life:
+                while True:
+                    try:
+                        await self._step()
+                    except Exception:
+                        # Ours, not the leader's. One partition's trouble must not end replication of the others.
+                        log.exception("fetching from broker %d failed", self._leader_id)
+                        self.machine.session.lost()
+                        await trio.sleep(self.machine.settings.backoff_s)
+        finally:
+            await self._connection.close()
+
+    async def _step(self) -> None:
+        self._owner.look_at_config()
+        now = trio.current_time()
+        step = self.machine.next(now, self._owner.broker_epoch(), self._owner.held_back(now))
+        if isinstance(step, Ask):
+            await self._ask(step)
+        elif isinstance(step, Do):
+            await self._carry_out(step.actions)
+        else:
+            await self._wait(step)
+
+    async def _wait(self, step: Wait) -> None:
+        self._wake = trio.Event()
+        with trio.move_on_at(float("inf") if step.until is None else step.until):
+            await self._wake.wait()
+
+    async def _ask(self, ask: Ask) -> None:
+        with trio.CancelScope() as asking:
+            self._asking = asking
+            try:
+                if self._endpoint is None:
+                    raise PeerError(f"broker {self._leader_id} has no listener between brokers")
+                response = await self._connection.ask(self._endpoint, ask.request, ask.version)
+            except PeerError as error:
+                self._trouble(error)
+                self.machine.unanswered(ask, trio.current_time())
+                await trio.lowlevel.checkpoint()
+                return
+            finally:
+                self._asking = None
+        if asking.cancelled_caught:
+            self.machine.unanswered(ask, trio.current_time(), rest=False)
+            return
+        if self._in_trouble:
+            self._in_trouble = False
+            log.info("broker %d answers again", self._leader_id)
+        await self._carry_out(self.machine.answered(ask, response, trio.current_time()))
+
+    def _trouble(self, error: PeerError) -> None:
+        level = logging.DEBUG if self._in_trouble else logging.WARNING
+        log.log(level, "fetching from broker %d: %s", self._leader_id, error)
+        self._in_trouble = True
+
+    async def _carry_out(self, actions: list[FollowerAction]) -> None:
+        size = 0
+        for number, action in enumerate(actions, 1):
+            # Others had their turn meanwhile, and may have taken the partition away.
+            if self.machine.is_current(action.partition):
+                size += self._do(action)
+                if size >= YIELD_BYTES or number % YIELD_PARTITIONS == 0:
+                    size = 0
+                    await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint()
+
+    def _do(self, action: FollowerAction) -> int:
+        """Carry one action out; bytes appended."""
+        machine = self.machine
+        followed = action.partition
+        now = trio.current_time()
+        assert isinstance(followed.log, LocalLog)
+        partition = followed.log.partition
+        size = 0
+        try:
+            if isinstance(action, Append):
+                size = len(action.records) if action.records is not None else 0
+                self._append(partition, action)
+                if size and self._owner.is_throttled(followed.key):
+                    self._owner.throttle.record(size, now)
+            elif isinstance(action, Truncate):
+                if action.offset < partition.high_watermark:
+                    log.warning(
+                        "%s-%d is truncated to %d, below its high watermark %d",
+                        *followed.key,
+                        action.offset,
+                        partition.high_watermark,
+                    )
+                partition.truncate_to(action.offset)
+            else:
+                partition.restart_at(action.offset)
+        except StorageError as error:
+            if error.is_full:
+                partition.write_error = None
+            self._not_done(action, error, now, rest=error.is_full)
+        except KafkaError as error:
+            self._not_done(action, error, now, rest=False)
+        else:
+            machine.done(action, now)
+        return size
+
+    def _not_done(self, action: FollowerAction, error: KafkaError, now: float, *, rest: bool) -> None:
+        log.warning(
+            "%s-%d at offset %d: what broker %d sent could not be used: %s",
+            *action.partition.key,
+            action.partition.fetch_offset,
+            self._leader_id,
+            error.message or error.code.name,
+        )
+        self.machine.not_done(action, error.code, now, rest=rest)
+
+    @staticmethod
+    def _append(partition: Partition, action: Append) -> None:
+        records = memoryview(action.records if action.records is not None else b"")
+        epoch = action.partition.leader_epoch
+        try:
+            partition.append_as_follower(records, epoch, action.high_watermark, action.log_start_offset)
+        except UnexpectedOffset as error:
+            end = partition.log_end_offset
+            if not (partition.log_start_offset == end and error.first_offset < end <= error.last_offset):
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.message) from error
+            # The leader's log starts inside this batch (DeleteRecords): it is the first one to be had.
+            partition.restart_at(error.first_offset)
+            partition.append_as_follower(records, epoch, action.high_watermark, action.log_start_offset)
+
+
+def _settings(config: BrokerConfig, broker_id: int) -> FetcherSettings:
+    protocol = InterBrokerProtocol.parse(config.str("inter.broker.protocol.version"))
+    return FetcherSettings(
+        broker_id=broker_id,
+        fetch_version=protocol.version(ApiKey.FETCH),
+        list_offsets_version=protocol.version(ApiKey.LIST_OFFSETS),
+        epoch_version=protocol.version(ApiKey.OFFSET_FOR_LEADER_EPOCH),
+        truncates_on_fetch=protocol.truncates_on_fetch,
+        max_wait_ms=config.int("replica.fetch.wait.max.ms"),
+        min_bytes=config.int("replica.fetch.min.bytes"),
+        max_bytes=config.int("replica.fetch.response.max.bytes"),
+        partition_max_bytes=config.int("replica.fetch.max.bytes"),
+        backoff_s=config.int("replica.fetch.backoff.ms") / 1000,
+    )
