@@ -77,5 +77,19 @@ def lose_brokers(partition: PartitionImage, live: Collection[int]) -> PartitionI
     return _led_by(partition, leader, isr)
 
 
+def leave_isr(partition: PartitionImage, leaving: Collection[int]) -> PartitionImage:
+    """Replicas leave the ISR, all but its last member; one that led leaves no leader. The same object if none is in."""
+    if not any(replica in leaving for replica in partition.isr):
+        return partition
+    isr = tuple(replica for replica in partition.isr if replica not in leaving) or partition.isr[-1:]
+    leader = NO_LEADER if partition.leader in leaving else partition.leader
+    return partition if (isr, leader) == (partition.isr, partition.leader) else _led_by(partition, leader, isr)
+
+
+def again(partition: PartitionImage) -> PartitionImage:
+    """The same leader and ISR with a new leader epoch, so that the replicas look at their assignment again."""
+    return _led_by(partition, partition.leader, partition.isr)
+
+
 def _led_by(partition: PartitionImage, leader: int, isr: tuple[int, ...]) -> PartitionImage:
     return replace(partition, leader=leader, leader_epoch=partition.leader_epoch + 1, isr=isr)

@@ -7,12 +7,12 @@ come together should go into one call of `with_topics`.
 Epochs: `BrokerImage.epoch` is the czxid of the registration; `leader_epoch` counts leaderships of a partition from 0;
 `partition_epoch` is the version of the partition's state node. Ids of topics are 16 bytes.
 
-Not here: replicas on failed log directories, quotas, users.
+Not here: quotas, users.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -61,7 +61,9 @@ class BrokerImage:
 class PartitionImage:
     """One partition. leader −1: none at the moment. adding/removing: non-empty while it is being reassigned.
 
-    leader_epoch −1: assigned to brokers, but it never had a leader; nothing but `replicas` is known.
+    leader_epoch −1: assigned to brokers, but it never had a leader; nothing but `replicas` is known. While it is being
+    reassigned `replicas` holds old and new ones. offline_replicas: those that cannot serve, as the controller tells in
+    UpdateMetadata; not kept elsewhere.
     """
 
     index: int
@@ -73,11 +75,38 @@ class PartitionImage:
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
     recovering: bool = False
+    offline_replicas: tuple[int, ...] = ()
 
     @property
     def has_state(self) -> bool:
         """It had a leader once, so there is a state node."""
         return self.leader_epoch >= 0
+
+    @property
+    def is_reassigning(self) -> bool:
+        """It is on its way to other replicas."""
+        return bool(self.adding_replicas or self.removing_replicas)
+
+    @property
+    def target_replicas(self) -> tuple[int, ...]:
+        """The replicas when a reassignment has finished; all of them without one."""
+        return tuple(replica for replica in self.replicas if replica not in self.removing_replicas)
+
+    @property
+    def origin_replicas(self) -> tuple[int, ...]:
+        """The replicas before a reassignment; all of them without one."""
+        return tuple(replica for replica in self.replicas if replica not in self.adding_replicas)
+
+    def reassigned_to(self, target: Sequence[int]) -> PartitionImage:
+        """With these replicas as its target (KIP-455): new ones first, those to leave behind them."""
+        origin = self.origin_replicas
+        replicas = tuple(dict.fromkeys((*target, *origin)))
+        return replace(
+            self,
+            replicas=replicas,
+            adding_replicas=tuple(replica for replica in replicas if replica not in origin),
+            removing_replicas=tuple(replica for replica in replicas if replica not in target),
+        )
 
 
 def unled(index: int, replicas: tuple[int, ...] = ()) -> PartitionImage:

@@ -9,20 +9,24 @@
     /config/<topics|brokers|…>/<name>         {"version":1,"config":{"key":"value"}}
     /config/changes/config_change_N           {"version":2,"entity_path":"topics/T"}
     /admin/delete_topics/T                    empty: a wish
+    /admin/reassign_partitions                {"version":1,"partitions":[{"topic":…,"partition":0,"replicas":[1,2]}]}
+    /admin/preferred_replica_election         {"version":1,"partitions":[{"topic":…,"partition":0}]}
+    /isr_change_notification/isr_change_N     the same form: states that leaders have written
+    /log_dir_event_notification/log_dir_event_N  {"version":1,"broker":1,"event":1}: a log directory has failed
+    /feature                                  {"version":2,"status":1,"features":{}}
     /latest_producer_id_block                 {"version":1,"broker":1,"block_start":"0","block_end":"999"}
 
 The version of a state node is the partition epoch; a registration's czxid is the broker epoch. Source: core's
 `ZkData.scala` (3.9). Writers are compact like Kafka's; readers accept any key order, unknown keys, absent optional
 keys, and numbers as strings, and raise `BadNode` for what no reader could use.
 
-Not here: quotas and users' entities beyond their path, access lists, delegation tokens, reassignment and preferred
-election requests of old tools, migration state.
+Not here: quotas and users' entities beyond their path, access lists, delegation tokens, migration state.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote_plus
@@ -38,6 +42,9 @@ CONTROLLER_EPOCH = "/controller_epoch"
 CONFIG = "/config"
 CONFIG_CHANGES = "/config/changes"
 DELETE_TOPICS = "/admin/delete_topics"
+REASSIGNMENTS = "/admin/reassign_partitions"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
+FEATURE = "/feature"
 ISR_CHANGES = "/isr_change_notification"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
@@ -286,6 +293,44 @@ def decode_config_change(path: str, data: bytes) -> tuple[str, str]:
     return kind, unescape(name)
 
 
+def encode_partitions(partitions: Iterable[tuple[str, int]]) -> bytes:
+    """Data of a preferred election or of an ISR change notification."""
+    return _dump({"version": 1, "partitions": [{"topic": topic, "partition": index} for topic, index in partitions]})
+
+
+def decode_partitions(path: str, data: bytes) -> list[tuple[str, int]]:
+    """The partitions of a preferred election or of an ISR change notification. Raises BadNode."""
+    entries = (_Entry(path, entry) for entry in _Object(path, data).entries("partitions"))
+    return [(entry.text("topic"), entry.number("partition")) for entry in entries]
+
+
+def encode_reassignments(targets: Mapping[tuple[str, int], Sequence[int]]) -> bytes:
+    """Data of /admin/reassign_partitions."""
+    moves = [{"topic": t, "partition": index, "replicas": list(replicas)} for (t, index), replicas in targets.items()]
+    return _dump({"version": 1, "partitions": moves})
+
+
+def decode_reassignments(data: bytes) -> dict[tuple[str, int], tuple[int, ...]]:
+    """What an old tool wants moved where. Raises BadNode."""
+    entries = (_Entry(REASSIGNMENTS, entry) for entry in _Object(REASSIGNMENTS, data).entries("partitions"))
+    return {(entry.text("topic"), entry.number("partition")): entry.numbers("replicas") for entry in entries}
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    """Data of a notification that a broker has lost a log directory."""
+    return _dump({"version": 1, "broker": broker_id, "event": 1})
+
+
+def decode_log_dir_event(path: str, data: bytes) -> int:
+    """The broker that has lost a log directory. Raises BadNode."""
+    return _Object(path, data).number("broker")
+
+
+def encode_features() -> bytes:
+    """Data of /feature in a cluster without finalized features."""
+    return _dump({"version": 2, "status": 1, "features": {}})
+
+
 def encode_producer_ids(block: ProducerIdBlock) -> bytes:
     """Data of /latest_producer_id_block."""
     return _dump({"version": 1, "broker": block.broker, "block_start": str(block.first), "block_end": str(block.last)})
@@ -310,17 +355,13 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else str(value)
 
 
-class _Object:
+class _Entry:
     """A JSON object with typed access; every complaint names the node."""
 
-    def __init__(self, path: str, data: bytes) -> None:
+    def __init__(self, path: str, fields: object) -> None:
         self._path = path
-        try:
-            fields = json.loads(data)
-        except (ValueError, RecursionError) as exc:
-            raise BadNode(path, f"no JSON: {data[:80]!r}") from exc
         if not isinstance(fields, dict):
-            raise BadNode(path, f"no JSON object: {data[:80]!r}")
+            raise BadNode(path, f"no JSON object: {str(fields)[:80]!r}")
         self.fields: dict[str, Any] = fields
 
     def number(self, key: str, default: int | None = None) -> int:
@@ -342,6 +383,12 @@ class _Object:
             raise BadNode(self._path, f"{key} is {value!r}")
         return {self._number(key, index): self._list(key, replicas) for index, replicas in value.items()}
 
+    def entries(self, key: str) -> list[object]:
+        value = self.fields.get(key)
+        if not isinstance(value, list):
+            raise BadNode(self._path, f"{key} is {value!r}")
+        return value
+
     def _number(self, key: str, value: object) -> int:
         try:
             if isinstance(value, int | str) and not isinstance(value, bool):
@@ -354,3 +401,14 @@ class _Object:
         if not isinstance(value, list):
             raise BadNode(self._path, f"{key} is {value!r}")
         return tuple(self._number(key, item) for item in value)
+
+
+class _Object(_Entry):
+    """The JSON object that a node's data is."""
+
+    def __init__(self, path: str, data: bytes) -> None:
+        try:
+            fields = json.loads(data)
+        except (ValueError, RecursionError) as exc:
+            raise BadNode(path, f"no JSON: {data[:80]!r}") from exc
+        super().__init__(path, fields)

@@ -1,0 +1,196 @@
+"""When a partition gets another leader, and how its ISR follows the life of its brokers.
+
+| occasion | decided by |
+| --- | --- |
+| brokers come, go, restart; unclean election allowed; a log directory fails | `_next` |
+| an administrator asks (ElectLeaders), or an old tool; leaders have become unbalanced | `elect`, `rebalance_due` |
+| a broker is about to stop (ControlledShutdown) | `controlled_shutdown` |
+
+Controlled shutdown: what the broker leads goes to others of the ISR, what it follows it stops following, and it leaves
+those ISRs; from then on until it is gone it is given nothing more to lead. Partitions that nobody else can lead remain;
+those with a single replica are not counted (KIP-3, `doControlledShutdown`).
+
+Balance: per broker, if more than `leader.imbalance.per.broker.percentage` of the partitions that prefer it are led by
+others, those whose preferred replica can lead are given back. Source: `KafkaController.scala`,
+`PartitionStateMachine.scala`, `ReplicaStateMachine.scala` (core, 3.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from kproto import ErrorCode, KafkaError
+from replication import election, paths
+from replication.controller_core import TopicPartition, Work, answer, written
+from replication.controller_deletion import Deletions
+from replication.effects import Commit, Effect, PartitionChange, StoppedPartition
+from replication.image import NO_LEADER, PartitionImage
+from replication.store import Delete
+
+ElectOutcome = dict[TopicPartition, KafkaError | None]
+
+_UNKNOWN_BROKER_EPOCH = -1
+
+
+class Elections(Deletions):
+    """See the module."""
+
+    # -- the life of brokers -----------------------------------------------------------------------------------------
+
+    def _due(self, changes: Iterable[PartitionChange], bounced: Collection[int] = ()) -> list[PartitionChange]:
+        """Those of `changes` that must become something else with the present brokers, as they must become."""
+        return [state for change in changes if (state := self._next(change, bounced)) is not None]
+
+    def _decided(self, states: Sequence[PartitionChange], *, ensure: bool = False) -> list[Effect]:
+        """Write what `_due` says."""
+        return self._commits(states, Work(self._next, self._announce), ensure=ensure) if states else []
+
+    def _next(self, change: PartitionChange, bounced: Collection[int] = ()) -> PartitionChange | None:
+        """What a partition must become; None if it may stay as it is, or nobody can lead it."""
+        if change.topic in self._deleting:
+            return None
+        before = change.partition
+        eligible = self._eligible(change.topic, before.index)
+        if not before.has_state:
+            first = election.initial(before, eligible)
+            return None if first is None else PartitionChange(change.topic, change.topic_id, first, is_new=True)
+        able = self._able(change.topic, before.index)
+        steady = [broker for broker in able if broker not in bounced] if bounced else able
+        after = before
+        if before.leader not in steady:
+            stayed = [broker for broker in eligible if broker not in bounced] if bounced else eligible
+            after = election.offline(before, stayed, unclean=False) or election.lose_brokers(before, steady)
+            if after.leader == NO_LEADER:  # nobody who stayed: now those who came back, then unclean
+                topic = self.image.topics.get(change.topic)
+                unclean = topic is not None and self._unclean_allowed(topic.config)
+                after = election.offline(after, eligible, unclean=unclean) or after
+        else:
+            after = election.lose_brokers(before, steady)
+        return None if after is before else written(replace(change, partition=after))
+
+    # -- on request --------------------------------------------------------------------------------------------------
+
+    def elect(
+        self, partitions: Iterable[TopicPartition], *, unclean: bool, token: object = None
+    ) -> tuple[ElectOutcome, list[Effect]]:
+        """Elect preferred leaders (or, `unclean`, any leader for partitions without one) as an administrator asks.
+
+        The outcome per partition, None for an election that was held, is complete when `token` has its Answer.
+        """
+        outcome: ElectOutcome = {}
+
+        def decide(change: PartitionChange) -> PartitionChange | None:
+            key = change.topic, change.partition.index
+            elected = self._elected(change, unclean=unclean)
+            outcome[key] = elected if isinstance(elected, KafkaError) else None
+            return None if isinstance(elected, KafkaError) else written(replace(change, partition=elected))
+
+        states: list[PartitionChange] = []
+        for key in dict.fromkeys(partitions):
+            topic, partition = self.image.topics.get(key[0]), self.image.partition(*key)
+            if topic is None or partition is None:
+                outcome[key] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+            elif key[0] in self.deleting:
+                outcome[key] = KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
+            elif (state := decide(PartitionChange(key[0], topic.topic_id, partition))) is not None:
+                states.append(state)
+        return outcome, self._start(states, Work(decide, self._announce, lambda: answer(token)))
+
+    def _elected(self, change: PartitionChange, *, unclean: bool) -> PartitionImage | KafkaError:
+        partition = change.partition
+        eligible = self._eligible(change.topic, partition.index)
+        if unclean:
+            if partition.leader in eligible:
+                return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "The partition has such a leader.")
+            elected = election.offline(partition, eligible, unclean=True) if partition.has_state else None
+            return elected or KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
+        if partition.leader == partition.replicas[0]:
+            return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "The partition has such a leader.")
+        return election.preferred(partition, eligible) or KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
+
+    def elections_seen(self, partitions: Collection[TopicPartition]) -> list[Effect]:
+        """An old tool wants preferred leaders (/admin/preferred_replica_election); the node goes when it is done."""
+        node = paths.PREFERRED_ELECTION
+        _, effects = self.elect(partitions, unclean=False)
+        return [*effects, Commit((self._guard, Delete(node)))]
+
+    def rebalance_due(self, imbalance_percentage: int) -> list[Effect]:
+        """Give leadership back to preferred replicas of brokers that lead too little of what they should."""
+        preferred: dict[int, list[PartitionChange]] = {}
+        for change in self._everything():
+            if change.topic not in self._held and change.partition.replicas:
+                preferred.setdefault(change.partition.replicas[0], []).append(change)
+        wanted: list[TopicPartition] = []
+        for broker, changes in preferred.items():
+            elsewhere = [c for c in changes if c.partition.has_state and c.partition.leader != broker]
+            if len(elsewhere) * 100 > imbalance_percentage * len(changes):
+                wanted += [
+                    (c.topic, c.partition.index)
+                    for c in elsewhere
+                    if election.preferred(c.partition, self._eligible(c.topic, c.partition.index)) is not None
+                ]
+        return self.elect(wanted, unclean=False)[1] if wanted else []
+
+    # -- controlled shutdown -----------------------------------------------------------------------------------------
+
+    def controlled_shutdown(
+        self, broker: int, broker_epoch: int, token: object
+    ) -> tuple[list[TopicPartition], list[Effect]]:
+        """A broker wants to stop. The list, complete with `token`'s Answer: what it still leads and nobody else can.
+
+        broker_epoch −1: asked by a broker too old to know. Raises KafkaError BROKER_NOT_AVAILABLE, STALE_BROKER_EPOCH.
+        """
+        known = self.image.brokers.get(broker)
+        if known is None:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"Broker id {broker} does not exist.")
+        if broker_epoch != _UNKNOWN_BROKER_EPOCH and broker_epoch < known.epoch:
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"Broker {broker} has registered again.")
+        self._shutting_down.add(broker)
+        remaining: list[TopicPartition] = []
+        handed: set[TopicPartition] = set()
+
+        def decide(change: PartitionChange) -> PartitionChange | None:
+            before = change.partition
+            if before.leader == broker:
+                able = self._able(change.topic, before.index)
+                after = election.controlled_shutdown(before, able, self._shutting_down) or before
+                handed.add((change.topic, before.index))
+            else:
+                after = election.leave_isr(before, (broker,))
+            return None if after is before else written(replace(change, partition=after))
+
+        def announce(changes: Sequence[PartitionChange]) -> list[Effect]:
+            # the old leader hears who leads now; a follower hears nothing, for it must not follow again
+            told = [*self._lead(changes, [b for b in self._live() if b != broker])]
+            led = tuple(c for c in changes if (c.topic, c.partition.index) in handed and broker in c.partition.replicas)
+            if led:
+                told.append(self._lead_one(broker, led))
+            return [*told, *self._update(self._live(), changes)]
+
+        def done() -> list[Effect]:
+            remaining.extend(
+                (change.topic, change.partition.index)
+                for change in self._everything()
+                if change.partition.leader == broker and len(change.partition.replicas) > 1
+            )
+            return answer(token)
+
+        mine = [
+            change
+            for change in self._everything()
+            if broker in change.partition.replicas and len(change.partition.replicas) > 1 and change.partition.has_state
+        ]
+        states = [state for change in mine if (state := decide(change)) is not None]
+        stopped = [
+            StoppedPartition(change.topic, change.partition.index, change.partition.leader_epoch, delete=False)
+            for change in mine
+            if change.partition.leader != broker
+        ]
+        return remaining, [*self._stop(broker, stopped), *self._start(states, Work(decide, announce, done))]
+
+    def _forget_shutdowns(self, brokers: Iterable[int]) -> None:
+        """Brokers that are gone, or have come back, do not shut down any more, nor are their log directories lost."""
+        for broker in brokers:
+            self._shutting_down.discard(broker)
+            self._offline.pop(broker, None)
