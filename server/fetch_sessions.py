@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 EVICTION_SECONDS = 120.0
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
+UNKNOWN_HIGH_WATERMARK = 2**63 - 1
 
 TargetKey = tuple[str | bytes, int]
 
@@ -30,7 +31,8 @@ TargetKey = tuple[str | bytes, int]
 class FetchTarget:
     """One partition in a fetch: what is asked, and in a session what was last answered.
 
-    `topic`: name, or None while only the id is known. `key`: (name or topic id, partition).
+    `known_high_watermark`: what the fetcher says it knows (v18), else the greatest number there is. `topic`: name, or
+    None while only the id is known. `key`: (name or topic id, partition).
     """
 
     __slots__ = (
@@ -38,6 +40,7 @@ class FetchTarget:
         "fetch_offset",
         "index",
         "key",
+        "known_high_watermark",
         "last_fetched_epoch",
         "log_start_offset",
         "max_bytes",
@@ -58,6 +61,7 @@ class FetchTarget:
         self.last_fetched_epoch = -1
         self.log_start_offset = -1
         self.max_bytes = 0
+        self.known_high_watermark = UNKNOWN_HIGH_WATERMARK
         # Where it was found the last time; looked up again when that one leads no more.
         self.partition: Partition | None = None
         # -2: nothing was answered yet, so the first incremental answer mentions the partition.

@@ -81,6 +81,7 @@ class Partition:
         "_uncommitted",
         "_waiters",
         "adding_replicas",
+        "epoch_start_offset",
         "high_watermark",
         "index",
         "is_leader",
@@ -120,6 +121,7 @@ class Partition:
         self.replicas: tuple[int, ...] = ()
         self.adding_replicas: tuple[int, ...] = ()
         self.high_watermark = high_watermark
+        self.epoch_start_offset = -1
         self.write_error: KafkaError | None = None
         self._staged_bytes = 0
         self._waiters: dict[ProgressWaiter, None] = {}
@@ -140,6 +142,7 @@ class Partition:
         host = self._host
         end = self.log.next_offset
         if image.leader_epoch > self.leader_epoch:
+            self.epoch_start_offset = end
             self.log.assign_leader_epoch(image.leader_epoch)
         if all(replica == host.broker_id for replica in image.replicas):
             self.leader = None
@@ -176,6 +179,7 @@ class Partition:
         """Stop leading (deleted, or somebody else leads): whoever waits is told."""
         self.is_leader = False
         self.leader = None
+        self.epoch_start_offset = -1
         self.isr = ()
         commits, self._commits = self._commits, []
         for _, _, callback in commits:
@@ -212,8 +216,7 @@ class Partition:
     @property
     def lags_behind_its_epoch(self) -> bool:
         """A new leader that does not know yet how much of what it has is committed."""
-        leader = self.leader
-        return leader is not None and leader.epoch_start_offset > self.high_watermark
+        return self.epoch_start_offset > self.high_watermark
 
     def check_leader_epoch(self, current_leader_epoch: int, *, only_leader: bool = True) -> None:
         """Fence by epoch (KIP-320): -1 skips. Raises KafkaError 74, 75 or, unless any replica will do, 6."""

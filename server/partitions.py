@@ -22,6 +22,7 @@ from kproto import ErrorCode, KafkaError
 from logdir import LogConfig, LogDir
 from replication import GROUP_METADATA_TOPIC, BrokerImage, Image, PartitionImage, Proposal
 from server.partition import Partition
+from server.throttles import LeaderThrottle
 
 log = logging.getLogger("barnabas.partitions")
 
@@ -92,6 +93,7 @@ class Partitions:
         self.groups: GroupRoles | None = None
         self.followers: FollowerRoles | None = None
         self.isr: IsrProposals | None = None
+        self.leader_throttle = LeaderThrottle(broker_id, current_image)
         self._staged: dict[Partition, None] = {}
         self._after_write: list[Callable[[], None]] = []
 

@@ -11,7 +11,8 @@ Behaviour: the timestamp of each partition asks for
 -1, -2 and -4 answer timestamp -1. A record that the asker may not read yet, and a time after all records, answer
 offset -1. Any other negative number, or one that is newer than the request's version, gives UNSUPPORTED_VERSION; a
 partition named twice INVALID_REQUEST. While the high watermark of a new leader is below the start of its epoch,
-"latest" and what lies behind it give OFFSET_NOT_AVAILABLE.
+"latest" and what lies behind it give OFFSET_NOT_AVAILABLE. Only the leader answers; the replica id -2 of a debugging
+tool gets an answer from any replica.
 
 Versions: 0 answers an array of offsets, newest first, at most `max_num_offsets`: where segments start, and the log's
 end; a time selects up to the last segment whose records are no later (Apache Kafka goes by the modification time of
@@ -50,6 +51,7 @@ _SINCE_VERSION = {
 
 CONSUMER = -1
 """The replica id of everybody who is no replica."""
+ANY_REPLICA = -2
 READ_COMMITTED = 1
 _SLICE_S = 0.005
 """How long look-ups by time, which read from disk and decode a batch, may hold the loop."""
@@ -78,7 +80,7 @@ async def handle(svc: Services, ctx: RequestContext, req: ListOffsetsRequest) ->
                 if asked.timestamp < 0 and version < _SINCE_VERSION.get(asked.timestamp, 1 << 15):
                     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
                 partition = svc.partitions.get(topic.name, index)
-                partition.check_leader_epoch(asked.current_leader_epoch)
+                partition.check_leader_epoch(asked.current_leader_epoch, only_leader=req.replica_id != ANY_REPLICA)
                 timestamp, offset, epoch = _look_up(partition, asked.timestamp, req)
                 answers[index] = _Answer(
                     partition_index=index,
@@ -130,7 +132,7 @@ def _look_up(partition: Partition, timestamp: int, req: ListOffsetsRequest) -> t
         limit = partition.last_stable_offset
     else:
         limit = partition.high_watermark
-    lagging = from_client and log.epochs.latest_start > partition.high_watermark
+    lagging = from_client and partition.lags_behind_its_epoch
 
     if timestamp == LATEST:
         if lagging:
@@ -151,7 +153,7 @@ def _old_style(svc: Services, topic: str, asked: _Asked, replica_id: int) -> _An
     if asked.timestamp < EARLIEST:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     partition = svc.partitions.get(topic, asked.partition_index)
-    partition.check_leader_epoch(-1)
+    partition.check_leader_epoch(-1, only_leader=replica_id != ANY_REPLICA)
     log = partition.log
     end = log.log_end_offset
     bases = log.segment_bases

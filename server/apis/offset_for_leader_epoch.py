@@ -6,7 +6,7 @@ what they read was cut off. An epoch that is above all known ones, or a log with
 error.
 
 Versions: 1 the epoch that was found; 2 `current_leader_epoch`, answered with 74 or 75 when it is not ours; 3 replica
-id, not needed here: only leaders answer; 4 flexible.
+id: whoever asks, only the leader answers; 4 flexible.
 """
 
 from __future__ import annotations

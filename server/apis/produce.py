@@ -3,14 +3,15 @@
 Behaviour: each partition takes exactly one batch of format 2. It is checked, given its offsets and staged while the
 request is handled; the round's end writes all partitions that got something, each with one call, and then this
 request is answered: at once for acks=1, when the high watermark passes for acks=all, never for acks=0, where any
-error closes the connection, the only sign a client can see. Trouble of one partition is a value in its answer.
-Requests of one connection are pipelined: the next is taken up while an acks=all one waits, and answers leave in
-order.
+error closes the connection, the only sign a client can see. acks=all needs `min.insync.replicas` in sync before the
+append (19) and still when the high watermark passes (20); a leader that loses its place answers 6. Trouble of one
+partition is a value in its answer. Requests of one connection are pipelined: the next is taken up while an acks=all
+one waits, and answers leave in order.
 
 Versions: 0-2 carry message sets, of either format in any of them, which are converted first (`server.legacy`) by a
 task, so these are not pipelined; a set without a whole message is a success at offset -1; 2 log-append time; 3 batches
-of format 2 alone; 5 log start offset; 7 zstd; 8 errors of single records; 9 flexible; 10 hints at the new leader
-(filled with the cluster); 12 means transactions version 2; 13 topic ids instead of names.
+of format 2 alone; 5 log start offset; 7 zstd; 8 errors of single records; 9 flexible; 10 with NOT_LEADER_OR_FOLLOWER
+the leader and its address (KIP-951); 12 means transactions version 2; 13 topic ids instead of names.
 
 Not done: transactional batches, refused with INVALID_TXN_STATE.
 """
@@ -27,6 +28,7 @@ from kproto.records import BATCH_OVERHEAD, RecordsRefused
 from logdir import AppendOrigin
 from server.api import PENDING, Api, Old
 from server.context import RequestContext
+from server.leader_hints import HINTED_IN_PRODUCE, LeaderHints
 from server.legacy import up_converted
 from server.partition import Partition
 from server.services import Services
@@ -72,6 +74,11 @@ class _Pending:
             if self.waiting:
                 self.timer = self.svc.timers.after(max(self.timeout_ms, 0) / 1000, self._timed_out)
                 return
+        self._reply()
+
+    def _reply(self) -> None:
+        if self.failed and self.ctx.api_version >= 10:
+            _add_hints(self.svc, self.ctx, self.response)
         self.ctx.reply(self.response)
 
     def _finish_silently(self) -> None:
@@ -90,18 +97,19 @@ class _Pending:
         if self.waiting == 0:
             return  # answered already, by the timer
         if code != ErrorCode.NONE:
+            self.failed = True
             _fill_error(answer, KafkaError(code), self.ctx.api_version)
         self.waiting -= 1
         if self.waiting == 0 and self.timer is not None:
             self.timer.cancel()
-            self.ctx.reply(self.response)
+            self._reply()
 
     def _timed_out(self) -> None:
         for partition, answer, end_offset in self.appended:
             if answer.error_code == 0 and partition.high_watermark < end_offset:
                 _fill_error(answer, KafkaError(ErrorCode.REQUEST_TIMED_OUT), self.ctx.api_version)
         self.waiting = 0
-        self.ctx.reply(self.response)
+        self._reply()
 
 
 class _Commit:
@@ -218,6 +226,18 @@ def _fill_error(answer: ProduceResponse.PartitionProduceResponse, error: KafkaEr
                 ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
                 for index, text in error.record_errors
             ]
+
+
+def _add_hints(svc: Services, ctx: RequestContext, response: ProduceResponse) -> None:
+    hints = None
+    for topic in response.responses:
+        for answer in topic.partition_responses:
+            if answer.error_code in HINTED_IN_PRODUCE:
+                if hints is None:
+                    hints = LeaderHints(svc, ctx.listener)
+                hints.fill(answer.current_leader, topic.name or None, topic.topic_id, answer.index)
+    if hints is not None:
+        response.node_endpoints = hints.endpoints(ProduceResponse.NodeEndpoint)
 
 
 def _on_error(req: ProduceRequest, code: ErrorCode, version: int) -> ProduceResponse:

@@ -199,11 +199,17 @@ async def test_unknown_topic_ids(autojump_clock: trio.abc.Clock) -> None:
         assert flat(await client.ask(fetch((topic_id, 9, 0)), 13))[9].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_followers_are_refused_while_there_are_none(autojump_clock: trio.abc.Clock) -> None:
+async def test_a_broker_that_is_no_replica_is_refused(autojump_clock: trio.abc.Clock) -> None:
     async with embedded_broker() as broker, connected(broker) as client:
         await topic(broker)
-        answer = await client.ask(fetch(("t", 0, 0), replica_id=5), 12)
-        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        for version in (4, 8, 12):
+            answer = flat(await client.ask(fetch(("t", 0, 0), replica_id=5), version))[0]
+            assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        named = fetch(("t", 0, 0), replica_id=5)
+        named.topics[0].partitions[0].current_leader_epoch = 0
+        assert flat(await client.ask(named, 9))[0].error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        answer = await client.ask(fetch(("t", 0, 0), replica_id=5), 3)
+        assert flat(answer)[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 class Session:

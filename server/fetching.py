@@ -1,0 +1,491 @@
+"""Fetches: what one request reads, from which partitions, and what it waits for.
+
+`Fetch` is a consumer's: it reads up to the high watermark, or the last stable offset, from the leader and (v11+) from
+any other replica. `RackFetch` asks the leader in addition whether a replica in the consumer's rack serves as well
+(KIP-392). `FollowerFetch` is that of another broker: it reads up to the log's end, and where it fetches from is how
+the leader learns what the follower has.
+
+A fetch that finds too little waits as a callback on its partitions plus a timer. Nothing can slip in between the look
+and the wait: there is no checkpoint between the two. Looking again never reports a follower's progress again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kproto import ZERO_UUID, ErrorCode, KafkaError
+from kproto.messages import FetchRequest, FetchResponse
+from replication import BrokerImage, LeaderState
+from server.api import PENDING
+from server.context import RequestContext
+from server.fetch_sessions import FetchSession, FetchTarget, TargetKey
+from server.leader_hints import HINTED_IN_FETCH, LeaderHints
+from server.partition import Partition
+from server.services import Services
+
+READ_COMMITTED = 1
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+PartitionData = FetchResponse.PartitionData
+Answer = tuple[FetchTarget, FetchResponse.PartitionData]
+
+
+class Fetch:
+    """One request: its targets, and while it waits the partitions that shall tell of progress."""
+
+    __slots__ = (
+        "ctx",
+        "incremental",
+        "max_bytes",
+        "min_bytes",
+        "missing_bytes",
+        "only_leader",
+        "read_committed",
+        "session",
+        "svc",
+        "targets",
+        "timer",
+        "watched",
+    )
+
+    def __init__(
+        self,
+        svc: Services,
+        ctx: RequestContext,
+        req: FetchRequest,
+        targets: dict[TargetKey, FetchTarget],
+        session: FetchSession | None,
+        incremental: bool,
+    ) -> None:
+        self.svc = svc
+        self.incremental = incremental
+        self.ctx = ctx
+        self.targets = targets
+        self.session = session
+        self.max_bytes = min(req.max_bytes, svc.config.int("fetch.max.bytes"))
+        self.min_bytes = min(req.min_bytes, self.max_bytes)
+        self.read_committed = req.isolation_level == READ_COMMITTED
+        self.only_leader = ctx.api_version < 11
+        self.timer: Any = None
+        self.watched: list[Partition] = []
+        self.missing_bytes = 0
+
+    def start(self, max_wait_ms: int) -> object:
+        answers, size, at_once = self._plan()
+        if size >= self.min_bytes or at_once or max_wait_ms <= 0 or not self.targets:
+            return self._respond(answers)
+        self.missing_bytes = self.min_bytes - size
+        self._watch()
+        self.timer = self.svc.timers.after(max_wait_ms / 1000, self._expired)
+        self.ctx.on_close(self._unlink)
+        return PENDING
+
+    def _watch(self) -> None:
+        for partition in self.watched:
+            partition.add_waiter(self)
+
+    def progress(self, added_bytes: int) -> None:
+        """Part of `ProgressWaiter`."""
+        self.missing_bytes -= added_bytes
+        if added_bytes and self.missing_bytes > 0:
+            return
+        answers, size, at_once = self._plan()
+        if size >= self.min_bytes or at_once:
+            self._finish(answers)
+        else:
+            self.missing_bytes = self.min_bytes - size
+
+    def _expired(self) -> None:
+        self._finish(self._plan()[0])
+
+    def _finish(self, answers: list[Answer]) -> None:
+        self._unlink()
+        self.ctx.reply(self._respond(answers))
+
+    def _unlink(self) -> None:
+        for partition in self.watched:
+            partition.remove_waiter(self)
+        self.watched = []
+        if self.timer is not None:
+            self.timer.cancel()
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def _plan(self) -> tuple[list[Answer], int, bool]:
+        """Read everything once: the answers, their bytes, and whether something must be told at once."""
+        left_bytes = self.max_bytes
+        size = 0
+        at_once = False
+        answers: list[Answer] = []
+        first_wait = not self.watched
+        incremental = self.incremental
+        for target in self.targets.values():
+            try:
+                partition = target.partition
+                if partition is None or not partition.is_leader:
+                    partition = target.partition = self._partition(target)
+                if first_wait:
+                    self.watched.append(partition)
+                if incremental and _is_quiet(partition, target):
+                    continue
+                data = self._read(partition, target, left_bytes, size == 0)
+            except KafkaError as error:
+                at_once = True
+                data = self._failed(target, error.code)
+            else:
+                read = len(data.records)
+                size += read
+                left_bytes -= read
+                if data.diverging_epoch.epoch >= 0 or data.preferred_read_replica >= 0:
+                    at_once = True
+            answers.append((target, data))
+        return answers, size, at_once
+
+    def _failed(self, target: FetchTarget, code: ErrorCode) -> Any:
+        if code == ErrorCode.KAFKA_STORAGE_ERROR and self.ctx.api_version < 6:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # which older clients know to retry
+        return partition_error(target, code)
+
+    def _partition(self, target: FetchTarget) -> Partition:
+        topic = target.topic
+        if topic is not None:
+            partition = self.svc.partitions.get(topic, target.index)
+            if target.topic_id != ZERO_UUID and partition.topic_id != target.topic_id:
+                raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+            return partition
+        return self.svc.partitions.get_by_id(target.topic_id, target.index)
+
+    def _read(self, partition: Partition, target: FetchTarget, left_bytes: int, first: bool) -> Any:
+        if not partition.is_leader or target.current_leader_epoch >= 0:
+            partition.check_leader_epoch(target.current_leader_epoch, only_leader=self.only_leader)
+        high_watermark = partition.high_watermark
+        last_stable_offset = partition.last_stable_offset
+        offset = target.fetch_offset
+        # A session may have been begun by a newer request than this one, which has no place for such an answer.
+        if target.last_fetched_epoch >= 0 and self.ctx.api_version >= 12:
+            diverging = _diverging(partition, target)
+            if diverging is not None:
+                return diverging
+        records = partition.read(
+            offset,
+            min(target.max_bytes, left_bytes),
+            upper_offset=last_stable_offset if self.read_committed else high_watermark,
+            min_one_batch=first,
+        )
+        return PartitionData(
+            partition_index=target.index,
+            high_watermark=high_watermark,
+            last_stable_offset=last_stable_offset,
+            log_start_offset=partition.log_start_offset,
+            aborted_transactions=[] if self.read_committed else None,
+            records=b"" if records is None else records,
+        )
+
+    # -- answering ---------------------------------------------------------------------------------------------------
+
+    def _respond(self, answers: list[Answer]) -> FetchResponse:
+        session = self.session
+        session_id = 0
+        if session is not None:
+            session_id = session.session_id
+            answers = _note_sent(session, answers, self.incremental)
+        by_topic: dict[Any, Any] = {}
+        responses = []
+        hints = None
+        for target, data in answers:
+            name = target.key[0]
+            topic = by_topic.get(name)
+            if topic is None:
+                topic = by_topic[name] = FetchResponse.FetchableTopicResponse(
+                    topic=target.topic or "", topic_id=target.topic_id, partitions=[]
+                )
+                responses.append(topic)
+            topic.partitions.append(data)
+            if data.error_code and data.error_code in HINTED_IN_FETCH and self.ctx.api_version >= 16:
+                if hints is None:
+                    hints = LeaderHints(self.svc, self.ctx.listener)
+                hints.fill(data.current_leader, target.topic, target.topic_id, target.index)
+        response = FetchResponse(session_id=session_id, responses=responses)
+        if hints is not None:
+            response.node_endpoints = hints.endpoints(FetchResponse.NodeEndpoint)
+        return response
+
+
+class FetchBelow10(Fetch):
+    """By clients who do not know zstd. Of a topic that takes any codec they get what there is, as from Apache
+    Kafka.
+    """
+
+    __slots__ = ()
+
+    def _read(self, partition: Partition, target: FetchTarget, left_bytes: int, first: bool) -> Any:
+        if partition.log.config.compression_type == "zstd":
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        return super()._read(partition, target, left_bytes, first)
+
+
+class AnyReplicaFetch(Fetch):
+    """By Apache Kafka's tool that compares replicas (replica id -2): from any of them, up to its log's end."""
+
+    __slots__ = ()
+
+    def _read(self, partition: Partition, target: FetchTarget, left_bytes: int, first: bool) -> Any:
+        partition.check_leader_epoch(target.current_leader_epoch, only_leader=False)
+        return _up_to_the_end(partition, target, left_bytes, first)
+
+
+class RackFetch(Fetch):
+    """By a consumer that says in which rack it is, where `replica.selector.class` is `RackAwareReplicaSelector`."""
+
+    __slots__ = ("rack",)
+
+    def __init__(self, *fetch: Any) -> None:
+        super().__init__(*fetch)
+        self.rack = ""
+
+    def _read(self, partition: Partition, target: FetchTarget, left_bytes: int, first: bool) -> Any:
+        leader = partition.leader
+        if leader is not None:
+            preferred = self._preferred(leader, target.fetch_offset)
+            if preferred is not None:
+                partition.check_leader_epoch(target.current_leader_epoch)
+                return PartitionData(
+                    partition_index=target.index,
+                    high_watermark=partition.high_watermark,
+                    last_stable_offset=partition.last_stable_offset,
+                    log_start_offset=partition.log_start_offset,
+                    aborted_transactions=[] if self.read_committed else None,
+                    preferred_read_replica=preferred,
+                    records=b"",
+                )
+        return super()._read(partition, target, left_bytes, first)
+
+    def _preferred(self, leader: LeaderState, offset: int) -> int | None:
+        """The in-sync replica of that rack which has the offset and most of what follows; None: the leader."""
+        brokers = self.svc.image.brokers
+        if self._is_near(brokers.get(leader.broker_id)):
+            return None
+        best = None
+        for broker_id, follower in leader.followers.items():
+            if (
+                broker_id in leader.isr
+                and follower.log_start_offset <= offset <= follower.log_end_offset
+                and self._is_near(brokers.get(broker_id))
+            ):
+                rank = (follower.log_end_offset, follower.caught_up_at, broker_id)
+                if best is None or rank > best:
+                    best = rank
+        return None if best is None else best[2]
+
+    def _is_near(self, broker: BrokerImage | None) -> bool:
+        return broker is not None and broker.rack == self.rack and broker.endpoint(self.ctx.listener) is not None
+
+
+class FollowerFetch(Fetch):
+    """By another broker that replicates. Its first look reports the follower's progress.
+
+    `tell_high_watermark`: answer as soon as the follower can be told a new high watermark, because consumers read
+    from it; without them it hears of it with the next records, or after its `max_wait_ms`, as from Apache Kafka.
+    """
+
+    __slots__ = ("broker_epoch", "replica_id", "reported", "tell_high_watermark", "throttled_bytes")
+
+    def __init__(self, *fetch: Any) -> None:
+        super().__init__(*fetch)
+        self.replica_id = -1
+        self.broker_epoch = -1
+        self.reported = False
+        self.tell_high_watermark = False
+        self.throttled_bytes = 0
+
+    def _watch(self) -> None:
+        for partition in self.watched:
+            partition.add_waiter(self, at_log_end=True)
+            if self.tell_high_watermark:
+                partition.add_waiter(self)
+
+    def _plan(self) -> tuple[list[Answer], int, bool]:
+        left_bytes = self.max_bytes
+        size = 0
+        at_once = False
+        answers: list[Answer] = []
+        first_wait = not self.watched
+        incremental = self.incremental
+        report, self.reported = not self.reported, True
+        replica_id = self.replica_id
+        broker_epoch = self.broker_epoch
+        now = self.svc.now()
+        throttle = self.svc.partitions.leader_throttle
+        self.throttled_bytes = 0
+        for target in self.targets.values():
+            try:
+                partition = target.partition
+                if partition is None or not partition.is_leader:
+                    partition = target.partition = self._partition(target)
+                if first_wait:
+                    self.watched.append(partition)
+                partition.check_follower(replica_id, target.current_leader_epoch)
+                data = self._read(partition, target, left_bytes, size == 0)
+                if report and data.diverging_epoch.epoch < 0:
+                    partition.follower_fetched(
+                        replica_id, broker_epoch, target.fetch_offset, target.log_start_offset, now
+                    )
+                    data.high_watermark = partition.high_watermark
+                if throttle.limited and len(data.records) and throttle.covers(partition):
+                    if replica_id not in partition.isr and throttle.exceeded(now):
+                        data.records = b""
+                    self.throttled_bytes += len(data.records)
+            except KafkaError as error:
+                at_once = True
+                data = self._failed(target, error.code)
+            else:
+                read = len(data.records)
+                size += read
+                left_bytes -= read
+                news = data.high_watermark > target.known_high_watermark
+                if self.tell_high_watermark:
+                    news |= data.high_watermark > target.sent_high_watermark
+                if news or data.diverging_epoch.epoch >= 0:
+                    at_once = True
+                elif (
+                    incremental
+                    and not read
+                    and data.high_watermark == target.sent_high_watermark
+                    and data.log_start_offset == target.sent_log_start_offset
+                ):
+                    continue
+            answers.append((target, data))
+        return answers, size, at_once
+
+    def _read(self, partition: Partition, target: FetchTarget, left_bytes: int, first: bool) -> Any:
+        version = self.ctx.api_version
+        if version < 10 and partition.log.config.compression_type == "zstd":
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        if target.last_fetched_epoch >= 0 and version >= 12:
+            diverging = _diverging(partition, target)
+            if diverging is not None:
+                return diverging
+        return _up_to_the_end(partition, target, left_bytes, first)
+
+    def _respond(self, answers: list[Answer]) -> FetchResponse:
+        if self.throttled_bytes:
+            self.svc.partitions.leader_throttle.record(self.throttled_bytes, self.svc.now())
+        return super()._respond(answers)
+
+
+def _up_to_the_end(partition: Partition, target: FetchTarget, left_bytes: int, first: bool) -> Any:
+    records = partition.read(
+        target.fetch_offset,
+        min(target.max_bytes, left_bytes),
+        upper_offset=partition.log.log_end_offset,
+        min_one_batch=first,
+    )
+    return PartitionData(
+        partition_index=target.index,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=partition.last_stable_offset,
+        log_start_offset=partition.log.log_start_offset,
+        aborted_transactions=None,
+        records=b"" if records is None else records,
+    )
+
+
+def _diverging(partition: Partition, target: FetchTarget) -> Any:
+    """The fetcher's last epoch ended earlier here than it believes (KIP-595): tell it where to truncate to."""
+    epoch, end_offset = partition.log.end_offset_for_epoch(target.last_fetched_epoch)
+    if epoch < 0 or target.fetch_offset < partition.log.log_start_offset:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    if epoch < target.last_fetched_epoch or end_offset < target.fetch_offset:
+        return PartitionData(
+            partition_index=target.index,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=partition.log_start_offset,
+            diverging_epoch=FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end_offset),
+            records=b"",
+        )
+    return None
+
+
+def partition_error(target: FetchTarget, code: ErrorCode) -> Any:
+    """The answer for a partition that cannot be read."""
+    return PartitionData(partition_index=target.index, error_code=code, high_watermark=-1, records=b"")
+
+
+def _is_quiet(partition: Partition, target: FetchTarget) -> bool:
+    """Nothing to read and nothing new to tell: most partitions of a large session, most of the time."""
+    return (
+        target.fetch_offset == partition.high_watermark == target.sent_high_watermark
+        and target.sent_log_start_offset == partition.log.log_start_offset
+        and target.current_leader_epoch in (-1, partition.leader_epoch)
+        and target.last_fetched_epoch in (-1, partition.leader_epoch)
+    )
+
+
+def _note_sent(session: FetchSession, answers: list[Answer], incremental: bool) -> list[Answer]:
+    """Remember what the session's client will know; of an incremental answer keep only what is new to it."""
+    kept = []
+    targets = session.targets
+    for answer in answers:
+        target, data = answer
+        news = not incremental
+        if data.records is not None and len(data.records):
+            news = True
+            # Whoever got data goes to the end of the queue, so that a response limit does not starve the others.
+            if target.key in targets:
+                targets[target.key] = targets.pop(target.key)
+        if data.error_code:
+            news = True
+            target.sent_high_watermark = -2  # mentioned again when the error is over
+        else:
+            if (
+                data.high_watermark != target.sent_high_watermark
+                or data.log_start_offset != target.sent_log_start_offset
+            ):
+                news = True
+                target.sent_high_watermark = data.high_watermark
+                target.sent_log_start_offset = data.log_start_offset
+            if data.diverging_epoch.epoch >= 0 or data.preferred_read_replica >= 0:
+                news = True
+        if news:
+            kept.append(answer)
+    return kept
+
+
+def targets_of(topics: Iterable[FetchRequest.FetchTopic], by_id: bool) -> Iterable[tuple[TargetKey, FetchTarget]]:
+    """What a full request asks for. `by_id`: topics are named by their ids."""
+    for topic in topics:
+        for asked in topic.partitions:
+            target = _target(topic, asked.partition, by_id)
+            _ask(target, asked)
+            yield target.key, target
+
+
+def _target(topic: FetchRequest.FetchTopic, index: int, by_id: bool) -> FetchTarget:
+    return FetchTarget(None, topic.topic_id, index) if by_id else FetchTarget(topic.topic, ZERO_UUID, index)
+
+
+def _ask(target: FetchTarget, asked: FetchRequest.FetchPartition) -> None:
+    target.current_leader_epoch = asked.current_leader_epoch
+    target.fetch_offset = asked.fetch_offset
+    target.last_fetched_epoch = asked.last_fetched_epoch
+    target.log_start_offset = asked.log_start_offset
+    target.max_bytes = asked.partition_max_bytes
+    target.known_high_watermark = asked.high_watermark
+
+
+def apply_changes(session: FetchSession, req: FetchRequest, by_id: bool) -> None:
+    """Put the changes of an incremental request into the session."""
+    targets = session.targets
+    for topic in req.topics:
+        name: str | bytes = topic.topic_id if by_id else topic.topic
+        for asked in topic.partitions:
+            target = targets.get((name, asked.partition))
+            if target is None:
+                target = targets[name, asked.partition] = _target(topic, asked.partition, by_id)
+            _ask(target, asked)
+    for forgotten in req.forgotten_topics_data:
+        name = forgotten.topic_id if by_id else forgotten.topic
+        for index in forgotten.partitions:
+            targets.pop((name, index), None)
