@@ -33,6 +33,8 @@ _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 _LISTENER_KEY = re.compile(r"listener\.name\.[^.]+\.(?P<base>.+)")
 _SECRET = re.compile(r"passw|secret|passphrase|jaas|credential|token|private.?key|keystore", re.IGNORECASE)
 
+_OFFSETS_REPLICAS_IN_CLUSTER = 3
+
 # Keys that Apache Kafka had once. They would be "unknown", which helps nobody who still has them in a file.
 _FORMER = {
     "host.name": "listeners",
@@ -350,6 +352,8 @@ class _Reader:
     ) -> tuple[tuple[ListenAddress, ...], tuple[ListenAddress, ...], dict[str, int]]:
         self._told_origins = self.origins
         self._broker_id(values, static)
+        if values["zookeeper.connect"] is not None and "offsets.topic.replication.factor" not in static:
+            values["offsets.topic.replication.factor"] = _OFFSETS_REPLICAS_IN_CLUSTER
         self._data_directory(values, static)
         self._times(values, static)
         overrides = self._connection_limits(values, static)

@@ -9,13 +9,19 @@ commits share a file write and a commit that is alone costs no wait. Timers and 
 with the write themselves.
 
 If the log refuses, the machine takes its soft state back and says what to answer (`Result.failed`); a write that is
-not committed within `offsets.commit.timeout.ms` is answered with the error that this means for the client and stays
-in the log. A write error of the log directory stops the broker, so nothing replayed from a lost write is ever served.
+not committed within `offsets.commit.timeout.ms`, or with too few replicas, is answered with the error that this means
+for the client and stays in the log. A write error of the log directory stops the broker, so nothing replayed from a
+lost write is ever served.
 
-Loading: whoever becomes leader replays the partition from its log start to its *end* (what is behind the high
-watermark will be committed under the new leader; reads see only what is), in slices between which the loop runs.
-Meanwhile its groups answer COORDINATOR_LOAD_IN_PROGRESS. Batches that cannot be read are reported and skipped: one
-bad sector must not take every group of the partition away.
+Loading: whoever becomes leader replays the partition from its log start to its *end*, in slices between which the loop
+runs. What is behind the high watermark then was perhaps acknowledged by the leader before, whose high watermark was
+ahead of ours: it must not be left out of an answer. It will be committed as soon as the followers have fetched once;
+the groups wait for that, but not for ever (`OPEN_SECONDS`), for Apache Kafka does not wait at all. Meanwhile they
+answer COORDINATOR_LOAD_IN_PROGRESS. Of what was written here since, reads see what is committed. Batches that cannot
+be read are reported and skipped: one bad sector must not take every group of the partition away.
+
+Handing over: `lead` and `resign` are called in the order of the partition's leader epochs, on this thread, so a late
+one cannot be mistaken for news; what is under way (a load, a held answer) belongs to one `_Led` and ends with it.
 
 A token is anything with `reply(response)`: a RequestContext, or a handler's own collector. The clock is `timers`'
 (trio's), the random source is given.
@@ -59,6 +65,8 @@ log = logging.getLogger("barnabas.groups")
 LOAD_BYTES = 64 * 1024
 """One slice of loading: some hundred records, a few milliseconds of the loop."""
 LOAD_RETRY_SECONDS = 5.0
+OPEN_SECONDS = 2.0
+"""How long loaded groups wait at most for the high watermark to pass what was loaded."""
 EXPIRE_PER_CALLBACK = 500
 CREATE_RETRY_SECONDS = 1.0
 
@@ -96,17 +104,28 @@ class _Held(NamedTuple):
 
 
 class _Led:
-    """A partition of `__consumer_offsets` that this broker leads, and its groups. `appended_to`: the offset behind the
-    last record that was written for them.
+    """A partition of `__consumer_offsets` that this broker leads, and its groups. `loaded_to`, `appended_to`: the
+    offsets behind the last record that was replayed from the log, and that was written for them.
     """
 
-    __slots__ = ("appended_to", "commit_timer", "deleted_topics", "held", "is_loaded", "partition", "shard", "timer")
+    __slots__ = (
+        "appended_to",
+        "commit_timer",
+        "deleted_topics",
+        "held",
+        "is_loaded",
+        "loaded_to",
+        "partition",
+        "shard",
+        "timer",
+    )
 
     def __init__(self, partition: Partition, shard: GroupShard) -> None:
         self.partition = partition
         self.shard = shard
         self.is_loaded = False
         self.appended_to = 0
+        self.loaded_to = 0
         self.deleted_topics: set[str] = set()
         self.held: deque[_Held] = deque()
         self.timer: Timer | None = None
@@ -233,17 +252,36 @@ class GroupShards:
                 found = partition.read(offset, LOAD_BYTES, upper_offset=end_offset, min_one_batch=True)
                 if found is None:
                     break
-                next_offset = replay_slice(led.shard, found.read(), offset, end_offset, partition.high_watermark)
+                next_offset = replay_slice(led.shard, found.read(), offset, end_offset, end_offset)
                 offset = max(next_offset, offset + 1)
                 await trio.lowlevel.checkpoint()
         except (KafkaError, OSError) as error:
             log.error("loading the groups of %r stopped at offset %d: %s", led, offset, error)
             return False
         if self._is_led(led):
-            self._loaded(led)
+            led.loaded_to = partition.log_end_offset
             groups, seconds = len(led.shard.groups), self._clock() - started
             log.info("loaded %d groups from %r, %d offsets long, in %.3f s", groups, led, offset, seconds)
+            if partition.high_watermark >= led.loaded_to:
+                self._loaded(led)
+            else:
+                self._timers.after(OPEN_SECONDS, partial(self._open, led))
+                partition.when_committed(led.loaded_to, partial(self._load_committed, led))
         return True
+
+    def _load_committed(self, led: _Led, code: ErrorCode) -> None:
+        """The followers have what was loaded, or leadership is lost, which `resign` will tell."""
+        self._timers.after(0, partial(self._open, led))
+
+    def _open(self, led: _Led) -> None:
+        """Serve the groups that were loaded, unless the log has grown meanwhile."""
+        if not self._is_led(led) or led.is_loaded:
+            return
+        if led.partition.log_end_offset == led.loaded_to:
+            self._loaded(led)
+            self._partitions.write_staged()
+        else:
+            self._load_again(led)
 
     def _loaded(self, led: _Led) -> None:
         led.is_loaded = True
@@ -358,7 +396,16 @@ class GroupShards:
     ) -> list[FetchedOffset]:
         """Committed offsets of the (topic, partition)s, or of all with None."""
         led = self._of(group_id, may_be_empty=True)
-        return led.shard.fetch(group_id, partitions, require_stable, led.partition.high_watermark)
+        return led.shard.fetch(group_id, partitions, require_stable, self._committed_to(led))
+
+    def _committed_to(self, led: _Led) -> int:
+        """Reads tell what is in the log before this offset."""
+        if self._required_acks() != -1:
+            return led.appended_to if led.appended_to > led.loaded_to else led.loaded_to
+        return max(led.partition.high_watermark, led.loaded_to)
+
+    def _required_acks(self) -> int:
+        return self._config().int("offsets.commit.required.acks")
 
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]], token: Any) -> None:
         """Answers a list of ErrorCode, one per partition, or one for all of the request."""
@@ -400,7 +447,9 @@ class GroupShards:
                 self._arm(led)
                 return
         if result.held:
-            if led.appended_to > led.partition.high_watermark:
+            if self._required_acks() != -1:
+                self._partitions.after_write(partial(self._written, led, result))
+            elif led.appended_to > led.partition.high_watermark:
                 self._hold(led, result)
             else:
                 self._deliver(result.held)
@@ -411,7 +460,9 @@ class GroupShards:
         partition, wall_ms = led.partition, self._wall_ms()
         batch = build_batch(Record(0, wall_ms, key, value, []) for key, value in records)
         try:
-            info = partition.append(batch, origin=AppendOrigin.COORDINATOR, now_ms=wall_ms, required_acks=-1)
+            info = partition.append(
+                batch, origin=AppendOrigin.COORDINATOR, now_ms=wall_ms, required_acks=self._required_acks()
+            )
         except KafkaError as error:
             log.warning("%r refused %d records: %s", led, len(records), error)
             return error.code
@@ -431,13 +482,30 @@ class GroupShards:
 
     def _committed(self, led: _Led, code: ErrorCode) -> None:
         """The high watermark moved past a write, or leadership is lost."""
-        if code != ErrorCode.NONE:
+        if code not in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
             if self._is_led(led):
                 self.resign(led.partition.index)
             return
         high_watermark = led.partition.high_watermark
         while led.held and led.held[0].end_offset <= high_watermark:
-            self._deliver(led.held.popleft().result.held)
+            result = led.held.popleft().result
+            if code == ErrorCode.NONE or result.failed is None:
+                self._deliver(result.held)
+            else:
+                self._timers.after(0, partial(self._failed, led, result, code))
+
+    def _written(self, led: _Led, result: Result) -> None:
+        """With `offsets.commit.required.acks` 0 or 1 nobody waits for the followers."""
+        if led.partition.write_error is None or result.failed is None:
+            self._deliver(result.held)
+        else:
+            self._deliver(result.failed(ErrorCode.KAFKA_STORAGE_ERROR, True, self._now()).replies)
+
+    def _failed(self, led: _Led, result: Result, code: ErrorCode) -> None:
+        """A write is in the log, and its clients are told that it failed."""
+        if result.failed is not None:
+            self._apply(led, result.failed(code, True, self._now()))
+            self._partitions.write_staged()
 
     def _commits_due(self, led: _Led) -> None:
         """Writes that took too long are answered, though they may be committed yet."""

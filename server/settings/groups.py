@@ -61,9 +61,9 @@ SETTINGS: tuple[Setting, ...] = (
         "offsets.topic.replication.factor",
         Type.SHORT,
         1,
-        "How many replicas __consumer_offsets is made with.",
+        "How many replicas __consumer_offsets is made with. Without this setting it is 3 in a cluster, and 1 on a "
+        "broker that runs alone. With fewer brokers alive it is not made, and groups must wait.",
         at_least(1),
-        note="on one broker only 1 can be satisfied",
         kafka_default="3",
     ),
     works(
@@ -87,12 +87,13 @@ SETTINGS: tuple[Setting, ...] = (
         "How long an offset commit may wait to be stored before it fails.",
         at_least(1),
     ),
-    only(
+    works(
         "offsets.commit.required.acks",
         Type.SHORT,
         -1,
-        "How many replicas must have an offset commit before it succeeds; -1 for all in sync.",
-        "a commit always waits for every replica in sync",
+        "How many replicas must have an offset commit before it succeeds: -1 for all in sync, 1 or 0 for the "
+        "coordinator alone, which may lose commits when it fails.",
+        between(-1, 1),
     ),
     no_effect(
         "offsets.load.buffer.size", Type.INT, 5242880, "stored groups are read in pieces of a fixed size", at_least(1)

@@ -42,7 +42,7 @@ REFUSED = {
     "replica.selector.class": "org.example.Rack",
     "inter.broker.protocol.version": "0.11.0",
     "offsets.topic.compression.codec": "1",
-    "offsets.commit.required.acks": "1",
+    "offsets.commit.required.acks": "2",
     "group.coordinator.rebalance.protocols": "classic,consumer",
     "max.connection.creation.rate": "5",
     "create.topic.policy.class.name": "org.example.Policy",
@@ -203,6 +203,13 @@ def test_the_number_in_a_cluster_is_generated_unless_given() -> None:
     generated = config(zookeeper_connect="z").with_broker_id(1001)
     assert (generated.broker_id, generated.int("node.id")) == (1001, 1001)
     assert generated.with_dynamic(cluster={"num.io.threads": "2"}).broker_id == 1001
+
+
+def test_the_offsets_topic_has_three_replicas_in_a_cluster() -> None:
+    key = "offsets.topic.replication.factor"
+    assert config().int(key) == 1
+    assert config(zookeeper_connect="z").int(key) == 3
+    assert config(zookeeper_connect="z", offsets_topic_replication_factor="2").int(key) == 2
 
 
 @pytest.mark.parametrize(
