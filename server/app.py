@@ -49,6 +49,7 @@ from server.controller import ControllerDriver
 from server.controller_client import ControllerClient
 from server.dispatch import Dispatcher
 from server.fetch_sessions import FetchSessions
+from server.followers import Followers
 from server.housekeeping import Housekeeping
 from server.listeners import Door, bind
 from server.membership import open_store, settle_broker_id, wait_for_old_registration
@@ -262,6 +263,15 @@ class Broker:
             random=self._rng,
         )
         partitions.groups = groups
+        self._followers = None
+        if config.is_clustered:
+            self._followers = partitions.followers = Followers(
+                config.broker_id,
+                self._connect,
+                current_config=self._current_config,
+                current_image=self._current_image,
+                broker_epoch=lambda: controller.broker_epoch,
+            )
         self._services = Services(
             partitions=partitions,
             controller=controller,
@@ -286,7 +296,8 @@ class Broker:
         nursery.start_soon(self._timers.run)
         nursery.start_soon(self._services.producer_ids.run)
         nursery.start_soon(self._groups.run)
-        if self._config.is_clustered:
+        if self._followers is not None:
+            nursery.start_soon(self._followers.run)
             session_s = self._config.int("zookeeper.session.timeout.ms") / 1000
             await wait_for_old_registration(self._store_session, self._config.broker_id, session_s)
         await nursery.start(self._controller.run)

@@ -90,7 +90,7 @@ class ControllerClient:
     async def _allocate_elsewhere(self) -> ProducerIdBlock:
         image, broker_id = self._image(), self._config().broker_id
         controller = image.brokers.get(image.controller_id)
-        endpoint = controller and controller.endpoint(self._config().inter_broker_listener)
+        endpoint = None if controller is None else controller.endpoint(self._config().inter_broker_listener)
         if endpoint is None:
             raise PeerError(_NO_CONTROLLER)
         request = AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=self._driver.broker_epoch)
@@ -144,7 +144,7 @@ class ControllerClient:
         """Of the controller that the store knows: our picture may be older than its term."""
         controller_id = await read_controller(self._store)
         controller = None if controller_id is None else await read_broker(self._store, controller_id)
-        endpoint = controller and controller.endpoint(self._config().inter_broker_listener)
+        endpoint = None if controller is None else controller.endpoint(self._config().inter_broker_listener)
         if endpoint is None:
             raise PeerError(_NO_CONTROLLER)
         return endpoint

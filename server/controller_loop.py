@@ -176,6 +176,11 @@ class ControllerLoop:
         """This broker is the controller."""
         return self._machine is not None
 
+    @property
+    def broker_epoch(self) -> int:
+        """The epoch of this broker's present registration; -1 before there is one."""
+        return self._broker.epoch
+
     async def image_until(self, ready: Callable[[Image], bool]) -> None:
         """Wait until the picture is as wanted. Looks at every new picture, at least once."""
         await trio.lowlevel.checkpoint()
