@@ -5,7 +5,7 @@ IO. Leader and follower sides of replication (`leader.py`, `follower.py`) and Zo
 cluster.
 """
 
-from replication import wire
+from replication import admin_tree, wire
 from replication.cluster_tree import (
     WATCHED,
     BrokerIdTaken,
@@ -36,7 +36,7 @@ from replication.cluster_tree import (
     topic_names,
     write_config,
 )
-from replication.controller import Controller
+from replication.controller import Controller, IsrWish
 from replication.effects import (
     Answer,
     Commit,
@@ -146,6 +146,7 @@ __all__ = [
     "FollowerAction",
     "Image",
     "InterBrokerProtocol",
+    "IsrWish",
     "LeaderAndIsr",
     "LeaderState",
     "Message",
@@ -182,6 +183,7 @@ __all__ = [
     "UpdateMetadata",
     "Wait",
     "WrongCluster",
+    "admin_tree",
     "apply_update",
     "check_name",
     "check_replicas",

@@ -70,9 +70,16 @@ class Concerns:
     topics: frozenset[str]
     deletions: bool
     configs: bool
+    reassignments: bool
+    elections: bool
+    isr_changes: bool
+    log_dir_events: bool
 
 
-WATCHED = (paths.CONTROLLER, paths.BROKER_IDS, paths.TOPICS, paths.DELETE_TOPICS, paths.CONFIG_CHANGES)
+WATCHED = (
+    *(paths.CONTROLLER, paths.BROKER_IDS, paths.TOPICS, paths.DELETE_TOPICS, paths.CONFIG_CHANGES),
+    *(paths.REASSIGNMENTS, paths.PREFERRED_ELECTION, paths.ISR_CHANGES, paths.LOG_DIR_EVENTS),
+)
 """The places that a broker watches, controller or not."""
 
 
@@ -92,6 +99,10 @@ def concerns(changed: Iterable[str]) -> Concerns:
         frozenset(topics),
         paths.DELETE_TOPICS in places,
         paths.CONFIG_CHANGES in places,
+        paths.REASSIGNMENTS in places,
+        paths.PREFERRED_ELECTION in places,
+        paths.ISR_CHANGES in places,
+        paths.LOG_DIR_EVENTS in places,
     )
 
 

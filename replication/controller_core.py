@@ -155,6 +155,10 @@ class ControllerCore:
             return None
         return PartitionChange(name, topic.topic_id, partition)
 
+    def known(self, keys: Iterable[TopicPartition]) -> list[PartitionChange]:
+        """Those of these partitions that there are, as they are now."""
+        return [change for key in keys if (change := self._change(*key)) is not None]
+
     def _apply(self, changes: Iterable[PartitionChange]) -> None:
         """Take states into the picture, of topics that are still in it."""
         changed: dict[str, list[PartitionImage]] = {}

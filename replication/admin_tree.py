@@ -1,0 +1,117 @@
+"""What old tools and older brokers leave in the coordination tree for the controller: requests and notifications.
+
+| place | who | then |
+| --- | --- | --- |
+| /admin/reassign_partitions | kafka-reassign-partitions before 2.6 | see `controller_reassignment.py` |
+| /admin/preferred_replica_election | kafka-preferred-replica-election | elected, then the node goes |
+| /isr_change_notification/isr_change_N | leaders before 2.7-IV2, which write states | read again, node goes |
+| /log_dir_event_notification/log_dir_event_N | a broker that has lost a log directory | it is asked, node goes |
+| /feature | nobody here; a controller makes it, as brokers since 2.7 expect | |
+
+Notifications from before a term are thrown away: its controller reads all states anyway. Source: `KafkaZkClient.scala`
+(core, 3.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from replication import paths
+from replication.paths import BadNode
+from replication.store import Check, CommitRefused, ConnectionLost, Create, Delete, NodeExists, NoSuchNode, Store
+
+Unreadable = Callable[[BadNode], None]
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class AdminRequests:
+    """What old tools have asked for; None where there is no node, or none that can be read."""
+
+    reassignments: Mapping[TopicPartition, tuple[int, ...]] | None
+    elections: list[TopicPartition] | None
+
+
+async def begin_admin_nodes(store: Store, guard: Check, unreadable: Unreadable) -> AdminRequests:
+    """A term begins: drop old notifications, make /feature, read what old tools ask for."""
+    await drop_log_dir_events(store, guard, await store.children(paths.LOG_DIR_EVENTS))
+    await drop_isr_changes(store, guard, await store.children(paths.ISR_CHANGES))
+    if await store.get(paths.FEATURE) is None:
+        try:
+            await store.commit([guard, Create(paths.FEATURE, paths.encode_features())])
+        except NodeExists:
+            pass
+    return AdminRequests(await read_reassignments(store, unreadable), await read_elections(store, unreadable))
+
+
+async def read_reassignments(store: Store, unreadable: Unreadable) -> Mapping[TopicPartition, tuple[int, ...]] | None:
+    """What stands in /admin/reassign_partitions."""
+    node = await store.get(paths.REASSIGNMENTS)
+    try:
+        return None if node is None else paths.decode_reassignments(node.data)
+    except BadNode as exc:
+        unreadable(exc)
+        return None
+
+
+async def read_elections(store: Store, unreadable: Unreadable) -> list[TopicPartition] | None:
+    """What stands in /admin/preferred_replica_election."""
+    node = await store.get(paths.PREFERRED_ELECTION)
+    try:
+        return None if node is None else paths.decode_partitions(node.path, node.data)
+    except BadNode as exc:
+        unreadable(exc)
+        return None
+
+
+async def read_isr_changes(store: Store, unreadable: Unreadable) -> tuple[list[str], list[TopicPartition]]:
+    """Names of the ISR change notifications, and the partitions that they name."""
+    names = await store.children(paths.ISR_CHANGES)
+    partitions: dict[TopicPartition, None] = {}
+    for node in await store.get_many([f"{paths.ISR_CHANGES}/{name}" for name in names]):
+        if node is not None:
+            try:
+                partitions.update(dict.fromkeys(paths.decode_partitions(node.path, node.data)))
+            except BadNode as exc:
+                unreadable(exc)
+    return names, list(partitions)
+
+
+async def read_log_dir_events(store: Store, unreadable: Unreadable) -> tuple[list[str], list[int]]:
+    """Names of the notifications, and the brokers that have lost log directories."""
+    names = await store.children(paths.LOG_DIR_EVENTS)
+    brokers: set[int] = set()
+    for node in await store.get_many([f"{paths.LOG_DIR_EVENTS}/{name}" for name in names]):
+        if node is not None:
+            try:
+                brokers.add(paths.decode_log_dir_event(node.path, node.data))
+            except BadNode as exc:
+                unreadable(exc)
+    return names, sorted(brokers)
+
+
+async def drop_isr_changes(store: Store, guard: Check, names: Iterable[str]) -> None:
+    """Remove ISR change notifications. What cannot be removed now is met again with the next one."""
+    await _drop(store, guard, paths.ISR_CHANGES, names)
+
+
+async def drop_log_dir_events(store: Store, guard: Check, names: Iterable[str]) -> None:
+    """Remove notifications of failed log directories; as above."""
+    await _drop(store, guard, paths.LOG_DIR_EVENTS, names)
+
+
+async def _drop(store: Store, guard: Check, place: str, names: Iterable[str]) -> None:
+    for name in names:
+        try:
+            await store.commit([guard, Delete(f"{place}/{name}")])
+        except NoSuchNode:
+            pass
+        except (CommitRefused, ConnectionLost):  # the term is over, which its owner learns elsewhere
+            return
+
+
+async def notify_isr_changes(store: Store, partitions: Iterable[TopicPartition]) -> None:
+    """Tell the controller of states that this broker has written itself (before 2.7-IV2)."""
+    path = f"{paths.ISR_CHANGES}/isr_change_"
+    await store.commit([Create(path, paths.encode_partitions(partitions), sequential=True)])
