@@ -295,6 +295,24 @@ class Cluster:
         if wait:
             node.wait_open()
 
+    def make_controller(self, wanted: Iterable[int]) -> int:
+        """Have one of *wanted* be controller: the others sleep for the moment of the election."""
+        wanted = set(wanted)
+        if self.controller() in wanted:
+            return self.controller()
+        others = [node for number, node in self.nodes.items() if number not in wanted and node.alive]
+        for node in others:
+            node.pause()
+        try:
+            self.tree.client.delete("/controller")
+            self.wait(
+                lambda: self.tree.controller() in wanted, f"one of {wanted} is controller", SESSION_TIMEOUT_MS / 1000
+            )
+        finally:
+            for node in others:
+                node.resume()
+        return self.controller()
+
     def expire_session(self, number: int) -> None:
         """End the ZooKeeper session of a broker. Does nothing when it has none."""
         assert self.zookeeper is not None

@@ -95,3 +95,11 @@ def broken(directory: Path) -> Sequence[str]:
         (delta,) = struct.unpack_from(">i", data, position + 23)
         expected = offset + delta + 1
     return wrong
+
+
+def epochs(directory: Path) -> str:
+    """Return the leader epochs a replica remembers, as its file says: `epoch first-offset` lines."""
+    file = directory / "leader-epoch-checkpoint"
+    if not file.exists():
+        return ""
+    return "\n".join(file.read_text().splitlines()[2:])

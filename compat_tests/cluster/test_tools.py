@@ -1,0 +1,239 @@
+"""Apache Kafka's command-line tools, 3.9.1 and 4.3.1, on a cluster: topics with replicas, elections, moves, throttles,
+configuration of one broker through another, verification of replicas, groups.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from compat_tests.brokers import KAFKA_JARS
+from compat_tests.cluster.harness import Cluster
+from compat_tests.cluster.nodes import KAFKA_ZK_JARS
+from compat_tests.tools_cli.tools import Tools
+
+Names = Callable[..., str]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+VERSIONS = {"3.9.1": KAFKA_ZK_JARS, "4.3.1": KAFKA_JARS}
+
+
+@pytest.fixture(scope="module")
+def cluster(kinds: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three brokers that do not move leaders by themselves."""
+    settings = {"auto.leader.rebalance.enable": "false"}
+    with Cluster(tmp_path_factory.mktemp("tools"), kinds, settings=settings) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=list(VERSIONS))
+def tools(request: pytest.FixtureRequest, cluster: Cluster) -> Tools:
+    """The tools of one version."""
+    return Tools(cluster.bootstrap, VERSIONS[request.param])
+
+
+@pytest.fixture
+def old_tools(cluster: Cluster) -> Tools:
+    """The tools of 3.9.1."""
+    return Tools(cluster.bootstrap, KAFKA_ZK_JARS)
+
+
+def at(tools: Tools, bootstrap: str) -> Tools:
+    """Return the same tools, asking these brokers only."""
+    other = copy.copy(tools)
+    other.bootstrap = bootstrap
+    return other
+
+
+def described(tools: Tools, topic: str, *arguments: str) -> dict[int, dict[str, str]]:
+    """Return the rows of `kafka-topics --describe` by partition."""
+    text = tools("kafka-topics", "--describe", "--topic", topic, *arguments)
+    found = {}
+    for line in text.splitlines():
+        fields = dict(re.findall(r"(\w+): ([^\t]*)", line))
+        if "Partition" in fields:
+            found[int(fields["Partition"])] = {name: value.strip() for name, value in fields.items()}
+    return found
+
+
+def eventually(question: Callable[[], object], what: str, timeout: float = 60) -> None:
+    """Ask again until the answer is yes."""
+    deadline = time.monotonic() + timeout
+    while not question():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.5)
+
+
+def test_topics(tools: Tools, cluster: Cluster, unique: Names) -> None:
+    name = unique()
+    made = ("--create", "--topic", name, "--replica-assignment", "1:2:3,2:3:1,3:1:2")
+    assert f"Created topic {name}." in tools("kafka-topics", *made)
+    eventually(lambda: len(described(tools, name)) == 3, "three partitions are described")
+    rows = described(tools, name)
+    assert [rows[index]["Leader"] for index in range(3)] == ["1", "2", "3"]
+    assert [rows[index]["Replicas"] for index in range(3)] == ["1,2,3", "2,3,1", "3,1,2"]
+    tools("kafka-topics", "--alter", "--topic", name, "--partitions", "5")
+    eventually(lambda: len(described(tools, name)) == 5, "five partitions are described")
+    spread = {rows["Leader"] for rows in described(tools, name).values()}
+    assert spread == {"1", "2", "3"}
+    assert "larger than available brokers" in tools(
+        "kafka-topics", "--create", "--topic", f"{name}-4", "--replication-factor", "4", "--partitions", "1", expect=1
+    )
+    tools("kafka-topics", "--delete", "--topic", name)
+    eventually(lambda: name not in tools("kafka-topics", "--list").split(), "the topic is gone")
+
+
+def test_under_replicated_and_elections(tools: Tools, cluster: Cluster, unique: Names) -> None:
+    """A broker stops and returns: what --describe filters, and the preferred election that brings it back."""
+    name = unique()
+    tools("kafka-topics", "--create", "--topic", name, "--replica-assignment", "2:3:1")
+    eventually(lambda: described(tools, name).get(0, {}).get("Isr", "").count(",") == 2, "all in sync")
+    assert described(tools, name, "--under-replicated-partitions") == {}
+    cluster.nodes[2].stop()
+    others = at(tools, f"{cluster.nodes[1].bootstrap},{cluster.nodes[3].bootstrap}")
+    eventually(lambda: described(others, name)[0]["Leader"] == "3", "broker 3 leads")
+    rows = described(others, name, "--under-replicated-partitions")
+    assert rows[0]["Isr"].split(",") == ["3", "1"]
+    assert described(others, name, "--unavailable-partitions") == {}
+    cluster.start_node(2)
+    cluster.wait_healthy()
+    assert described(tools, name)[0]["Leader"] == "3"
+    election = ("--election-type", "preferred", "--topic", name, "--partition", "0")
+    assert f"Successfully completed leader election (PREFERRED) for partitions {name}-0" in tools(
+        "kafka-leader-election", *election
+    )
+    eventually(lambda: described(tools, name)[0]["Leader"] == "2", "broker 2 leads again")
+    assert "Valid replica already elected" in tools("kafka-leader-election", *election)
+
+
+def test_reassignment(tools: Tools, cluster: Cluster, unique: Names, tmp_path: Path) -> None:
+    """Generate, execute with a throttle, look, verify (which takes the throttle away), and cancel another."""
+    name = unique()
+    tools("kafka-topics", "--create", "--topic", name, "--replica-assignment", "1:2,2:1")
+    eventually(lambda: len(described(tools, name)) == 2, "two partitions")
+    tools.produce(name, [f"line {number} {'x' * 200}" for number in range(500)])
+    wanted = tmp_path / "topics.json"
+    wanted.write_text(json.dumps({"version": 1, "topics": [{"topic": name}]}))
+    text = tools(
+        "kafka-reassign-partitions", "--generate", "--topics-to-move-json-file", str(wanted), "--broker-list", "2,3"
+    )
+    plans = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    assert len(plans) == 2
+    assert {number for one in plans[1]["partitions"] for number in one["replicas"]} == {2, 3}
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps(plans[1]))
+    text = tools(
+        "kafka-reassign-partitions", "--execute", "--reassignment-json-file", str(plan), "--throttle", "50000000"
+    )
+    assert "Successfully started partition reassignment" in text
+    assert "The replica throttle limit was set to 50000000 B/s" in text or "throttle" in text
+
+    def verified() -> bool:
+        said = tools("kafka-reassign-partitions", "--verify", "--reassignment-json-file", str(plan))
+        return "is still in progress" not in said and said.count("is completed") + said.count("is complete.") >= 2
+
+    eventually(verified, "the reassignment is complete")
+    assert {number for row in described(tools, name).values() for number in row["Replicas"].split(",")} == {"2", "3"}
+    entity = ("--entity-type", "brokers", "--entity-name", "2", "--describe")
+    assert "replication.throttled.rate" not in tools("kafka-configs", *entity)
+    assert "throttled.replicas" not in tools(
+        "kafka-configs", "--entity-type", "topics", "--entity-name", name, "--describe"
+    )
+    eventually(lambda: not list(cluster.nodes[1].data.glob(f"{name}-*")), "broker 1 has dropped its replicas")
+
+
+def test_reassignment_cancelled(old_tools: Tools, cluster: Cluster, unique: Names, tmp_path: Path) -> None:
+    """A move that cannot end (its target is down) is listed, and cancelled: the old replicas stay."""
+    name = unique()
+    old_tools("kafka-topics", "--create", "--topic", name, "--replica-assignment", "1:2")
+    eventually(lambda: len(described(old_tools, name)) == 1, "one partition")
+    cluster.nodes[3].pause()
+    try:
+        cluster.wait_gone(3)
+        others = at(old_tools, f"{cluster.nodes[1].bootstrap},{cluster.nodes[2].bootstrap}")
+        plan = tmp_path / "plan.json"
+        plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": name, "partition": 0, "replicas": [3, 1]}]}))
+        text = others("kafka-reassign-partitions", "--execute", "--reassignment-json-file", str(plan), expect=None)
+        if "Successfully started" in text:
+            listed = others("kafka-reassign-partitions", "--list")
+            assert f"{name}-0: replicas: " in listed
+            assert "adding: 3" in listed
+            cancelled = others("kafka-reassign-partitions", "--cancel", "--reassignment-json-file", str(plan))
+            assert "Successfully cancelled partition reassignments for: " + f"{name}-0" in cancelled
+        else:
+            # The tool itself asks whether all brokers named are alive.
+            assert "Unknown broker id 3" in text or "INVALID_REPLICA_ASSIGNMENT" in text or "InvalidReplica" in text
+        assert "No partition reassignments found" in others("kafka-reassign-partitions", "--list")
+    finally:
+        cluster.nodes[3].resume()
+    cluster.wait_healthy()
+    eventually(lambda: described(old_tools, name)[0]["Replicas"] == "1,2", "the replicas are the old ones")
+
+
+def test_configs(tools: Tools, cluster: Cluster, unique: Names) -> None:
+    """A broker's settings, changed and described through any broker; a topic's, seen by all."""
+    name = unique()
+    tools("kafka-topics", "--create", "--topic", name, "--replica-assignment", "1:2:3")
+    entity = ("--entity-type", "topics", "--entity-name", name)
+    tools("kafka-configs", *entity, "--alter", "--add-config", "retention.ms=5400000")
+    for node in cluster.nodes.values():
+        one = at(tools, node.bootstrap)
+        eventually(
+            lambda one=one: "retention.ms=5400000" in one("kafka-configs", *entity, "--describe"), f"{node} knows"
+        )
+    broker = ("--entity-type", "brokers", "--entity-name", "3")
+    tools("kafka-configs", *broker, "--alter", "--add-config", "log.cleaner.backoff.ms=12345")
+    eventually(
+        lambda: "log.cleaner.backoff.ms=12345" in tools("kafka-configs", *broker, "--describe"), "broker 3 has it"
+    )
+    tools("kafka-configs", *broker, "--alter", "--delete-config", "log.cleaner.backoff.ms")
+    assert cluster.tree.json("/config/brokers/3")["config"] == {}
+
+
+def test_replica_verification(old_tools: Tools, cluster: Cluster, unique: Names) -> None:
+    """kafka-replica-verification fetches as a replica does and finds no lag and no difference."""
+    name = unique()
+    old_tools("kafka-topics", "--create", "--topic", name, "--replica-assignment", "1:2:3,3:2:1")
+    eventually(lambda: len(described(old_tools, name)) == 2, "two partitions")
+    old_tools.produce(name, [f"line {number}" for number in range(500)])
+    with old_tools.background(
+        "kafka-replica-verification", "--topics-include", name, "--report-interval-ms", "1000"
+    ) as verifier:
+        verifier.wait_for("max lag is", 3, timeout=60)
+        lags = [int(one) for line in verifier.lines for one in re.findall(r"max lag is (\d+)", line)]
+        assert lags[-1] == 0
+        assert [line for line in verifier.lines if "doesn't match" in line or "not match" in line] == []
+
+
+def test_offsets_and_groups(tools: Tools, unique: Names) -> None:
+    """End offsets of partitions led by different brokers; a group is described, reset and deleted."""
+    name, group = unique(), unique("group")
+    tools("kafka-topics", "--create", "--topic", name, "--replica-assignment", "1:2:3,2:3:1,3:1:2")
+    eventually(lambda: len(described(tools, name)) == 3, "three partitions")
+    tools.produce(name, [f"{number}" for number in range(60)])
+    ends = re.findall(rf"^{re.escape(name)}:\d+:(\d+)$", tools("kafka-get-offsets", "--topic", name), re.MULTILINE)
+    assert sum(map(int, ends)) == 60
+    assert len(tools.consume(name, 60, "--from-beginning", "--group", group)) == 60
+    assert group in tools("kafka-consumer-groups", "--list").split()
+
+    def lag() -> int:
+        text = tools("kafka-consumer-groups", "--describe", "--group", group)
+        rows = [line.split() for line in text.splitlines() if line.startswith(group)]
+        return sum(int(row[5]) for row in rows)
+
+    assert lag() == 0
+    state = tools("kafka-consumer-groups", "--describe", "--group", group, "--state")
+    assert re.search(r":\d+ \([123]\)", state)
+    eventually(
+        lambda: "Empty" in tools("kafka-consumer-groups", "--describe", "--group", group, "--state"), "it is empty"
+    )
+    tools("kafka-consumer-groups", "--reset-offsets", "--group", group, "--topic", name, "--to-earliest", "--execute")
+    assert lag() == 60
+    tools("kafka-consumer-groups", "--delete", "--group", group)
+    assert group not in tools("kafka-consumer-groups", "--list").split()
