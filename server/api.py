@@ -40,6 +40,19 @@ Handler = Callable[["Services", "RequestContext", Any], Any]
 ErrorAnswer = Callable[[Any, ErrorCode, int], Any]
 
 
+BETWEEN_BROKERS: Final = frozenset(
+    (
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.CONTROLLED_SHUTDOWN,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+    )
+)
+"""Served, and listed in ApiVersions (the channel to the controller asks for it), by members of a cluster alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Old:
     """Versions up to `last`, served by another handler, and never pipelined: the current one need not ask."""
@@ -55,8 +68,8 @@ class Api:
     `versions`: first and last version served, inclusive. `old`: the lowest of them, if they have a handler of their
     own. `on_error(request, code, version)` builds the answer when
     the whole request fails; without it a response with its top-level `error_code` set. `pipelined`: the next request
-    of the same connection may start before this one is answered (answers still leave in order). `advertised`: False
-    for APIs between brokers.
+    of the same connection may start before this one is answered (answers still leave in order). `advertised`: whether
+    ApiVersions lists it.
     """
 
     key: ApiKey
@@ -66,3 +79,7 @@ class Api:
     on_error: ErrorAnswer | None = None
     pipelined: bool = False
     advertised: bool = True
+
+    def is_served(self, *, clustered: bool) -> bool:
+        """Whether a broker serves it, which is in a cluster or runs alone."""
+        return clustered or self.key not in BETWEEN_BROKERS

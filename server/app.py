@@ -286,7 +286,8 @@ class Broker:
             current_config=self._current_config,
             current_image=self._current_image,
         )
-        self._door = Door(Dispatcher(APIS, self._services, nursery), lambda: self._reactor, self._current_config)
+        apis = [api for api in APIS if api.is_served(clustered=config.is_clustered)]
+        self._door = Door(Dispatcher(apis, self._services, nursery), lambda: self._reactor, self._current_config)
         self._reactor = Reactor(
             partitions.write_staged, trio.current_time, self._door.closed, config.int("max.connections")
         )

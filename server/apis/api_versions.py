@@ -1,6 +1,7 @@
 """ApiVersions (key 18, versions 0-4): what this broker serves.
 
-Behaviour: lists every advertised API of the registry. From v3 the client names its software; a malformed name or
+Behaviour: lists every advertised API of the registry; those between brokers only in a cluster, as Apache Kafka 3.9
+does in ZooKeeper mode. From v3 the client names its software; a malformed name or
 version is answered with INVALID_REQUEST and an empty list, in the asked version. A version that is not served is
 answered by the dispatcher in format 0 with UNSUPPORTED_VERSION and the range of this API alone, so that the client
 can try again (KIP-511).
@@ -32,9 +33,9 @@ def handle(svc: Services, ctx: RequestContext, req: ApiVersionsRequest) -> ApiVe
         if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         ctx.connection.software = f"{name} {version}"
-    return ApiVersionsResponse(
-        api_keys=[_entry(api) for api in _served() if api.advertised], finalized_features_epoch=0
-    )
+    clustered = svc.config.is_clustered
+    served = [api for api in _served() if api.advertised and api.is_served(clustered=clustered)]
+    return ApiVersionsResponse(api_keys=[_entry(api) for api in served], finalized_features_epoch=0)
 
 
 def _on_error(req: Any, code: ErrorCode, version: int) -> ApiVersionsResponse:

@@ -1,40 +1,65 @@
 """DeleteRecords (key 21, versions 0-2): give up the records before an offset (KIP-107).
 
-Behaviour: the log start offset of each partition moves up to the given offset; -1 stands for the high watermark.
-Answered is the low watermark, the smallest log start offset of the replicas; while this broker is the only replica
-that is its own, and nobody has to wait. Files go with the next run of retention. What is refused: an offset above the
+Behaviour: the log start offset of each partition moves up to the given offset; -1 stands for the high watermark. The
+answer comes when all live replicas have moved theirs, which they tell with their fetches, or after `timeout_ms`:
+then those that are late answer REQUEST_TIMED_OUT (the rest follows). With it comes the low watermark, the smallest
+log start offset of the live replicas. Files go with the next run of retention. What is refused: an offset above the
 high watermark or below -1 (OFFSET_OUT_OF_RANGE), an internal topic (INVALID_TOPIC_EXCEPTION), a topic without
 `delete` in its `cleanup.policy` (POLICY_VIOLATION). An offset below the log start is fine and changes nothing.
 
 Versions: 1 is as 0; 2 is flexible.
 
-Not done: waiting, up to `timeout_ms`, for followers to move their log starts (with the cluster).
+A wait looks again every `LOOK_AGAIN_SECONDS`: an administrator's request is not worth a hook in every fetch.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from kproto import ApiKey, ErrorCode, KafkaError
 from kproto.messages import DeleteRecordsRequest, DeleteRecordsResponse
 from replication import is_internal
-from server.api import Api
+from server.api import PENDING, Api
 from server.context import RequestContext
+from server.partition import Partition
 from server.services import Services
+
+LOOK_AGAIN_SECONDS = 0.05
+_HIGH_WATERMARK = -1
 
 _Asked = DeleteRecordsRequest.DeleteRecordsPartition
 _Answer = DeleteRecordsResponse.DeleteRecordsPartitionResult
 _Topic = DeleteRecordsResponse.DeleteRecordsTopicResult
+_Waiting = tuple[Partition, int, _Answer]
 
 
-def handle(svc: Services, ctx: RequestContext, req: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
+def handle(svc: Services, ctx: RequestContext, req: DeleteRecordsRequest) -> Any:
+    waiting: list[_Waiting] = []
+    response = DeleteRecordsResponse(
         topics=[
-            _Topic(name=topic.name, partitions=[_delete(svc, topic.name, asked) for asked in topic.partitions])
+            _Topic(name=topic.name, partitions=[_delete(svc, topic.name, asked, waiting) for asked in topic.partitions])
             for topic in req.topics
         ]
     )
+    _look(waiting)
+    if not waiting:
+        return response
+    due = svc.now() + req.timeout_ms / 1000
+
+    def look_again() -> None:
+        _look(waiting)
+        if waiting and svc.now() < due:
+            svc.timers.after(min(LOOK_AGAIN_SECONDS, due - svc.now()), look_again)
+            return
+        for _, _, answer in waiting:
+            answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+        ctx.reply(response)
+
+    svc.timers.after(min(LOOK_AGAIN_SECONDS, max(0.0, req.timeout_ms / 1000)), look_again)
+    return PENDING
 
 
-def _delete(svc: Services, topic: str, asked: _Asked) -> _Answer:
+def _delete(svc: Services, topic: str, asked: _Asked, waiting: list[_Waiting]) -> _Answer:
     index = asked.partition_index
     try:
         partition = svc.partitions.get(topic, index)
@@ -43,10 +68,26 @@ def _delete(svc: Services, topic: str, asked: _Asked) -> _Answer:
         partition.check_leader_epoch(-1)
         if not partition.log.config.delete:
             raise KafkaError(ErrorCode.POLICY_VIOLATION)
-        low_watermark = partition.log.delete_records(asked.offset, partition.high_watermark)
+        partition.log.delete_records(asked.offset, partition.high_watermark)
     except KafkaError as error:
         return _Answer(partition_index=index, low_watermark=-1, error_code=error.code)
-    return _Answer(partition_index=index, low_watermark=low_watermark)
+    answer = _Answer(partition_index=index)
+    wanted = partition.high_watermark if asked.offset == _HIGH_WATERMARK else asked.offset
+    waiting.append((partition, wanted, answer))
+    return answer
+
+
+def _look(waiting: list[_Waiting]) -> None:
+    """Fill the answers in as they stand; keep in `waiting` those that are not final."""
+    open_ones = []
+    for partition, wanted, answer in waiting:
+        if not partition.is_leader:
+            answer.low_watermark, answer.error_code = -1, ErrorCode.NOT_LEADER_OR_FOLLOWER
+            continue
+        answer.low_watermark = partition.low_watermark
+        if answer.low_watermark < wanted:
+            open_ones.append((partition, wanted, answer))
+    waiting[:] = open_ones
 
 
 def _on_error(req: DeleteRecordsRequest, code: ErrorCode, version: int) -> DeleteRecordsResponse:

@@ -6,7 +6,7 @@ points; the client sends it back to go on. The cursor's topic must be among the 
 negative. Partitions without a leader show leader -1 without an error; unknown topics give UNKNOWN_TOPIC_OR_PARTITION,
 impossible names INVALID_TOPIC_EXCEPTION. Java admin clients ask this instead of Metadata where it is advertised.
 
-Not done: eligible leader replicas (there are none here: always empty); authorization.
+Eligible leader replicas are always empty: clusters on ZooKeeper have none. Not done: authorization.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from kproto.messages import DescribeTopicPartitionsRequest, DescribeTopicPartiti
 from replication import NO_LEADER, Image, PartitionImage, is_internal, name_fault
 from server.api import Api
 from server.apis.authorized_operations import ALL_TOPIC_OPERATIONS
+from server.apis.metadata import offline_replicas
 from server.context import RequestContext
 from server.services import Services
 
@@ -88,7 +89,7 @@ def _described(
         isr_nodes=list(partition.isr),
         eligible_leader_replicas=[],
         last_known_elr=[],
-        offline_replicas=[replica for replica in partition.replicas if replica not in image.brokers],
+        offline_replicas=offline_replicas(image, partition),
     )
 
 

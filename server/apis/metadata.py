@@ -17,7 +17,7 @@ before); 7 leader epoch; 8-10 operations on the cluster; 8 operations on topics;
 
 What a topic's answer says is put together once per picture of the cluster (`server.picture_cache`).
 
-Not done: authorization (29; hidden topics); forwarding creation to another controller.
+Not done: authorization (29; hidden topics).
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _partition(
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
-        offline_replicas=[replica for replica in partition.replicas if replica not in brokers],
+        offline_replicas=offline_replicas(image, partition),
     )
     if version == 0:
         answer.replica_nodes = [replica for replica in partition.replicas if _is_alive(image, replica, listener)]
@@ -151,6 +151,12 @@ def _partition(
         answer.error_code = ErrorCode.LISTENER_NOT_FOUND if there else ErrorCode.LEADER_NOT_AVAILABLE
         answer.leader_id = -1
     return answer
+
+
+def offline_replicas(image: Image, partition: PartitionImage) -> list[int]:
+    """Replicas on brokers that are not alive, and those that the controller tells to be offline on brokers that are."""
+    told = partition.offline_replicas
+    return [replica for replica in partition.replicas if replica not in image.brokers or replica in told]
 
 
 def _is_alive(image: Image, broker_id: int, listener: str) -> bool:
