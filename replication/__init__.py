@@ -77,6 +77,7 @@ from replication.image import (
     is_internal,
 )
 from replication.interbroker import InterBrokerProtocol
+from replication.isr_nodes import notify_isr_changes, write_isr
 from replication.journal import DirectoryFiles
 from replication.leader import Follower, LeaderState, Proposal, Refusal
 from replication.membership import Registration, read_broker, take_broker_number, watch_registration
@@ -196,6 +197,7 @@ __all__ = [
     "is_prohibited",
     "make_roots",
     "name_fault",
+    "notify_isr_changes",
     "new_uuid",
     "plan_creation",
     "plan_expansion",
@@ -221,4 +223,5 @@ __all__ = [
     "watch_registration",
     "wire",
     "write_config",
+    "write_isr",
 ]

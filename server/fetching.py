@@ -467,7 +467,9 @@ def _target(topic: FetchRequest.FetchTopic, index: int, by_id: bool) -> FetchTar
 
 
 def _ask(target: FetchTarget, asked: FetchRequest.FetchPartition) -> None:
-    target.current_leader_epoch = asked.current_leader_epoch
+    if target.current_leader_epoch != asked.current_leader_epoch:
+        target.current_leader_epoch = asked.current_leader_epoch
+        target.sent_high_watermark = -2  # what was answered in the old epoch may have been dropped
     target.fetch_offset = asked.fetch_offset
     target.last_fetched_epoch = asked.last_fetched_epoch
     target.log_start_offset = asked.log_start_offset

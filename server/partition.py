@@ -428,7 +428,8 @@ class Partition:
             try:
                 partition_log.write()
             except StorageError as error:
-                self.write_error = error
+                if not error.is_full:  # else it can be tried again when there is room
+                    self.write_error = error
                 raise
             self._uncommitted.append((partition_log.log_end_offset, len(records)))
         self.follow_offsets(leader_high_watermark, leader_log_start_offset)

@@ -1,0 +1,46 @@
+"""In-sync replicas before AlterPartition (inter-broker protocol below 2.7-IV2): the leader writes its partition's state
+node, if nobody else has since, and a notification tells the controller to read it.
+
+Source: `ReplicationUtils.scala`, `ZkAlterPartitionManager.scala`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from kproto import ErrorCode
+from replication import paths
+from replication.leader import Proposal
+from replication.store import CommitRefused, Create, NoSuchNode, Set, Store
+
+
+async def write_isr(store: Store, leader: int, topic: str, index: int, proposal: Proposal) -> int | ErrorCode:
+    """Write the ISR that broker `leader` proposes; the partition epoch afterwards, or why not: 3, 74, 95.
+
+    May be repeated after a ConnectionLost. Raises StoreError, BadNode.
+    """
+    path = paths.state(topic, index)
+    node = await store.get(path)
+    if node is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    found = paths.decode_state(path, node.data)
+    if found.leader_epoch != proposal.leader_epoch or found.leader != leader:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if node.version != proposal.partition_epoch:
+        # Was it written the last time, and only the answer got lost?
+        same = found.isr == proposal.isr and not found.recovering
+        return node.version if same else ErrorCode.INVALID_UPDATE_VERSION
+    state = replace(found, isr=proposal.isr, recovering=False)
+    try:
+        await store.commit([Set(path, paths.encode_state(state), node.version)])
+    except CommitRefused as refused:
+        gone = isinstance(refused, NoSuchNode)
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if gone else ErrorCode.INVALID_UPDATE_VERSION
+    return node.version + 1
+
+
+async def notify_isr_changes(store: Store, partitions: Iterable[tuple[str, int]]) -> None:
+    """Tell the controller that these states were written. Raises StoreError."""
+    data = paths.encode_partitions(partitions)
+    await store.commit([Create(f"{paths.ISR_CHANGES}/isr_change_", data, sequential=True)])

@@ -1,0 +1,290 @@
+"""Wishes of this broker's partitions for another in-sync set, carried to the controller; and the look for laggards.
+
+Partitions propose (`replication.leader`); `submit` takes a proposal down and `run` sends all there are, one request at
+a time: to the controller's inter-broker endpoint, or by a direct call where this broker is the controller. The answers
+go back to the partitions. What gets no answer (no controller, connection lost, an error of the whole request) is sent
+again after `RETRY_SECONDS`, for ever: the partition waits, in a state that commits nothing too early, until it hears of
+a new leader epoch. A proposal that the partition has dropped meanwhile is not sent any more.
+
+AlterPartition (key 56, KIP-497) exists from inter-broker protocol 2.7-IV2 on. Its version is negotiated: the newest
+that both know up to 3; 0 and 1 name topics, 2 and 3 need topic ids (KIP-841), 3 has broker epochs, which count in KRaft
+alone and are -1 here. Before 2.7-IV2 the leader writes the partition's state itself, if nobody else has since, and
+tells of it by a notification node: when there was no change for `LINGER_SECONDS`, or for `DELAY_SECONDS_MAX` no
+notification.
+
+Who lags is looked at every half `replica.lag.time.max.ms`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import trio
+
+from kproto import ZERO_UUID, ApiKey, ErrorCode
+from kproto.messages import AlterPartitionRequest
+from replication import BadNode, Image, Proposal, Refusal, Store, StoreError, notify_isr_changes, write_isr
+from server.partition import Partition
+from server.peers import Connect, PeerConnection, PeerError
+
+if TYPE_CHECKING:
+    from server.config import BrokerConfig
+    from server.partitions import Partitions
+
+log = logging.getLogger("barnabas.isr")
+
+RETRY_SECONDS = 0.05
+NEWEST_VERSION = 3
+NEWEST_WITH_NAMES = 1
+LINGER_SECONDS = 5.0
+DELAY_SECONDS_MAX = 60.0
+NOTIFICATION_CHECK_SECONDS = 2.5
+_LOOKS_AT_ONCE = 200  # partitions between two checkpoints
+
+Batch = dict[Partition, Proposal]
+Outcome = ErrorCode | tuple[tuple[int, ...], int, int]
+"""An error, or the state as it is now: ISR, leader epoch, partition epoch."""
+
+
+class OwnController(Protocol):
+    """The controller in this broker (`server.controller.ControllerDriver`). is_active: it is the cluster's."""
+
+    @property
+    def is_active(self) -> bool: ...
+
+    @property
+    def broker_epoch(self) -> int: ...
+
+    async def alter_partition(self, request: Any, version: int) -> Any: ...
+
+
+class _Unanswered(Exception):
+    """The whole request came to nothing; it is to be sent again."""
+
+
+class IsrManager:
+    """See the module. One per broker of a cluster; `run` must be running for anything to be sent."""
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        driver: OwnController,
+        store: Store,
+        connect: Connect,
+        *,
+        current_config: Callable[[], BrokerConfig],
+        current_image: Callable[[], Image],
+    ) -> None:
+        self._partitions = partitions
+        self._driver = driver
+        self._store = store
+        self._config = current_config
+        self._image = current_image
+        config = current_config()
+        self._timeout_s = config.int("controller.socket.timeout.ms") / 1000
+        self._peer = PeerConnection(connect, f"broker-{config.broker_id}-alter-partition", self._timeout_s)
+        self._wanted: Batch = {}
+        self._mail = trio.Event()
+        self._trouble = ""
+        self._to_notify: dict[tuple[str, int], None] = {}
+        self._changed_at = self._notified_at = 0.0
+
+    def submit(self, partition: Partition, proposal: Proposal) -> None:
+        """Carry `proposal` to the controller, instead of an older one of this partition that was not sent yet."""
+        self._wanted[partition] = proposal
+        self._mail.set()
+
+    async def run(self) -> None:
+        """Serve for ever."""
+        self._changed_at = self._notified_at = trio.current_time()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._look_for_laggards)
+                if not self._config().inter_broker_protocol.alter_partition:
+                    nursery.start_soon(self._notify)
+                while True:
+                    await self._mail.wait()
+                    self._mail = trio.Event()
+                    while self._wanted:
+                        if not await self._send_all():
+                            await trio.sleep(RETRY_SECONDS)
+        finally:
+            await self._peer.close()
+
+    async def _look_for_laggards(self) -> None:
+        while True:
+            await trio.sleep(max(self._config().int("replica.lag.time.max.ms") / 2000, 0.001))
+            for number, partition in enumerate(self._partitions, 1):
+                partition.shrink_isr(trio.current_time())
+                if number % _LOOKS_AT_ONCE == 0:
+                    await trio.lowlevel.checkpoint()
+
+    # -- one round ---------------------------------------------------------------------------------------------------
+
+    async def _send_all(self) -> bool:
+        """Send everything there is. False if something has to be sent again, after a pause."""
+        wanted, self._wanted = self._wanted, {}
+        batch = {partition: proposal for partition, proposal in wanted.items() if _is_pending(partition, proposal)}
+        if not batch:
+            await trio.lowlevel.checkpoint()
+            return True
+        try:
+            if self._config().inter_broker_protocol.alter_partition:
+                outcomes = await self._ask(batch)
+            else:
+                outcomes = await self._write(batch)
+        except (_Unanswered, PeerError, StoreError) as error:
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                log.warning("%d changes of in-sync replicas have to wait: %s", len(batch), error)
+            self._again(batch.items())
+            return False
+        self._trouble = ""
+        again = []
+        for partition, proposal in batch.items():
+            outcome = outcomes.get(partition)
+            if outcome is None or (isinstance(outcome, ErrorCode) and self._refused(partition, proposal, outcome)):
+                again.append((partition, proposal))
+            elif not isinstance(outcome, ErrorCode):
+                isr, leader_epoch, partition_epoch = outcome
+                partition.isr_accepted(proposal, isr, leader_epoch, partition_epoch)
+        self._again(again)
+        return not again
+
+    def _again(self, items: Iterable[tuple[Partition, Proposal]]) -> None:
+        for partition, proposal in items:
+            self._wanted.setdefault(partition, proposal)
+
+    @staticmethod
+    def _refused(partition: Partition, proposal: Proposal, code: ErrorCode) -> bool:
+        """Tell the partition; True if the same is to be sent again."""
+        what = partition.isr_refused(proposal, code)
+        if what is not Refusal.STALE:
+            log.info(
+                "%s-%d: ISR %s was refused with %s: %s",
+                partition.topic,
+                partition.index,
+                proposal.isr,
+                code.name,
+                what.name.lower(),
+            )
+        return what is Refusal.RETRY
+
+    # -- AlterPartition ----------------------------------------------------------------------------------------------
+
+    async def _ask(self, batch: Batch) -> dict[Partition, Outcome]:
+        driver = self._driver
+        with_ids = self._config().inter_broker_protocol.topic_ids and all(
+            partition.topic_id != ZERO_UUID for partition in batch
+        )
+        newest = NEWEST_VERSION if with_ids else NEWEST_WITH_NAMES
+        if driver.is_active:
+            version = newest
+            response = None
+            with trio.move_on_after(self._timeout_s):
+                response = await driver.alter_partition(self._request(batch, version), version)
+            if response is None:
+                raise _Unanswered("this broker, the controller, does not answer itself")
+        else:
+            image = self._image()
+            controller = image.brokers.get(image.controller_id)
+            endpoint = None if controller is None else controller.endpoint(self._config().inter_broker_listener)
+            if endpoint is None or image.controller_id == self._partitions.broker_id:
+                raise _Unanswered("no controller is known")
+            served = (await self._peer.versions(endpoint)).get(ApiKey.ALTER_PARTITION)
+            if served is None or served[0] > newest:
+                raise _Unanswered(f"broker {image.controller_id} does not serve AlterPartition up to {newest}")
+            version = min(served[1], newest)
+            response = await self._peer.ask(endpoint, self._request(batch, version), version)
+        if response.error_code != ErrorCode.NONE:
+            raise _Unanswered(f"the controller refuses with {_name(response.error_code)}")
+        return _outcomes(batch, response, version)
+
+    def _request(self, batch: Batch, version: int) -> AlterPartitionRequest:
+        topics: dict[str, Any] = {}
+        for partition, proposal in batch.items():
+            topic = topics.get(partition.topic)
+            if topic is None:
+                topic = topics[partition.topic] = AlterPartitionRequest.TopicData(
+                    topic_name=partition.topic, topic_id=partition.topic_id, partitions=[]
+                )
+            wish = AlterPartitionRequest.PartitionData(
+                partition_index=partition.index,
+                leader_epoch=proposal.leader_epoch,
+                partition_epoch=proposal.partition_epoch,
+            )
+            if version >= 3:
+                wish.new_isr_with_epochs = [AlterPartitionRequest.BrokerState(broker_id=each) for each in proposal.isr]
+            else:
+                wish.new_isr = list(proposal.isr)
+            topic.partitions.append(wish)
+        return AlterPartitionRequest(
+            broker_id=self._partitions.broker_id, broker_epoch=self._driver.broker_epoch, topics=list(topics.values())
+        )
+
+    # -- before AlterPartition ---------------------------------------------------------------------------------------
+
+    async def _write(self, batch: Batch) -> dict[Partition, Outcome]:
+        outcomes: dict[Partition, Outcome] = {}
+        for partition, proposal in batch.items():
+            topic, index = partition.topic, partition.index
+            try:
+                written = await write_isr(self._store, self._partitions.broker_id, topic, index, proposal)
+            except StoreError:
+                if not outcomes:
+                    raise
+                break  # the rest is sent again
+            except BadNode as error:
+                log.error("%s", error)
+                written = ErrorCode.INVALID_REQUEST
+            if isinstance(written, ErrorCode):
+                outcomes[partition] = written
+            else:
+                outcomes[partition] = proposal.isr, proposal.leader_epoch, written
+                self._to_notify[topic, index] = None
+                self._changed_at = trio.current_time()
+        return outcomes
+
+    async def _notify(self) -> None:
+        while True:
+            await trio.sleep(NOTIFICATION_CHECK_SECONDS)
+            now = trio.current_time()
+            calm = self._changed_at + LINGER_SECONDS < now
+            if not self._to_notify or not (calm or self._notified_at + DELAY_SECONDS_MAX < now):
+                continue
+            told, self._to_notify = self._to_notify, {}
+            try:
+                await notify_isr_changes(self._store, told)
+                self._notified_at = now
+            except StoreError as error:
+                log.warning("the controller was not told of changed in-sync replicas yet: %s", error)
+                self._to_notify = {**told, **self._to_notify}
+
+
+def _is_pending(partition: Partition, proposal: Proposal) -> bool:
+    leader = partition.leader
+    return leader is not None and leader.pending is proposal
+
+
+def _outcomes(batch: Batch, response: Any, version: int) -> dict[Partition, Outcome]:
+    by_key: Mapping[tuple[object, int], Partition] = {
+        (partition.topic_id if version >= 2 else partition.topic, partition.index): partition for partition in batch
+    }
+    outcomes: dict[Partition, Outcome] = {}
+    for topic in response.topics:
+        for answer in topic.partitions:
+            partition = by_key.get((topic.topic_id if version >= 2 else topic.topic_name, answer.partition_index))
+            if partition is None:
+                continue
+            if answer.error_code != ErrorCode.NONE:
+                known = answer.error_code in ErrorCode._value2member_map_
+                outcomes[partition] = ErrorCode(answer.error_code) if known else ErrorCode.UNKNOWN_SERVER_ERROR
+            else:
+                outcomes[partition] = tuple(answer.isr), answer.leader_epoch, answer.partition_epoch
+    return outcomes
+
+
+def _name(code: int) -> str:
+    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else f"error {code}"
