@@ -1,9 +1,10 @@
 """What handlers ask of the controller: topics, partitions, settings, elections, producer ids. All of it may wait.
 
-`ControllerDriver` is `ControllerLoop` with these requests on top. Each asks the machine at once (what is wrong is known
-before anything is written), hands its effects to the loop, and waits until the outcome is there *and* this broker's
-picture shows it, or the time is over: then the answer is REQUEST_TIMED_OUT though the work goes on, as in Apache Kafka.
-A time limit of 0 or less means not to wait for the picture.
+`ControllerDriver` is `ControllerLoop` with these requests on top; those about single partitions are in
+`controller_requests.py`. Each asks the machine at once (what is wrong is known before anything is written), hands its
+effects to the loop, and waits until the outcome is there *and* this broker's picture shows it, or the time is over:
+then the answer is REQUEST_TIMED_OUT though the work goes on, as in Apache Kafka. A time limit of 0 or less means not to
+wait for the picture.
 
 Errors of a single topic are values (`TopicOutcome`); NOT_CONTROLLER is raised, for it concerns the whole request.
 """
@@ -37,7 +38,8 @@ from replication import (
 )
 from server import config_changes
 from server.config import BrokerConfig
-from server.controller_loop import ControllerLoop, Slot
+from server.controller_loop import Slot
+from server.controller_requests import ControllerRequests
 
 log = logging.getLogger("barnabas.controller")
 
@@ -59,7 +61,7 @@ class TopicOutcome:
     slot: Slot | None = field(default=None, repr=False)
 
 
-class ControllerDriver(ControllerLoop):
+class ControllerDriver(ControllerRequests):
     """See the module. Time limits are milliseconds of trio's clock."""
 
     async def create_topics(
@@ -149,39 +151,6 @@ class ControllerDriver(ControllerLoop):
 
         await self._conclude(outcomes, timeout_ms, is_led)
         return outcomes
-
-    async def elect_leaders(
-        self, partitions: Collection[TopicPartition] | None, *, unclean: bool, timeout_ms: int
-    ) -> dict[TopicPartition, KafkaError | None]:
-        """Elect preferred leaders, or `unclean` any leader where there is none; None: wherever it is due.
-
-        Partitions that needed none are left out if all were asked for. Raises KafkaError NOT_CONTROLLER.
-        """
-        machine = self.machine()
-        wanted = partitions
-        if wanted is None:
-            wanted = [(topic.name, p.index) for topic in machine.image.topics.values() for p in topic.partitions]
-        outcome, effects = machine.elect(wanted, unclean=unclean)
-        self.submit(effects)
-        under_way = {key for key, error in outcome.items() if error is None}
-
-        def is_led(image: Image) -> bool:
-            for name, index in under_way:
-                partition = image.partition(name, index)
-                if partition is not None and partition.leader < 0:
-                    return False
-                if partition is not None and not unclean and partition.leader != partition.replicas[0]:
-                    return False
-            return True
-
-        with trio.move_on_after(max(0, timeout_ms) / 1000) as limit:
-            await self.image_until(is_led)
-        if limit.cancelled_caught:
-            outcome.update((key, KafkaError(ErrorCode.REQUEST_TIMED_OUT)) for key in under_way)
-        if partitions is None:
-            idle = ErrorCode.ELECTION_NOT_NEEDED
-            return {key: error for key, error in outcome.items() if error is None or error.code != idle}
-        return outcome
 
     async def alter_topic_config(self, topic: str, edit: EditConfig) -> None:
         """Replace a topic's own settings by `edit(settings)`, which raises KafkaError for what may not be.

@@ -1,0 +1,215 @@
+"""What brokers and administrators ask of the controller about single partitions; all of it waits for the store.
+
+AlterPartition, ControlledShutdown, AllocateProducerIds come from brokers (from this one by a direct call), moves and
+elections from administrators. The machine decides at once; its outcome is complete when the slot is filled, or the
+term has ended, which the slot then says.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import trio
+
+from kproto import ErrorCode, KafkaError
+from kproto.messages import AlterPartitionRequest, AlterPartitionResponse
+from replication import (
+    Image,
+    IsrWish,
+    PartitionChange,
+    PartitionImage,
+    ProducerIdBlock,
+    ProducerIdsExhausted,
+    StoreError,
+    take_producer_ids,
+)
+from server.controller_loop import ControllerLoop, Slot
+
+log = logging.getLogger("barnabas.controller")
+
+TopicPartition = tuple[str, int]
+
+_TOPIC_IDS_SINCE = 2
+_EPOCHS_SINCE = 3
+_FIRST_REBALANCE_S = 5.0
+
+_TopicAnswer = AlterPartitionResponse.TopicData
+_PartitionAnswer = AlterPartitionResponse.PartitionData
+
+
+class ControllerRequests(ControllerLoop):
+    """See the module. Time limits are milliseconds of trio's clock."""
+
+    async def alter_partition(self, request: AlterPartitionRequest, version: int = 3) -> AlterPartitionResponse:
+        """A leader's report of in-sync replicas. Errors are in the answer, of the whole and of each partition."""
+        try:
+            return await self._alter_partition(request, version)
+        except KafkaError as error:
+            return AlterPartitionResponse(error_code=error.code)
+
+    async def _alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
+        machine = self.machine()
+        wishes: dict[TopicPartition, IsrWish] = {}
+        answers: dict[str, AlterPartitionResponse.TopicData] = {}
+        unknown = []
+        for asked in request.topics:
+            name = asked.topic_name
+            if version >= _TOPIC_IDS_SINCE:
+                topic = machine.image.topic_by_id(asked.topic_id)
+                if topic is None:
+                    gone = [
+                        _PartitionAnswer(partition_index=p.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+                        for p in asked.partitions
+                    ]
+                    unknown.append(_TopicAnswer(topic_id=asked.topic_id, partitions=gone))
+                    continue
+                name = topic.name
+            answers[name] = _TopicAnswer(topic_name=name, topic_id=asked.topic_id)
+            for partition in asked.partitions:
+                wishes[name, partition.partition_index] = _wish(partition, version)
+        slot = Slot()
+        outcome, effects = machine.alter_partition(request.broker_id, request.broker_epoch, wishes, slot)
+        self.submit(effects, [slot])
+        await self._raise_or_return(slot)
+        for (name, index), found in outcome.items():
+            answers[name].partitions.append(_altered(index, found, version))
+        return AlterPartitionResponse(topics=[*answers.values(), *unknown])
+
+    async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
+        """A broker is about to stop. Returns the partitions that it still leads and that nobody else can lead.
+
+        Raises KafkaError NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE.
+        """
+        slot = Slot()
+        remaining, effects = self.machine().controlled_shutdown(broker_id, broker_epoch, slot)
+        self.submit(effects, [slot])
+        await self._raise_or_return(slot)
+        return remaining
+
+    async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
+        """Producer ids for a broker, that nobody else has, 1000 of them.
+
+        Raises KafkaError NOT_CONTROLLER, BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH, UNKNOWN_SERVER_ERROR.
+        """
+        known = self.machine().image.brokers.get(broker_id)
+        if known is None:
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED)
+        if known.epoch != broker_epoch:
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+        try:
+            return await take_producer_ids(self._store, broker_id)
+        except (StoreError, ProducerIdsExhausted) as error:
+            log.warning("no block of producer ids for broker %d: %s", broker_id, error)
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+
+    async def reassign(
+        self, wishes: Mapping[TopicPartition, Sequence[int] | None]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Begin to move partitions to other replicas, or (None) call moves off; the errors of those that cannot be.
+
+        On return the store has it; the moves go on. Raises KafkaError NOT_CONTROLLER.
+        """
+        slot = Slot()
+        outcome, effects = self.machine().reassign(wishes, slot)
+        self.submit(effects, [slot])
+        await self._raise_or_return(slot)
+        return outcome
+
+    def list_reassignments(self, partitions: Iterable[TopicPartition] | None) -> list[PartitionChange]:
+        """Those of these partitions, or of all, that are on the move. Raises KafkaError NOT_CONTROLLER."""
+        return self.machine().reassigning(partitions)
+
+    async def elect_leaders(
+        self, partitions: Collection[TopicPartition] | None, *, unclean: bool, timeout_ms: int
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Elect preferred leaders, or `unclean` any leader where there is none; None: wherever it is due.
+
+        Partitions that needed none are left out if all were asked for. Raises KafkaError NOT_CONTROLLER.
+        """
+        machine = self.machine()
+        wanted = partitions
+        if wanted is None:
+            wanted = [(topic.name, p.index) for topic in machine.image.topics.values() for p in topic.partitions]
+        slot = Slot()
+        outcome, effects = machine.elect(wanted, unclean=unclean, token=slot)
+        self.submit(effects, [slot])
+        led: dict[TopicPartition, int] = {}
+
+        def is_led(image: Image) -> bool:
+            """A later election may have moved the leader on: its epoch says that ours has been."""
+            return all(
+                (partition := image.partition(*key)) is None or partition.leader_epoch >= epoch
+                for key, epoch in led.items()
+            )
+
+        with trio.move_on_after(max(0, timeout_ms) / 1000) as limit:
+            await self._raise_or_return(slot)
+            elected = ((key, machine.image.partition(*key)) for key, error in outcome.items() if error is None)
+            led.update((key, partition.leader_epoch) for key, partition in elected if partition is not None)
+            await self.image_until(is_led)
+        if limit.cancelled_caught:
+            outcome.update(
+                (key, KafkaError(ErrorCode.REQUEST_TIMED_OUT)) for key, error in outcome.items() if error is None
+            )
+        if partitions is None:
+            idle = ErrorCode.ELECTION_NOT_NEEDED
+            return {key: error for key, error in outcome.items() if error is None or error.code != idle}
+        return outcome
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """See `ControllerLoop.run`. Beside it: leadership goes back to preferred replicas now and then."""
+        rebalance = self._rebalance
+        loop = self
+
+        class Started:
+            def started(self, value: None = None) -> None:
+                if loop._nursery is not None:
+                    loop._nursery.start_soon(rebalance)
+                task_status.started(value)
+
+        await super().run(Started())
+
+    async def _rebalance(self) -> None:
+        """`auto.leader.rebalance.enable`: five seconds into each term, and every check interval from then on."""
+        term = None
+        while True:
+            await self.image_until(lambda image: self.is_active and len(image.brokers) > 1)  # nobody to share with
+            config = self._config()
+            wait_s = _FIRST_REBALANCE_S
+            if self.is_active and self.machine() is term:
+                wait_s = float(config.int("leader.imbalance.check.interval.seconds"))
+            elif self.is_active:
+                term = self.machine()
+            await trio.sleep(wait_s)
+            if self.is_active and self.machine() is term and config.bool("auto.leader.rebalance.enable"):
+                self.submit(term.rebalance_due(config.int("leader.imbalance.per.broker.percentage")))
+
+    @staticmethod
+    async def _raise_or_return(slot: Slot) -> None:
+        error = await slot.wait()
+        if error is not None:
+            raise error
+
+
+def _wish(asked: AlterPartitionRequest.PartitionData, version: int) -> IsrWish:
+    if version >= _EPOCHS_SINCE:
+        isr = {replica.broker_id: replica.broker_epoch for replica in asked.new_isr_with_epochs}
+    else:
+        isr = dict.fromkeys(asked.new_isr, -1)
+    return IsrWish(asked.leader_epoch, asked.partition_epoch, isr, asked.leader_recovery_state == 1)
+
+
+def _altered(index: int, found: PartitionImage | ErrorCode, version: int) -> AlterPartitionResponse.PartitionData:
+    if isinstance(found, ErrorCode):
+        if found is ErrorCode.INELIGIBLE_REPLICA and version < _TOPIC_IDS_SINCE:
+            found = ErrorCode.OPERATION_NOT_ATTEMPTED
+        return _PartitionAnswer(partition_index=index, error_code=found)
+    return _PartitionAnswer(
+        partition_index=index,
+        leader_id=found.leader,
+        leader_epoch=found.leader_epoch,
+        isr=list(found.isr),
+        leader_recovery_state=int(found.recovering),
+        partition_epoch=found.partition_epoch,
+    )
