@@ -1,4 +1,5 @@
-"""The command: `python -m compat_tests.bench [--rounds N] [--quick] [--only TEXT] [--json FILE] [--markdown FILE]`.
+"""The command: `python -m compat_tests.bench [--rounds N] [--quick] [--only TEXT] [--json FILE] [--markdown FILE]`,
+with `--cluster` for three brokers that replicate.
 
 `--full-cache` first fills the machine's page cache with a file, as the cache of any machine is that has been up for a
 while. On a virtual machine that matters: a page that the guest never touched costs its first writer a trap into the
@@ -17,6 +18,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from compat_tests.bench import cluster
 from compat_tests.bench.measures import MEASURES, Scale, Subject, first_answer, start, start_up, warm_up
 from compat_tests.bench.report import KAFKA, OURS, Results, add, table
 
@@ -27,6 +29,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="little work, one round: shows that everything runs")
     parser.add_argument("--records", type=int, help="records of each throughput measure (default: 1,000,000)")
+    parser.add_argument("--cluster", action="store_true", help="three brokers with ZooKeeper, Apache Kafka 3.9.1's too")
     parser.add_argument("--full-cache", action="store_true", help="fill the page cache of the machine before")
     parser.add_argument("--only", default="", help="measures whose name contains this text (consuming needs producing)")
     parser.add_argument("--brokers", default=f"{KAFKA},{OURS}", help="which of the two, separated by a comma")
@@ -45,8 +48,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="compat-bench-", dir=options.directory) as temporary:
         if options.full_cache:
             fill_page_cache(Path(temporary) / "fill")
-        run_rounds(Path(temporary), names, rounds, scale, options.only, results)
-    text = heading(scale, rounds) + "\n\n" + table(results)
+        if options.cluster:
+            cluster.run_rounds(Path(temporary), names, rounds, scale, options.only, results, say)
+        else:
+            run_rounds(Path(temporary), names, rounds, scale, options.only, results)
+    peer = "Apache Kafka 3.9.1" if options.cluster else "Apache Kafka 4.3.1"
+    text = heading(scale, rounds) + "\n\n" + table(results, peer)
     print(text)
     if options.markdown:
         Path(options.markdown).write_text(text + "\n")

@@ -16,6 +16,8 @@ UNITS = {
     "first_answer_s": "s to the first answer",
     "idle_resident_mb": "MB resident, idle",
     "resident_mb": "MB resident",
+    "silent_median_s": "s without an acknowledgement, median",
+    "silent_max_s": "s without an acknowledgement, longest",
 }
 # results[measure][quantity][broker] = one value for each round
 Results = dict[str, dict[str, dict[str, list[float]]]]
@@ -32,10 +34,10 @@ def ratios(values: dict[str, list[float]]) -> list[float]:
     return [ours / theirs for theirs, ours in zip(values.get(KAFKA, []), values.get(OURS, []), strict=False) if theirs]
 
 
-def table(results: Results) -> str:
+def table(results: Results, peer: str = "Apache Kafka 4.3.1") -> str:
     """Return the Markdown table of medians and ratios."""
     lines = [
-        "| measure | unit | Apache Kafka 4.3.1 | Barnabas | ratio | ratios by round |",
+        f"| measure | unit | {peer} | Barnabas | ratio | ratios by round |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for measure, quantities in results.items():
