@@ -51,6 +51,7 @@ from server.dispatch import Dispatcher
 from server.fetch_sessions import FetchSessions
 from server.followers import Followers
 from server.housekeeping import Housekeeping
+from server.isr import IsrManager
 from server.listeners import Door, bind
 from server.membership import open_store, settle_broker_id, wait_for_old_registration
 from server.offload import Offload, in_thread
@@ -264,7 +265,16 @@ class Broker:
         )
         partitions.groups = groups
         self._followers = None
+        self._isr = None
         if config.is_clustered:
+            self._isr = partitions.isr = IsrManager(
+                partitions,
+                controller,
+                self._store_session,
+                self._connect,
+                current_config=self._current_config,
+                current_image=self._current_image,
+            )
             self._followers = partitions.followers = Followers(
                 config.broker_id,
                 self._connect,
@@ -301,6 +311,8 @@ class Broker:
             nursery.start_soon(self._followers.run)
             session_s = self._config.int("zookeeper.session.timeout.ms") / 1000
             await wait_for_old_registration(self._store_session, self._config.broker_id, session_s)
+        if self._isr is not None:
+            nursery.start_soon(self._isr.run)
         await nursery.start(self._controller.run)
         log_dir.check_identity(cluster_id=self._controller.image.cluster_id, node_id=self._config.broker_id)
         nursery.start_soon(Housekeeping(self._services, log_dir).run)
