@@ -23,7 +23,6 @@ from compat_tests.bench import processes
 from compat_tests.bench.measures import CLIENT_TIMEOUT_S, GIB, JAVA_OPTIONS, PRODUCE_LINE, RECORD_BYTES, Scale
 from compat_tests.bench.report import KAFKA, Results, add
 from compat_tests.brokers import KAFKA_JARS
-from compat_tests.cluster.checker import silences
 from compat_tests.cluster.harness import Cluster, done
 from compat_tests.cluster.load import Load
 from compat_tests.cluster.nodes import KAFKA as KAFKA_NODE
@@ -138,10 +137,10 @@ def interrupted(subject: Subject, stop: Callable[[int], None]) -> list[float]:
         for _ in range(KILLS):
             victim = subject.cluster.leader(topic, 0)
             harmed = subject.cluster.led_by(topic, victim)
-            begun = time.monotonic()
+            begun, mark = time.monotonic(), len(load.sends)
             stop(victim)
             assert load.wait_acknowledged(everything, 90) is not None, subject.cluster.logs()
-            silent = silences(load.sends[:], begun, time.monotonic())
+            silent = load.silent(begun, mark)
             found += [silent[index] for index in harmed]
             subject.cluster.start_node(victim)
             subject.cluster.wait_healthy()

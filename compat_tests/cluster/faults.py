@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from compat_tests.cluster import network
-from compat_tests.cluster.checker import Findings, check, distribution, silences
+from compat_tests.cluster.checker import Findings, check, distribution
 from compat_tests.cluster.harness import SESSION_TIMEOUT_MS, Cluster
 from compat_tests.cluster.load import Load, read_everything
 from compat_tests.cluster.nodes import KAFKA, OURS, NodeFailed
@@ -231,13 +231,13 @@ class Rounds:
         affected = self.cluster.led_by(TOPIC, victim)
         self.say(f"round {len(self.rounds) + 1}: {kind}: {self.cluster.nodes[victim]}, leads {affected}")
         one = Round(kind, victim, affected)
-        begun = time.monotonic()
+        begun, mark = time.monotonic(), len(self.load.sends)
         KINDS[kind].harm(self, victim)
         undone = time.monotonic()
         self.cluster.wait_healthy()
         one.whole_after_s = time.monotonic() - undone
         self.acknowledges()
-        one.silent = silences(self.load.sends[:], begun, time.monotonic())
+        one.silent = self.load.silent(begun, mark)
         self.rounds.append(one)
         longest = max(one.silent.values(), default=0)
         self.say(

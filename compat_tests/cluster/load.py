@@ -16,7 +16,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 
-from compat_tests.cluster.checker import Send, Value
+from compat_tests.cluster.checker import Send, Value, silences
 
 TICK_S = 0.02
 MOST_OWED = 400
@@ -78,14 +78,21 @@ class Load:
     def acknowledged_since(self, moment: float) -> set[int]:
         """Return the partitions on which something sent after *moment* was acknowledged."""
         found = set()
-        for send in reversed(self.sends[:]):
-            if send.sent_at < moment:
-                # Sends of several threads are in order but for a tick.
-                if send.sent_at < moment - 5:
-                    break
-            elif send.acknowledged:
+        # From the end, without copying: the list grows meanwhile, and what is there stays where it is.
+        for at in range(len(self.sends) - 1, -1, -1):
+            send = self.sends[at]
+            # Sends of several threads are in order but for a tick.
+            if send.sent_at < moment - 5:
+                break
+            if send.sent_at >= moment and send.acknowledged:
                 found.add(send.partition)
         return found
+
+    def silent(self, begun: float, mark: int) -> dict[int, float]:
+        """Return the longest silence of each partition from *begun* (when there were *mark* sends) until now."""
+        # What was sent before the mark may be acknowledged after it, as far as it was still owed.
+        owed = MOST_OWED * self.partitions * len(self._threads)
+        return silences(self.sends[max(0, mark - 2 * owed) :], begun, time.monotonic())
 
     def wait_acknowledged(self, partitions: set[int], timeout: float) -> float | None:
         """Wait until each has acknowledged something sent from now on; the seconds it took, None when it does not."""
