@@ -5,9 +5,12 @@
 
 from server.api import Api
 from server.apis import (
+    allocate_producer_ids,
     alter_configs,
+    alter_partition,
     alter_partition_reassignments,
     api_versions,
+    controlled_shutdown,
     create_partitions,
     create_topics,
     delete_groups,
@@ -45,6 +48,7 @@ APIS: tuple[Api, ...] = (
     fetch.API,
     list_offsets.API,
     metadata.API,
+    controlled_shutdown.API,
     offset_commit.API,
     offset_fetch.API,
     find_coordinator.API,
@@ -70,8 +74,10 @@ APIS: tuple[Api, ...] = (
     alter_partition_reassignments.API,
     list_partition_reassignments.API,
     offset_delete.API,
+    alter_partition.API,
     describe_cluster.API,
     describe_producers.API,
+    allocate_producer_ids.API,
     list_config_resources.API,
     describe_topic_partitions.API,
 )

@@ -1,14 +1,14 @@
 """AlterPartitionReassignments (key 45, versions 0-1): move partitions to other brokers, or call a move off (KIP-455).
 
-Behaviour: every partition for itself. Replicas must be live brokers, each once, at least one (39 else); a null list
-calls off a move, which gives NO_REASSIGNMENT_IN_PROGRESS where there is none. A partition that is where it shall be
-succeeds and nothing happens. As long as a broker is alone, no other wish can pass these checks: `kafka-reassign-
-partitions` works as with Apache Kafka on one broker.
+Behaviour: every partition for itself. Replicas must be given, each once, and new ones live (39 else); a null list
+calls off a move, which gives NO_REASSIGNMENT_IN_PROGRESS where there is none. Unknown partitions give
+UNKNOWN_TOPIC_OR_PARTITION, as do topics being deleted. A partition that is where it shall be succeeds and nothing
+happens. The answer says that the store has it; what follows is told by ListPartitionReassignments. Only the controller
+can (NOT_CONTROLLER elsewhere).
 
-Versions: 1 `allow_replication_factor_change`, echoed.
+Versions: 1 `allow_replication_factor_change`: without it, a target of another size is INVALID_REPLICATION_FACTOR.
 
-Not done: moving. A target among several live brokers is refused with OPERATION_NOT_ATTEMPTED until replication between
-brokers is there. Authorization.
+Not done: authorization.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from kproto import ApiKey, ErrorCode, KafkaError
 from kproto.messages import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
-from replication import Image, check_replicas
+from replication import Image
 from server.api import Api
 from server.context import RequestContext
 from server.services import Services
@@ -26,41 +26,43 @@ _Topic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 _Partition = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
 
 
-def handle(
+async def handle(
     svc: Services, ctx: RequestContext, req: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    if not svc.controller.is_active:
-        raise KafkaError(ErrorCode.NOT_CONTROLLER)
-    image = svc.image
-    topics = []
+    wishes: dict[tuple[str, int], Sequence[int] | None] = {}
+    outcome: dict[tuple[str, int], KafkaError | None] = {}
     for topic in req.topics:
-        answers = _Topic(name=topic.name)
-        topics.append(answers)
         for wish in topic.partitions:
-            answer = _Partition(partition_index=wish.partition_index, error_message=None)
-            try:
-                _check(image, topic.name, wish.partition_index, wish.replicas)
-            except KafkaError as error:
-                answer.error_code, answer.error_message = error.code, error.message
-            answers.partitions.append(answer)
+            key = topic.name, wish.partition_index
+            error = None
+            if not req.allow_replication_factor_change:
+                error = _other_factor(svc.image, *key, wish.replicas)
+            if error is None:
+                wishes[key] = wish.replicas
+            outcome[key] = error
+    outcome.update(await svc.controller.reassign(wishes))
+    topics: dict[str, AlterPartitionReassignmentsResponse.ReassignableTopicResponse] = {}
+    for (name, index), error in outcome.items():
+        answer = _Partition(partition_index=index, error_message=None)
+        if error is not None:
+            answer.error_code, answer.error_message = error.code, error.message
+        topics.setdefault(name, _Topic(name=name)).partitions.append(answer)
     return AlterPartitionReassignmentsResponse(
         error_message=None,
-        responses=topics,
+        responses=list(topics.values()),
         allow_replication_factor_change=req.allow_replication_factor_change,
     )
 
 
-def _check(image: Image, topic: str, index: int, target: Sequence[int] | None) -> None:
-    """Raises KafkaError unless the partition is where it shall be."""
-    partition = image.partition(topic, index)
-    if partition is None:
-        known = f"{topic[:250]}-{index}"
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {known}.")
-    if target is None:
-        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    check_replicas(target, image.brokers)
-    if list(target) != list(partition.replicas):
-        raise KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, "This broker cannot move replicas to other brokers.")
+def _other_factor(image: Image, name: str, index: int, target: Sequence[int] | None) -> KafkaError | None:
+    partition = image.partition(name, index)
+    if partition is None or target is None or len(target) == len(partition.target_replicas):
+        return None
+    now = len(partition.target_replicas)
+    return KafkaError(
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        f"The replication factor would change from {now} to {len(target)}, which the request does not allow.",
+    )
 
 
 def _refusal(

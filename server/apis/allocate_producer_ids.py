@@ -1,0 +1,23 @@
+"""AllocateProducerIds (key 67, version 0): a broker wants a block of producer ids (KIP-730). Between brokers.
+
+Behaviour: the controller takes the next 1000 ids from the store. NOT_CONTROLLER elsewhere; BROKER_ID_NOT_REGISTERED,
+STALE_BROKER_EPOCH for brokers that are not what they say.
+
+Not done: authorization.
+"""
+
+from __future__ import annotations
+
+from kproto import ApiKey
+from kproto.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from server.api import Api
+from server.context import RequestContext
+from server.services import Services
+
+
+async def handle(svc: Services, ctx: RequestContext, req: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
+    block = await svc.controller.allocate_producer_ids(req.broker_id, req.broker_epoch)
+    return AllocateProducerIdsResponse(producer_id_start=block.first, producer_id_len=block.last - block.first + 1)
+
+
+API = Api(ApiKey.ALLOCATE_PRODUCER_IDS, (0, 0), handle)

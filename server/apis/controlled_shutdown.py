@@ -1,0 +1,31 @@
+"""ControlledShutdown (key 7, versions 0-3): a broker is about to stop and gives its leaderships up. Between brokers.
+
+Behaviour: the controller elects other leaders, takes the broker out of ISRs and lets it stop following. The answer
+lists what it still leads because nobody else is in sync; partitions with one replica are not counted. Asking again
+tries those again. NOT_CONTROLLER elsewhere; BROKER_NOT_AVAILABLE for an unknown broker, STALE_BROKER_EPOCH for one that
+has registered again since.
+
+Versions: 2 broker epoch; 3 flexible.
+
+Not done: authorization.
+"""
+
+from __future__ import annotations
+
+from kproto import ApiKey
+from kproto.messages import ControlledShutdownRequest, ControlledShutdownResponse
+from server.api import Api
+from server.context import RequestContext
+from server.services import Services
+
+_Remaining = ControlledShutdownResponse.RemainingPartition
+
+
+async def handle(svc: Services, ctx: RequestContext, req: ControlledShutdownRequest) -> ControlledShutdownResponse:
+    remaining = await svc.controller.controlled_shutdown(req.broker_id, req.broker_epoch)
+    return ControlledShutdownResponse(
+        remaining_partitions=[_Remaining(topic_name=topic, partition_index=index) for topic, index in remaining]
+    )
+
+
+API = Api(ApiKey.CONTROLLED_SHUTDOWN, (0, 3), handle)
