@@ -73,7 +73,9 @@ class Keeper(Protocol):
         """Files marked `.deleted` whose time comes at `due_ms`."""
 
     def recovery_point_fell(self, log: Any) -> None:
-        """The log was truncated: the checkpoint must say so before more is appended."""
+        """The log was truncated below its recovery point, or its log start: the checkpoints must say so before more
+        is appended.
+        """
 
     def storage_failed(self, error: StorageError) -> None:
         """Something worse than a full disk; may be called from a thread that flushes."""
@@ -208,7 +210,8 @@ class LogAppender:
         """Check `buf`, put offsets and `leader_epoch` into it in place, and stage it: it must stay unchanged until
         `write`.
 
-        From a client exactly one batch; otherwise one or more. Nothing is staged of a buffer that is refused:
+        From a client exactly one batch; otherwise one or more; from a leader perhaps none that is whole, which appends
+        nothing and gives a last offset below the base offset. Nothing is staged of a buffer that is refused:
         KafkaError 2, 10, 18, 32, 45, 47, 48, 52, 76, 87, `RecordsRefused` with the bad records, `UnexpectedOffset`
         (replication). `StorageError`: see the module.
         """
@@ -294,7 +297,9 @@ class LogAppender:
     def _append_many(self, view: memoryview, leader_epoch: int, now_ms: int, origin: AppendOrigin) -> AppendInfo:
         """Batches of the broker itself, or of a leader."""
         replicated = origin is AppendOrigin.REPLICATION
-        batches = split(view)
+        batches = split(view, cut_off=replicated)
+        if not batches:
+            return AppendInfo(self.next_offset, self.next_offset - 1, -1, self.log_start_offset)
         placed: list[tuple[int, BatchHeader, int]] = []
         offset = first = batches[0][1].base_offset if replicated else self.next_offset
         if replicated and first < self.next_offset:

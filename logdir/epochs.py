@@ -65,10 +65,12 @@ class LeaderEpochs:
         dropped.
         """
         entries = self.entries
-        if entries and entries[-1][0] == epoch and start_offset >= entries[-1][1]:
-            return
         keep = len(entries)
         while keep and (entries[keep - 1][0] >= epoch or entries[keep - 1][1] >= start_offset):
+            if entries[keep - 1][0] == epoch and entries[keep - 1][1] <= start_offset:
+                # It goes on. Apache Kafka would let it begin anew if a higher epoch without records came between.
+                self._replace(entries[:keep])
+                return
             keep -= 1
         self._replace((*entries[:keep], (epoch, start_offset)))
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from kproto.errors import ErrorCode, KafkaError
 from kproto.records import (
     BATCH_OVERHEAD,
+    LOG_OVERHEAD,
     BatchHeader,
     CorruptRecords,
     check_batch,
@@ -35,7 +36,8 @@ class AppendOrigin(Enum):
     COORDINATOR = "coordinator"
     """The broker itself: one or more batches, control records allowed, sequences not checked."""
     REPLICATION = "replication"
-    """From a leader: offsets and epochs stay as they are, only their order and the checksums are checked."""
+    """From a leader: offsets and epochs stay as they are, only their order and the checksums are checked. A last batch
+    that is cut off does not count."""
 
 
 class AppendInfo(NamedTuple):
@@ -178,16 +180,31 @@ def _rebuilt(view: memoryview, codec: int, config: LogConfig) -> memoryview:
     return memoryview(rebuilt)
 
 
-def split(view: memoryview) -> list[tuple[int, BatchHeader]]:
-    """(position, header) of every batch, all whole and with right checksums. Raises `CorruptRecords`."""
-    batches = []
+def split(view: memoryview, *, cut_off: bool = False) -> list[tuple[int, BatchHeader]]:
+    """(position, header) of every batch, all whole and with right checksums. Raises `CorruptRecords`.
+
+    cut_off: the last one may be cut off, as in an answer to a fetch; it is left out, and there may be no other.
+    """
+    batches: list[tuple[int, BatchHeader]] = []
     position = 0
-    while position < len(view):
+    end = len(view)
+    while position < end:
+        if cut_off and is_cut_off(view, position):
+            return batches
         header = check_batch(view, position)
         if header.last_offset_delta < 0:
             raise CorruptRecords(f"last offset delta {header.last_offset_delta}")
         batches.append((position, header))
         position += header.size
-    if not batches:
+    if not batches and not cut_off:
         raise CorruptRecords("no batch")
     return batches
+
+
+def is_cut_off(view: memoryview, position: int) -> bool:
+    """The batch at `position` ends behind the end of the buffer."""
+    left = len(view) - position
+    if left < LOG_OVERHEAD:
+        return True
+    length = int.from_bytes(view[position + 8 : position + LOG_OVERHEAD], "big", signed=True)
+    return length + LOG_OVERHEAD > left

@@ -28,7 +28,8 @@ from kproto.errors import ErrorCode, KafkaError
 from kproto.records import CorruptRecords
 from logdir import layout
 from logdir.appender import LogAppender
-from logdir.disk import remove_if_there
+from logdir.checkpoint import LEADER_EPOCH
+from logdir.disk import remove_if_there, replace_file
 from logdir.errors import StorageError
 from logdir.files import FileSlice
 from logdir.flush import Flush
@@ -230,17 +231,20 @@ class PartitionLog(LogAppender):
                 self._delete_segments(keep, len(self._segments), now_ms)
                 self._active = self._segments[-1]
                 end = self._active.truncate(offset)
-                self._ends_at(end)
+                fell = self._ends_at(end)
                 self._drop_snapshots(lambda at: at > end)
                 self.epochs.truncate_from_end(end)
-                self.log_start_offset = min(self.log_start_offset, end)
+                if end < self.log_start_offset:
+                    self.log_start_offset = end
+                    fell = True
                 self._active.sync()
                 self._disk.sync_dir(self.directory)
             rebuild_producers(self._disk, self.directory, self._segments, self._snapshots, self._producers, end)
         except (OSError, CorruptRecords) as error:
             raise self._broken("truncating", error) from error
         self._epoch = self.epochs.latest
-        self._keeper.recovery_point_fell(self)
+        if fell:
+            self._keeper.recovery_point_fell(self)
         return True
 
     def truncate_fully(self, offset: int, now_ms: int) -> None:
@@ -251,22 +255,38 @@ class PartitionLog(LogAppender):
                 self._delete_segments(0, len(self._segments), now_ms)
                 self._drop_snapshots(lambda at: True)
                 self._start_segment(offset, now_ms)
-                self._ends_at(offset)
+                fell = self._ends_at(offset) or offset < self.log_start_offset
                 self.log_start_offset = offset
                 self.epochs.clear()
                 self._producers.clear()
                 self._disk.sync_dir(self.directory)
+            self._save_epochs()
         except OSError as error:
             raise self._broken("truncating", error) from error
         self._epoch = self.epochs.latest
-        self._keeper.recovery_point_fell(self)
+        if fell:
+            self._keeper.recovery_point_fell(self)
 
-    def _ends_at(self, offset: int) -> None:
+    def _save_epochs(self) -> None:
+        """After a new start nothing in the log would contradict the old epochs, should a crash bring them back: the
+        next fetch would cut the log for nothing. A flush that is under way is not waited for; the next one saves them.
+        """
+        if self._flushing.acquire(blocking=False):
+            try:
+                replace_file(self._disk, self.directory, LEADER_EPOCH, self.epochs.encode())
+                self.epochs.changed = False
+            finally:
+                self._flushing.release()
+
+    def _ends_at(self, offset: int) -> bool:
+        """The log is shorter now. True if its checkpoint on the disk says that more than this is safe."""
+        fell = self.recovery_point > offset
         self.log_end_offset = self.next_offset = offset
         self._position = self._active.size
         self._generation += 1
         self.recovery_point = min(self.recovery_point, offset)
         self._set_roll_limits()
+        return fell
 
     def _delete_segments(self, first: int, last: int, now_ms: int) -> None:
         """Take segments out of the log; their files go after `file.delete.delay.ms`. From the end, so that a crash

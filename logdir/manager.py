@@ -340,6 +340,10 @@ class LogDir:
     def recovery_point_fell(self, log: Any) -> None:
         try:
             self.write_checkpoint(self.recovery_points())
+            if any(
+                start > log.log_start_offset and self.logs.get(key) is log for key, start in self._log_starts.items()
+            ):
+                self.write_checkpoint(self.log_starts())
         except StorageError as error:
             if log.failure is None:
                 log.failure = error

@@ -256,6 +256,8 @@ class _Opening:
             self.segments[first - 1].finish()
         start = load_snapshot(self.disk, self.directory, self.snapshots, self.producers, bases[first])
         replay(self.segments[:first], self.producers, start, bases[first])
+        # The file of epochs may be older than a truncation; from here on the batches know better.
+        self.epochs.truncate_from_end(bases[first])
         end = bases[first]
         for segment in self.segments[first:]:
             if segment.base_offset < end:
