@@ -1,6 +1,11 @@
-"""Settings of a cluster: replication, ZooKeeper, KRaft. The broker stands alone for now: most have nothing to tune."""
+"""Settings of a cluster: replication, the controller, ZooKeeper; those of KRaft and tiered storage, which are not here.
+
+A broker without `zookeeper.connect` runs alone: what is about other brokers then tunes nothing.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from server.settings.model import (
     LONG_MAX,
@@ -17,7 +22,6 @@ from server.settings.model import (
     works,
 )
 
-_ALONE = "this broker runs alone and has nothing to replicate"
 _NO_ZOOKEEPER = "this broker keeps its metadata in its own data directory and does not use ZooKeeper yet"
 _NO_KRAFT = "this broker has no KRaft quorum; it keeps its metadata in its own data directory"
 
@@ -34,8 +38,19 @@ def _is_protocol(value: Value) -> bool:
 
 
 _INTER_BROKER_PROTOCOL = Check("a version from 1.0 to 3.9", _is_protocol)
+_SELECTOR = Check(
+    "org.apache.kafka.common.replica.RackAwareReplicaSelector, or nothing",
+    lambda value: value == "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+)
 _ROLES = Check("broker, or broker,controller", lambda value: isinstance(value, tuple) and "broker" in value)
 _ONE_VOTER = Check("one voter at most", lambda value: isinstance(value, tuple) and len(value) <= 1)
+
+
+def throttle(name: str, doc: str) -> Setting:
+    """A rate of replication traffic; it exists only as a dynamic setting."""
+    row = works(name, Type.LONG, LONG_MAX, doc, at_least(0), scope=Scope.CLUSTER)
+    return replace(row, dynamic_only=True)
+
 
 SETTINGS: tuple[Setting, ...] = (
     works(
@@ -50,8 +65,10 @@ SETTINGS: tuple[Setting, ...] = (
         "replica.selector.class",
         Type.STRING,
         None,
-        "A Java class that chooses the replica a consumer reads from (KIP-392).",
-        "there is one replica of everything",
+        "Which replica a consumer that tells its rack reads from (KIP-392): the leader, or with "
+        "RackAwareReplicaSelector one in the same rack that has what the consumer wants.",
+        "Java classes cannot be loaded; the one that comes with Apache Kafka is built in",
+        allowed=_SELECTOR,
     ),
     works(
         "controlled.shutdown.enable",
@@ -77,50 +94,146 @@ SETTINGS: tuple[Setting, ...] = (
         30000,
         "How long the controller waits for a broker's answer, and a broker for the controller's.",
     ),
-    no_effect("unclean.leader.election.enable", Type.BOOLEAN, False, _ALONE, scope=Scope.CLUSTER),
-    no_effect("num.replica.fetchers", Type.INT, 1, _ALONE, scope=Scope.CLUSTER),
+    works(
+        "unclean.leader.election.enable",
+        Type.BOOLEAN,
+        False,
+        "Whether a replica that is not in sync may lead when no other is left, which loses records.",
+        scope=Scope.CLUSTER,
+    ),
+    no_effect(
+        "unclean.leader.election.interval.ms",
+        Type.LONG,
+        300000,
+        "it belongs to KRaft controllers",
+        at_least(1),
+        doc="How often a KRaft controller looks for partitions to elect leaders for.",
+    ),
+    works(
+        "auto.leader.rebalance.enable",
+        Type.BOOLEAN,
+        True,
+        "Whether the controller gives leadership back to preferred replicas from time to time.",
+    ),
+    works(
+        "leader.imbalance.check.interval.seconds",
+        Type.LONG,
+        300,
+        "How often the controller looks whether preferred replicas lead.",
+        at_least(1),
+    ),
+    works(
+        "leader.imbalance.per.broker.percentage",
+        Type.INT,
+        10,
+        "How many of the partitions that a broker should lead may be led by others before the controller acts, "
+        "in per cent.",
+    ),
+    works(
+        "num.replica.fetchers",
+        Type.INT,
+        1,
+        "How many connections a broker keeps to each leader that it follows.",
+        scope=Scope.CLUSTER,
+    ),
+    works(
+        "replica.lag.time.max.ms",
+        Type.LONG,
+        30000,
+        "How long a follower may lag before it is no longer in sync.",
+    ),
+    works(
+        "replica.socket.timeout.ms",
+        Type.INT,
+        30000,
+        "How long a follower waits for an answer of its leader. It should be above replica.fetch.wait.max.ms.",
+    ),
+    no_effect(
+        "replica.socket.receive.buffer.bytes",
+        Type.INT,
+        65536,
+        "it is left to the operating system",
+        doc="Size of the receive buffer of connections to leaders.",
+    ),
+    works(
+        "replica.fetch.max.bytes",
+        Type.INT,
+        1048576,
+        "How many bytes a follower asks for of one partition at once; a single larger batch still comes whole.",
+        at_least(0),
+    ),
+    works(
+        "replica.fetch.response.max.bytes",
+        Type.INT,
+        10485760,
+        "How many bytes a follower asks for in one answer.",
+        at_least(0),
+    ),
+    works(
+        "replica.fetch.wait.max.ms",
+        Type.INT,
+        500,
+        "How long a leader may wait for new records before it answers a follower. It must be well below "
+        "replica.lag.time.max.ms.",
+    ),
+    works(
+        "replica.fetch.min.bytes",
+        Type.INT,
+        1,
+        "How many bytes a leader should have for a follower before it answers.",
+    ),
+    works(
+        "replica.fetch.backoff.ms",
+        Type.INT,
+        1000,
+        "How long a follower waits after an error of a partition, or of the connection.",
+        at_least(0),
+    ),
+    works(
+        "replication.quota.window.num",
+        Type.INT,
+        11,
+        "How many windows of time the replication throttles look back.",
+        at_least(1),
+    ),
+    works(
+        "replication.quota.window.size.seconds",
+        Type.INT,
+        1,
+        "How long such a window is.",
+        at_least(1),
+    ),
     *family(
         no_effect,
-        "Belongs to replication between brokers.",
-        _ALONE,
+        "Belongs to several data directories, tiered storage or KRaft.",
+        "there is none of it here",
         (
-            ("unclean.leader.election.interval.ms", Type.LONG, 300000, at_least(1)),
-            ("auto.leader.rebalance.enable", Type.BOOLEAN, True),
-            ("leader.imbalance.check.interval.seconds", Type.LONG, 300, at_least(1)),
-            ("leader.imbalance.per.broker.percentage", Type.INT, 10),
-            ("replica.lag.time.max.ms", Type.LONG, 30000),
-            ("replica.socket.timeout.ms", Type.INT, 30000),
-            ("replica.socket.receive.buffer.bytes", Type.INT, 65536),
-            ("replica.fetch.max.bytes", Type.INT, 1048576, at_least(0)),
-            ("replica.fetch.response.max.bytes", Type.INT, 10485760, at_least(0)),
-            ("replica.fetch.wait.max.ms", Type.INT, 500),
-            ("replica.fetch.min.bytes", Type.INT, 1),
-            ("replica.fetch.backoff.ms", Type.INT, 1000, at_least(0)),
             ("follower.fetch.last.tiered.offset.enable", Type.BOOLEAN, False),
             ("eligible.leader.replicas.enable", Type.BOOLEAN, False),
-            ("replication.quota.window.num", Type.INT, 11, at_least(1)),
-            ("replication.quota.window.size.seconds", Type.INT, 1, at_least(1)),
             ("alter.log.dirs.replication.quota.window.num", Type.INT, 11, at_least(1)),
             ("alter.log.dirs.replication.quota.window.size.seconds", Type.INT, 1, at_least(1)),
         ),
     ),
     # KIP-73 and KIP-113: these three exist only as dynamic settings
-    *(
-        no_effect(
-            name,
-            Type.LONG,
-            LONG_MAX,
-            _ALONE,
-            at_least(0),
-            doc="Limits replication traffic, in bytes per second.",
-            scope=Scope.CLUSTER,
-            dynamic_only=True,
-        )
-        for name in (
-            "leader.replication.throttled.rate",
-            "follower.replication.throttled.rate",
-            "replica.alter.log.dirs.io.max.bytes.per.second",
-        )
+    throttle(
+        "leader.replication.throttled.rate",
+        "How many bytes per second followers may fetch from this broker, of the replicas in the topics' "
+        "leader.replication.throttled.replicas.",
+    ),
+    throttle(
+        "follower.replication.throttled.rate",
+        "How many bytes per second this broker may fetch from leaders, of the replicas in the topics' "
+        "follower.replication.throttled.replicas.",
+    ),
+    no_effect(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        Type.LONG,
+        LONG_MAX,
+        "there is one data directory",
+        at_least(0),
+        doc="Limits the copying between data directories, in bytes per second.",
+        scope=Scope.CLUSTER,
+        dynamic_only=True,
     ),
     works(
         "zookeeper.connect",

@@ -17,7 +17,7 @@ from server.settings.model import (
 )
 
 _ONE_LOOP = "one event loop serves all connections and requests"
-_ONE_BROKER = "this broker has no other broker to talk to"
+_AS_THE_REQUEST = "a connection to another broker may take as long as the request that it is for"
 
 
 def _counts(value: Value) -> bool:
@@ -108,7 +108,7 @@ SETTINGS: tuple[Setting, ...] = (
         Type.STRING,
         None,
         "A listener of its own for the controller's requests.",
-        "there is no controller traffic between brokers yet",
+        "the controller's requests come in on the listener between brokers",
     ),
     no_effect("early.start.listeners", Type.STRING, None, "all listeners open together, once the data is loaded"),
     works(
@@ -222,7 +222,7 @@ SETTINGS: tuple[Setting, ...] = (
         "default.replication.factor",
         Type.INT,
         1,
-        "How many replicas a topic gets when its creator does not say. On one broker only 1 can be satisfied.",
+        "How many replicas a topic gets when its creator does not say; no more than there are brokers alive.",
     ),
     no_effect("num.network.threads", Type.INT, 3, _ONE_LOOP, at_least(1), scope=Scope.CLUSTER),
     no_effect("num.io.threads", Type.INT, 8, _ONE_LOOP, at_least(1), scope=Scope.CLUSTER),
@@ -240,9 +240,14 @@ SETTINGS: tuple[Setting, ...] = (
         -1,
         "there is no request queue: a connection is read again when its request is answered",
     ),
-    no_effect("request.timeout.ms", Type.INT, 30000, _ONE_BROKER),
-    no_effect("socket.connection.setup.timeout.ms", Type.LONG, 10000, _ONE_BROKER),
-    no_effect("socket.connection.setup.timeout.max.ms", Type.LONG, 30000, _ONE_BROKER),
+    works(
+        "request.timeout.ms",
+        Type.INT,
+        30000,
+        "How long the controller waits for a broker's answer before it asks again.",
+    ),
+    no_effect("socket.connection.setup.timeout.ms", Type.LONG, 10000, _AS_THE_REQUEST),
+    no_effect("socket.connection.setup.timeout.max.ms", Type.LONG, 30000, _AS_THE_REQUEST),
     no_effect(
         "connection.failed.authentication.delay.ms", Type.INT, 100, "there is no authentication yet", at_least(0)
     ),

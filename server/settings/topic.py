@@ -59,7 +59,6 @@ def _throttled(value: Value) -> bool:
 
 
 _THROTTLED = Check("partition:broker pairs, or *", _throttled)
-_ALONE = "this broker runs alone and has nothing to replicate"
 _NO_TIERS = "there is no tiered storage"
 
 
@@ -146,23 +145,21 @@ TOPIC_SETTINGS: tuple[TopicSetting, ...] = (
         "log.flush.scheduler.interval.ms",
     ),
     _row(
-        no_effect(
+        works(
             "follower.replication.throttled.replicas",
             Type.LIST,
             (),
-            _ALONE,
+            "Replicas whose copying is limited on the follower, as partition:broker pairs or *.",
             _THROTTLED,
-            doc="Replicas whose copying is limited on the follower, as partition:broker pairs or *.",
         )
     ),
     _row(
-        no_effect(
+        works(
             "leader.replication.throttled.replicas",
             Type.LIST,
             (),
-            _ALONE,
+            "Replicas whose copying is limited on the leader, as partition:broker pairs or *.",
             _THROTTLED,
-            doc="Replicas whose copying is limited on the leader, as partition:broker pairs or *.",
         )
     ),
     _row(
@@ -406,12 +403,11 @@ TOPIC_SETTINGS: tuple[TopicSetting, ...] = (
         BrokerKey("log.roll.hours", _HOUR_MS),
     ),
     _row(
-        no_effect(
+        works(
             "unclean.leader.election.enable",
             Type.BOOLEAN,
             False,
-            _ALONE,
-            doc="Whether a replica that is behind may lead when no other is left, at the price of lost records.",
+            "Whether a replica that is behind may lead when no other is left, at the price of lost records.",
         ),
         "unclean.leader.election.enable",
     ),
