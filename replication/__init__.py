@@ -98,6 +98,7 @@ from replication.store import (
     StoreFailed,
 )
 from replication.store_memory import EmbeddedSession, EmbeddedStore
+from replication.store_zk import Login, ZooKeeperSettings, ZooKeeperTls, zookeeper_store
 from replication.throttle import ReplicationThrottle, throttled_partitions
 from replication.topics import (
     NewTopic,
@@ -150,6 +151,7 @@ __all__ = [
     "IsrWish",
     "LeaderAndIsr",
     "LeaderState",
+    "Login",
     "Message",
     "NewTopic",
     "NoSuchNode",
@@ -184,6 +186,8 @@ __all__ = [
     "UpdateMetadata",
     "Wait",
     "WrongCluster",
+    "ZooKeeperSettings",
+    "ZooKeeperTls",
     "admin_tree",
     "apply_update",
     "check_name",
@@ -197,8 +201,8 @@ __all__ = [
     "is_prohibited",
     "make_roots",
     "name_fault",
-    "notify_isr_changes",
     "new_uuid",
+    "notify_isr_changes",
     "plan_creation",
     "plan_expansion",
     "read_broker",
@@ -224,4 +228,5 @@ __all__ = [
     "wire",
     "write_config",
     "write_isr",
+    "zookeeper_store",
 ]

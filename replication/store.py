@@ -158,6 +158,10 @@ class EphemeralParent(CommitRefused):
     """The parent of the node to create is ephemeral."""
 
 
+class AccessDenied(CommitRefused):
+    """ZooKeeper's access list of the node does not let us. Reads raise it too."""
+
+
 class CommitTooLarge(CommitRefused):
     """More than MAX_COMMIT_BYTES. Ours to split."""
 

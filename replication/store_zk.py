@@ -1,0 +1,290 @@
+"""The store on a ZooKeeper ensemble: the tree that several brokers share, Apache Kafka's among them.
+
+`zookeeper_store(settings)` connects, makes the chroot if it is absent, and gives one session: a `Store`. kazoo is
+imported there and not before, so that a broker alone does not pay for it.
+
+    store_zk.py           settings, the store
+    store_zk_link.py      trio ↔ kazoo: one ordered queue of requests, and what the end of a connection means
+    store_zk_watches.py   one-shot watches → changes
+    store_zk_multi.py     commits as bytes
+    store_zk_client.py    kazoo set up: thread, sockets, TLS, errors
+
+What a disconnect means. Reads wait and are asked again. A commit that was under way raises ConnectionLost; one made
+meanwhile waits. Nobody is told of a mere disconnect: what changed meanwhile is reported when there is a connection.
+When ZooKeeper says that the session has expired, subscribers get SessionLost, commits SessionExpired; a new session is
+made without being asked for, then SessionBack. Ephemeral nodes are made again by whoever made them.
+Reads in a new session begin with a `sync`: they are not older than what the last one saw.
+
+Access lists are Apache Kafka's: with `set_acl` everybody may read and the creator may do everything, but only the
+creator reads /config/users, /config/brokers and /delegation_token; /consumers is open. Sources: `ZkData.scala`,
+`KafkaZkClient.scala`, `ZooKeeperClient.scala` (core, 3.9).
+
+Not here: SASL with Kerberos, Java key stores (PEM files only), read-only servers, changing the access lists of nodes
+that exist (Apache Kafka has a tool for that, zookeeper-security-migration).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from replication.store import (
+    MAX_COMMIT_BYTES,
+    CommitTooLarge,
+    ConnectionLost,
+    Create,
+    Node,
+    NodeExists,
+    Op,
+    StoreError,
+    StoreEvent,
+    StoreFailed,
+    commit_bytes,
+    parent_of,
+)
+
+if TYPE_CHECKING:
+    from replication.store_zk_link import Link
+    from replication.store_zk_multi import Acl
+    from replication.store_zk_watches import Watches
+
+LARGEST_PACKET = 1024 * 1024 - 1
+"""What ZooKeeper takes at most as one request, in bytes (jute.maxbuffer)."""
+
+_STOP_WITHIN_S = 5
+_SENSITIVE = ("/config/users", "/config/brokers", "/delegation_token")
+_OPEN = "/consumers"
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Who we are for ZooKeeper."""
+
+    user: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooKeeperTls:
+    """TLS to ZooKeeper. All files are PEM.
+
+    trusted: certificate authorities (None: those of the operating system). identity: our private key and certificates
+    in one file (None: the server does not ask for any); password of the key. versions: of TLS, 'TLSv1.2', 'TLSv1.3'.
+    """
+
+    trusted: str | None = None
+    identity: str | None = None
+    password: str | None = field(default=None, repr=False)
+    versions: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+    check_hostname: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooKeeperSettings:
+    """How to reach ZooKeeper.
+
+    connect: host:port,host:port/chroot as in `zookeeper.connect` (port 2181 if left out). connection_timeout_ms: for
+    the start; None: as long as a session lasts. max_in_flight: requests sent and not answered. sasl: for DIGEST-MD5,
+    what Apache Kafka's JAAS section `Client` names; digest: for ZooKeeper's own scheme of that name. set_acl: make
+    nodes with Apache Kafka's access lists, which needs sasl, digest or a TLS identity.
+
+    Raises ValueError if it cannot be used.
+    """
+
+    connect: str
+    session_timeout_ms: int = 18_000
+    connection_timeout_ms: int | None = None
+    max_in_flight: int = 10
+    set_acl: bool = False
+    sasl: Login | None = None
+    digest: Login | None = None
+    tls: ZooKeeperTls | None = None
+
+    def __post_init__(self) -> None:
+        hosts, chroot = split_connect(self.connect)
+        if not all(host.strip() for host in hosts.split(",")):
+            raise ValueError(f"{self.connect!r} names no host")
+        if chroot and ("//" in chroot or "\0" in chroot):
+            raise ValueError(f"{chroot!r} is no path of a node")
+        if self.set_acl and not (self.sasl or self.digest or (self.tls and self.tls.identity)):
+            raise ValueError("access lists need a login: SASL, or a TLS key and certificate")
+
+
+def split_connect(connect: str) -> tuple[str, str]:
+    """'h:1,h:2/a/b' → ('h:1,h:2', '/a/b'); the path is '' if there is none."""
+    hosts, _, path = connect.partition("/")
+    path = path.strip("/")
+    return hosts.strip(), f"/{path}" if path else ""
+
+
+def access_list(path: str, *, secure: bool) -> tuple[Acl, ...]:
+    """The access list that Apache Kafka gives a new node at `path` (without chroot)."""
+    from replication.store_zk_multi import Acl
+
+    if not secure or path == _OPEN:
+        return (Acl(31, "world", "anyone"),)
+    creator = Acl(31, "auth", "")
+    return (creator,) if path.startswith(_SENSITIVE) else (creator, Acl(1, "world", "anyone"))
+
+
+@asynccontextmanager
+async def zookeeper_store(settings: ZooKeeperSettings) -> AsyncIterator[ZooKeeperStore]:
+    """A session with ZooKeeper, ended on leaving (its ephemeral nodes go at once, if ZooKeeper can be reached).
+
+    Raises ConnectionLost if there is no connection in time, StoreFailed if ZooKeeper refuses our login.
+    """
+    from replication.store_zk_client import make_client, tls_context
+    from replication.store_zk_link import Link
+
+    hosts, chroot = split_connect(settings.connect)
+    client = make_client(
+        hosts,
+        session_timeout=settings.session_timeout_ms / 1000,
+        context=tls_context(settings.tls) if settings.tls else None,
+        sasl=(settings.sasl.user, settings.sasl.password) if settings.sasl else None,
+        digest=(settings.digest.user, settings.digest.password) if settings.digest else None,
+    )
+    link = Link(client, settings.max_in_flight)
+    store = ZooKeeperStore(link, chroot, secure=settings.set_acl)
+    within_ms = settings.connection_timeout_ms or settings.session_timeout_ms
+    try:
+        with trio.CancelScope() as refused, trio.move_on_after(within_ms / 1000) as late:
+            link.on_refused = refused.cancel
+            await trio.to_thread.run_sync(link.start)
+            await store._make_chroot()
+        if refused.cancelled_caught:
+            raise StoreFailed(f"ZooKeeper at {hosts} refuses our login")
+        if late.cancelled_caught:
+            raise ConnectionLost(f"no connection to ZooKeeper at {hosts} within {within_ms} ms: {link.trouble}")
+        yield store
+    finally:
+        link.close()
+        with trio.CancelScope(shield=True), trio.move_on_after(_STOP_WITHIN_S):
+            await trio.to_thread.run_sync(link.stop, abandon_on_cancel=True)
+
+
+class ZooKeeperStore:
+    """A `Store`: one session with ZooKeeper. Made by `zookeeper_store`."""
+
+    def __init__(self, link: Link, chroot: str, *, secure: bool) -> None:
+        from replication.store_zk_watches import Watches
+
+        self._link = link
+        self._chroot = chroot
+        self._secure = secure
+        self._watches: Watches = Watches(link, self._full_path)
+        link.on_lost = self._watches.session_lost
+        link.on_connected = self._connected
+
+    @property
+    def session_id(self) -> int:
+        """ZooKeeper's id of the present session, 0 if there is none. Another one after an expiry."""
+        return self._link.session_id
+
+    async def get(self, path: str) -> Node | None:
+        return (await self.get_many([path]))[0]
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        from replication.store_zk_client import failure, is_no_node
+
+        answers = await self._link.ask([_get(self._full_path(path)) for path in paths])
+        nodes: list[Node | None] = []
+        for path, (found, error) in zip(paths, answers, strict=True):
+            if error is None:
+                data, stat = found
+                nodes.append(Node(path, data or b"", stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner != 0))
+            elif is_no_node(error):
+                nodes.append(None)
+            else:
+                raise failure(path, error) from error
+        return nodes
+
+    async def children(self, path: str) -> list[str]:
+        from replication.store_zk_client import failure, is_no_node
+
+        full = self._full_path(path)
+        [(names, error)] = await self._link.ask([lambda client: client.get_children_async(full)])
+        if error is None:
+            return sorted(names)
+        if is_no_node(error):
+            return []
+        raise failure(path, error) from error
+
+    async def commit(self, ops: Sequence[Op]) -> list[Node | None]:
+        from replication.store_zk_client import MultiRequest, failure, refusal, send_multi
+        from replication.store_zk_multi import Refused, encode_multi
+
+        ops = tuple(ops)
+        if not ops:
+            await trio.lowlevel.checkpoint()
+            return []
+        for op in ops:
+            _check_path(op.path)
+        if commit_bytes(ops) > MAX_COMMIT_BYTES:
+            raise CommitTooLarge(ops[0].path, 0, f"{len(ops)} operations of more than {MAX_COMMIT_BYTES} bytes")
+        body = encode_multi(ops, self._chroot, self._acls)
+        if len(body) + 64 > LARGEST_PACKET:  # 64: its header, with some to spare
+            raise CommitTooLarge(ops[0].path, 0, f"{len(ops)} operations of more than {LARGEST_PACKET} bytes as sent")
+        request = MultiRequest(ops, self._chroot, body)
+        try:
+            [outcome] = await self._link.commit(lambda client: send_multi(client, request))
+        except StoreError:
+            raise
+        except Exception as exc:
+            raise failure(ops[0].path, exc) from exc
+        if isinstance(outcome, Refused):
+            raise refusal(ops, outcome)
+        return list(outcome)
+
+    def changes(self, places: Collection[str]) -> AbstractAsyncContextManager[AsyncIterator[StoreEvent]]:
+        self._link.check_open()
+        return self._watches.subscribed(places)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _connected(self, is_new_session: bool) -> None:
+        self._watches.connected()
+        if is_new_session:
+            self._link.sync_first(self._chroot or "/")
+            self._watches.session_back()
+
+    async def _make_chroot(self) -> None:
+        """Make the node under which the tree hangs, and those above it, if absent."""
+        if not self._chroot:
+            await self.get("/")
+            return
+        chroot, self._chroot = self._chroot, ""
+        try:
+            missing = []
+            path = chroot
+            while path != "/" and await self.get(path) is None:
+                missing.append(path)
+                path = parent_of(path)
+            for path in reversed(missing):
+                try:
+                    await self.commit([Create(path)])
+                except NodeExists:  # another broker does the same
+                    pass
+        finally:
+            self._chroot = chroot
+
+    def _full_path(self, path: str) -> str:
+        _check_path(path)
+        return self._chroot + path if path != "/" else self._chroot or "/"
+
+    def _acls(self, path: str) -> Sequence[Acl]:
+        return access_list(path, secure=self._secure)
+
+
+def _get(path: str) -> Callable[[Any], Any]:
+    return lambda client: client.get_async(path)
+
+
+def _check_path(path: str) -> None:
+    """Our own mistakes, not a client's: names reach this place validated."""
+    if path != "/" and (not path.startswith("/") or path.endswith("/") or "//" in path or "\0" in path):
+        raise ValueError(f"not a node path: {path!r}")
