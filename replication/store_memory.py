@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 import trio
 
@@ -46,6 +47,13 @@ async def run_inline(work: Callable[[], None]) -> None:
     work()
 
 
+class Observer(Protocol):
+    """Is told of changes as they become durable."""
+
+    def offer(self, paths: set[str]) -> None:
+        """Nodes that were created, written or deleted."""
+
+
 class EmbeddedStore:
     """One tree, its journal, and the sessions on it."""
 
@@ -59,7 +67,7 @@ class EmbeddedStore:
         self._flushing: trio.Event | None = None
         self._failure: BaseException | None = None
         self._closed = False
-        self._watches: set[_Watch] = set()
+        self._watches: dict[Observer, None] = {}
         self._last_session = 0
 
     @classmethod
@@ -83,6 +91,13 @@ class EmbeddedStore:
         """A new session."""
         self._last_session += 1
         return EmbeddedSession(self, self._last_session)
+
+    def observe(self, observer: Observer) -> None:
+        """Tell `observer` of every change from now on. The simulation makes watches of its own of that."""
+        self._watches[observer] = None
+
+    def unobserve(self, observer: Observer) -> None:
+        self._watches.pop(observer, None)
 
     async def aclose(self) -> None:
         """Wait for what is under way, then refuse everything. Ephemeral nodes end with the process."""
@@ -172,7 +187,7 @@ class EmbeddedSession:
     def __init__(self, store: EmbeddedStore, session: int) -> None:
         self._store = store
         self._session = session
-        self._watches: set[_Watch] = set()
+        self._watches: dict[_Watch, None] = {}
 
     async def get(self, path: str) -> Node | None:
         self._check()
@@ -202,14 +217,14 @@ class EmbeddedSession:
     async def changes(self, places: Collection[str]) -> AsyncIterator[AsyncIterator[StoreEvent]]:
         self._check()
         watch = _Watch(frozenset(places))
-        self._watches.add(watch)
-        self._store._watches.add(watch)
+        self._watches[watch] = None
+        self._store.observe(watch)
         try:
             await trio.lowlevel.checkpoint()
             yield watch
         finally:
-            self._watches.discard(watch)
-            self._store._watches.discard(watch)
+            del self._watches[watch]
+            self._store.unobserve(watch)
 
     async def expire(self) -> None:
         """What a session time-out does to this broker: ephemeral nodes gone, then a new session. For tests."""

@@ -1,0 +1,407 @@
+"""Three brokers as processes of the simulation: started, stopped, killed, frozen, cut off, put together again.
+
+A `Machine` is a host with a disk; its broker may live several lives. A broker that ends although nobody ended it is
+a violation, and so is anything that it logs as an error. A machine whose broker could not start (the registration of
+its last life is still there, say) tries again after a while, as a service manager would.
+
+The ways: `broker-N` to each other, `client` to brokers, and brokers to the store.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from random import Random
+from typing import Any, TypeVar
+
+import trio
+
+from replication import BrokerIdTaken, Endpoint, Image, Store, StoreError
+from server.app import Broker
+from server.config import BrokerConfig
+from server.sim.disk import SimDisk
+from server.sim.network import Network
+from server.sim.store import SimSession, SimStore
+from server.sim.world import DOMAIN, World
+
+T = TypeVar("T")
+
+SETTINGS = {
+    "listeners": "PLAINTEXT://127.0.0.1:0",
+    "log.dirs": "/data",
+    "zookeeper.connect": "simulated:2181",
+    "zookeeper.session.timeout.ms": "6000",
+    "num.partitions": "1",
+    "unclean.leader.election.enable": "false",
+    "auto.create.topics.enable": "false",
+    "offsets.topic.num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "0",
+    "replica.lag.time.max.ms": "3000",
+    "replica.socket.timeout.ms": "3000",
+    "controller.socket.timeout.ms": "3000",
+    "controlled.shutdown.retry.backoff.ms": "1000",
+    "leader.imbalance.check.interval.seconds": "20",
+    "log.segment.bytes": "3000",
+    "log.index.interval.bytes": "200",
+    "log.cleaner.enable": "false",
+}
+
+RESTART_S = 1.0
+
+
+class Process:
+    """One life of a broker."""
+
+    def __init__(self, machine: Machine, life: int) -> None:
+        self.machine = machine
+        self.domain = f"{machine.host}/{life}"
+        self.life = life
+        self.broker: Broker
+        self.session: SimSession | None = None
+        self.is_alive = True
+        self.is_stopping = False
+        self.serves = False
+        self.is_frozen = False
+        self.ended = trio.Event()
+        self._cluster = machine.cluster
+        self._world = machine.cluster.world
+        self._rng = Random(machine.rng.getrandbits(64))
+        self._scope = trio.CancelScope()
+
+    async def run(self) -> None:
+        """Runs in its domain."""
+        settings = {
+            **SETTINGS,
+            **self._cluster.settings,
+            "broker.id": str(self.machine.id),
+            "advertised.listeners": f"PLAINTEXT://{self.machine.host}:9092",
+        }
+        self.broker = Broker(
+            BrokerConfig.from_values(settings),
+            offload=self._offload,
+            wall_clock=self._world.wall_clock,
+            rng=self._rng,
+            store=self._open_session,
+            connect=self._connect,
+            disk=self.machine.disk.disk,
+        )
+        why = "has ended"
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(self.broker.run)
+                    self._serve()
+                    await self.broker.stopped()
+        except* (StoreError, BrokerIdTaken) as errors:
+            why = _text(errors)
+        except* Exception as errors:
+            why = _text(errors)
+            if self.is_alive:
+                self._world.violation(f"{self.machine.host} ends with {why}")
+        finally:
+            if self.is_alive and not self._world.is_over:
+                if self.serves and not self.is_stopping:
+                    self._world.violation(f"{self.machine.host} ends by itself: {why}")
+                self._world.note(f"{self.machine.host}: its process ends: {why}")
+                self._die(power=False)
+            self.ended.set()
+
+    def _serve(self) -> None:
+        self.serves = True
+        self._world.note(f"{self.machine.host} serves")
+        self._cluster.network.listen(self.machine.host, self._welcome)
+        self.machine.calm_again()
+
+    def _welcome(self, stream: trio.abc.Stream, peer: str) -> None:
+        if not self.is_stopping:
+            self._world.in_domain(self.domain, self.broker.serve_stream, stream, peer)
+
+    def stop(self) -> None:
+        """Tell it to stop in order."""
+        self.is_stopping = True
+        if self.serves:
+            self._world.in_domain(self.domain, self._world.nursery.start_soon, self.broker.stop)
+        else:
+            self.kill(power=False)
+
+    def kill(self, *, power: bool) -> None:
+        """It is gone, whatever it was doing."""
+        if self.is_alive:
+            self._die(power=power)
+            self._scope.cancel()
+
+    def _die(self, *, power: bool) -> None:
+        self.is_alive = self.serves = False
+        machine = self.machine
+        if power:
+            self._cluster.network.power_off(machine.host)
+            machine.disk.lost_power(self._rng)
+        else:
+            self._cluster.network.kill(machine.host)
+            machine.disk.killed()
+        if self.session is not None:
+            self.session.kill()
+        self.thaw()
+        machine.calm_since = float("inf")
+
+    def freeze(self) -> None:
+        """As SIGSTOP."""
+        if self.is_alive and not self.is_frozen:
+            self.is_frozen = True
+            self._world.freeze(self.domain)
+            if self.session is not None:
+                self.session.interrupt()
+
+    def thaw(self) -> None:
+        """As SIGCONT."""
+        if self.is_frozen:
+            self.is_frozen = False
+            self._world.thaw(self.domain)
+            if self.session is not None:
+                self.session.resume()
+
+    # -- what the broker stands on -----------------------------------------------------------------------------------
+
+    async def _offload(self, fn: Callable[..., T], *args: Any) -> T:
+        """A thread: takes a while, then has done it."""
+        await trio.sleep(self._rng.uniform(0.0002, 0.01))
+        return fn(*args)
+
+    @asynccontextmanager
+    async def _open_session(self) -> AsyncIterator[Store]:
+        self.session = session = self._cluster.store.connect(self.machine.host)
+        for _ in range(self.machine.store_cuts):
+            session.interrupt()
+        try:
+            yield session
+        finally:
+            if self.is_alive:
+                with trio.CancelScope(shield=True):
+                    await session.aclose()
+
+    async def _connect(self, endpoint: Endpoint) -> trio.abc.Stream:
+        return await self._cluster.network.connect(self.machine.host, endpoint.host)
+
+
+class Machine:
+    """A host with a disk; `process` is what runs there, None if nothing does.
+
+    calm_since: since when its broker serves and the way between it and the client is well; infinity while not.
+    """
+
+    def __init__(self, cluster: Cluster, broker_id: int) -> None:
+        self.cluster = cluster
+        self.id = broker_id
+        self.host = f"broker-{broker_id}"
+        self.disk = SimDisk()
+        self.rng = cluster.world.rng(self.host)
+        self.process: Process | None = None
+        self.store_cuts = 0
+        self.calm_since = float("inf")
+        self._troubles = 0
+        self._lives = 0
+        self._wanted = False
+        self._wake = trio.Event()
+        cluster.network.add(self.host)
+        cluster.world.nursery.start_soon(self._supervise)
+
+    async def _supervise(self) -> None:
+        while True:
+            while not self._wanted:
+                self._wake = trio.Event()
+                await self._wake.wait()
+            world = self.cluster.world
+            self._lives += 1
+            self.process = Process(self, self._lives)
+            self.cluster.network.power_on(self.host)
+            world.note(f"{self.host} starts")
+            world.in_domain(self.process.domain, world.nursery.start_soon, self.process.run)
+            await self.process.ended.wait()
+            self.process = None
+            await trio.sleep(RESTART_S)
+
+    @property
+    def is_alive(self) -> bool:
+        """A process is there; it may be starting, stopping or standing still."""
+        return self.process is not None and self.process.is_alive
+
+    @property
+    def serves(self) -> bool:
+        return self.process is not None and self.process.serves
+
+    @property
+    def is_wanted(self) -> bool:
+        """It is to run, and is started again when it could not start."""
+        return self._wanted
+
+    def start(self) -> None:
+        """Run from now on."""
+        self._wanted = True
+        self._wake.set()
+
+    async def stop(self) -> None:
+        """Stop in order; returns when the process has ended."""
+        self._wanted = False
+        if self.process is not None:
+            self.cluster.world.note(f"{self.host} is told to stop")
+            self.calm_since = float("inf")
+            self.process.stop()
+            await self.process.ended.wait()
+
+    def kill(self, *, power: bool = False) -> None:
+        """End the process. power: the machine loses power, and with it what was not synced."""
+        self._wanted = False
+        if self.process is not None and self.process.is_alive:
+            self.cluster.world.note(f"{self.host} {'loses power' if power else 'is killed'}")
+            self.process.kill(power=power)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """The process stands still."""
+        process = self.process
+        if process is None or not process.is_alive:
+            yield
+            return
+        process.freeze()
+        try:
+            with self.troubled():
+                yield
+        finally:
+            process.thaw()
+
+    @contextmanager
+    def cut_from_store(self) -> Iterator[None]:
+        """The way to the store is cut."""
+        self.store_cuts += 1
+        if self.process is not None and self.process.session is not None:
+            self.process.session.interrupt()
+        try:
+            yield
+        finally:
+            self.store_cuts -= 1
+            if self.process is not None and self.process.session is not None:
+                self.process.session.resume()
+
+    @contextmanager
+    def troubled(self) -> Iterator[None]:
+        """Clients may find that this broker does not answer."""
+        self._troubles += 1
+        self.calm_since = float("inf")
+        try:
+            yield
+        finally:
+            self._troubles -= 1
+            self.calm_again()
+
+    def calm_again(self) -> None:
+        """Trouble is over, if it is."""
+        if not self._troubles and self.serves:
+            self.calm_since = self.cluster.world.now
+
+
+class Cluster:
+    """The machines 1 to n, the network and the store. settings: on top of SETTINGS."""
+
+    def __init__(self, world: World, n: int, settings: Mapping[str, str]) -> None:
+        self.world = world
+        replicas = {key: str(n) for key in ("default.replication.factor", "offsets.topic.replication.factor")}
+        self.settings = {**replicas, "min.insync.replicas": str(min(n, 2)), **settings}
+        self.network = Network(world, world.rng("network"))
+        self.network.add("client")
+        self.store = SimStore(world, world.rng("store"))
+        self.machines = {broker_id: Machine(self, broker_id) for broker_id in range(1, n + 1)}
+
+    def calm_since(self, broker_id: int) -> float:
+        """See `Machine`."""
+        return self.machines[broker_id].calm_since
+
+    @property
+    def serving(self) -> dict[int, Broker]:
+        """The brokers that serve."""
+        return {
+            machine.id: machine.process.broker
+            for machine in self.machines.values()
+            if machine.process is not None and machine.process.serves
+        }
+
+    def processes(self) -> Iterable[tuple[int, int, Broker]]:
+        """(broker id, life, broker) of all that serve."""
+        for machine in self.machines.values():
+            if machine.process is not None and machine.process.serves:
+                yield machine.id, machine.process.life, machine.process.broker
+
+    def controller(self) -> int:
+        """The broker that is controller and knows it; -1 for none. Two may believe it for a while: the first."""
+        for broker_id, broker in self.serving.items():
+            if broker.services.controller.is_active:
+                return broker_id
+        return -1
+
+    def image(self) -> Image | None:
+        """The cluster as the controller's broker sees it."""
+        broker = self.serving.get(self.controller())
+        return None if broker is None else broker.services.current_image()
+
+    def leader(self, topic: str, index: int) -> int:
+        """The partition's leader as the controller's broker sees it; -1 for none."""
+        image = self.image()
+        partition = image.partition(topic, index) if image is not None else None
+        return -1 if partition is None else partition.leader
+
+    @contextmanager
+    def cut(self, pairs: Iterable[tuple[str, str]]) -> Iterator[None]:
+        """Cut links, each in the direction of its pair of hosts."""
+        cut = list(pairs)
+        for source, target in cut:
+            self.network.cut(source, target)
+        try:
+            yield
+        finally:
+            for source, target in cut:
+                self.network.mend(source, target)
+
+    @contextmanager
+    def watching_logs(self, echo: bool = False) -> Iterator[None]:
+        """What living brokers log as an error is a violation; the rest is shown if asked for."""
+        handler = _Listener(self, echo)
+        root = logging.getLogger()
+        level, handlers = root.level, list(root.handlers)
+        root.handlers = [handler]
+        root.setLevel(logging.INFO if echo else logging.ERROR)
+        try:
+            yield
+        finally:
+            root.handlers = handlers
+            root.setLevel(level)
+
+
+class _Listener(logging.Handler):
+    def __init__(self, cluster: Cluster, echo: bool) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._echo = echo
+
+    def emit(self, record: logging.LogRecord) -> None:
+        domain = DOMAIN.get()
+        is_alive = not domain or any(
+            machine.process is not None and machine.process.is_alive and machine.process.domain == domain
+            for machine in self._cluster.machines.values()
+        )
+        if not is_alive:
+            return
+        text = f"{domain} {record.levelname}: {record.getMessage()}"
+        if record.exc_info and record.exc_info[1] is not None:
+            text += "\n" + "".join(traceback.format_exception(record.exc_info[1])).rstrip()
+        if record.levelno >= logging.ERROR:
+            self._cluster.world.violation(text)
+        else:
+            self._cluster.world.note(text)
+
+
+def _text(group: BaseExceptionGroup[BaseException]) -> str:
+    leaves: list[str] = []
+    for error in group.exceptions:
+        leaves.append(_text(error) if isinstance(error, BaseExceptionGroup) else f"{type(error).__name__}: {error}")
+    return "; ".join(leaves)

@@ -1,0 +1,250 @@
+"""One run: a seed in, a verdict out.
+
+    outcome = simulate(17, seconds=30)
+    outcome.violations == []
+
+Start three brokers, make topics, begin the load; let things go wrong for `seconds` of virtual time; put them right, and
+give the cluster `CONVERGE_S` to acknowledge everything and to have all replicas in sync and identical. Then compare
+them with what clients were told (`checks.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import process_time
+
+import trio
+
+from server.sim.checks import Commit, History, TopicPartition, Watcher, check_logs, differences
+from server.sim.client import Client
+from server.sim.cluster import Cluster
+from server.sim.faults import Faults, restore_replicas
+from server.sim.load import Consumer, Lane, Member, committed_offset, create_topic, producer_id
+from server.sim.world import World
+
+TOPICS = {"t": 3, "u": 1}
+OFFSETS = "__consumer_offsets"
+START_S = 60.0
+CONVERGE_S = 90.0
+LOOK_S = 0.1
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a run. digest: hash of its trace; cpu_s: what it cost; virtual_s: how long it lasted inside."""
+
+    seed: int
+    violations: list[str]
+    digest: str
+    lines: list[str] = field(repr=False)
+    acknowledged: int
+    shown: int
+    committed: int
+    faults: int
+    virtual_s: float
+    cpu_s: float
+
+    def __str__(self) -> str:
+        verdict = "ok" if not self.violations else "FAILED: " + self.violations[0]
+        return (
+            f"seed {self.seed}: {self.acknowledged} acknowledged, {self.shown} shown, {self.committed} commits, "
+            f"{self.faults} faults, {self.virtual_s:.0f} s in {self.cpu_s:.2f} s: {verdict}"
+        )
+
+
+def simulate(
+    seed: int,
+    *,
+    brokers: int = 3,
+    seconds: float = 30.0,
+    keep: bool = False,
+    echo: Callable[[str], None] | None = None,
+) -> Outcome:
+    """Run one seed. seconds: of virtual time, in which things go wrong; 0: nothing does. keep, echo: see `World`."""
+    begin = process_time()
+    world = World(seed, keep=keep, echo=echo)
+    run = _Run(world, brokers, seconds, show_logs=echo is not None or keep)
+    world.run(run.main)
+    return Outcome(
+        seed,
+        world.violations,
+        world.digest,
+        world.lines,
+        run.history.acknowledged_count,
+        run.history.shown_count,
+        sum(commit.confirmed + 1 for commit in run.history.commits.values()),
+        run.fault_count,
+        world.now,
+        process_time() - begin,
+    )
+
+
+class _Run:
+    def __init__(self, world: World, brokers: int, seconds: float, *, show_logs: bool) -> None:
+        self.world = world
+        self.history = History(world)
+        self.fault_count = 0
+        self._brokers = brokers
+        self._seconds = seconds
+        self._show_logs = show_logs
+        self._rng = world.rng("run")
+        self._load_is_over = False
+        self._lanes: list[Lane] = []
+        self._consumers: dict[TopicPartition, Consumer] = {}
+        self._watcher = Watcher(world)
+
+    async def main(self) -> None:
+        # With flush.messages=1 what is acknowledged is on the disks.
+        flushed = self._rng.random() < 0.25
+        settings = {"log.flush.interval.messages": "1"} if flushed else {}
+        self._cluster = cluster = Cluster(self.world, self._brokers, settings)
+        self._client = client = self._new_client("control")
+        with cluster.watching_logs(self._show_logs):
+            for machine in cluster.machines.values():
+                machine.start()
+            self.world.nursery.start_soon(self._watch)
+            await self._within(START_S, self._prepare, "the start")
+            for member in self._load():
+                self.world.nursery.start_soon(member.run, self._is_over)
+            if self._seconds:
+                faults = Faults(self.world, cluster, client, TOPICS, power_any_time=flushed)
+                await faults.run(self._seconds)
+                self.fault_count = faults.count
+            else:
+                await trio.sleep(10)
+            self.world.note("everything is well again")
+            await self._within(CONVERGE_S, self._converge, "becoming whole")
+            await self._verify()
+            self.world.note("the end")
+
+    def _new_client(self, name: str) -> Client:
+        brokers = list(self._cluster.machines)
+        return Client(self.world, self._cluster.network, self._cluster, name, brokers, self.world.rng(name))
+
+    async def _within(self, seconds: float, work: Callable[[], object], what: str) -> None:
+        with trio.move_on_after(seconds) as scope:
+            await work()  # type: ignore[misc]
+        if scope.cancelled_caught:
+            self.world.violation(f"{what} takes more than {seconds:g} s: {self._state()}")
+            await trio.lowlevel.checkpoint()
+
+    async def _watch(self) -> None:
+        while True:
+            await trio.sleep(LOOK_S)
+            self._watcher.look(self._cluster.processes())
+
+    # -- load --------------------------------------------------------------------------------------------------------
+
+    async def _prepare(self) -> None:
+        client = self._client
+        while len(self._cluster.serving) < len(self._cluster.machines) or self._cluster.controller() < 0:
+            await trio.sleep(0.1)
+        brokers = list(self._cluster.machines)
+        for name, count in TOPICS.items():
+            await create_topic(client, name, [brokers[i:] + brokers[:i] for i in range(count)])
+        for topic, count in TOPICS.items():
+            for index in range(count):
+                await client.leader(topic, index)
+        rng = self._rng
+        for producer in range(2):
+            own = self._new_client(f"producer-{producer}")
+            number = await producer_id(own)
+            for topic, count in TOPICS.items():
+                for index in range(count):
+                    lane = Lane(
+                        own,
+                        self.history,
+                        (topic, index),
+                        f"{producer}.{topic}.{index}",
+                        window=rng.randint(1, 5),
+                        pause_s=rng.choice((0.2, 0.7, 1.5)),
+                    )
+                    lane.producer_id = number
+                    self._lanes.append(lane)
+
+    def _load(self) -> list[Lane | Member]:
+        consumer = self._new_client("consumer")
+        for topic, count in TOPICS.items():
+            for index in range(count):
+                self._consumers[topic, index] = Consumer(consumer, self.history, (topic, index))
+                self.world.nursery.start_soon(self._consumers[topic, index].run)
+        groups = [("g", ("t", 0)), ("g", ("t", 1)), ("h", ("t", 0))]
+        members = [
+            Member(self._new_client(f"member-{number}"), self.history, group, key, pause_s=0.7)
+            for number, (group, key) in enumerate(groups)
+        ]
+        return [*self._lanes, *members]
+
+    def _is_over(self) -> bool:
+        return self._load_is_over
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    async def _converge(self) -> None:
+        """Everybody is there, everything is acknowledged, every replica is in sync and has everything."""
+        cluster = self._cluster
+        while len(cluster.serving) < len(cluster.machines):
+            await trio.sleep(0.2)
+        if self._seconds:
+            await restore_replicas(self._client, TOPICS, list(cluster.machines))
+        self._load_is_over = True
+        while any(not lane.done for lane in self._lanes) or self._unfinished() is not None:
+            await trio.sleep(0.2)
+
+    def _unfinished(self) -> str | None:
+        cluster = self._cluster
+        image = cluster.image()
+        if image is None:
+            return "no controller"
+        for broker_id, broker in cluster.serving.items():
+            seen = broker.services.current_image()
+            if seen.controller_id != image.controller_id or sorted(seen.brokers) != sorted(image.brokers):
+                return f"broker {broker_id} sees controller {seen.controller_id} and brokers {sorted(seen.brokers)}"
+            for name in self._names():
+                if seen.topics.get(name) != image.topics.get(name):
+                    return f"broker {broker_id} sees {name} otherwise: {seen.topics.get(name)}"
+        for name in self._names():
+            topic = image.topics.get(name)
+            for partition in topic.partitions if topic is not None else ():
+                if len(partition.isr) < self._brokers or partition.adding_replicas or partition.removing_replicas:
+                    return f"{name}: {partition}"
+        why = differences(cluster.serving, self._keys())
+        if why is None:
+            for key, consumer in self._consumers.items():
+                end = next(iter(cluster.serving.values())).services.partitions.get(*key).log_end_offset
+                if consumer.position != end:
+                    return f"{key}: the consumer is at {consumer.position} of {end}"
+        return why
+
+    def _names(self) -> list[str]:
+        return [*TOPICS, OFFSETS]
+
+    def _keys(self) -> list[TopicPartition]:
+        image = self._cluster.image()
+        assert image is not None
+        return [
+            (name, partition.index)
+            for name in self._names()
+            if name in image.topics
+            for partition in image.topics[name].partitions
+        ]
+
+    def _state(self) -> str:
+        alive = [machine.host for machine in self._cluster.machines.values() if machine.serves]
+        lanes = [lane for lane in self._lanes if not lane.done]
+        return f"{alive} serve; not done: {lanes}; {self._unfinished()}"
+
+    async def _verify(self) -> None:
+        check_logs(self.world, self.history, self._cluster.serving, [key for key in self._keys() if key[0] != OFFSETS])
+        for (group, topic, index), commit in self.history.commits.items():
+            await self._verify_commit(group, (topic, index), commit)
+
+    async def _verify_commit(self, group: str, key: TopicPartition, commit: Commit) -> None:
+        found = -2
+        with trio.move_on_after(30):
+            found = await committed_offset(self._client, group, key)
+        if not commit.confirmed <= found <= commit.asked:
+            self.world.violation(
+                f"group {group} committed {commit.confirmed} of {key} (asked for {commit.asked}), and has {found}"
+            )
