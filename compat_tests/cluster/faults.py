@@ -135,6 +135,25 @@ class Rounds:
         for number in order:
             self.cluster.start_node(number, wait=False)
 
+    def lose_disk(self, victim: int) -> None:
+        """kill -9, and all its data is gone; what the other two have is copied again."""
+        self.cluster.nodes[victim].kill()
+        self.cluster.wait_gone(victim)
+        self.acknowledges()
+        self.cluster.nodes[victim].wipe()
+        self.cluster.start_node(victim)
+
+    def kill_two(self, victim: int) -> None:
+        """kill -9 of it and, before anybody has noticed, of another; the third has too few in-sync replicas."""
+        other = self.rng.choice([number for number in self.cluster.nodes if number != victim])
+        for number in (victim, other):
+            self.cluster.nodes[number].kill()
+            time.sleep(self.rng.uniform(0, 1))
+        self.cluster.wait_gone(victim)
+        self.cluster.wait_gone(other)
+        for number in self.rng.sample([victim, other], 2):
+            self.cluster.start_node(number)
+
     def pause(self, victim: int) -> None:
         """SIGSTOP for longer than the session lasts, then SIGCONT: it wakes up believing what was true before."""
         node = self.cluster.nodes[victim]
@@ -261,6 +280,8 @@ KINDS = {
     "kill leader": Kind(Rounds.leader, Rounds.kill),
     "kill follower": Kind(Rounds.follower, Rounds.kill),
     "kill controller": Kind(Rounds.controller, Rounds.kill),
+    "kill two": Kind(Rounds.leader, Rounds.kill_two),
+    "lose a disk": Kind(Rounds.leader, Rounds.lose_disk),
     "kill all": Kind(Rounds.leader, Rounds.kill_all),
     "pause leader": Kind(Rounds.leader, Rounds.pause),
     "pause controller": Kind(Rounds.controller, Rounds.pause),
