@@ -201,7 +201,12 @@ NOT_AN_ERROR = {
 }
 """Answers that say that all is well, with a code: nothing to elect; come again with the id given to you."""
 
-PAIRS = [(api.key, version) for api in APIS for version in range(api.versions[0], api.versions[1] + 1)]
+PAIRS = [
+    (api.key, version)
+    for api in APIS
+    if api.is_served(clustered=False)
+    for version in range(api.versions[0], api.versions[1] + 1)
+]
 
 
 def codes(value: Any) -> set[int]:
