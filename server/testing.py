@@ -173,7 +173,7 @@ class EmbeddedCluster:
         """Ids of the brokers that run."""
         return [broker_id for broker_id, member in self.members.items() if member.is_running]
 
-    async def start(self, broker_id: int, **settings: str) -> Broker:
+    async def start(self, broker_id: int, /, **settings: str) -> Broker:
         """Start a broker, with further settings; returns when it serves. With its old data if it ran before."""
         member = self.members.setdefault(broker_id, Member(self._directory / str(broker_id)))
         assert not member.is_running
@@ -302,7 +302,7 @@ async def embedded_cluster(
     """Start brokers 1 to n and stop them at the end; ready when all know of each other. Topics get n replicas, three at
     most, unless their creator or the settings say otherwise.
     """
-    replicas = str(min(n, 3))
+    replicas = str(max(1, min(n, 3)))
     values = {
         "zookeeper_connect": "in.memory:2181",
         "default_replication_factor": replicas,
