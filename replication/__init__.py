@@ -8,6 +8,7 @@ cluster.
 from replication import admin_tree, wire
 from replication.cluster_tree import (
     WATCHED,
+    WATCHED_BY_ALL,
     BrokerIdTaken,
     Concerns,
     ProducerIdsExhausted,
@@ -66,6 +67,7 @@ from replication.follower import (
 )
 from replication.image import (
     GROUP_METADATA_TOPIC,
+    LEADER_BEING_DELETED,
     NO_LEADER,
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
@@ -81,12 +83,15 @@ from replication.isr_nodes import notify_isr_changes, write_isr
 from replication.journal import DirectoryFiles
 from replication.leader import Follower, LeaderState, Proposal, Refusal
 from replication.membership import Registration, read_broker, take_broker_number, watch_registration
+from replication.outcome import done_already
 from replication.paths import BROKER_CONFIG, DEFAULT_ENTITY, TOPIC_CONFIG, BadNode, ProducerIdBlock
 from replication.store import (
     Changed,
     CommitRefused,
     ConnectionLost,
+    Node,
     NoSuchNode,
+    Op,
     SessionBack,
     SessionExpired,
     SessionLost,
@@ -118,11 +123,13 @@ __all__ = [
     "BROKER_CONFIG",
     "DEFAULT_ENTITY",
     "GROUP_METADATA_TOPIC",
+    "LEADER_BEING_DELETED",
     "NO_LEADER",
     "SHARE_GROUP_STATE_TOPIC",
     "TOPIC_CONFIG",
     "TRANSACTION_STATE_TOPIC",
     "WATCHED",
+    "WATCHED_BY_ALL",
     "Answer",
     "Append",
     "Ask",
@@ -155,6 +162,8 @@ __all__ = [
     "Message",
     "NewTopic",
     "NoSuchNode",
+    "Node",
+    "Op",
     "PartitionChange",
     "PartitionImage",
     "ProducerIdBlock",
@@ -194,6 +203,7 @@ __all__ = [
     "check_replicas",
     "check_total",
     "concerns",
+    "done_already",
     "drop_config_changes",
     "ensure_nodes",
     "is_internal",

@@ -76,11 +76,15 @@ class Concerns:
     log_dir_events: bool
 
 
+WATCHED_BY_ALL = (paths.CONTROLLER, paths.CONFIG_CHANGES)
+"""The places that every broker watches."""
+
 WATCHED = (
-    *(paths.CONTROLLER, paths.BROKER_IDS, paths.TOPICS, paths.DELETE_TOPICS, paths.CONFIG_CHANGES),
+    *WATCHED_BY_ALL,
+    *(paths.BROKER_IDS, paths.TOPICS, paths.DELETE_TOPICS),
     *(paths.REASSIGNMENTS, paths.PREFERRED_ELECTION, paths.ISR_CHANGES, paths.LOG_DIR_EVENTS),
 )
-"""The places that a broker watches, controller or not."""
+"""The places that the controller watches."""
 
 
 def concerns(changed: Iterable[str]) -> Concerns:

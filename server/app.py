@@ -242,6 +242,7 @@ class Broker:
             wall_ms=self._wall_ms,
             rng=self._rng,
             make_cluster_id=self._new_cluster_id,
+            connect=self._connect if config.is_clustered else None,
             cluster_id=log_dir.meta.cluster_id if log_dir.meta else None,
             recovered=bool(log_dir.logs) and not log_dir.was_clean,
             broker_configs_changed=self._apply_broker_configs,

@@ -1,31 +1,30 @@
-"""The trio side of the controller: the term of office, the event loop, and this broker's own picture.
+"""This broker as a member of the cluster, and perhaps its controller: session, registration, election, events.
 
-`ControllerLoop.run` registers the broker, stands for controller, and then carries out what the machine
-(`replication.Controller`) asks for, in order: commits – those that stand together at the same time, so that they share
-a sync – and messages. A message to this broker is a call (`receive`); the cluster's inter-broker connections will carry
-the others. Changes in the store are looked at in batches: what changed is read again and given to the machine.
+`ControllerLoop.run` registers the broker and stands for controller. Who wins reads the tree into a picture, and a
+`ControllerTerm` carries out what the machine (`replication.Controller`) decides. Changes in the store are looked at in
+batches: what changed is read again and given to the machine.
 
-    request ──► machine ──► effects ──┐                        ┌► partitions.become_leader / delete
-    store.changes ──► read ──► machine ├► commit ──► machine ──┼► image replaced, waiters woken
-                                       └ one task, in order    └► slots of requests filled
+    request ──► machine ──► effects ──┐                      ┌► Receiver, or a connection to another broker
+    store.changes ──► read ──► machine ├► ControllerTerm ──► ┼► commit ──► machine ──► …
+    answers of brokers ──► machine ────┘  one task, in order └► slots of requests filled
 
-The picture (`image`) only ever changes in `receive` (what a controller tells) and on notice of changed settings. While
-another broker is controller the machine is None; requests are then refused with NOT_CONTROLLER. A lost session or a
-refused guard ends the term: the machine is dropped with all it had in mind, for its successor reads the tree.
+While another broker is controller there is no term: requests are refused with NOT_CONTROLLER, and this broker does what
+it is told. When /controller vanishes, all stand again. A lost session or a refused guard ends the term. After a lost
+session the broker waits until its old registration is gone, registers anew – with a higher broker epoch, by which
+whichever controller knows that it must be told everything – and stands again. Lost connections are waited for
+(`SteadyStore`).
 
-Not here: messages to other brokers, the follower's side of LeaderAndIsr, StopReplica without deletion.
+Every broker watches for the controller and for changed settings; the controller alone watches brokers, topics and
+requests. Source: `KafkaController.scala`, `KafkaServer.scala` (3.9).
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
-from types import MappingProxyType
-from typing import Protocol
 
 import trio
 
@@ -34,31 +33,24 @@ from replication import (
     BROKER_CONFIG,
     TOPIC_CONFIG,
     WATCHED,
-    Answer,
+    WATCHED_BY_ALL,
     BadNode,
     BrokerImage,
     Changed,
-    Commit,
     CommitRefused,
     Controller,
     Effect,
     Image,
-    LeaderAndIsr,
     Message,
-    PartitionChange,
-    PartitionImage,
-    Remove,
+    SessionBack,
     SessionExpired,
     SessionLost,
-    StopReplica,
     Store,
     StoreEvent,
-    Tell,
-    UpdateMetadata,
-    apply_update,
+    TopicImage,
+    admin_tree,
     concerns,
     drop_config_changes,
-    ensure_nodes,
     is_over,
     make_roots,
     read_broker_configs,
@@ -68,66 +60,36 @@ from replication import (
     read_config_changes,
     read_controller,
     read_deletions,
-    read_states,
-    read_topic_configs,
     read_topics,
     register_broker,
-    remove_topic,
     settle_cluster_id,
     stand_for_controller,
     topic_names,
 )
+from server.admin_nodes import look_at_admin_nodes
 from server.config import BrokerConfig
+from server.controller_channels import ControllerChannels
+from server.controller_receiver import Codes, LocalReplicas, Receiver
+from server.controller_term import NEWER_EPOCH, SESSION_EXPIRED, ControllerTerm, Slot, TermOver
+from server.membership import wait_for_old_registration
+from server.peers import Connect
+from server.steady_store import SteadyStore
+
+__all__ = ["ControllerLoop", "LocalReplicas", "Slot"]
 
 log = logging.getLogger("barnabas.controller")
 
 NOTIFICATION_LIFE_MS = 15 * 60 * 1000
-_LEAD_AT_ONCE = 8  # logs to open or create between two checkpoints; each takes 0.1 to 4 ms
-
-
-class LocalReplicas(Protocol):
-    """What the controller's messages do to this broker (`server.partitions.Partitions`)."""
-
-    def become_leader(
-        self, topic: str, topic_id: bytes, image: PartitionImage, config: Mapping[str, str]
-    ) -> object: ...
-
-    def delete(self, topic: str, index: int) -> None: ...
-
-    def config_changed(self, topic: str, config: Mapping[str, str]) -> None: ...
-
-
-class Slot:
-    """Where the outcome of a request to the controller arrives, once."""
-
-    __slots__ = ("_done", "error")
-
-    def __init__(self) -> None:
-        self.error: KafkaError | None = None
-        self._done = trio.Event()
-
-    def fill(self, error: KafkaError | None) -> None:
-        """Called by the loop. A second outcome is ignored: the first one may have been the end of the term."""
-        if not self._done.is_set():
-            self.error = error
-            self._done.set()
-
-    async def wait(self) -> KafkaError | None:
-        """The outcome: None, or why not."""
-        await self._done.wait()
-        return self.error
-
-
-class _TermOver(Exception):
-    """Somebody else is controller, or our session is gone."""
+_CONTROLLER_WATCHES = tuple(place for place in WATCHED if place not in WATCHED_BY_ALL)
 
 
 class ControllerLoop:
     """See the module. One per broker; `run` once.
 
-    broker: id, endpoints and rack to register. cluster_id: what the log directory says, or None; make_cluster_id: for
-    the first broker of a cluster. recovered: logs of this broker may have lost their ends since it last ran, so what it
-    leads gets new leader epochs. broker_configs_changed: told the dynamic settings of brokers, by id and '<default>'.
+    broker: id, endpoints and rack to register. connect: opens connections to other brokers; None: there are none.
+    cluster_id: what the log directory says, or None; make_cluster_id: for the first broker of a cluster. recovered:
+    logs of this broker may have lost their ends since it last ran, so what it leads gets new leader epochs if no other
+    controller has seen it come. broker_configs_changed: told the dynamic settings of brokers, by id and '<default>'.
     """
 
     def __init__(
@@ -140,26 +102,28 @@ class ControllerLoop:
         wall_ms: Callable[[], int],
         rng: Random,
         make_cluster_id: Callable[[], str],
+        connect: Connect | None = None,
         cluster_id: str | None = None,
         recovered: bool = False,
         broker_configs_changed: Callable[[Mapping[str, Mapping[str, str]]], None] | None = None,
     ) -> None:
-        self._store = store
+        self._store: Store = SteadyStore(store)
         self._broker = broker
-        self._partitions = partitions
         self._config = config
         self._wall_ms = wall_ms
         self._rng = rng
         self._make_cluster_id = make_cluster_id
+        self._connect = connect
         self._cluster_id = cluster_id
         self._recovered = recovered
         self._broker_configs_changed = broker_configs_changed
-        self._image = Image()
-        self._image_moved = trio.Event()
-        self._machine: Controller | None = None
+        self._receiver = Receiver(
+            broker.id, partitions, self._store, broker_epoch=lambda: self._broker.epoch, decided=self._decided
+        )
+        self._term: ControllerTerm | None = None
+        self._watching: trio.CancelScope | None = None
         self._inbox: list[Effect | StoreEvent] = []
         self._mail = trio.Event()
-        self._slots: set[Slot] = set()
         self._auto_creating: set[str] = set()
         self._nursery: trio.Nursery | None = None
         self._notified: dict[str, int] = {}  # config change notifications seen → when (wall clock)
@@ -169,12 +133,12 @@ class ControllerLoop:
     @property
     def image(self) -> Image:
         """The cluster as this broker knows it; replaced whole."""
-        return self._image
+        return self._receiver.image
 
     @property
     def is_active(self) -> bool:
         """This broker is the controller."""
-        return self._machine is not None
+        return self._term is not None
 
     @property
     def broker_epoch(self) -> int:
@@ -183,55 +147,49 @@ class ControllerLoop:
 
     async def image_until(self, ready: Callable[[Image], bool]) -> None:
         """Wait until the picture is as wanted. Looks at every new picture, at least once."""
-        await trio.lowlevel.checkpoint()
-        while not ready(self._image):
-            await self._image_moved.wait()
+        await self._receiver.image_until(ready)
 
     def machine(self) -> Controller:
         """The controller, to ask something of; hand its effects to `submit` before the next await.
 
         Raises KafkaError NOT_CONTROLLER.
         """
-        if self._machine is None:
+        if self._term is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "This broker is not the controller.")
-        return self._machine
+        return self._term.machine
 
     def submit(self, effects: Iterable[Effect], slots: Iterable[Slot] = ()) -> None:
         """Have the loop carry out what the machine wants. slots: tokens in `effects`, filled in any case."""
-        self._slots.update(slots)
+        if self._term is None:
+            for slot in slots:
+                slot.fill(KafkaError(ErrorCode.NOT_CONTROLLER, "The controller has changed."))
+            return
+        self._term.owe(slots)
         self._post(effects)
 
-    async def receive(self, message: Message) -> None:
-        """Do what a controller tells this broker. Raises KafkaError STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH."""
-        if message.controller_epoch < self._image.controller_epoch:
-            raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
-        if message.broker_epoch < self._broker.epoch:
-            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
-        match message:
-            case LeaderAndIsr():
-                await self._lead(message.partitions)
-            case UpdateMetadata():
-                configs = await self._configs_of(message.partitions)
-                self._replace_image(apply_update(self._image, message, configs))
-            case StopReplica():
-                for stopped in message.partitions:
-                    if stopped.delete:
-                        self._attempt(
-                            "deleting", stopped, partial(self._partitions.delete, stopped.topic, stopped.index)
-                        )
+    async def receive(self, message: Message) -> Codes:
+        """Do what a controller, ours or another broker's, tells this broker; outcome by partition.
+
+        Raises KafkaError STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH.
+        """
+        codes = await self._receiver.receive(message)
+        if message.controller_id != self._broker.id:
+            self._recovered = False  # that controller has seen our new registration
+        return codes
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve for ever; started once this broker is registered and leads what it has to lead.
+        """Serve for ever; started once this broker is registered, and if it is controller, leads what it has to lead.
 
         Raises BrokerIdTaken, WrongCluster, StoreError.
         """
-        async with self._store.changes(WATCHED) as changes:
-            await self._begin()
+        async with self._store.changes(WATCHED_BY_ALL) as changes:
+            await self._join()
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._watch, changes)
-                task_status.started()
                 try:
+                    await self._step(self._elect)
+                    task_status.started()
                     while True:
                         await self._mail.wait()
                         self._mail = trio.Event()
@@ -240,32 +198,44 @@ class ControllerLoop:
                 finally:
                     self._nursery = None
 
-    # -- the term ----------------------------------------------------------------------------------------------------
+    # -- sessions and terms ------------------------------------------------------------------------------------------
 
-    async def _begin(self) -> None:
-        """A session begins: be known, learn the settings, and perhaps become controller."""
+    async def _join(self) -> None:
+        """The first session begins: be known, and learn the settings."""
         await make_roots(self._store)
         self._cluster_id = await settle_cluster_id(self._store, self._cluster_id, self._make_cluster_id)
         self._notified.update(
             dict.fromkeys(await read_config_changes(self._store, (), self._unreadable), self._wall_ms())
         )
         configs = await read_broker_configs(self._store, self._unreadable)
-        self._replace_image(replace(self._image, cluster_id=self._cluster_id, broker_configs=configs))
+        self._receiver.replace_image(replace(self.image, cluster_id=self._cluster_id, broker_configs=configs))
         if self._broker_configs_changed is not None:
             self._broker_configs_changed(configs)
         self._broker = await register_broker(self._store, self._broker, self._wall_ms())
+
+    async def _rejoin(self) -> None:
+        """Another session begins: register anew, catch up with the settings, stand for controller."""
+        session_s = self._config().int("zookeeper.session.timeout.ms") / 1000
+        await wait_for_old_registration(self._store, self._broker.id, session_s)
+        self._broker = await register_broker(self._store, self._broker, self._wall_ms())
+        log.info("broker %d has registered anew, with epoch %d", self._broker.id, self._broker.epoch)
+        await self._look_at_configs()
         await self._elect()
 
     async def _elect(self) -> None:
-        if self._machine is not None:
+        """Stand for controller; if we win, the term begins."""
+        if self._term is not None:
             return
         term = await stand_for_controller(self._store, self._broker.id, self._wall_ms())
         if term is None:
             log.info("broker %s is the controller", await read_controller(self._store))
             return
-        image = await read_cluster(self._store, Image(cluster_id=self._cluster_id or ""), self._unreadable)
+        assert self._nursery is not None
         config = self._config
-        self._machine = Controller(
+        # First watch, then read: nothing is missed in between.
+        self._watching = await self._nursery.start(self._watch_as_controller)
+        image = await read_cluster(self._store, Image(cluster_id=self._cluster_id or ""), self._unreadable)
+        machine = Controller(
             self._broker.id,
             term.epoch,
             term.version,
@@ -276,23 +246,31 @@ class ControllerLoop:
             rng=self._rng,
             deletion_enabled=config().bool("delete.topic.enable"),
         )
+        channels = None
+        if self._connect is not None:
+            channels = ControllerChannels(
+                self._nursery, self._connect, self._broker.id, config=config, answered=self._answered
+            )
+        self._term = ControllerTerm(machine, self._store, self.receive, channels)
         log.info("controller epoch %d begins with %d topics", term.epoch, len(image.topics))
         bounced = [self._broker.id] if self._recovered else []
         self._recovered = False
-        try:
-            await self._perform(self._machine.elected(await read_deletions(self._store), bounced))
-            await self._look_at_topics(frozenset())
-        except _TermOver as over:
-            self._resign(str(over))
+        requests = await admin_tree.begin_admin_nodes(self._store, machine.guard, self._unreadable)
+        deletions = await read_deletions(self._store)
+        await self._perform(
+            machine.elected(deletions, bounced, reassignments=requests.reassignments, elections=requests.elections)
+        )
+        await self._look_at_topics(frozenset())
 
     def _resign(self, why: str) -> None:
-        if self._machine is not None:
-            log.warning("no longer the controller: %s", why)
-        self._machine = None
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
         self._inbox = [item for item in self._inbox if isinstance(item, StoreEvent)]
-        for slot in self._slots:
-            slot.fill(KafkaError(ErrorCode.NOT_CONTROLLER, "The controller has changed."))
-        self._slots.clear()
+        if self._term is not None:
+            log.warning("no longer the controller: %s", why)
+            term, self._term = self._term, None
+            term.end()
 
     # -- events ------------------------------------------------------------------------------------------------------
 
@@ -300,9 +278,28 @@ class ControllerLoop:
         self._inbox.extend(items)
         self._mail.set()
 
+    def _answered(
+        self, broker: int, message: Message, error: ErrorCode, codes: Mapping[tuple[str, int], ErrorCode]
+    ) -> None:
+        """Another broker has answered a message of this term."""
+        if self._term is None:
+            return
+        if error is ErrorCode.STALE_CONTROLLER_EPOCH:  # it knows more than we do
+            self._post([Changed(frozenset(WATCHED_BY_ALL))])
+        elif error is ErrorCode.NONE:
+            self._post(self._term.answered(broker, message, codes))
+
     async def _watch(self, changes: AsyncIterator[StoreEvent]) -> None:
         async for event in changes:
             self._post([event])
+
+    async def _watch_as_controller(self, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
+        with trio.CancelScope() as scope:
+            async with self._store.changes(_CONTROLLER_WATCHES) as changes:
+                task_status.started(scope)
+                async for event in changes:
+                    if isinstance(event, Changed):  # sessions are the other watch's
+                        self._post([event])
 
     async def _handle(self, mail: Sequence[Effect | StoreEvent]) -> None:
         """One batch. Effects first: they were decided before the store's events are looked at."""
@@ -310,46 +307,60 @@ class ControllerLoop:
         changed: set[str] = set()
         back = False
         for item in mail:
-            if isinstance(item, Changed):
-                changed |= item.paths
-            elif isinstance(item, SessionLost):
-                effects.clear()
-                self._resign("the session has expired")
-            elif isinstance(item, StoreEvent):
-                back = True
-            else:
-                effects.append(item)
+            match item:
+                case Changed():
+                    changed |= item.paths
+                case SessionLost():
+                    effects.clear()
+                    back = False
+                    self._resign(SESSION_EXPIRED)
+                case SessionBack():
+                    back = True
+                case _:
+                    effects.append(item)
+        await self._step(partial(self._perform, effects))
+        if back:
+            await self._step(self._rejoin)
+        elif changed:
+            await self._step(partial(self._look, changed))
 
-        async def begin_or_look() -> None:
-            if back:
-                await self._begin()
-            elif changed:
-                await self._look(changed)
+    async def _step(self, step: Callable[[], object]) -> None:
+        """Something that ends with the term or the session, if need be."""
+        try:
+            await step()  # type: ignore[misc]
+        except TermOver as over:
+            self._resign(str(over))
+        except SessionExpired:
+            self._resign(SESSION_EXPIRED)  # SessionLost and SessionBack are on their way
+        except CommitRefused as error:
+            if not is_over(error):
+                raise
+            self._resign(NEWER_EPOCH)
 
-        for step in (partial(self._perform, effects), begin_or_look):
-            try:
-                await step()
-            except _TermOver as over:
-                self._resign(str(over))
-            except SessionExpired:
-                self._resign("the session has expired")  # SessionLost and SessionBack are on their way
+    async def _perform(self, effects: Iterable[Effect]) -> None:
+        if self._term is not None:
+            await self._term.perform(effects)
 
     async def _look(self, changed: set[str]) -> None:
         about = concerns(changed)
         if about.controller:
             controller = await read_controller(self._store)
             if controller is None:
+                self._resign("the controller's node was removed")
                 await self._elect()
-            elif controller != self._broker.id and self._machine is not None:
-                raise _TermOver(f"broker {controller} is")
-        machine = self._machine
-        if machine is not None:
+            elif controller != self._broker.id and self._term is not None:
+                raise TermOver(f"broker {controller} is")
+        if self._term is not None:
+            machine = self._term.machine
             if about.brokers:
-                await self._perform(machine.brokers_changed(await read_brokers(self._store, self._unreadable)))
+                effects = machine.brokers_changed(await read_brokers(self._store, self._unreadable))
+                self._term.brokers_changed()
+                await self._perform(effects)
             if about.topics_changed:
                 await self._look_at_topics(about.topics)
             if about.deletions:
                 await self._perform(machine.deletions_seen(await read_deletions(self._store)))
+            await look_at_admin_nodes(self._store, machine, about, self._perform, self._unreadable)
         if about.configs:
             await self._look_at_configs()
 
@@ -380,156 +391,21 @@ class ControllerLoop:
         """Read the settings of a topic or of brokers again and put them in force. Other kinds are not ours yet."""
         config = await read_config(self._store, kind, name, self._unreadable)
         if kind == TOPIC_CONFIG:
-            topic = self._image.topics.get(name)
-            if topic is not None and topic.config != config:
-                self._replace_image(self._image.with_topics([replace(topic, config=config)]))
-                self._partitions.config_changed(name, config)
-            if self._machine is not None:
-                self._post(self._machine.config_changed(name, config))
-        elif kind == BROKER_CONFIG and self._image.broker_configs.get(name, {}) != config:
-            self._replace_image(self._image.with_broker_config(name, config))
+            self._receiver.topic_config_changed(name, config)
+            if self._term is not None:
+                self._post(self._term.machine.config_changed(name, config))
+        elif kind == BROKER_CONFIG and self.image.broker_configs.get(name, {}) != config:
+            self._receiver.replace_image(self.image.with_broker_config(name, config))
             if self._broker_configs_changed is not None:
-                self._broker_configs_changed(self._image.broker_configs)
+                self._broker_configs_changed(self.image.broker_configs)
 
-    # -- effects -----------------------------------------------------------------------------------------------------
+    # -- small pieces ------------------------------------------------------------------------------------------------
 
-    async def _perform(self, effects: Iterable[Effect]) -> None:
-        """Carry out effects in order, with what follows from them. Raises _TermOver."""
-        queue = deque(effects)
-        while queue:
-            machine = self._machine
-            if machine is None:
-                raise _TermOver("another broker is")
-            match queue[0]:
-                case Commit():
-                    commits: list[Commit] = []
-                    while queue and isinstance(head := queue[0], Commit):
-                        commits.append(head)
-                        queue.popleft()
-                    queue.extendleft(reversed(await self._commit_all(machine, commits)))
-                case Remove():
-                    names: list[str] = []
-                    while queue and isinstance(first := queue[0], Remove):
-                        names.append(first.topic)
-                        queue.popleft()
-                    queue.extend(await self._remove_all(machine, names))
-                case Tell() as tell:
-                    queue.popleft()
-                    queue.extend(await self._tell(machine, tell))  # at the end: removals come to stand together
-                case Answer() as answer:
-                    queue.popleft()
-                    if isinstance(answer.token, Slot):
-                        self._slots.discard(answer.token)
-                        answer.token.fill(answer.error)
-
-    async def _commit_all(self, machine: Controller, commits: Sequence[Commit]) -> list[Effect]:
-        refused: list[tuple[Commit, CommitRefused]] = []
-        accepted: list[Commit] = []
-
-        async def commit(one: Commit) -> None:
-            try:
-                if one.ensure:
-                    await ensure_nodes(self._store, machine.guard, one.ensure)
-                await self._store.commit(one.ops)
-                accepted.append(one)
-            except CommitRefused as exc:
-                refused.append((one, exc))
-            except SessionExpired:
-                over.append("the session has expired")
-
-        over: list[str] = []
-        if len(commits) == 1:
-            await commit(commits[0])
-        else:
-            async with trio.open_nursery() as nursery:
-                for one in commits:
-                    nursery.start_soon(commit, one)
-        if over or any(is_over(error) for _, error in refused):
-            raise _TermOver(over[0] if over else "a newer controller epoch has begun")
-        order = {id(one): number for number, one in enumerate(commits)}  # the scheduler has shuffled them
-        effects = machine.committed(sorted(accepted, key=lambda one: order[id(one)]))
-        for one, error in refused:
-            log.info("the store refused %s; looking again", error)
-            effects += machine.refused(one, error, await read_states(self._store, one.states))
-        return effects
-
-    async def _remove_all(self, machine: Controller, names: Sequence[str]) -> list[Effect]:
-        over: list[CommitRefused] = []
-
-        async def remove(name: str) -> None:
-            while True:
-                try:
-                    await remove_topic(self._store, machine.guard, name)
-                    return
-                except CommitRefused as exc:
-                    if is_over(exc):
-                        over.append(exc)
-                        return
-                    log.info("removing topic %s: %s; looking again", name, exc)
-
-        async with trio.open_nursery() as nursery:
-            for name in names:
-                nursery.start_soon(remove, name)
-        if over:
-            raise _TermOver("a newer controller epoch has begun")
-        return [effect for name in names for effect in machine.removed(name)]
-
-    async def _tell(self, machine: Controller, tell: Tell) -> list[Effect]:
-        if tell.broker != self._broker.id:
-            log.error("broker %d cannot be reached: this broker has no connections to others", tell.broker)
-            return []
-        message = tell.message
-        await self.receive(message)
-        if isinstance(message, StopReplica):
-            done = [(stopped.topic, stopped.index) for stopped in message.partitions if stopped.delete]
-            return machine.replicas_stopped(self._broker.id, done)
-        return []
-
-    # -- this broker -------------------------------------------------------------------------------------------------
-
-    async def _lead(self, changes: Sequence[PartitionChange]) -> None:
-        configs = await self._configs_of(changes)
-        for count, change in enumerate(changes, 1):
-            if change.partition.leader == self._broker.id:
-                config = configs.get(change.topic)
-                if config is None:
-                    config = self._image.topics[change.topic].config
-                lead = partial(self._partitions.become_leader, change.topic, change.topic_id, change.partition, config)
-                self._attempt("leading", change, lead)
-            if count % _LEAD_AT_ONCE == 0:
-                await trio.lowlevel.checkpoint()  # thousands of logs must not hold up everybody else
-
-    async def _configs_of(self, changes: Sequence[PartitionChange]) -> Mapping[str, Mapping[str, str]]:
-        """Settings of those topics that are new to our picture."""
-        configs: dict[str, Mapping[str, str]] = {}
-        unknown: dict[str, None] = {}
-        for change in changes:
-            known = self._image.topics.get(change.topic)
-            if known is None or known.topic_id != change.topic_id:
-                decided = self._machine.image.topics.get(change.topic) if self._machine else None
-                if decided is not None and decided.topic_id == change.topic_id:
-                    configs[change.topic] = decided.config
-                else:
-                    unknown[change.topic] = None
-        if unknown:
-            configs.update(await read_topic_configs(self._store, list(unknown), self._unreadable))
-        return MappingProxyType(configs)
+    def _decided(self, topic: str) -> TopicImage | None:
+        return None if self._term is None else self._term.machine.image.topics.get(topic)
 
     @staticmethod
-    def _attempt(what: str, where: object, work: Callable[[], object]) -> None:
-        """One partition that cannot be opened or deleted must not take the others with it."""
-        try:
-            work()
-        except (KafkaError, OSError):
-            log.exception("%s %s failed", what, where)
-
-    def _replace_image(self, image: Image) -> None:
-        if image is not self._image:
-            self._image = image
-            moved, self._image_moved = self._image_moved, trio.Event()
-            moved.set()
-
-    def _unreadable(self, error: BadNode) -> None:
+    def _unreadable(error: BadNode) -> None:
         log.error("left out, because it cannot be read: %s", error)
 
 

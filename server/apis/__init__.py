@@ -29,6 +29,7 @@ from server.apis import (
     incremental_alter_configs,
     init_producer_id,
     join_group,
+    leader_and_isr,
     leave_group,
     list_config_resources,
     list_groups,
@@ -40,7 +41,9 @@ from server.apis import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    stop_replica,
     sync_group,
+    update_metadata,
 )
 
 APIS: tuple[Api, ...] = (
@@ -48,6 +51,9 @@ APIS: tuple[Api, ...] = (
     fetch.API,
     list_offsets.API,
     metadata.API,
+    leader_and_isr.API,
+    stop_replica.API,
+    update_metadata.API,
     controlled_shutdown.API,
     offset_commit.API,
     offset_fetch.API,

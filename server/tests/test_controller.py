@@ -45,9 +45,15 @@ class Replicas:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no space")
         self.led[topic, image.index] = (topic_id, image, dict(config))
 
-    def delete(self, topic: str, index: int) -> None:
-        self.led.pop((topic, index), None)
-        self.deleted.append((topic, index))
+    def become_follower(
+        self, topic: str, topic_id: bytes, image: PartitionImage, config: Mapping[str, str], leader: BrokerImage | None
+    ) -> None:
+        assert leader is None, "there is nobody to follow"
+
+    def stop(self, topic: str, index: int, leader_epoch: int, delete: bool) -> None:
+        if delete:
+            self.led.pop((topic, index), None)
+            self.deleted.append((topic, index))
 
     def config_changed(self, topic: str, config: Mapping[str, str]) -> None:
         self.configs.append((topic, dict(config)))
@@ -344,8 +350,9 @@ async def test_what_cannot_be_read_is_left_out() -> None:
 async def test_a_partition_that_cannot_be_opened_does_not_stop_the_others() -> None:
     async with running() as rig:
         rig.replicas.broken = {"b"}
-        assert await rig.create("a", "b", "c") == [0, 0, 0]
+        assert await rig.create("a", "b", "c", timeout_ms=100) == [0, ErrorCode.REQUEST_TIMED_OUT, 0]
         assert set(rig.replicas.led) == {("a", 0), ("c", 0)}
+        assert rig.driver.image.topics["b"].partitions[0].leader == -1, "its only replica is offline"
 
 
 async def test_a_restart_after_a_clean_stop_and_after_a_crash(tmp_path: Path) -> None:

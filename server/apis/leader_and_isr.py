@@ -1,0 +1,48 @@
+"""LeaderAndIsr (4), versions 0–7: the controller tells which partitions to lead, which to follow, and whom.
+
+Done in the order in which the controller's connection brings them; the answer comes when all partitions are opened and
+have their role. From version 5 on the answer is grouped by topic id. Between brokers only.
+
+| error | where | when |
+| --- | --- | --- |
+| 11 | whole, and every partition | a newer controller epoch is known |
+| 77 | whole, and every partition | meant for an earlier registration of this broker |
+| 11 | partition | its leader epoch is not newer than ours |
+| 3 | partition | this broker is none of its replicas |
+| 103 | partition | the topic has another id here |
+| 56 | partition | its log cannot be opened |
+
+Not done: type Full, which only controllers of a migration to KRaft send.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kproto import ApiKey, ErrorCode
+from kproto.messages import LeaderAndIsrRequest, LeaderAndIsrResponse
+from replication import wire
+from server.api import Api
+
+if TYPE_CHECKING:
+    from server.context import RequestContext
+    from server.services import Services
+
+
+async def handle(svc: Services, ctx: RequestContext, req: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+    listener = svc.config.inter_broker_listener
+    protocol = next(each.protocol for each in svc.config.listeners if each.name == listener)
+    message = wire.leader_and_isr(req, listener, protocol)
+    codes = await svc.controller.receive(message)
+    return wire.leader_and_isr_response(message, codes, ctx.api_version)
+
+
+def _on_error(req: LeaderAndIsrRequest, code: ErrorCode, version: int) -> LeaderAndIsrResponse:
+    message = wire.leader_and_isr(req, "", "PLAINTEXT")
+    codes = {(change.topic, change.partition.index): code for change in message.partitions}
+    response = wire.leader_and_isr_response(message, codes, version)
+    response.error_code = code
+    return response
+
+
+API = Api(ApiKey.LEADER_AND_ISR, (0, 7), handle, on_error=_on_error)

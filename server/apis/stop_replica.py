@@ -1,0 +1,33 @@
+"""StopReplica (5), versions 0–4: the controller tells which partitions to follow no longer, and which to delete.
+
+A partition that is not known here is deleted from the disk if that was asked for: the topic may have been deleted while
+this broker was down. Versions up to 2 say for all partitions whether to delete, and no leader epochs. Between brokers
+only.
+
+| error | where | when |
+| --- | --- | --- |
+| 11 | whole | a newer controller epoch is known |
+| 77 | whole | meant for an earlier registration of this broker |
+| 74 | partition | its leader epoch is older than ours (−2, being deleted, and −1, none, are not compared) |
+| 56 | partition | its log cannot be deleted |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kproto import ApiKey
+from kproto.messages import StopReplicaRequest, StopReplicaResponse
+from replication import wire
+from server.api import Api
+
+if TYPE_CHECKING:
+    from server.context import RequestContext
+    from server.services import Services
+
+
+async def handle(svc: Services, ctx: RequestContext, req: StopReplicaRequest) -> StopReplicaResponse:
+    return wire.stop_replica_response(await svc.controller.receive(wire.stop_replica(req)))
+
+
+API = Api(ApiKey.STOP_REPLICA, (0, 4), handle)

@@ -1,0 +1,29 @@
+"""UpdateMetadata (6), versions 0–8: the controller tells all live brokers, and the partitions that have changed.
+
+This is what fills the picture that Metadata and all other APIs answer from. Brokers come complete each time, partitions
+only when they changed; leader −2: the topic is being deleted, forget it. Between brokers only.
+
+Errors, of the whole: 11 (a newer controller epoch is known), 77 (meant for an earlier registration of this broker).
+Not done: type Full, which only controllers of a migration to KRaft send.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kproto import ApiKey
+from kproto.messages import UpdateMetadataRequest, UpdateMetadataResponse
+from replication import wire
+from server.api import Api
+
+if TYPE_CHECKING:
+    from server.context import RequestContext
+    from server.services import Services
+
+
+async def handle(svc: Services, ctx: RequestContext, req: UpdateMetadataRequest) -> UpdateMetadataResponse:
+    await svc.controller.receive(wire.update_metadata(req, ctx.api_version))
+    return UpdateMetadataResponse()
+
+
+API = Api(ApiKey.UPDATE_METADATA, (0, 8), handle)

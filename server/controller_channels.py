@@ -1,0 +1,209 @@
+"""The controller's connections to the other brokers: one queue and one task each, for one term of office.
+
+A message is sent again every 100 ms until it is answered, the broker is gone (or has registered anew), or the term is
+over. One is in flight per broker, so they arrive in order, and a broker that is slow or cannot be reached holds up
+nobody else. Versions follow the inter-broker protocol, and the listener is the one between brokers.
+
+UpdateMetadata that queue up for such a broker are merged where they stand next to each other: the brokers of the last
+one, and of each partition its last state. Deletions are not merged, for the receiver forgets by them.
+
+Errors of single partitions go back to the machine; errors of a whole message are not retried (11: a newer controller
+epoch has begun; 77: the broker has registered anew and will be told everything). Source:
+`ControllerChannelManager.scala` (3.9).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from kproto import ApiKey, ErrorCode
+from replication import (
+    LEADER_BEING_DELETED,
+    BrokerImage,
+    LeaderAndIsr,
+    Message,
+    PartitionChange,
+    StopReplica,
+    UpdateMetadata,
+    wire,
+)
+from server.peers import Connect, PeerConnection, PeerError
+
+if TYPE_CHECKING:
+    from server.config import BrokerConfig
+
+log = logging.getLogger("barnabas.controller")
+
+RETRY_SECONDS = 0.1
+_COMPLAIN_EVERY = 100  # attempts between two log lines about the same broker
+
+Answered = Callable[[int, Message, ErrorCode, Mapping[tuple[str, int], ErrorCode]], None]
+"""broker, what it was told, error of the whole, codes by partition (none for UpdateMetadata)."""
+
+
+class ControllerChannels:
+    """See the module. nursery: where the senders run; broker_id: ours, the client id; answered: told every answer."""
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        connect: Connect,
+        broker_id: int,
+        *,
+        config: Callable[[], BrokerConfig],
+        answered: Answered,
+    ) -> None:
+        self._nursery = nursery
+        self._connect = connect
+        self._broker_id = broker_id
+        self._config = config
+        self._answered = answered
+        self._channels: dict[int, _Channel] = {}
+
+    def send(self, broker: BrokerImage, message: Message) -> None:
+        """Queue a message for a broker, as registered now."""
+        channel = self._channels.get(broker.id)
+        if channel is not None and channel.broker.epoch != broker.epoch:
+            channel.close()
+            channel = None
+        if channel is None:
+            timeout_s = self._config().int("controller.socket.timeout.ms") / 1000
+            connection = PeerConnection(self._connect, str(self._broker_id), timeout_s)
+            channel = self._channels[broker.id] = _Channel(broker, connection, self._config, self._answered)
+            self._nursery.start_soon(channel.run)
+        channel.broker = broker
+        channel.put(message)
+
+    def keep(self, brokers: Mapping[int, BrokerImage]) -> None:
+        """These are alive: give up on the others, and on what was meant for earlier registrations."""
+        for broker_id, channel in list(self._channels.items()):
+            broker = brokers.get(broker_id)
+            if broker is None or broker.epoch != channel.broker.epoch:
+                channel.close()
+                del self._channels[broker_id]
+            else:
+                channel.broker = broker
+
+    def close(self) -> None:
+        """The term is over: nothing more is sent."""
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+
+    @property
+    def backlog(self) -> dict[int, int]:
+        """Messages queued, by broker; not counting one in flight."""
+        return {broker_id: len(channel.queue) for broker_id, channel in self._channels.items()}
+
+
+class _Channel:
+    """One broker under one registration. broker: as it is registered; its endpoints may change."""
+
+    def __init__(
+        self, broker: BrokerImage, connection: PeerConnection, config: Callable[[], BrokerConfig], answered: Answered
+    ) -> None:
+        self.broker = broker
+        self.queue: deque[Message] = deque()
+        self._connection = connection
+        self._config = config
+        self._answered = answered
+        self._wake = trio.Event()
+        self._scope = trio.CancelScope()
+
+    def put(self, message: Message) -> None:
+        if self.queue and (merged := merge(self.queue[-1], message)) is not None:
+            self.queue[-1] = merged
+        else:
+            self.queue.append(message)
+        self._wake.set()
+
+    def close(self) -> None:
+        self.queue.clear()
+        self._scope.cancel()
+
+    async def run(self) -> None:
+        with self._scope:
+            try:
+                while True:
+                    while self.queue:
+                        await self._deliver(self.queue.popleft())
+                    self._wake = trio.Event()
+                    await self._wake.wait()
+            finally:
+                await self._connection.close()
+
+    async def _deliver(self, message: Message) -> None:
+        protocol = self._config().inter_broker_protocol
+        listener = self._config().inter_broker_listener
+        error = ErrorCode.NONE
+        codes: dict[tuple[str, int], ErrorCode] = {}
+        match message:
+            case LeaderAndIsr():
+                version = protocol.version(ApiKey.LEADER_AND_ISR)
+                response = await self._ask(wire.leader_and_isr_request(message, version, listener), version)
+                codes = wire.leader_and_isr_codes(message, response)
+                error = _code(response)
+            case UpdateMetadata():
+                version = protocol.version(ApiKey.UPDATE_METADATA)
+                error = _code(await self._ask(wire.update_metadata_request(message, version), version))
+            case StopReplica():
+                version = protocol.version(ApiKey.STOP_REPLICA)
+                for request in wire.stop_replica_requests(message, version):
+                    response = await self._ask(request, version)
+                    codes.update(wire.stop_replica_codes(response))
+                    error = error or _code(response)
+        if error is not ErrorCode.NONE:
+            log.warning("broker %d refuses %s: %s", self.broker.id, type(message).__name__, error.name)
+        self._answered(self.broker.id, message, error, codes)
+
+    async def _ask(self, request: Any, version: int) -> Any:
+        """Until there is an answer."""
+        attempts = 0
+        while True:
+            config = self._config()
+            endpoint = self.broker.endpoint(config.inter_broker_listener)
+            try:
+                if endpoint is None:
+                    raise PeerError(f"it has no listener {config.inter_broker_listener}")
+                response = await self._connection.ask(
+                    endpoint, request, version, timeout_s=config.int("request.timeout.ms") / 1000
+                )
+            except PeerError as error:
+                if attempts % _COMPLAIN_EVERY == 0:
+                    log.warning("broker %d cannot be told: %s; trying again", self.broker.id, error)
+                attempts += 1
+                await trio.sleep(RETRY_SECONDS)
+            else:
+                if attempts:
+                    log.info("broker %d can be told again", self.broker.id)
+                return response
+
+
+def merge(first: Message, second: Message) -> Message | None:
+    """One message that tells as much as both, in this order; None if there is none."""
+    if not isinstance(first, UpdateMetadata) or not isinstance(second, UpdateMetadata):
+        return None
+    if first.controller_epoch != second.controller_epoch or first.broker_epoch != second.broker_epoch:
+        return None
+    if _deletes(first.partitions) or _deletes(second.partitions):
+        return None
+    partitions = {(change.topic, change.partition.index): change for change in first.partitions}
+    partitions.update({(change.topic, change.partition.index): change for change in second.partitions})
+    return replace(second, partitions=tuple(partitions.values()))
+
+
+def _deletes(changes: Collection[PartitionChange]) -> bool:
+    return any(change.partition.leader == LEADER_BEING_DELETED for change in changes)
+
+
+def _code(response: Any) -> ErrorCode:
+    try:
+        return ErrorCode(response.error_code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

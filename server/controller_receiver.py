@@ -1,0 +1,235 @@
+"""What a controller tells this broker, done: lead, follow, give up, and the picture of the cluster.
+
+Messages come from the controller of another broker (`server/apis/{leader_and_isr,update_metadata,stop_replica}.py`) or
+from our own (a direct call); one is done at a time, in the order in which they came. Refused as a whole: those of a
+controller whose epoch is below the highest seen (a deposed one, late), and those meant for an earlier registration of
+this broker. What cannot be done for a single partition is an error code of that partition.
+
+The picture (`image`) changes by UpdateMetadata alone; settings of topics are read from the store when a topic is new,
+and when a notification says so (`ControllerLoop`). Source: `ReplicaManager.scala` (becomeLeaderOrFollower,
+stopReplicas, maybeUpdateMetadataCache), `ZkMetadataCache.scala` (3.9).
+
+Not here: the migration to KRaft, whose controllers send LeaderAndIsr of type Full.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import Protocol
+
+import trio
+
+from kproto import ErrorCode, KafkaError
+from replication import (
+    BadNode,
+    BrokerImage,
+    Image,
+    LeaderAndIsr,
+    Message,
+    PartitionChange,
+    PartitionImage,
+    SessionExpired,
+    StoppedPartition,
+    StopReplica,
+    Store,
+    TopicImage,
+    UpdateMetadata,
+    apply_update,
+    read_topic_configs,
+)
+
+log = logging.getLogger("barnabas.controller")
+
+_AT_ONCE = 8  # logs to open or create between two checkpoints; each takes 0.1 to 4 ms
+_NO_BROKER_EPOCH = -1  # from controllers older than broker epochs
+
+TopicPartition = tuple[str, int]
+Codes = dict[TopicPartition, ErrorCode]
+
+
+class LocalReplicas(Protocol):
+    """What the controller's messages do to this broker (`server.partitions.Partitions`).
+
+    All raise KafkaError, or OSError, for the partition.
+    """
+
+    def become_leader(
+        self, topic: str, topic_id: bytes, image: PartitionImage, config: Mapping[str, str]
+    ) -> object: ...
+
+    def become_follower(
+        self,
+        topic: str,
+        topic_id: bytes,
+        image: PartitionImage,
+        config: Mapping[str, str],
+        leader: BrokerImage | None,
+    ) -> object: ...
+
+    def stop(self, topic: str, index: int, leader_epoch: int, delete: bool) -> None: ...
+
+    def config_changed(self, topic: str, config: Mapping[str, str]) -> None: ...
+
+
+class Receiver:
+    """See the module. broker_epoch(): of our present registration; decided(topic): what our own controller has in mind
+    about a topic, if we are controller.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        partitions: LocalReplicas,
+        store: Store,
+        *,
+        broker_epoch: Callable[[], int],
+        decided: Callable[[str], TopicImage | None],
+    ) -> None:
+        self._broker_id = broker_id
+        self._partitions = partitions
+        self._store = store
+        self._broker_epoch = broker_epoch
+        self._decided = decided
+        self._image = Image()
+        self._moved = trio.Event()
+        self._controller_epoch = 0
+        self._turn = trio.Lock()
+
+    # -- the picture -------------------------------------------------------------------------------------------------
+
+    @property
+    def image(self) -> Image:
+        """The cluster as this broker knows it; replaced whole."""
+        return self._image
+
+    def replace_image(self, image: Image) -> None:
+        """Put another picture in place, and wake who waits for one."""
+        if image is not self._image:
+            self._image = image
+            moved, self._moved = self._moved, trio.Event()
+            moved.set()
+
+    async def image_until(self, ready: Callable[[Image], bool]) -> None:
+        """Wait until the picture is as wanted. Looks at every new picture, at least once."""
+        await trio.lowlevel.checkpoint()
+        while not ready(self._image):
+            await self._moved.wait()
+
+    def topic_config_changed(self, name: str, config: Mapping[str, str]) -> None:
+        """A topic has other settings now."""
+        topic = self._image.topics.get(name)
+        if topic is not None and topic.config != config:
+            self.replace_image(self._image.with_topics([replace(topic, config=config)]))
+            self._partitions.config_changed(name, config)
+
+    # -- messages ----------------------------------------------------------------------------------------------------
+
+    async def receive(self, message: Message) -> Codes:
+        """Do what a controller tells. Outcome by partition for LeaderAndIsr and StopReplica.
+
+        Raises KafkaError STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH.
+        """
+        async with self._turn:
+            if message.controller_epoch < self._controller_epoch:
+                log.warning(
+                    "refused a %s of broker %d: its controller epoch is %d, and %d has begun",
+                    type(message).__name__,
+                    message.controller_id,
+                    message.controller_epoch,
+                    self._controller_epoch,
+                )
+                raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
+            # A higher one than ours is of a registration whose answer has not reached us yet.
+            if _NO_BROKER_EPOCH < message.broker_epoch < self._broker_epoch():
+                raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+            self._controller_epoch = message.controller_epoch
+            match message:
+                case LeaderAndIsr():
+                    return await self._lead_and_follow(message)
+                case UpdateMetadata():
+                    configs = await self._configs_of(message.partitions)
+                    self.replace_image(apply_update(self._image, message, configs))
+                    return {}
+                case StopReplica():
+                    return await self._stop(message)
+
+    async def _lead_and_follow(self, message: LeaderAndIsr) -> Codes:
+        configs = await self._configs_of(message.partitions)
+        leaders = {broker.id: broker for broker in message.leaders}
+        mine = self._broker_id
+        codes: Codes = {}
+        # Leaders first: what they serve is waited for.
+        ordered = [change for change in message.partitions if change.partition.leader == mine]
+        ordered += [change for change in message.partitions if change.partition.leader != mine]
+        for count, change in enumerate(ordered, 1):
+            topic, partition = change.topic, change.partition
+            where = (topic, change.topic_id, partition, configs[topic])
+            work: Callable[[], object]
+            if partition.leader == mine:
+                work = partial(self._partitions.become_leader, *where)
+            else:
+                leader = leaders.get(partition.leader) or self._image.brokers.get(partition.leader)
+                work = partial(self._partitions.become_follower, *where, leader)
+            codes[topic, partition.index] = self._attempt(change, work)
+            if count % _AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()  # thousands of logs must not hold up everybody else
+        return codes
+
+    async def _stop(self, message: StopReplica) -> Codes:
+        codes: Codes = {}
+        for count, one in enumerate(message.partitions, 1):
+            work = partial(self._partitions.stop, one.topic, one.index, one.leader_epoch, one.delete)
+            codes[one.topic, one.index] = self._attempt(one, work)
+            if count % _AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+        return codes
+
+    async def _configs_of(self, changes: Sequence[PartitionChange]) -> Mapping[str, Mapping[str, str]]:
+        """Settings of the topics of `changes`, by name; read from the store where the picture does not have them."""
+        configs: dict[str, Mapping[str, str]] = {}
+        unknown: list[str] = []
+        for change in changes:
+            name = change.topic
+            if name in configs:
+                continue
+            known = self._image.topics.get(name)
+            if known is None or known.topic_id != change.topic_id:
+                known = self._decided(name)
+            if known is not None and known.topic_id == change.topic_id:
+                configs[name] = known.config
+            else:
+                configs[name] = MappingProxyType({})
+                unknown.append(name)
+        if unknown:
+            try:
+                configs.update(await read_topic_configs(self._store, unknown, self._unreadable))
+            except SessionExpired:  # and with it the registration that the message was meant for
+                raise KafkaError(ErrorCode.STALE_BROKER_EPOCH) from None
+        return configs
+
+    @staticmethod
+    def _attempt(what: PartitionChange | StoppedPartition, work: Callable[[], object]) -> ErrorCode:
+        """One partition that cannot be opened or deleted must not take the others with it."""
+        try:
+            work()
+        except KafkaError as error:
+            if error.code in _ORDINARY:
+                log.debug("%s: %s", what, error.code.name)
+            else:
+                log.exception("%s failed", what)
+            return error.code
+        except OSError:
+            log.exception("%s failed", what)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NONE
+
+    @staticmethod
+    def _unreadable(error: BadNode) -> None:
+        log.error("left out, because it cannot be read: %s", error)
+
+
+_ORDINARY = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH)  # a message that says nothing new

@@ -1,0 +1,223 @@
+"""One term of office: carries out what the controller machine wants, in order, until somebody else is controller.
+
+Commits that stand together are written at the same time, so that they share a sync. Messages to this broker are calls
+(`Receiver.receive`), the others go out through `ControllerChannels`; what brokers answer goes back into the machine.
+A refused guard – /controller_epoch has another version – ends the term (`TermOver`): the machine is dropped with all it
+had in mind, for its successor reads the tree.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+import trio
+
+from kproto import ErrorCode, KafkaError
+from replication import (
+    Answer,
+    Commit,
+    CommitRefused,
+    Controller,
+    Effect,
+    LeaderAndIsr,
+    Message,
+    Remove,
+    SessionExpired,
+    StopReplica,
+    Store,
+    Tell,
+    ensure_nodes,
+    is_over,
+    read_states,
+    remove_topic,
+)
+from server.controller_channels import ControllerChannels
+
+log = logging.getLogger("barnabas.controller")
+
+Receive = Callable[[Message], Awaitable[Mapping[tuple[str, int], ErrorCode]]]
+NEWER_EPOCH = "a newer controller epoch has begun"
+SESSION_EXPIRED = "the session has expired"
+
+
+class Slot:
+    """Where the outcome of a request to the controller arrives, once."""
+
+    __slots__ = ("_done", "error")
+
+    def __init__(self) -> None:
+        self.error: KafkaError | None = None
+        self._done = trio.Event()
+
+    def fill(self, error: KafkaError | None) -> None:
+        """Called by the loop. A second outcome is ignored: the first one may have been the end of the term."""
+        if not self._done.is_set():
+            self.error = error
+            self._done.set()
+
+    async def wait(self) -> KafkaError | None:
+        """The outcome: None, or why not."""
+        await self._done.wait()
+        return self.error
+
+
+class TermOver(Exception):
+    """Somebody else is controller, or our session is gone."""
+
+
+class ControllerTerm:
+    """See the module. receive: the messages to this broker; channels: to the others; None: there are no others.
+
+    `scope` holds the tasks that live as long as the term.
+    """
+
+    def __init__(
+        self,
+        machine: Controller,
+        store: Store,
+        receive: Receive,
+        channels: ControllerChannels | None,
+    ) -> None:
+        self.machine = machine
+        self.scope = trio.CancelScope()
+        self.is_over = False
+        self._store = store
+        self._receive = receive
+        self._channels = channels
+        self._slots: set[Slot] = set()
+
+    def owe(self, slots: Iterable[Slot]) -> None:
+        """These are filled in any case, at the latest when the term is over."""
+        self._slots.update(slots)
+
+    def end(self) -> None:
+        """Nothing more is done or sent; whoever waits for an outcome hears that the controller has changed."""
+        self.is_over = True
+        self.scope.cancel()
+        if self._channels is not None:
+            self._channels.close()
+        for slot in self._slots:
+            slot.fill(KafkaError(ErrorCode.NOT_CONTROLLER, "The controller has changed."))
+        self._slots.clear()
+
+    def brokers_changed(self) -> None:
+        """The machine knows of other live brokers: connections to those that are gone are given up."""
+        if self._channels is not None:
+            self._channels.keep(self.machine.image.brokers)
+
+    def answered(self, broker: int, message: Message, codes: Mapping[tuple[str, int], ErrorCode]) -> list[Effect]:
+        """What follows from a broker's answer."""
+        if isinstance(message, LeaderAndIsr):
+            return self.machine.leader_and_isr_answered(broker, codes)
+        if isinstance(message, StopReplica):
+            wanted = {(stopped.topic, stopped.index) for stopped in message.partitions if stopped.delete}
+            done = [key for key, code in codes.items() if code is ErrorCode.NONE and key in wanted]
+            failed = {key: code.name for key, code in codes.items() if code is not ErrorCode.NONE}
+            if failed:
+                log.warning("broker %d could not stop %s", broker, failed)
+            return self.machine.replicas_stopped(broker, done)
+        return []
+
+    async def perform(self, effects: Iterable[Effect]) -> None:
+        """Carry out effects in order, with what follows from them. Raises TermOver, SessionExpired."""
+        queue = deque(effects)
+        while queue:
+            if self.is_over:
+                raise TermOver("another broker is")
+            match queue[0]:
+                case Commit():
+                    commits: list[Commit] = []
+                    while queue and isinstance(head := queue[0], Commit):
+                        commits.append(head)
+                        queue.popleft()
+                    queue.extendleft(reversed(await self._commit_all(commits)))
+                case Remove():
+                    names: list[str] = []
+                    while queue and isinstance(first := queue[0], Remove):
+                        names.append(first.topic)
+                        queue.popleft()
+                    queue.extend(await self._remove_all(names))
+                case Tell() as tell:
+                    queue.popleft()
+                    queue.extend(await self._tell(tell))  # at the end: removals come to stand together
+                case Answer() as answer:
+                    queue.popleft()
+                    if isinstance(answer.token, Slot):
+                        self._slots.discard(answer.token)
+                        answer.token.fill(answer.error)
+
+    async def _commit_all(self, commits: Sequence[Commit]) -> list[Effect]:
+        refused: list[tuple[Commit, CommitRefused]] = []
+        accepted: list[Commit] = []
+        over: list[str] = []
+
+        async def commit(one: Commit) -> None:
+            try:
+                if one.ensure:
+                    await ensure_nodes(self._store, self.machine.guard, one.ensure)
+                await self._store.commit(one.ops)
+                accepted.append(one)
+            except CommitRefused as exc:
+                refused.append((one, exc))
+            except SessionExpired:
+                over.append(SESSION_EXPIRED)
+
+        if len(commits) == 1:
+            await commit(commits[0])
+        else:
+            async with trio.open_nursery() as nursery:
+                for one in commits:
+                    nursery.start_soon(commit, one)
+        if over or any(is_over(error) for _, error in refused):
+            raise TermOver(over[0] if over else NEWER_EPOCH)
+        order = {id(one): number for number, one in enumerate(commits)}  # the scheduler has shuffled them
+        effects = self.machine.committed(sorted(accepted, key=lambda one: order[id(one)]))
+        for one, error in sorted(refused, key=lambda pair: order[id(pair[0])]):
+            log.info("the store refused %s; looking again", error)
+            effects += self.machine.refused(one, error, await read_states(self._store, one.states))
+        return effects
+
+    async def _remove_all(self, names: Sequence[str]) -> list[Effect]:
+        over: list[str] = []
+
+        async def remove(name: str) -> None:
+            while True:
+                try:
+                    await remove_topic(self._store, self.machine.guard, name)
+                    return
+                except CommitRefused as exc:
+                    if is_over(exc):
+                        over.append(NEWER_EPOCH)
+                        return
+                    log.info("removing topic %s: %s; looking again", name, exc)
+                except SessionExpired:
+                    over.append(SESSION_EXPIRED)
+                    return
+
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                nursery.start_soon(remove, name)
+        if over:
+            raise TermOver(over[0])
+        return [effect for name in names for effect in self.machine.removed(name)]
+
+    async def _tell(self, tell: Tell) -> list[Effect]:
+        machine, message = self.machine, tell.message
+        if tell.broker == machine.broker_id:
+            try:
+                codes = await self._receive(message)
+            except KafkaError as error:
+                if error.code is ErrorCode.STALE_BROKER_EPOCH:  # we have registered anew, and will read of it
+                    return []
+                raise TermOver(NEWER_EPOCH) from None
+            return self.answered(tell.broker, message, codes)
+        broker = machine.image.brokers.get(tell.broker)
+        if broker is None or broker.epoch > message.broker_epoch:  # gone; or back, and told everything since
+            log.debug("broker %d is not told: %s", tell.broker, message)
+        elif self._channels is None:
+            log.error("broker %d cannot be reached: this broker has no connections to others", tell.broker)
+        else:
+            self._channels.send(broker, message)
+        return []
