@@ -205,6 +205,7 @@ class Fetch:
             if data.error_code and data.error_code in HINTED_IN_FETCH and self.ctx.api_version >= 16:
                 if hints is None:
                     hints = LeaderHints(self.svc, self.ctx.listener)
+                data.current_leader = FetchResponse.LeaderIdAndEpoch()
                 hints.fill(data.current_leader, target.topic, target.topic_id, target.index)
         response = FetchResponse(session_id=session_id, responses=responses)
         if hints is not None:

@@ -235,6 +235,7 @@ def _add_hints(svc: Services, ctx: RequestContext, response: ProduceResponse) ->
             if answer.error_code in HINTED_IN_PRODUCE:
                 if hints is None:
                     hints = LeaderHints(svc, ctx.listener)
+                answer.current_leader = ProduceResponse.LeaderIdAndEpoch()
                 hints.fill(answer.current_leader, topic.name or None, topic.topic_id, answer.index)
     if hints is not None:
         response.node_endpoints = hints.endpoints(ProduceResponse.NodeEndpoint)
