@@ -18,7 +18,7 @@ from kproto import ErrorCode, KafkaError
 from kproto.messages import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from replication import GROUP_METADATA_TOPIC, PartitionImage
 from server.config import BrokerConfig
-from server.shards import GroupShards
+from server.shards import OPEN_SECONDS, GroupShards
 from server.tests.apis.data_world import NOW, DataWorld, data_world
 from server.timers import Timers
 
@@ -324,6 +324,78 @@ async def test_too_few_replicas_refuse_a_commit(tmp_path: Path) -> None:
         token = r.commit()
         assert token.answer == [E.COORDINATOR_NOT_AVAILABLE]
         assert r.committed() == []
+
+
+async def test_a_commit_that_too_few_replicas_got_fails_and_leadership_stays(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with rig(tmp_path) as r:
+        r.world.topic(TOPIC, 1, cleanup_policy="compact", min_insync_replicas="2")
+        r.isr(0, 1)
+        r.groups.lead(r.partition)
+        token = r.commit()
+        r.round()
+        assert token.waits
+        r.partition.isr = (0,)  # it has shrunk when the high watermark passes
+        r.partition.leader.maximal_isr = frozenset((0,))
+        r.partition._commit_up_to(1)
+        await trio.sleep(0.01)
+        assert token.answer == [E.COORDINATOR_NOT_AVAILABLE]
+        assert r.committed() == [1]  # it is in the log, and safe by now
+        assert r.groups.listed((), ())[0] == E.NONE
+
+
+async def test_commits_that_ask_for_the_coordinator_alone_do_not_wait(tmp_path: Path) -> None:
+    async with rig(tmp_path, offsets_commit_required_acks="1") as r:
+        r.topic()
+        r.isr(0, 1)
+        token = r.commit(offset=5)
+        assert token.waits
+        r.round()
+        assert token.answer == [E.NONE]
+        assert r.partition.high_watermark == 0
+        assert r.committed() == [5]
+
+
+async def test_a_new_leader_waits_until_what_it_loaded_is_committed(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The leader before may have acknowledged more than we know to be committed."""
+    async with rig(tmp_path) as r:
+        r.topic()
+        r.isr(0, 1)
+        r.commit(offset=7)
+        r.round()
+        assert r.partition.high_watermark == 0
+        await r.restart()
+        assert r.nursery is not None
+        r.nursery.start_soon(r.groups.run)
+        await trio.sleep(OPEN_SECONDS / 2)
+        with pytest.raises(KafkaError) as raised:
+            r.committed()
+        assert raised.value.code == E.COORDINATOR_LOAD_IN_PROGRESS
+        r.isr(0)
+        r.partition.announce(0)
+        await trio.sleep(0.01)
+        assert r.committed() == [7]
+
+
+async def test_a_new_leader_without_followers_does_not_wait_for_ever(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with rig(tmp_path) as r:
+        r.topic()
+        r.isr(0, 1)
+        r.commit(offset=7)
+        r.round()
+        await r.restart()
+        assert r.nursery is not None
+        r.nursery.start_soon(r.groups.run)
+        await trio.sleep(OPEN_SECONDS + 0.01)
+        assert r.committed() == [7]  # an acknowledged offset is not forgotten
+        r.commit(offset=8)
+        r.round()
+        assert r.committed() == [7]  # and one of our own not told before it is safe
 
 
 async def test_whoever_waits_is_sent_away_when_leadership_is_lost(tmp_path: Path) -> None:
