@@ -55,6 +55,7 @@ class History:
         self._world = world
         self.at: dict[TopicPartition, dict[int, Item]] = defaultdict(dict)
         self.acknowledged: dict[TopicPartition, dict[Item, int]] = defaultdict(dict)
+        self.given_up: dict[TopicPartition, set[Item]] = defaultdict(set)
         self.commits: dict[tuple[str, str, int], Commit] = defaultdict(Commit)
         self.shown_end: dict[TopicPartition, int] = defaultdict(int)
         self.acknowledged_count = 0
@@ -181,6 +182,8 @@ def _check_content(world: World, history: History, key: TopicPartition, content:
     offset, epoch = 0, -1
     found: dict[int, Item] = {}
     numbers: dict[str, int] = {}
+    seen: set[Item] = set()
+    given_up = history.given_up[key]
     for position, header in iter_headers(content):
         if header.base_offset != offset:
             world.violation(f"{key}: a batch begins at {header.base_offset}, expected {offset}")
@@ -194,12 +197,19 @@ def _check_content(world: World, history: History, key: TopicPartition, content:
                 world.violation(f"{key}: a record without value at {offset}")
                 return offset
             item = found[offset] = Item.decode(record.value)
-            expected = numbers.get(item.lane, -1) + 1
-            if item.number != expected:
-                what = "twice or out of order" if item.number < expected else "missing before it"
-                world.violation(f"{key}: at {offset} {item}, expected number {expected}: {what}")
-            numbers[item.lane] = item.number
             offset += 1
+            if item in seen:
+                world.violation(f"{key}: {item} at {offset - 1} is there for the second time")
+            seen.add(item)
+            if item in given_up:
+                continue  # may be there or not, and late
+            expected = numbers.get(item.lane, -1) + 1
+            while Item(item.lane, expected) in given_up:
+                expected += 1
+            if item.number != expected:
+                what = "out of order" if item.number < expected else "something is missing"
+                world.violation(f"{key}: at {offset - 1} {item}, expected number {expected}: {what}")
+            numbers[item.lane] = item.number
     for item, at in history.acknowledged[key].items():
         if found.get(at) != item:
             world.violation(f"{key}: {item} was acknowledged at {at} and is lost; there is {found.get(at)}")

@@ -2,7 +2,9 @@
 
 Producers know what Apache Kafka's Java producer knows about sequences: a partition's batches keep their numbers and
 their borders for ever, at most five are under way, and after trouble all that is not acknowledged is sent again, in
-order. They never give up.
+order. They give up in one case only: what was sent before is refused as out of order. A broker that was started again
+(or has truncated its log) knows each producer's last batch, not its last five, and so does not know a repeated batch
+again, in Apache Kafka too; the records are then given up, their fate being unknown, and a new producer id begins.
 """
 
 from __future__ import annotations
@@ -92,6 +94,7 @@ class _Batch:
     items: list[Item]
     sequence: int
     data: bytes
+    sent: int = 0
 
 
 class Lane:
@@ -109,6 +112,8 @@ class Lane:
         self.producer_id = -1
         self.done = False
         self._number = 0
+        self._sequence = 0
+        self._gave_up = False
         self._open: list[_Batch] = []
 
     def __repr__(self) -> str:
@@ -127,6 +132,13 @@ class Lane:
                     self._add(rng.choice((1, 1, 1, 2, 3)))
             if await self._send():
                 continue
+            if self._gave_up:
+                self._gave_up = False
+                self._history.given_up[self._key].update(item for batch in self._open for item in batch.items)
+                self._open.clear()
+                self._sequence = 0
+                self.producer_id = await producer_id(client)
+                continue
             await client.pause()
             await client.refresh()
         self.done = True
@@ -138,10 +150,11 @@ class Lane:
             [Record(timestamp=wall_ms, value=item.encode()) for item in items],
             producer_id=self.producer_id,
             producer_epoch=0,
-            base_sequence=self._number,
+            base_sequence=self._sequence,
         )
-        self._open.append(_Batch(items, self._number, bytes(data)))
+        self._open.append(_Batch(items, self._sequence, bytes(data)))
         self._number += count
+        self._sequence += count
 
     async def _send(self) -> bool:
         """Send all that is open, in order, and take the answers; False if something is left to be sent again."""
@@ -151,6 +164,7 @@ class Lane:
             connection = await self._client.connection(leader)
             answers = []
             for batch in self._open:
+                batch.sent += 1
                 answers.append(await connection.send(self._request(batch), 8))
             whole = True
             for batch, answer in zip(list(self._open), answers, strict=True):
@@ -167,7 +181,10 @@ class Lane:
             for number, item in enumerate(batch.items):
                 self._history.record_acknowledged(self._key, item, base_offset + number, leader)
             return True
-        if code not in _RETRIABLE and (code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or in_order):
+        if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and in_order and batch.sent > 1:
+            self._gave_up = True
+            self._client.world.note(f"{batch.items[0]} of {self._key} is given up")
+        elif code not in _RETRIABLE and (code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or in_order):
             self._client.world.violation(
                 f"{self._key}: leader {leader} refuses {batch.items[0]} with {ErrorCode(code).name}; "
                 "all before it was acknowledged"

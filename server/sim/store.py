@@ -4,10 +4,11 @@ One tree (`replication.EmbeddedStore`) for the cluster; `SimStore.connect(broker
 a broker. What ZooKeeper and its client do is kept:
 
 - Requests of one session are carried out in the order they were made, after a delay; answers take time as well.
-- *Interrupted* (the way is cut, or the broker stands still): what is under way ends in ConnectionLost, done or not;
-  what is asked now waits a little and ends so, unless the way is mended before. The server ends the session when the
-  interruption has lasted for the session's timeout: its ephemeral nodes vanish for everybody else. The broker does not
-  know that yet: it is told (SessionLost, SessionBack) when it reaches the server again.
+- *Interrupted* (the way is cut, or the broker stands still): commits under way end in ConnectionLost, done or not;
+  reads, and what is asked now, wait until the way is mended. The server ends the session when the interruption has
+  lasted for the session's timeout: its ephemeral nodes vanish for everybody else. The broker does not know that yet:
+  it is told (SessionLost, and SessionBack a little later) when it reaches the server again. Between the two commits
+  end in SessionExpired and reads wait.
 - Changes are told after a delay, merged; none is lost while the session lives.
 - A killed process's session lives on until its timeout. One that ends in order closes it at once.
 """
@@ -80,6 +81,7 @@ class SimSession:
         self._way_is_open.set()
         self._expiry: Call | None = None
         self._expired = False  # at the server
+        self._lost = False  # and the broker knows
         self._dead = False  # the process is gone
         self._closed = False
         self._due_there = 0.0
@@ -126,6 +128,7 @@ class SimSession:
             watch.forget()
         if not self._interruptions and not self._dead:
             self._losses += 1
+            self._way_is_open = trio.Event()
             self._store.world.after(self._store.rng.uniform(0.001, 0.2), self._reconnected)
 
     def kill(self) -> None:
@@ -139,11 +142,15 @@ class SimSession:
     def _reconnected(self) -> None:
         if self._interruptions or self._dead or self._closed:
             return
-        if self._expired:
+        if self._expired and not self._lost:
+            self._lost = True
             for watch in self._watches:
                 watch.tell(SessionLost())
+            self._store.world.after(self._store.rng.uniform(0.001, 0.1), self._reconnected)
+            return
+        if self._expired:
             self._inner = self._store.tree.connect()
-            self._expired = False
+            self._expired = self._lost = False
             for watch in self._watches:
                 watch.tell(SessionBack())
             self._store.world.note(f"{self.owner} has a new session")
@@ -154,25 +161,37 @@ class SimSession:
     # -- Store -------------------------------------------------------------------------------------------------------
 
     async def get(self, path: str) -> Node | None:
-        return await self._ask(lambda inner: inner.get(path))
+        return await self._read(lambda inner: inner.get(path))
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        return await self._ask(lambda inner: inner.get_many(paths))
+        return await self._read(lambda inner: inner.get_many(paths))
 
     async def children(self, path: str) -> list[str]:
-        return await self._ask(lambda inner: inner.children(path))
+        return await self._read(lambda inner: inner.children(path))
 
     async def commit(self, ops: Sequence[Op]) -> list[Node | None]:
+        if self._lost:
+            raise SessionExpired("the session has expired")
         return await self._ask(lambda inner: inner.commit(ops))
+
+    async def _read(self, work: Callable[[EmbeddedSession], Awaitable[T]]) -> T:
+        """Again until there is an answer."""
+        while True:
+            try:
+                return await self._ask(work)
+            except (ConnectionLost, SessionExpired):
+                pass
 
     async def _ask(self, work: Callable[[EmbeddedSession], Awaitable[T]]) -> T:
         if self._closed:
             raise StoreClosed("the session is closed")
         store = self._store
-        if self._interruptions or self._expired or not self._way_is_open.is_set():
-            await self._wait_for_the_way()
-        losses = self._losses
         inner = self._inner
+        while not self._way_is_open.is_set():
+            await self._way_is_open.wait()
+        if self._inner is not inner:
+            raise SessionExpired("the session has expired")
+        losses = self._losses
         self._due_there = max(self._due_there + 1e-6, store.world.now + store.rng.uniform(*store.delay_s))
         await trio.sleep_until(self._due_there)
         self._check(losses)
@@ -185,14 +204,6 @@ class SimSession:
         await trio.sleep_until(self._due_back)
         self._check(losses)
         return result
-
-    async def _wait_for_the_way(self) -> None:
-        if self._dead:
-            await trio.sleep_forever()
-        with trio.move_on_after(self._store.rng.uniform(0.05, 1.5)):
-            await self._way_is_open.wait()
-            return
-        raise ConnectionLost("no connection to the store")
 
     def _check(self, losses: int) -> None:
         if losses != self._losses:
