@@ -1,195 +1,20 @@
-"""The controller machine in a cluster of several brokers: scenarios, and random ones against invariants.
-
-`Cluster` is a store and the other brokers in one: it accepts commits by the rules of the tree, remembers what every
-broker was told, and confirms deletions.
-"""
+"""The controller machine in a cluster of several brokers: topics, dead and returning brokers, deletions, elections."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping
 from random import Random
 
 import pytest
 
-from kproto import ErrorCode, KafkaError
+from kproto import ErrorCode
 from replication import paths
-from replication.controller import Controller
-from replication.effects import (
-    Answer,
-    Commit,
-    Effect,
-    LeaderAndIsr,
-    Remove,
-    StopReplica,
-    Tell,
-    UpdateMetadata,
-    apply_update,
-)
-from replication.image import BrokerImage, Image, PartitionImage
+from replication.effects import Commit
+from replication.image import PartitionImage
 from replication.nodes import SeenTopic
 from replication.paths import Assignment, StateNode, TopicNode
-from replication.placement import Assignments
-from replication.store import CommitRefused, Create, Delete, Op, Set, VersionMoved
+from replication.store import Create, Op, VersionMoved
+from replication.tests.controller_rig import Cluster, brokers, check, told
 from replication.topics import NewTopic
-from replication.tree import Tree
-
-
-def brokers(*ids: int, epoch: int = 1) -> dict[int, BrokerImage]:
-    return {broker: BrokerImage(broker, (), epoch=epoch) for broker in ids}
-
-
-class Cluster:
-    """See the module."""
-
-    def __init__(self, live: Iterable[int] = (1, 2, 3), *, unclean: bool = False) -> None:
-        self.tree = Tree()
-        made: dict[str, None] = {}
-        for path in (*paths.PERSISTENT, paths.CONTROLLER_EPOCH):
-            steps = path.split("/")
-            made.update(dict.fromkeys("/".join(steps[: end + 1]) for end in range(1, len(steps))))
-        self.tree.apply([Create(path) for path in made], 1)
-        self.unclean = unclean
-        self.live = brokers(*live)
-        self.pictures: dict[int, Image] = {}
-        self.led: dict[int, dict[tuple[str, int], PartitionImage]] = {}
-        self.trace: list[str] = []
-        self.answers: dict[object, KafkaError | None] = {}
-        self.silent: set[int] = set()  # brokers that do not confirm deletions
-        self.refusals: deque[CommitRefused] = deque()  # what happens to the next commits
-        self.machine = self.new_term(Image().with_brokers(self.live))
-
-    def new_term(self, image: Image, epoch: int = 1) -> Controller:
-        node = self.tree.get(paths.CONTROLLER_EPOCH)
-        assert node is not None
-        return Controller(
-            1,
-            epoch,
-            node.version,
-            image,
-            unclean_allowed=lambda config: config.get("unclean.leader.election.enable") == "true" or self.unclean,
-            rng=Random(1),
-        )
-
-    def run(self, effects: Iterable[Effect]) -> None:
-        queue = deque(effects)
-        while queue:
-            effect = queue.popleft()
-            match effect:
-                case Commit():
-                    queue.extendleft(reversed(self._commit(effect)))
-                case Tell():
-                    queue.extend(self._told(effect))
-                case Remove(topic):
-                    self.trace.append(f"remove {topic}")
-                    self._remove(topic)
-                    queue.extend(self.machine.removed(topic))
-                case Answer(token, error):
-                    self.answers[token] = error
-
-    def _commit(self, commit: Commit) -> list[Effect]:
-        assert commit.ops[0] == self.machine.guard, "every write is guarded"
-        for path in commit.ensure:
-            if self.tree.get(path) is None:
-                self.tree.apply([Create(path)], 1)
-        try:
-            if self.refusals:
-                raise self.refusals.popleft()
-            self.tree.apply(commit.ops, 1)
-        except CommitRefused as error:
-            self.trace.append(f"refused {error.path}")
-            fresh: dict[tuple[str, int], tuple[StateNode, int] | None] = {}
-            for state in commit.states:
-                node = self.tree.get(paths.state(state.topic, state.partition.index))
-                key = state.topic, state.partition.index
-                fresh[key] = (paths.decode_state(node.path, node.data), node.version) if node else None
-            return self.machine.refused(commit, error, fresh)
-        return self.machine.committed([commit])
-
-    def _remove(self, topic: str) -> None:
-        doomed = [paths.topic(topic)]
-        for path in doomed:
-            doomed += [f"{path}/{name}" for name in self.tree.children(path)]
-        doomed = [*reversed(doomed), paths.config_entity("topics", topic), paths.topic_deletion(topic)]
-        self.tree.apply([Delete(path) for path in doomed if self.tree.get(path)], 1)
-
-    def _told(self, tell: Tell) -> list[Effect]:
-        broker, message = tell.broker, tell.message
-        assert broker in self.machine.image.brokers, "the dead are not spoken to"
-        assert message.controller_epoch == self.machine.epoch
-        assert message.broker_epoch == self.machine.image.brokers[broker].epoch
-        match message:
-            case UpdateMetadata():
-                self.pictures[broker] = apply_update(self.pictures.get(broker, Image()), message, {})
-            case LeaderAndIsr():
-                led = self.led.setdefault(broker, {})
-                for change in message.partitions:
-                    key = change.topic, change.partition.index
-                    before = led.get(key)
-                    assert broker in change.partition.replicas
-                    assert before is None or before.leader_epoch <= change.partition.leader_epoch
-                    led[key] = change.partition
-                    self.trace.append(
-                        f"{broker}: {change.topic}-{change.partition.index} led by {change.partition.leader} "
-                        f"epoch {change.partition.leader_epoch} isr {list(change.partition.isr)}"
-                        + (" new" if change.is_new else "")
-                    )
-            case StopReplica():
-                gone = [(stopped.topic, stopped.index) for stopped in message.partitions if stopped.delete]
-                for key in gone:
-                    self.led.get(broker, {}).pop(key, None)
-                    self.trace.append(f"{broker}: delete {key[0]}-{key[1]}")
-                if gone and broker not in self.silent:
-                    return self.machine.replicas_stopped(broker, gone)
-        return []
-
-    # -- what happens ------------------------------------------------------------------------------------------------
-
-    def create(self, name: str, assignments: Assignments, config: Mapping[str, str] | None = None) -> None:
-        self.run(self.machine.create(NewTopic(name, name.encode().ljust(16), assignments, config or {}), name))
-
-    def alive(self, *ids: int, epochs: Mapping[int, int] | None = None) -> None:
-        self.live = {
-            broker: BrokerImage(broker, (), epoch=(epochs or {}).get(broker) or known.epoch)
-            for broker in ids
-            for known in [self.live.get(broker, BrokerImage(broker, (), epoch=1))]
-        }
-        for dead in set(self.led) - set(ids):
-            del self.led[dead]
-            self.pictures.pop(dead, None)
-        self.run(self.machine.brokers_changed(self.live))
-
-    def state(self, name: str, index: int = 0) -> tuple[int, int, tuple[int, ...]]:
-        """Leader, leader epoch and ISR, which machine and store must agree on."""
-        partition = self.machine.image.partition(name, index)
-        assert partition is not None
-        node = self.tree.get(paths.state(name, index))
-        if node is None:
-            assert not partition.has_state
-            return -1, -1, ()
-        stored = paths.decode_state(node.path, node.data)
-        assert (stored.leader, stored.leader_epoch, stored.isr) == (
-            partition.leader,
-            partition.leader_epoch,
-            partition.isr,
-        )
-        assert partition.partition_epoch == node.version
-        return partition.leader, partition.leader_epoch, partition.isr
-
-    def shrink(self, name: str, index: int, isr: tuple[int, ...]) -> None:
-        """The leader writes another ISR into the tree by itself, as old brokers do."""
-        path = paths.state(name, index)
-        node = self.tree.get(path)
-        assert node is not None
-        before = paths.decode_state(path, node.data)
-        after = StateNode(before.leader, before.leader_epoch, before.controller_epoch, isr)
-        self.tree.apply([Set(path, paths.encode_state(after), node.version)], 1)
-
-
-def told(cluster: Cluster) -> list[str]:
-    """What was traced since the last call."""
-    trace, cluster.trace = cluster.trace, []
-    return trace
 
 
 def test_a_topic_is_one_commit_and_everybody_hears_of_it() -> None:
@@ -456,46 +281,8 @@ def test_random_lives(seed: int) -> None:
             leader, _, isr = cluster.state(name)
             if leader > 0 and len(isr) > 1:
                 cluster.shrink(name, 0, (leader,))
-                path = paths.state(name, 0)
-                node = cluster.tree.get(path)
-                assert node is not None
-                # the controller is told, as an ISR change notification would
-                topic = cluster.machine.image.topics[name]
-                known = topic.partitions[0]
-                changed = PartitionImage(0, leader, known.leader_epoch, node.version, known.replicas, (leader,))
-                cluster.machine.image = cluster.machine.image.with_topics([topic.with_partitions([changed])])
+                cluster.run(cluster.machine.states_seen({(name, 0): cluster.stored(name)}))
         check(cluster, where)
-
-
-def check(cluster: Cluster, where: str) -> None:
-    """What must hold whenever the controller has nothing left to do."""
-    image = cluster.machine.image
-    for topic in image.topics.values():
-        if topic.name in cluster.machine.deleting:
-            continue
-        for partition in topic.partitions:
-            leader, _, isr = cluster.state(topic.name, partition.index)
-            if leader == -1:
-                assert not set(isr) & set(cluster.live), f"{where}: a live in-sync replica does not lead"
-                assert partition.has_state or not set(partition.replicas) & set(cluster.live), where
-                continue
-            assert leader in cluster.live, f"{where}: led by a dead broker"
-            assert set(isr) <= set(cluster.live), f"{where}: dead brokers in sync"
-            assert leader in isr, where
-            for broker in cluster.live:
-                known = cluster.pictures[broker].partition(topic.name, partition.index)
-                assert known is not None, f"{where}: broker {broker} does not know {topic.name}"
-                assert (known.leader, known.leader_epoch) == (partition.leader, partition.leader_epoch), where
-                if broker in partition.replicas:
-                    told = cluster.led[broker][topic.name, partition.index]
-                    assert (told.leader, told.leader_epoch) == (partition.leader, partition.leader_epoch), where
-    for name in cluster.machine.deleting:
-        replicas = {replica for partition in image.topics[name].partitions for replica in partition.replicas}
-        assert replicas - set(cluster.live), f"{where}: {name} could be gone"
-    stored = set(cluster.tree.children("/brokers/topics"))
-    assert stored == set(image.topics), where
-    assert all(error is None for error in cluster.answers.values()), where
-    assert cluster.machine.reserved == {}, where
 
 
 def test_no_op_is_without_guard() -> None:
