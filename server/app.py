@@ -72,6 +72,8 @@ STOP_SECONDS = 3.0
 """How long requests that were taken up may go on when the broker stops."""
 FAILED_STOP_SECONDS = 0.1
 SWEEP_SECONDS = 1.0
+PICTURE_SECONDS = 10.0
+"""How long a broker that has joined a cluster waits for the controller's first word before it calls itself ready."""
 
 
 class BrokerFailed(Exception):
@@ -108,6 +110,7 @@ class Broker:
         self._stop_wanted = trio.Event()
         self._stopped = trio.Event()
         self._failure: KafkaError | None = None
+        self._is_open = False
         self._token: trio.lowlevel.TrioToken | None = None
         self._image: Callable[[], Image] = Image
         self._endpoints: tuple[Endpoint, ...] = ()
@@ -145,6 +148,11 @@ class Broker:
     def endpoints(self) -> tuple[Endpoint, ...]:
         """The advertised listeners; empty until `run` has bound them."""
         return self._endpoints
+
+    @property
+    def is_open(self) -> bool:
+        """New connections are taken."""
+        return self._is_open
 
     def serve_stream(
         self, stream: trio.abc.Stream, client_host: str = "127.0.0.1", listener: str | None = None
@@ -198,6 +206,7 @@ class Broker:
                 async with trio.open_nursery() as nursery:
                     self._nursery = nursery
                     self._build(log_dir, nursery)
+                    self._is_open = True
                     await self._start(log_dir, listening)
                     task_status.started()
                     await self._stop_wanted.wait()
@@ -205,6 +214,7 @@ class Broker:
                     await self._finish_requests()
                     nursery.cancel_scope.cancel()
             finally:
+                self._is_open = False
                 self._reactor.close() if hasattr(self, "_reactor") else None
                 for sock, _ in listening:
                     sock.close()
@@ -323,6 +333,9 @@ class Broker:
         nursery.start_soon(self._reactor.run)
         nursery.start_soon(self._reactor.run_tail)
         nursery.start_soon(self._sweep)
+        if self._config.is_clustered:
+            nursery.start_soon(self._groups.forget_deleted_topics, self._controller.image_until)
+            await self._wait_for_picture()
         log.info(
             "broker %d of cluster %s serves %s from %s",
             self._config.broker_id,
@@ -330,6 +343,13 @@ class Broker:
             ", ".join(f"{e.listener}://{e.host}:{e.port}" for e in self._endpoints),
             log_dir.path,
         )
+
+    async def _wait_for_picture(self) -> None:
+        """Clients that ask are told of brokers, this one among them."""
+        with trio.move_on_after(PICTURE_SECONDS) as limit:
+            await self._controller.image_until(lambda image: self._config.broker_id in image.brokers)
+        if limit.cancelled_caught:
+            log.warning("no controller has told this broker of the cluster for %g s", PICTURE_SECONDS)
 
     async def _hand_over(self) -> None:
         """In a cluster, let others lead what this broker leads while it still serves."""
@@ -340,6 +360,7 @@ class Broker:
 
     async def _finish_requests(self) -> None:
         """Take up nothing new; what was taken up may be answered until the deadline."""
+        self._is_open = False
         self._reactor.remove_listeners()
         deadline = trio.current_time() + (STOP_SECONDS if self._failure is None else FAILED_STOP_SECONDS)
         while True:

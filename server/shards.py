@@ -53,7 +53,7 @@ from kproto.messages import (
 )
 from kproto.records import Record, build_batch
 from logdir import AppendOrigin
-from replication import GROUP_METADATA_TOPIC, Image, PartitionImage
+from replication import GROUP_METADATA_TOPIC, Image, PartitionImage, TopicImage
 from server.config import BrokerConfig
 from server.partition import Partition
 from server.partitions import Partitions
@@ -93,6 +93,10 @@ def offsets_topic_config(config: BrokerConfig) -> dict[str, str]:
         "compression.type": "producer",
         "segment.bytes": str(config.int("offsets.topic.segment.bytes")),
     }
+
+
+def _is_gone(before: TopicImage, after: TopicImage | None) -> bool:
+    return after is None or (after.topic_id != before.topic_id and any(before.topic_id))
 
 
 class _Held(NamedTuple):
@@ -225,6 +229,19 @@ class GroupShards:
             nursery.start_soon(self._run_loading)
             nursery.start_soon(self._run_expiry)
             nursery.start_soon(self._run_topic_creation)
+
+    async def forget_deleted_topics(self, image_until: Callable[[Callable[[Image], bool]], Awaitable[None]]) -> None:
+        """In a cluster, topics may be deleted of which this broker has no partition: the picture tells. For ever."""
+        before = self._image()
+        while True:
+            seen = before.topics
+            await image_until(lambda image: image.topics is not seen)  # noqa: B023
+            before, old = self._image(), seen
+            if self._led:
+                after = before.topics
+                gone = [name for name, topic in old.items() if _is_gone(topic, after.get(name))]
+                if gone:
+                    self.topics_deleted(gone)
 
     async def _run_loading(self) -> None:
         while True:

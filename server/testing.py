@@ -223,7 +223,7 @@ class EmbeddedCluster:
         """The `Connect` of a broker: a memory stream to the one that has `endpoint`. Raises OSError."""
         await trio.lowlevel.checkpoint()
         for other_id, member in self.members.items():
-            if member.is_running and endpoint in member.broker.endpoints:
+            if member.is_running and member.broker.is_open and endpoint in member.broker.endpoints:
                 link = frozenset((broker_id, other_id))
                 if link in self._cut:
                     break
