@@ -106,8 +106,8 @@ class ZooKeeperSettings:
 
     def __post_init__(self) -> None:
         hosts, chroot = split_connect(self.connect)
-        if not all(host.strip() for host in hosts.split(",")):
-            raise ValueError(f"{self.connect!r} names no host")
+        for host in hosts.split(","):
+            _check_host(host.strip())
         if chroot and ("//" in chroot or "\0" in chroot):
             raise ValueError(f"{chroot!r} is no path of a node")
         if self.set_acl and not (self.sasl or self.digest or (self.tls and self.tls.identity)):
@@ -119,6 +119,16 @@ def split_connect(connect: str) -> tuple[str, str]:
     hosts, _, path = connect.partition("/")
     path = path.strip("/")
     return hosts.strip(), f"/{path}" if path else ""
+
+
+def _check_host(text: str) -> None:
+    """host, host:port, [v6] or [v6]:port. Raises ValueError."""
+    if not text:
+        raise ValueError("it names no host")
+    bracketed = text.startswith("[")
+    host, _, port = text.rpartition("]")[2].rpartition(":") if bracketed else text.partition(":")
+    if (not host and not bracketed) or (port and not (port.isdecimal() and 0 < int(port) < 65536)):
+        raise ValueError(f"{text!r} is no address")
 
 
 def access_list(path: str, *, secure: bool) -> tuple[Acl, ...]:

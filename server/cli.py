@@ -187,7 +187,12 @@ def _load(file: str | None, environ: Mapping[str, str] | None, overrides: Sequen
     from server.properties import PropertiesError
 
     try:
-        return load(file, environ=environ, overrides=overrides)
+        config = load(file, environ=environ, overrides=overrides)
+        if config.is_clustered:
+            from server.zookeeper_settings import zookeeper_settings
+
+            zookeeper_settings(config)  # what it refuses is refused before anything starts
+        return config
     except SettingsRefused as error:
         raise _Refused(*error.problems) from None
     except PropertiesError as error:

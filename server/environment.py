@@ -2,7 +2,7 @@
 
 `_` stands for `.`, `__` for `-`, `___` for `_`; upper case for lower. `KAFKA_CFG_…` (another image's spelling) means
 the same. Not settings, and left alone: what configures a JVM or its logging, and what Kubernetes puts there for a
-service called kafka.
+service called kafka. Of KAFKA_OPTS, a JVM's arguments, the one that names the login file for ZooKeeper is taken.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from server.settings.zookeeper import LOGIN_FILE
+
 PREFIX = "KAFKA_"
+_LOGIN_FILE = f"-D{LOGIN_FILE}="
 _NOT_SETTINGS = re.compile(
     "KAFKA_(?:"
     "HEAP_OPTS|OPTS|JMX_.*|JVM_.*|GC_.*|LOG4J.*|TOOLS_LOG4J.*|DEBUG|VERSION|SCALA_VERSION|HOME|DIR"
@@ -37,4 +40,7 @@ def settings_from(environ: Mapping[str, str], known: Iterable[str]) -> list[tupl
         if variable.startswith(PREFIX) and not _NOT_SETTINGS.fullmatch(variable):
             key = key_of(variable)
             found.append((spelled.get(key, key), environ[variable], variable))
+    for argument in environ.get("KAFKA_OPTS", "").split():
+        if argument.startswith(_LOGIN_FILE):
+            found.append((LOGIN_FILE, argument.removeprefix(_LOGIN_FILE).strip("'\""), "KAFKA_OPTS"))
     return found

@@ -1,8 +1,8 @@
 """The one table of settings: every broker and topic setting of Apache Kafka, with what this broker makes of it.
 
 `BROKER` and `TOPIC` are looked up by Kafka's dotted name. Files by subject: `network`, `log`, `groups`, `cluster`,
-`security`, `topic`; the row type is in `model`. server/config.py turns rows into values; docs/settings.md is printed
-from here (`barnabas config --markdown`).
+`zookeeper`, `security`, `topic`; the row type is in `model`. server/config.py turns rows into values; docs/settings.md
+is printed from here (`barnabas config --markdown`).
 
 **Add a setting**: one row in the file of its subject; read it through `BrokerConfig`; print docs/settings.md anew.
 """
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from server.settings import cluster, groups, log, network, security, topic
+from server.settings import cluster, groups, log, network, security, topic, zookeeper
 from server.settings.model import (
     BadValue,
     Check,
@@ -32,6 +32,7 @@ SUBJECTS: Final[tuple[tuple[str, tuple[Setting, ...]], ...]] = (
     ("Data and logs", log.SETTINGS),
     ("Groups and transactions", groups.SETTINGS),
     ("Cluster", cluster.SETTINGS),
+    ("ZooKeeper", zookeeper.SETTINGS),
     ("Security", security.SETTINGS),
 )
 

@@ -1,4 +1,4 @@
-"""Settings of a cluster: replication, the controller, ZooKeeper; those of KRaft and tiered storage, which are not here.
+"""Settings of a cluster: replication, the controller; those of KRaft and tiered storage, which are not here.
 
 A broker without `zookeeper.connect` runs alone: what is about other brokers then tunes nothing.
 """
@@ -22,7 +22,6 @@ from server.settings.model import (
     works,
 )
 
-_NO_ZOOKEEPER = "this broker keeps its metadata in its own data directory and does not use ZooKeeper yet"
 _NO_KRAFT = "this broker has no KRaft quorum; it keeps its metadata in its own data directory"
 
 _OLDEST_PROTOCOL = "1.0-IV0"
@@ -234,46 +233,6 @@ SETTINGS: tuple[Setting, ...] = (
         doc="Limits the copying between data directories, in bytes per second.",
         scope=Scope.CLUSTER,
         dynamic_only=True,
-    ),
-    works(
-        "zookeeper.connect",
-        Type.STRING,
-        None,
-        "The ZooKeeper servers that brokers of a cluster share, as host:port,host:port/path. It makes this broker a "
-        "member of that cluster; without it the broker runs alone and keeps its metadata in its data directory.",
-    ),
-    only(
-        "zookeeper.metadata.migration.enable",
-        Type.BOOLEAN,
-        False,
-        "Whether metadata moves from ZooKeeper to KRaft.",
-        _NO_ZOOKEEPER,
-    ),
-    *family(
-        no_effect,
-        "Belongs to clusters on ZooKeeper.",
-        _NO_ZOOKEEPER,
-        (
-            ("zookeeper.session.timeout.ms", Type.INT, 18000),
-            ("zookeeper.connection.timeout.ms", Type.INT, None),
-            ("zookeeper.max.in.flight.requests", Type.INT, 10, at_least(1)),
-            ("zookeeper.set.acl", Type.BOOLEAN, False),
-            ("zookeeper.clientCnxnSocket", Type.STRING, None),
-            ("zookeeper.metadata.migration.min.batch.size", Type.INT, 200, at_least(1)),
-            ("zookeeper.ssl.client.enable", Type.BOOLEAN, False),
-            ("zookeeper.ssl.keystore.location", Type.STRING, None),
-            ("zookeeper.ssl.keystore.password", Type.PASSWORD, None),
-            ("zookeeper.ssl.keystore.type", Type.STRING, None),
-            ("zookeeper.ssl.truststore.location", Type.STRING, None),
-            ("zookeeper.ssl.truststore.password", Type.PASSWORD, None),
-            ("zookeeper.ssl.truststore.type", Type.STRING, None),
-            ("zookeeper.ssl.protocol", Type.STRING, "TLSv1.2"),
-            ("zookeeper.ssl.enabled.protocols", Type.LIST, None),
-            ("zookeeper.ssl.cipher.suites", Type.LIST, None),
-            ("zookeeper.ssl.endpoint.identification.algorithm", Type.STRING, "HTTPS"),
-            ("zookeeper.ssl.crl.enable", Type.BOOLEAN, False),
-            ("zookeeper.ssl.ocsp.enable", Type.BOOLEAN, False),
-        ),
     ),
     # A KRaft server.properties of one combined node starts this broker as well; what needs a quorum is refused.
     only(

@@ -49,13 +49,15 @@ SAME_MEANING = {
 }
 OTHER_DEFAULTS = {"broker.id", "node.id", "log.cleaner.enable", "log.dir", "offsets.topic.replication.factor"}
 
-# Settings we know beyond AbstractKafkaConfig: dynamic-only ones (DynamicConfig.Broker) and Kafka's own authorizers'.
+# Settings we know beyond AbstractKafkaConfig: dynamic-only ones (DynamicConfig.Broker), Kafka's own authorizers', and
+# where the login for ZooKeeper is.
 BEYOND = {
     "leader.replication.throttled.rate",
     "follower.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",
     "super.users",
     "allow.everyone.if.no.acl.found",
+    "java.security.auth.login.config",  # a system property
 }
 
 

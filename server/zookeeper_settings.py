@@ -1,0 +1,99 @@
+"""The settings `zookeeper.*` and the login file as one value for the store.
+
+What cannot be used is refused by name, before a connection is tried: files that are missing or not PEM, access lists
+without a login, Kerberos. A login file without a section `Client` means no login, as for Apache Kafka.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from replication import Login, ZooKeeperSettings, ZooKeeperTls
+from server.config import BrokerConfig, SettingsRefused, refusal
+from server.jaas import JaasError, parse_jaas
+
+LOGIN_FILE = "java.security.auth.login.config"
+_SECTION = "Client"
+_DIGEST = "DigestLoginModule"
+_JAVA_STORES = (".jks", ".p12", ".pfx", ".keystore", ".truststore")
+
+
+def zookeeper_settings(config: BrokerConfig) -> ZooKeeperSettings:
+    """How a broker with `zookeeper.connect` reaches ZooKeeper. Reads the files named. Raises SettingsRefused."""
+    connect = config.str("zookeeper.connect")
+    login = _login(config)
+    tls = _tls(config) if config.bool("zookeeper.ssl.client.enable") else None
+    set_acl = config.bool("zookeeper.set.acl")
+    if set_acl and login is None and (tls is None or tls.identity is None):
+        why = f"it needs a login: {LOGIN_FILE} with a section {_SECTION}, or zookeeper.ssl.keystore.location"
+        raise SettingsRefused([refusal("zookeeper.set.acl", "true", why)])
+    try:
+        return ZooKeeperSettings(
+            connect=connect,
+            session_timeout_ms=config.int("zookeeper.session.timeout.ms"),
+            connection_timeout_ms=config.optional_int("zookeeper.connection.timeout.ms"),
+            max_in_flight=config.int("zookeeper.max.in.flight.requests"),
+            set_acl=set_acl,
+            sasl=login,
+            tls=tls,
+        )
+    except ValueError as error:
+        raise SettingsRefused([refusal("zookeeper.connect", connect, str(error))]) from None
+
+
+def _login(config: BrokerConfig) -> Login | None:
+    file = config.optional_str(LOGIN_FILE)
+    if file is None:
+        return None
+    try:
+        modules = parse_jaas(_read(LOGIN_FILE, file)).get(_SECTION, ())
+    except JaasError as error:
+        raise SettingsRefused([refusal(LOGIN_FILE, file, f"it is no login configuration: {error}")]) from None
+    if not modules:
+        return None
+    module = modules[0]
+    if not module.name.endswith(_DIGEST):
+        why = f"its section {_SECTION} uses {module.name}; allowed: org.apache.zookeeper.server.auth.{_DIGEST}"
+        raise SettingsRefused([refusal(LOGIN_FILE, file, why)])
+    if not module.options.get("username") or "password" not in module.options:
+        raise SettingsRefused([refusal(LOGIN_FILE, file, f"its section {_SECTION} names no username and password")])
+    if importlib.util.find_spec("puresasl") is None:
+        why = "a login to ZooKeeper needs the package pure-sasl: pip install 'barnabas[zookeeper-sasl]'"
+        raise SettingsRefused([refusal(LOGIN_FILE, file, why)])
+    return Login(module.options["username"], module.options["password"])
+
+
+def _tls(config: BrokerConfig) -> ZooKeeperTls:
+    trusted = _pem(config, "zookeeper.ssl.truststore.location", "CERTIFICATE")
+    identity = _pem(config, "zookeeper.ssl.keystore.location", "PRIVATE KEY")
+    named = config.value("zookeeper.ssl.enabled.protocols")
+    versions = config.list("zookeeper.ssl.enabled.protocols") if named else (config.str("zookeeper.ssl.protocol"),)
+    # Only their form was looked at, when the settings were read.
+    for key in ("zookeeper.ssl.keystore.type", "zookeeper.ssl.truststore.type"):
+        assert (config.optional_str(key) or "PEM").upper() == "PEM"
+    return ZooKeeperTls(
+        trusted=trusted,
+        identity=identity,
+        password=config.optional_str("zookeeper.ssl.keystore.password"),
+        versions=versions,
+        check_hostname=config.str("zookeeper.ssl.endpoint.identification.algorithm") != "",
+    )
+
+
+def _pem(config: BrokerConfig, key: str, content: str) -> str | None:
+    """The path in setting `key`, if there is one and its file holds `content` in PEM format."""
+    path = config.optional_str(key)
+    if path is None:
+        return None
+    if Path(path).suffix.lower() in _JAVA_STORES or f"{content}-----" not in _read(key, path):
+        why = f"it holds no {content} in PEM format; Java key stores cannot be read here (keytool and openssl convert)"
+        raise SettingsRefused([refusal(key, path, why)])
+    return path
+
+
+def _read(key: str, path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise SettingsRefused([refusal(key, path, f"it cannot be read: {error.strerror or error}")]) from None
