@@ -255,7 +255,7 @@ def test_what_the_controller_says_counts_not_what_was_asked() -> None:
     proposal = r.expand(1)
     assert proposal is not None
     assert r.leader.accepted(proposal, (0, 1, 2), 5, 12)
-    assert (r.leader.isr, r.leader.maximal_isr, r.leader.partition_epoch) == ((0, 1, 2), {0, 1, 2}, 12)
+    assert (r.leader.isr, r.leader.maximal_isr, r.leader.partition_epoch) == ((0, 1, 2), frozenset((0, 1, 2)), 12)
 
 
 @pytest.mark.parametrize(
@@ -281,11 +281,11 @@ def test_refusals(code: ErrorCode, becomes: Refusal) -> None:
     assert proposal is not None
     assert r.leader.refused(proposal, code) is becomes
     if becomes is Refusal.REVERTED:
-        assert (r.leader.pending, r.leader.maximal_isr) == (None, {0})
+        assert (r.leader.pending, r.leader.maximal_isr) == (None, frozenset((0,)))
         assert r.expand(1) is not None
     else:
         # It may have been applied: until that is known the stricter of the two counts.
-        assert (r.leader.pending, r.leader.maximal_isr) == (proposal, {0, 1})
+        assert (r.leader.pending, r.leader.maximal_isr) == (proposal, frozenset((0, 1)))
 
 
 # -- new epochs, new assignments -------------------------------------------------------------------------------------
