@@ -1,5 +1,5 @@
-"""Several brokers' replicas of partitions on logs in memory, without network: records move by Fetch requests that go through
-the codec, and the controller is the test.
+"""Several brokers' replicas of partitions on logs in memory, without network: records move by Fetch requests that go
+through the codec, and the controller is the test.
 
 The clock is a number in the test's hand. Wishes for another ISR are collected in `wishes`.
 """
@@ -48,7 +48,7 @@ class Answer:
     def reply(self, response: Any) -> None:
         assert self.response is None, "answered twice"
         kind = response_class(self.api.key)
-        parts = encoder(kind, self.api_version)(response)
+        parts: list[Any] = list(encoder(kind, self.api_version)(response))
         data = b"".join(part.read() if isinstance(part, FileSlice) else bytes(part) for part in parts)
         self.response = decode(kind, self.api_version, data)
 
@@ -91,7 +91,7 @@ class Replicas:
             wall_ms=lambda: NOW,
             lag_ms=lambda: world.lag_ms,
         )
-        self.partitions.isr = SimpleNamespace(submit=lambda *wish: world.wishes.append(wish))  # type: ignore[assignment]
+        self.partitions.isr = SimpleNamespace(submit=lambda *wish: world.wishes.append(wish))
         self.timers = FakeTimers(world)
         values = {"broker.id": str(broker_id), "log.dirs": log_dir.path, **settings}
         config = BrokerConfig.from_values(values)
@@ -272,7 +272,7 @@ class ReplicaWorld:
 
 
 @contextmanager
-def replica_world(directory: Path, brokers: int = 3, **settings: str) -> Iterator[ReplicaWorld]:
+def replica_world(directory: Path, *, brokers: int = 3, **settings: str) -> Iterator[ReplicaWorld]:
     """Brokers 1 to `brokers` with a replica each of partition 0; nobody leads yet. Settings with `_` for `.`."""
     with ExitStack() as stack:
         yield ReplicaWorld(stack, directory, brokers, {key.replace("_", "."): text for key, text in settings.items()})

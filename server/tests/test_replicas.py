@@ -460,7 +460,7 @@ def test_any_replica_serves_consumers_that_know_how_to_ask(world: ReplicaWorld, 
     assert (waiting.only.high_watermark, len(waiting.only.records) > 0) == (2, True)
 
 
-RACKS = {"replica_selector_class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
+RACKS = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 @pytest.mark.parametrize(
@@ -468,7 +468,7 @@ RACKS = {"replica_selector_class": "org.apache.kafka.common.replica.RackAwareRep
     [("rack2", 0, 2), ("rack1", 0, -1), ("nowhere", 0, -1), ("", 0, -1), ("rack2", 1, 2), ("rack3", 0, -1)],
 )
 def test_a_consumer_is_sent_to_a_replica_in_its_rack(tmp_path: Path, rack: str, offset: int, preferred: int) -> None:
-    with replica_world(tmp_path, **RACKS) as world:
+    with replica_world(tmp_path, replica_selector_class=RACKS) as world:
         world.lead(1, 1, 2)
         world[1].append(b"a")
         world.replicate(2, 2)
@@ -483,7 +483,7 @@ def test_a_consumer_is_sent_to_a_replica_in_its_rack(tmp_path: Path, rack: str, 
 
 
 def test_nobody_is_sent_to_a_replica_that_lacks_the_offset(tmp_path: Path) -> None:
-    with replica_world(tmp_path, **RACKS) as world:
+    with replica_world(tmp_path, replica_selector_class=RACKS) as world:
         world.lead(1, 1, 2)
         world[1].append(b"a")
         assert consume(world, 1, 0, rack="rack2").only.preferred_read_replica == -1  # it has not fetched yet
@@ -500,7 +500,7 @@ def test_without_a_selector_racks_mean_nothing(world: ReplicaWorld) -> None:
 
 
 def test_where_followers_serve_consumers_they_hear_of_commits_at_once(tmp_path: Path) -> None:
-    with replica_world(tmp_path, **RACKS) as world:
+    with replica_world(tmp_path, replica_selector_class=RACKS) as world:
         world.lead(1, 1, 2, 3)
         world[1].append(b"a")
         opened = world.fetch(2, session_epoch=0, wait_ms=500)
