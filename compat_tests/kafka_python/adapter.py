@@ -210,7 +210,7 @@ class PythonClient:
             inner.subscribe(list(options.get("subscribe", ())))
         # A rebalance that its own metadata asked for, and that is answered between two polls, is lost on kafka-python
         # 3.0.12: it never takes up the assignment, nor sends a heartbeat again. Longer polls make that unlikely.
-        return PythonConsumer(inner, 0.0 if options.get("assign") is not None else 0.4)
+        return PythonConsumer(inner, 0.0 if options.get("assign") is not None else 1.5)
 
     def create_topic(
         self,
