@@ -154,6 +154,11 @@ class Broker:
         """New connections are taken."""
         return self._is_open
 
+    @property
+    def is_accepting(self) -> bool:
+        """Connections to the listeners' sockets are taken up."""
+        return hasattr(self, "_reactor") and self._reactor.is_accepting
+
     def serve_stream(
         self, stream: trio.abc.Stream, client_host: str = "127.0.0.1", listener: str | None = None
     ) -> None:

@@ -126,6 +126,11 @@ class Reactor:
         self._listeners.clear()
 
     @property
+    def is_accepting(self) -> bool:
+        """There are listeners."""
+        return bool(self._listeners)
+
+    @property
     def connections(self) -> list[Connection]:
         return [link.connection for link in self._links.values()]
 

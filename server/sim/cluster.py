@@ -21,7 +21,7 @@ import trio
 from replication import BrokerIdTaken, Endpoint, Image, Store, StoreError
 from server.app import Broker
 from server.config import BrokerConfig
-from server.sim.disk import SimDisk
+from server.sim.disk import GONE, SimDisk
 from server.sim.network import Network
 from server.sim.store import SimSession, SimStore
 from server.sim.world import DOMAIN, World
@@ -91,9 +91,13 @@ class Process:
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._listen)
                     await nursery.start(self.broker.run)
-                    self._serve()
+                    self.serves = True
+                    self._world.note(f"{self.machine.host} serves")
+                    self.machine.calm_again()
                     await self.broker.stopped()
+                    nursery.cancel_scope.cancel()
         except* (StoreError, BrokerIdTaken) as errors:
             why = _text(errors)
         except* Exception as errors:
@@ -108,14 +112,18 @@ class Process:
                 self._die(power=False)
             self.ended.set()
 
-    def _serve(self) -> None:
-        self.serves = True
-        self._world.note(f"{self.machine.host} serves")
-        self._cluster.network.listen(self.machine.host, self._welcome)
-        self.machine.calm_again()
+    async def _listen(self) -> None:
+        """Take connections while the broker does."""
+        network, host = self._cluster.network, self.machine.host
+        while not self.broker.is_accepting:
+            await trio.sleep(0.002)
+        network.listen(host, self._welcome)
+        while self.broker.is_accepting:
+            await trio.sleep(0.1)
+        network.unlisten(host)
 
     def _welcome(self, stream: trio.abc.Stream, peer: str) -> None:
-        if not self.is_stopping:
+        if self.broker.is_accepting:
             self._world.in_domain(self.domain, self.broker.serve_stream, stream, peer)
 
     def stop(self) -> None:
@@ -389,7 +397,7 @@ class _Listener(logging.Handler):
             machine.process is not None and machine.process.is_alive and machine.process.domain == domain
             for machine in self._cluster.machines.values()
         )
-        if not is_alive:
+        if not is_alive or GONE in record.getMessage():  # what it says from outside its tasks has no domain
             return
         text = f"{domain} {record.levelname}: {record.getMessage()}"
         if record.exc_info and record.exc_info[1] is not None:

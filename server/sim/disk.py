@@ -12,6 +12,8 @@ from random import Random
 
 from logdir.memory_disk import MemoryDisk
 
+GONE = "by a process that is gone"
+
 
 class SimDisk:
     """See the module."""
@@ -36,4 +38,4 @@ class SimDisk:
 
 
 def _gone(call: str, path: str) -> None:
-    raise OSError(errno.EIO, f"{call} by a process that is gone", path)
+    raise OSError(errno.EIO, f"{call} {GONE}", path)

@@ -99,11 +99,15 @@ class SimSession:
         self._interruptions += 1
         if self._interruptions > 1 or self._closed:
             return
-        self._losses += 1
-        self._way_is_open = trio.Event()
+        self._close_the_way()
         if not self._expired:
             patience = self._store.timeout_s * self._store.rng.uniform(0.9, 1.3)
             self._expiry = self._store.world.after(patience, self.expire)
+
+    def _close_the_way(self) -> None:
+        self._losses += 1
+        if self._way_is_open.is_set():
+            self._way_is_open = trio.Event()
 
     def resume(self) -> None:
         self._interruptions -= 1
@@ -127,8 +131,7 @@ class SimSession:
         for watch in self._watches:
             watch.forget()
         if not self._interruptions and not self._dead:
-            self._losses += 1
-            self._way_is_open = trio.Event()
+            self._close_the_way()
             self._store.world.after(self._store.rng.uniform(0.001, 0.2), self._reconnected)
 
     def kill(self) -> None:
