@@ -7,6 +7,10 @@
 `held` is what the leader's session has once it took the request that was built last; answers name partitions of it and
 no others. The leader's half is `server.fetch_sessions`.
 
+The leader does not repeat high watermark and log start of a partition while they stay the same, whatever the fetcher
+did with them: they may have come with a diverging epoch, or in an answer to what was asked in an earlier epoch. `told`
+keeps them, so that a partition that is not mentioned can still be brought up to them.
+
 With topic ids (Fetch 13+) partitions are named by id; a topic that was created anew is another one, and both halves of
 the change (forget the old, add the new) go into one request. Requests that name topics by id and by name do not mix in
 one session: a change begins a new one.
@@ -49,12 +53,14 @@ class Request(NamedTuple):
 class FetcherSession:
     """See the module."""
 
-    __slots__ = ("_by_id", "_names", "epoch", "held", "session_id")
+    __slots__ = ("_by_id", "_names", "epoch", "held", "session_id", "told")
 
     def __init__(self) -> None:
         self.session_id = 0
         self.epoch = 0
         self.held: dict[Key, Wanted] = {}
+        self.told: dict[Key, tuple[int, int]] = {}
+        """High watermark and log start as the leader said them last."""
         self._names: dict[bytes, str] = {}
         self._by_id = False
 
@@ -75,6 +81,7 @@ class FetcherSession:
         if self.epoch == 0:
             send = list(everything())
             self.held = {(wanted.topic, wanted.index): wanted for wanted in send}
+            self.told.clear()
             self._names = {wanted.topic_id: wanted.topic for wanted in send} if by_id else {}
             return Request(self.session_id, 0, send, [])
         send, forget = [], []
@@ -84,11 +91,13 @@ class FetcherSession:
             if wanted is None:
                 if before is not None:
                     del held[key]
+                    self.told.pop(key, None)
                     forget.append(before)
             elif wanted != before:
                 if by_id:
                     if before is not None and before.topic_id != wanted.topic_id:
                         forget.append(before)
+                        self.told.pop(key, None)
                     self._names[wanted.topic_id] = wanted.topic
                 held[key] = wanted
                 send.append(wanted)

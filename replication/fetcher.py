@@ -21,7 +21,7 @@ Not done: tiered storage (109 is an error like others), moves between log direct
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
@@ -77,6 +77,7 @@ class Fetcher:
         self._truncating: dict[Key, Followed] = {}
         self._out_of_range: dict[Key, Followed] = {}
         self._changed: dict[Key, None] = {}
+        self._unconfirmed: dict[Key, Followed] = {}
         self._held_back: set[Key] = set()
         self._resting: list[tuple[float, int, Followed]] = []
         self._serial = count()
@@ -99,6 +100,7 @@ class Fetcher:
             return known
         self.remove(key)
         followed = self.partitions[key] = Followed(key, topic_id, leader_epoch, log)
+        self._unconfirmed[key] = followed
         self._without_id += not has_id(topic_id)
         if not self.settings.truncates_on_fetch or followed.last_fetched_epoch == UNDEFINED:
             self._set(followed, State.TRUNCATING)
@@ -114,6 +116,7 @@ class Fetcher:
             self._set(known, State.FAILED)
             self._without_id -= not has_id(known.topic_id)
             self._held_back.discard(key)
+            self._unconfirmed.pop(key, None)
             self._changed[key] = None
 
     def is_current(self, partition: Followed) -> bool:
@@ -364,25 +367,47 @@ class Fetcher:
         self._count_empty(bool(found), now)
         actions: list[FollowerAction] = []
         errors: dict[int, list[Key]] = {}
+        told = session.told
         for key, data in found.items():
-            followed = self.partitions.get(key)
-            wanted = session.held[key]
-            if (
-                followed is not None
-                and followed.state is State.FETCHING
-                and followed.due <= now
-                and followed.fetch_offset == wanted.fetch_offset
-                and followed.leader_epoch == wanted.leader_epoch
-                and followed.topic_id == wanted.topic_id
-            ):
-                code = data.error_code
-                if code == _NONE:
-                    actions.append(self._taken(followed, data))
-                else:
-                    self._partition_error(followed, code, now, errors)
+            code = data.error_code
+            if code == _NONE:
+                told[key] = (data.high_watermark, data.log_start_offset)
+            followed = self._asked_for(key)
+            if followed is None:
+                continue
+            if code == _NONE:
+                actions.append(self._taken(followed, data))
+            else:
+                self._partition_error(followed, code, now, errors)
+        if self._unconfirmed:
+            actions += self._unmentioned_offsets(found)
         if errors:
             self._log("Fetch", errors)
         return actions
+
+    def _asked_for(self, key: Key) -> Followed | None:
+        """The partition if it is as it was when the request was made."""
+        followed = self.partitions.get(key)
+        if followed is None or followed.state is not State.FETCHING:
+            return None
+        wanted = self.session.held.get(key)
+        if (
+            wanted is None
+            or followed.fetch_offset != wanted.fetch_offset
+            or followed.leader_epoch != wanted.leader_epoch
+            or followed.topic_id != wanted.topic_id
+        ):
+            return None
+        return followed
+
+    def _unmentioned_offsets(self, found: Container[Key]) -> Iterator[FollowerAction]:
+        """For partitions without news since they were added or truncated: what the leader said before holds."""
+        told = self.session.told
+        for key in list(self._unconfirmed):
+            if key not in found and key in told:
+                followed = self._asked_for(key)
+                if followed is not None:
+                    yield Append(followed, None, *told[key])
 
     def _count_empty(self, found: bool, now: float) -> None:
         """An answer without content is due when the leader has waited; should it ever come at once, we wait."""
@@ -493,12 +518,14 @@ class Fetcher:
         self._changed[key] = None
         if isinstance(action, Append):
             followed.lag = max(0, action.high_watermark - followed.fetch_offset)
+            self._unconfirmed.pop(key, None)
             if moved:
                 # Whoever got something is asked for last, should the session begin anew.
                 self.partitions[key] = self.partitions.pop(key)
         elif isinstance(action, Restart):
             self._set(followed, State.FETCHING)
         elif followed.state is State.FETCHING:
+            self._unconfirmed[key] = followed
             if not moved:  # the leader will say the same again
                 self._rest(followed, now)
         elif action.complete or self.settings.truncates_on_fetch:
