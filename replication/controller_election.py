@@ -152,6 +152,8 @@ class Elections(Deletions):
 
         def decide(change: PartitionChange) -> PartitionChange | None:
             before = change.partition
+            if broker not in self._shutting_down:  # it is gone by now, perhaps back
+                return self._next(change)
             if before.leader == broker:
                 able = self._able(change.topic, before.index)
                 after = election.controlled_shutdown(before, able, self._shutting_down) or before
@@ -161,10 +163,10 @@ class Elections(Deletions):
             return None if after is before else written(replace(change, partition=after))
 
         def announce(changes: Sequence[PartitionChange]) -> list[Effect]:
-            # the old leader hears who leads now; a follower hears nothing, for it must not follow again
-            told = [*self._lead(changes, [b for b in self._live() if b != broker])]
+            # the old leader hears who leads now; as a follower it hears nothing, for it must not follow again
+            told = [*self._lead(changes, self._live())]
             led = tuple(c for c in changes if (c.topic, c.partition.index) in handed and broker in c.partition.replicas)
-            if led:
+            if led and broker in self._shutting_down:
                 told.append(self._lead_one(broker, led))
             return [*told, *self._update(self._live(), changes)]
 

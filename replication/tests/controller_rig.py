@@ -117,7 +117,7 @@ class Cluster:
                 self.tree.apply([Create(path)], 1)
         lost = self.lost()
         try:
-            if self.refusals:
+            if self.refusals and commit.states and not commit.topics:
                 raise self.refusals.popleft()
             if lost == "before":
                 raise ConnectionLost
