@@ -16,7 +16,7 @@ from replication import Image
 from server.partition import Partition
 from server.testing import EmbeddedCluster, connected, embedded_cluster
 
-LAG = {"replica_lag_time_max_ms": "2000"}
+LAG_MS = "2000"
 Ready = Callable[[Partition], bool]
 
 
@@ -68,7 +68,7 @@ async def produce(cluster: EmbeddedCluster, broker: int, acks: int, *, timeout_m
 @pytest.mark.parametrize("protocol", ["3.9", "2.7", "2.6"])
 @pytest.mark.parametrize("leader", [1, 2])  # broker 1 is the controller
 async def test_a_follower_leaves_and_returns(autojump_clock: trio.abc.Clock, protocol: str, leader: int) -> None:
-    async with embedded_cluster(3, inter_broker_protocol_version=protocol, **LAG) as cluster:
+    async with embedded_cluster(3, inter_broker_protocol_version=protocol, replica_lag_time_max_ms=LAG_MS) as cluster:
         assert cluster.controller() == 1
         partition = await create(cluster, leader, 3 - leader, 3)
         assert (await produce(cluster, leader, -1)).error_code == ErrorCode.NONE
@@ -91,7 +91,7 @@ async def test_a_follower_leaves_and_returns(autojump_clock: trio.abc.Clock, pro
 
 
 async def test_below_min_insync_replicas_nothing_is_committed(autojump_clock: trio.abc.Clock) -> None:
-    async with embedded_cluster(3, **LAG) as cluster:
+    async with embedded_cluster(3, replica_lag_time_max_ms=LAG_MS) as cluster:
         partition = await create(cluster, 2, 3, min_insync_replicas="2")
         await cluster.cut(2, 3)
         assert (await produce(cluster, 2, 1)).error_code == ErrorCode.NONE
@@ -105,7 +105,7 @@ async def test_below_min_insync_replicas_nothing_is_committed(autojump_clock: tr
 
 
 async def test_without_a_controller_wishes_wait(autojump_clock: trio.abc.Clock) -> None:
-    async with embedded_cluster(3, **LAG) as cluster:
+    async with embedded_cluster(3, replica_lag_time_max_ms=LAG_MS) as cluster:
         partition = await create(cluster, 2, 3)
         await cluster.cut(2, 1)
         await cluster.cut(2, 3)
@@ -119,7 +119,7 @@ async def test_without_a_controller_wishes_wait(autojump_clock: trio.abc.Clock) 
 
 
 async def test_many_wishes_are_one_request(autojump_clock: trio.abc.Clock) -> None:
-    async with embedded_cluster(3, **LAG) as cluster:
+    async with embedded_cluster(3, replica_lag_time_max_ms=LAG_MS) as cluster:
         partitions = [await create(cluster, 2, 3, name=f"t{number}") for number in range(5)]
         asked: list[int] = []
         driver = cluster[1].services.controller
@@ -129,7 +129,7 @@ async def test_many_wishes_are_one_request(autojump_clock: trio.abc.Clock) -> No
             asked.append(sum(len(topic.partitions) for topic in request.topics))
             return await original(request, version)
 
-        driver.alter_partition = noted  # type: ignore[method-assign]
+        driver.alter_partition = noted  # type: ignore[method-assign, assignment]
         await cluster.cut(2, 3)
         batch = build_batch([Record(0, 1, None, b"v")])
         for partition in partitions:
