@@ -73,7 +73,7 @@ class Link:
         self._again: list[Request] = []
         self._sent: set[Request] = set()
         self._connected = False
-        self._has_session = False
+        self._session_id = 0
         self._closed = False
         self._lock = threading.Lock()
         self._ended = 0  # sessions that have ended, as kazoo's thread counts; guarded by the lock
@@ -95,8 +95,7 @@ class Link:
     @property
     def session_id(self) -> int:
         """Id of the present session, 0 if there is none."""
-        identity = self._client.client_id
-        return identity[0] if identity and self._has_session else 0
+        return self._session_id
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
@@ -138,7 +137,7 @@ class Link:
     async def commit(self, send: Send) -> Any:
         """Do something once, in the present session. Raises SessionExpired, StoreClosed, and kazoo's errors."""
         self.check_open()
-        if not self._has_session:
+        if not self._session_id:
             await trio.lowlevel.checkpoint()
             raise SessionExpired("there is no ZooKeeper session")
         outcome: list[tuple[Any, BaseException | None]] = []
@@ -200,7 +199,8 @@ class Link:
             if state == KazooState.LOST:
                 self._ended += 1
             ended = self._ended
-        self.post(self._changed, state, ended, self._client.client_state)
+        identity = self._client.client_id  # None while there is no connection
+        self.post(self._changed, state, ended, identity[0] if identity else 0, self._client.client_state)
 
     # -- trio's thread -----------------------------------------------------------------------------------------------
 
@@ -217,7 +217,7 @@ class Link:
                 request.done(result.value, error)
         self._pump()
 
-    def _changed(self, state: str, ended: int, detail: str) -> None:
+    def _changed(self, state: str, ended: int, session_id: int, detail: str) -> None:
         self._connected = state == KazooState.CONNECTED
         self._ended_seen = ended
         if self._closed:
@@ -225,7 +225,7 @@ class Link:
         if state == KazooState.LOST:
             self._lost(detail)
         elif state == KazooState.CONNECTED:
-            is_new, self._has_session = not self._has_session, True
+            is_new, self._session_id = session_id != self._session_id, session_id
             log.info("connected to ZooKeeper, %s session 0x%x", "new" if is_new else "same", self.session_id)
             again, self._again = self._again, []
             self._queue.extendleft(reversed(again))
@@ -233,7 +233,7 @@ class Link:
             self._pump()
 
     def _lost(self, detail: str) -> None:
-        had_session, self._has_session = self._has_session, False
+        had_session, self._session_id = self._session_id != 0, 0
         bound = [request for request in self._queue if request.bound]
         self._queue = deque(request for request in self._queue if not request.bound)
         for request in bound:

@@ -316,7 +316,9 @@ class FakeZooKeeper:
     def expire(self, session: int) -> None:
         """End a session, as its time-out does."""
         with self.lock:
-            connection = self.sessions.get(session)
+            if session not in self.sessions:
+                return
+            connection = self.sessions[session]
             self.end(session)
             if connection is not None:
                 connection.close()
