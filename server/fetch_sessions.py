@@ -32,7 +32,8 @@ class FetchTarget:
     """One partition in a fetch: what is asked, and in a session what was last answered.
 
     `known_high_watermark`: what the fetcher says it knows (v18), else the greatest number there is. `topic`: name, or
-    None while only the id is known. `key`: (name or topic id, partition).
+    None while only the id is known. `key`: (name or topic id, partition). `settled`: a follower had everything, and
+    knew everything, when this was looked at last.
     """
 
     __slots__ = (
@@ -47,6 +48,7 @@ class FetchTarget:
         "partition",
         "sent_high_watermark",
         "sent_log_start_offset",
+        "settled",
         "topic",
         "topic_id",
     )
@@ -61,6 +63,7 @@ class FetchTarget:
         self.last_fetched_epoch = -1
         self.log_start_offset = -1
         self.max_bytes = 0
+        self.settled = False
         self.known_high_watermark = UNKNOWN_HIGH_WATERMARK
         # Where it was found the last time; looked up again when that one leads no more.
         self.partition: Partition | None = None

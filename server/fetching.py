@@ -320,6 +320,10 @@ class FollowerFetch(Fetch):
         throttle = self.svc.partitions.leader_throttle
         self.throttled_bytes = 0
         for target in self.targets.values():
+            if target.settled and _is_still_settled(target, replica_id, report, now):
+                if first_wait:
+                    self.watched.append(target.partition)  # type: ignore[arg-type]
+                continue
             try:
                 partition = target.partition
                 if partition is None or not partition.is_leader:
@@ -355,6 +359,7 @@ class FollowerFetch(Fetch):
                     and data.high_watermark == target.sent_high_watermark
                     and data.log_start_offset == target.sent_log_start_offset
                 ):
+                    target.settled = True
                     continue
             answers.append((target, data))
         return answers, size, at_once
@@ -373,6 +378,29 @@ class FollowerFetch(Fetch):
         if self.throttled_bytes:
             self.svc.partitions.leader_throttle.record(self.throttled_bytes, self.svc.now())
         return super()._respond(answers)
+
+
+def _is_still_settled(target: FetchTarget, replica_id: int, report: bool, now: float) -> bool:
+    """The follower had everything the last time, and nothing has happened since: most partitions of a follower's
+    session, most of the time. With `report` this, too, is a sign of life.
+    """
+    partition = target.partition
+    leader = partition.leader if partition is not None else None
+    if leader is None or partition is None or leader.leader_epoch != target.current_leader_epoch:
+        return False
+    follower = leader.followers.get(replica_id)
+    log = partition.log
+    if (
+        follower is None
+        or not follower.log_end_offset == target.fetch_offset == log.log_end_offset
+        or partition.high_watermark != target.sent_high_watermark
+        or log.log_start_offset != target.sent_log_start_offset
+        or replica_id not in leader.maximal_isr
+    ):
+        return False
+    if report:
+        follower.fetched_at = follower.caught_up_at = now
+    return True
 
 
 def _up_to_the_end(partition: Partition, target: FetchTarget, left_bytes: int, first: bool) -> Any:
@@ -475,6 +503,7 @@ def _ask(target: FetchTarget, asked: FetchRequest.FetchPartition) -> None:
     target.last_fetched_epoch = asked.last_fetched_epoch
     target.log_start_offset = asked.log_start_offset
     target.max_bytes = asked.partition_max_bytes
+    target.settled = False
     target.known_high_watermark = asked.high_watermark
 
 
