@@ -36,7 +36,6 @@ from replication import (
     FetcherSettings,
     FollowerAction,
     Image,
-    InterBrokerProtocol,
     ReplicationThrottle,
     Truncate,
     Wait,
@@ -347,8 +346,6 @@ class LeaderFetcher:
             else:
                 partition.restart_at(action.offset)
         except StorageError as error:
-            if error.is_full:
-                partition.write_error = None
             self._not_done(action, error, now, rest=error.is_full)
         except KafkaError as error:
             self._not_done(action, error, now, rest=False)
@@ -382,7 +379,7 @@ class LeaderFetcher:
 
 
 def _settings(config: BrokerConfig, broker_id: int) -> FetcherSettings:
-    protocol = InterBrokerProtocol.parse(config.str("inter.broker.protocol.version"))
+    protocol = config.inter_broker_protocol
     return FetcherSettings(
         broker_id=broker_id,
         fetch_version=protocol.version(ApiKey.FETCH),

@@ -1,0 +1,641 @@
+"""Fetching from leaders, against leaders whose every answer is written down here, under a mock clock."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from kproto import ZERO_UUID, ApiKey, ErrorCode
+from kproto.messages import FetchResponse, ListOffsetsResponse, OffsetForLeaderEpochResponse
+from logdir import AppendOrigin
+from logdir.memory_disk import MemoryDisk
+from server.tests.fake_leaders import NOW, TOPIC_ID, US, Asked, World, batch, fetched, following, part
+
+
+async def caught_up(world: World, *indexes: int) -> Asked:
+    """The first answer, empty, has come; the next request, which waits."""
+    asked = await world.leader.asked()
+    await asked.answer(fetched(*(part(index) for index in indexes)))
+    return await world.leader.asked()
+
+
+# ---- the usual course
+
+
+async def test_records_and_offsets_come_from_the_leader(autojump_clock: MockClock) -> None:
+    async with following() as world:
+        world.follow()
+        asked = await world.leader.asked()
+        assert (asked.key, asked.version, asked.client_id) == (ApiKey.FETCH, 17, "broker-9-fetcher-0")
+        request = asked.request
+        assert (request.replica_state.replica_id, request.replica_state.replica_epoch) == (US, 77)
+        assert (request.max_wait_ms, request.min_bytes, request.max_bytes) == (500, 1, 10_485_760)
+        of = asked.partitions[0]
+        assert (of.current_leader_epoch, of.fetch_offset, of.last_fetched_epoch) == (5, 0, -1)
+        assert (of.log_start_offset, of.partition_max_bytes) == (0, 1_048_576)
+        await asked.answer(fetched(part(0, batch(0, b"a", b"b"), batch(2, b"c"), high_watermark=2)))
+        assert world.log() == (0, 3, 2)
+        asked = await world.leader.asked()
+        assert (asked.request.session_id, asked.request.session_epoch) == (33, 1)
+        of = asked.partitions[0]
+        assert (of.fetch_offset, of.last_fetched_epoch) == (3, 5), "which is how the leader hears of it"
+        await asked.answer(fetched(part(0, high_watermark=3, log_start_offset=1)))
+        assert world.log() == (1, 3, 3)
+        asked = await world.leader.asked()
+        assert asked.partitions[0].log_start_offset == 1
+        await asked.answer(fetched())
+        asked = await world.leader.asked()
+        assert asked.partitions == {}
+        assert asked.request.session_epoch == 3
+
+
+async def test_settings_and_older_protocol(autojump_clock: MockClock) -> None:
+    async with following(
+        inter_broker_protocol_version="2.7",
+        replica_fetch_max_bytes="1000",
+        replica_fetch_response_max_bytes="5000",
+        replica_fetch_wait_max_ms="70",
+        replica_fetch_min_bytes="3",
+    ) as world:
+        world.follow()
+        asked = await world.leader.asked()
+        assert (asked.version, asked.request.replica_id) == (12, US)
+        assert (asked.request.max_wait_ms, asked.request.min_bytes, asked.request.max_bytes) == (70, 3, 5000)
+        assert asked.partitions[0].partition_max_bytes == 1000
+        assert asked.request.topics[0].topic == "t"
+
+
+async def test_topic_without_id(autojump_clock: MockClock) -> None:
+    async with following() as world:
+        world.follow(topic_id=ZERO_UUID)
+        asked = await world.leader.asked()
+        assert (asked.version, asked.request.topics[0].topic) == (12, "t")
+
+
+async def test_answer_may_end_inside_a_batch(autojump_clock: MockClock) -> None:
+    async with following() as world:
+        world.follow()
+        asked = await world.leader.asked()
+        await asked.answer(fetched(part(0, batch(0, b"a"), batch(1, b"b" * 100)[:90], high_watermark=9)))
+        assert world.log() == (0, 1, 1)
+        asked = await world.leader.asked()
+        await asked.answer(fetched(part(0, batch(1, b"b" * 100)[:90], high_watermark=9)))
+        asked = await world.leader.asked()
+        assert asked.partitions == {}, "nothing of it was whole, so nothing changed"
+        assert world.log() == (0, 1, 1)
+
+
+async def test_leaders_log_starts_inside_a_batch(autojump_clock: MockClock) -> None:
+    """DeleteRecords to 12, inside of the batch from 10 on: our log begins with that batch."""
+    async with following() as world:
+        world.follow()
+        asked = await world.leader.asked()
+        await asked.answer(fetched(part(0, code=ErrorCode.OFFSET_OUT_OF_RANGE)))
+        await answer_offsets(world, 20)
+        await answer_offsets(world, 12)
+        assert world.log() == (12, 12, 12)
+        asked = await world.leader.asked()
+        assert asked.partitions[0].fetch_offset == 12
+        values = [b"%d" % n for n in range(10, 20)]
+        await asked.answer(fetched(part(0, batch(10, *values), high_watermark=20, log_start_offset=12)))
+        assert world.log() == (12, 20, 20)
+
+
+# ---- who is followed
+
+
+async def test_idle_fetchers_end_with_their_connection(autojump_clock: MockClock) -> None:
+    async with following() as world:
+        partition = world.follow()
+        await caught_up(world, 0)
+        assert len(world.leader.streams) == 1
+        world.followers.unfollow(partition)
+        await wait_all_tasks_blocked()
+        assert world.leader.closed == 1
+        await trio.sleep(100)
+        assert world.leader.waiting() == 0
+        world.follow(epoch=6)
+        assert (await world.leader.asked()).partitions[0].current_leader_epoch == 6
+        assert len(world.leader.streams) == 2
+
+
+async def test_partition_moves_to_another_leader(autojump_clock: MockClock) -> None:
+    async with following() as world:
+        world.follow(0)
+        world.follow(1)
+        asked = await caught_up(world, 0, 1)
+        world.follow(0, leader=2, epoch=6)
+        other = await world.leaders[2].asked()
+        assert (list(other.partitions), other.partitions[0].current_leader_epoch) == ([0], 6)
+        # What the old leader still says of it is dropped.
+        await asked.answer(fetched(part(0, batch(0, b"old"), high_watermark=1), part(1, batch(0, b"new"))))
+        assert world.log(0) == (0, 0, 0)
+        assert world.log(1) == (0, 1, 0)
+        asked = await world.leader.asked()
+        assert asked.forgotten == [0]
+        await other.answer(fetched(part(0, batch(0, b"other", epoch=6), high_watermark=1)))
+        assert world.log(0) == (0, 1, 1)
+
+
+async def test_new_epoch_of_the_same_leader_while_a_fetch_is_in_flight(autojump_clock: MockClock) -> None:
+    async with following() as world:
+        world.follow()
+        asked = await caught_up(world, 0)
+        world.follow(epoch=6)
+        await asked.answer(fetched(part(0, batch(0, b"a"), high_watermark=1)))
+        assert world.log() == (0, 0, 0)
+        asked = await world.leader.asked()
+        assert asked.partitions[0].current_leader_epoch == 6
+        await asked.answer(fetched(part(0, batch(0, b"a"), high_watermark=1)))
+        assert world.log() == (0, 1, 1)
+
+
+async def test_becoming_leader_while_a_fetch_is_in_flight(autojump_clock: MockClock) -> None:
+    async with following() as world:
+        world.follow(0)
+        world.follow(1)
+        asked = await caught_up(world, 0, 1)
+        partition = world.lead(0, epoch=6)
+        partition.append(bytearray(batch(0, b"ours", epoch=-1)), origin=AppendOrigin.CLIENT, now_ms=NOW)
+        partition.write()
+        await asked.answer(fetched(part(0, batch(0, b"theirs", b"more"), high_watermark=2)))
+        assert partition.log_end_offset == 1
+        assert (await world.leader.asked()).forgotten == [0]
+
+
+async def test_topic_deleted_while_a_fetch_is_in_flight(autojump_clock: MockClock) -> None:
+    async with following() as world:
+        world.follow(0)
+        world.follow(1)
+        asked = await caught_up(world, 0, 1)
+        world.partitions.stop("t", 0, -2, True)
+        await asked.answer(fetched(part(0, batch(0, b"x"), high_watermark=1), part(1, batch(0, b"y"))))
+        assert world.partitions.find("t", 0) is None
+        assert world.log(1) == (0, 1, 0)
+        assert (await world.leader.asked()).forgotten == [0]
+
+
+async def test_topic_made_anew_while_a_fetch_is_in_flight(autojump_clock: MockClock) -> None:
+    async with following() as world:
+        world.follow(0, epoch=0)
+        asked = await caught_up(world, 0)
+        world.partitions.stop("t", 0, -2, True)
+        again = bytes(15) + b"\x08"
+        world.follow(0, topic_id=again, epoch=0)
+        await asked.answer(fetched(part(0, batch(0, b"of the old topic"), high_watermark=1)))
+        assert world.log() == (0, 0, 0)
+        asked = await world.leader.asked()
+        assert (asked.forgotten, list(asked.partitions)) == ([0], [0])
+        assert asked.request.forgotten_topics_data[0].topic_id == TOPIC_ID
+        assert asked.request.topics[0].topic_id == again
+
+
+async def test_one_fetcher_for_each_number(autojump_clock: MockClock) -> None:
+    async with following(num_replica_fetchers="3") as world:
+        for index in range(12):
+            world.follow(index)
+        first = [await world.leader.asked() for _ in range(3)]
+        assert {asked.client_id for asked in first} == {f"broker-9-fetcher-{n}" for n in range(3)}
+        assert sorted(index for asked in first for index in asked.partitions) == list(range(12))
+        # java: Utils.abs(31 * "t".hashCode() + partition) % 3
+        assert {asked.client_id: sorted(asked.partitions) for asked in first} == {
+            f"broker-9-fetcher-{n}": [index for index in range(12) if (31 * ord("t") + index) % 3 == n]
+            for n in range(3)
+        }
+
+
+async def test_more_and_fewer_fetchers_while_running(autojump_clock: MockClock) -> None:
+    async with following() as world:
+        for index in range(6):
+            world.follow(index)
+        asked = await caught_up(world, *range(6))
+        world.config = world.config.with_dynamic(cluster={"num.replica.fetchers": "2"}, broker={})
+        await asked.answer(fetched())
+        both = [await world.leader.asked(), await world.leader.asked()]
+        assert {each.client_id for each in both} == {"broker-9-fetcher-0", "broker-9-fetcher-1"}
+        moved = next(each for each in both if each.client_id == "broker-9-fetcher-1")
+        stayed = next(each for each in both if each.client_id == "broker-9-fetcher-0")
+        assert sorted(moved.partitions) == sorted(stayed.forgotten)
+        world.config = world.config.with_dynamic(cluster={}, broker={})
+        await stayed.answer(fetched())
+        asked = await world.leader.asked()
+        assert sorted(asked.partitions) == sorted(moved.partitions)
+        assert world.leader.closed == 1
+
+
+# ---- trouble with the leader
+
+
+async def test_leader_that_is_gone_is_tried_again(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "barnabas.followers")
+    async with following(replica_fetch_backoff_ms="2000") as world:
+        world.follow()
+        asked = await caught_up(world, 0)
+        world.leader.refusing = True
+        await asked.hang_up()
+        await trio.sleep(60)
+        world.leader.refusing = False
+        began = trio.current_time()
+        asked = await world.leader.asked()
+        assert trio.current_time() - began <= 2.0
+        assert (asked.request.session_id, asked.request.session_epoch) == (33, 0)
+        assert list(asked.partitions) == [0]
+        await asked.answer(fetched(part(0)))
+        messages = [record.getMessage() for record in caplog.records]
+        assert len([text for text in messages if text.startswith("fetching from broker 1")]) == 1
+        assert "broker 1 answers again" in messages
+        assert max(record.levelno for record in caplog.records) == logging.WARNING
+
+
+async def test_leader_that_does_not_answer(autojump_clock: MockClock) -> None:
+    async with following(replica_socket_timeout_ms="4000") as world:
+        world.follow()
+        first = await world.leader.asked()
+        second = await world.leader.asked()
+        assert second.at - first.at == pytest.approx(5.0), "four seconds, and the back-off"
+        assert world.leader.closed == 1
+
+
+async def test_leader_at_another_address_is_asked_at_once(autojump_clock: MockClock) -> None:
+    async with following() as world:
+        world.follow()
+        await caught_up(world, 0)
+        now = trio.current_time()
+        world.follow(epoch=6, broker=world.broker(1, epoch=101, host="moved"))
+        asked = await world.leader.asked()
+        assert asked.at == now
+        assert asked.partitions[0].current_leader_epoch == 6
+        assert (world.leader.closed, len(world.leader.streams)) == (1, 2)
+
+
+async def test_leader_that_was_started_anew_is_asked_at_once(autojump_clock: MockClock) -> None:
+    async with following() as world:
+        world.follow()
+        await caught_up(world, 0)
+        now = trio.current_time()
+        world.follow(epoch=6, broker=world.broker(1, epoch=200))
+        assert (await world.leader.asked()).at == now
+        assert world.leader.closed == 1
+
+
+async def test_leader_without_a_listener_between_brokers(autojump_clock: MockClock) -> None:
+    async with following() as world:
+        broker = world.broker(1)
+        world.follow(broker=type(broker)(1, (), epoch=100))
+        await trio.sleep(30)
+        assert world.leader.waiting() == 0
+        world.follow(epoch=6)
+        assert (await world.leader.asked()).partitions[0].current_leader_epoch == 6
+
+
+async def test_garbage_closes_the_connection(autojump_clock: MockClock) -> None:
+    async with following() as world:
+        world.follow()
+        await world.leader.asked()
+        await world.leader.streams[0].send_all(b"\0\0\0\5" + b"garbage")
+        asked = await world.leader.asked()
+        assert asked.at == pytest.approx(1.0)
+        assert len(world.leader.streams) == 2
+
+
+async def test_stopping_closes_the_connections(autojump_clock: MockClock) -> None:
+    async with trio.open_nursery() as nursery:
+        async with following() as world:
+            world.leaders[1].nursery = nursery
+            world.follow()
+            await caught_up(world, 0)
+        await wait_all_tasks_blocked()
+        assert world.leader.closed == 1
+        nursery.cancel_scope.cancel()
+
+
+# ---- errors in answers
+
+RESTS = [
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+]
+
+
+@pytest.mark.parametrize("code", RESTS)
+async def test_partition_with_an_error_rests(autojump_clock: MockClock, code: ErrorCode) -> None:
+    async with following(replica_fetch_backoff_ms="700") as world:
+        world.follow(0)
+        world.follow(1)
+        asked = await world.leader.asked()
+        await asked.answer(fetched(part(0, code=code), part(1, batch(0, b"a"), high_watermark=1)))
+        assert world.log(1) == (0, 1, 1)
+        asked = await world.leader.asked()
+        assert (asked.forgotten, list(asked.partitions)) == ([0], [1])
+        await trio.sleep(0.5)
+        await asked.answer(fetched())
+        asked = await world.leader.asked()
+        await trio.sleep(0.3)
+        await asked.answer(fetched())
+        asked = await world.leader.asked()
+        assert (asked.forgotten, list(asked.partitions)) == ([], [0])
+        await asked.answer(fetched(part(0, batch(0, b"a"), high_watermark=1)))
+        assert world.log(0) == (0, 1, 1)
+
+
+@pytest.mark.parametrize("code", RESTS)
+async def test_only_partition_with_an_error_is_asked_for_after_the_rest(
+    autojump_clock: MockClock, code: ErrorCode
+) -> None:
+    async with following() as world:
+        world.follow()
+        for _ in range(5):
+            asked = await world.leader.asked()
+            assert list(asked.partitions) == [0]
+            began = asked.at
+            await asked.answer(fetched(part(0, code=code)))
+            asked = await world.leader.asked()
+            assert asked.forgotten == [0]
+            await asked.answer(fetched(session_id=0))
+            assert world.leader.waiting() == 0
+            await trio.sleep(0.99)
+            assert world.leader.waiting() == 0
+        asked = await world.leader.asked()
+        assert asked.at - began == pytest.approx(1.0)
+
+
+async def test_fenced_partition_waits_for_the_controller(autojump_clock: MockClock) -> None:
+    async with following() as world:
+        world.follow()
+        asked = await world.leader.asked()
+        await asked.answer(fetched(part(0, code=ErrorCode.FENCED_LEADER_EPOCH)))
+        asked = await world.leader.asked()
+        await asked.answer(fetched(session_id=0))
+        await trio.sleep(1000)
+        assert world.leader.waiting() == 0
+        world.follow(epoch=6)
+        assert (await world.leader.asked()).partitions[0].current_leader_epoch == 6
+
+
+@pytest.mark.parametrize("code", [ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH])
+async def test_session_that_is_gone(autojump_clock: MockClock, code: ErrorCode) -> None:
+    async with following() as world:
+        world.follow()
+        asked = await caught_up(world, 0)
+        await asked.answer(FetchResponse(error_code=code))
+        again = await world.leader.asked()
+        assert again.at == asked.at
+        known = 0 if code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND else 33
+        assert (again.request.session_id, again.request.session_epoch, list(again.partitions)) == (known, 0, [0])
+
+
+@pytest.mark.parametrize("code", [ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR])
+async def test_refused_request(autojump_clock: MockClock, code: ErrorCode) -> None:
+    async with following() as world:
+        world.follow()
+        for _ in range(3):
+            asked = await world.leader.asked()
+            await asked.answer(FetchResponse(error_code=code))
+            again = await world.leader.asked()
+            assert again.at - asked.at == pytest.approx(1.0)
+            await again.answer(FetchResponse(error_code=code))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        batch(0, b"a")[:-1] + b"?",
+        batch(0, b"a")[:16] + b"\1" + batch(0, b"a")[17:],
+        batch(0, b"a") + batch(1, b"b")[:-1] + b"?",
+    ],
+    ids=["checksum", "magic", "second batch"],
+)
+async def test_bad_records_are_fetched_again(autojump_clock: MockClock, bad: bytes) -> None:
+    async with following() as world:
+        world.follow()
+        asked = await world.leader.asked()
+        await asked.answer(fetched(part(0, bad, high_watermark=1)))
+        assert world.log() == (0, 0, 0)
+        asked = await world.leader.asked()
+        assert asked.forgotten == [0]
+        await asked.answer(fetched(session_id=0))
+        asked = await world.leader.asked()
+        assert asked.at == pytest.approx(1.0)
+        await asked.answer(fetched(part(0, batch(0, b"a"), high_watermark=1)))
+        assert world.log() == (0, 1, 1)
+
+
+async def test_records_behind_the_offset_asked_for_fail_the_partition(autojump_clock: MockClock) -> None:
+    async with following() as world:
+        world.follow(0)
+        world.follow(1)
+        asked = await world.leader.asked()
+        await asked.answer(fetched(part(0, batch(0, b"a", b"b")), part(1)))
+        asked = await world.leader.asked()
+        await asked.answer(fetched(part(0, batch(1, b"b", b"c"))))
+        assert world.log() == (0, 2, 0)
+        assert (await world.leader.asked()).forgotten == [0]
+
+
+async def test_full_disk_lets_a_partition_rest(autojump_clock: MockClock) -> None:
+    disk = MemoryDisk()
+    async with following(disk) as world:
+        world.follow(0)
+        world.follow(1)
+        asked = await world.leader.asked()
+        disk.space = 10
+        await asked.answer(fetched(part(0, batch(0, b"a"), high_watermark=1), part(1)))
+        assert world.log() == (0, 0, 0)
+        asked = await world.leader.asked()
+        assert asked.forgotten == [0]
+        disk.space = None
+        await trio.sleep(1)
+        await asked.answer(fetched())
+        asked = await world.leader.asked()
+        assert list(asked.partitions) == [0]
+        await asked.answer(fetched(part(0, batch(0, b"a"), high_watermark=1)))
+        assert world.log() == (0, 1, 1)
+
+
+async def test_failing_disk_fails_the_partition(autojump_clock: MockClock) -> None:
+    disk = MemoryDisk()
+    async with following(disk) as world:
+        world.follow(0)
+        world.follow(1)
+        asked = await world.leader.asked()
+
+        def broken(name: str, *args: object) -> None:
+            if name == "pwritev":
+                raise OSError(5, "broken")
+
+        disk.on_call = broken  # type: ignore[assignment]
+        await asked.answer(fetched(part(0, batch(0, b"a"), high_watermark=1), part(1)))
+        assert (await world.leader.asked()).forgotten == [0]
+        assert world.log_dir.failure is not None
+
+
+# ---- truncation
+
+
+async def filled(world: World, *epochs: int) -> Asked:
+    """One record of each epoch is in the log; the next request, which waits."""
+    world.follow()
+    asked = await world.leader.asked()
+    await asked.answer(fetched(part(0, *(batch(n, b"x", epoch=epoch) for n, epoch in enumerate(epochs)))))
+    return await world.leader.asked()
+
+
+async def test_diverging_epoch(autojump_clock: MockClock) -> None:
+    async with following() as world:
+        asked = await filled(world, 1, 1, 2, 2)
+        diverging = FetchResponse.EpochEndOffset(epoch=2, end_offset=3)
+        await asked.answer(fetched(part(0, high_watermark=3, diverging_epoch=diverging)))
+        assert world.log() == (0, 3, 0)
+        again = await world.leader.asked()
+        assert again.at == asked.at
+        assert (again.partitions[0].fetch_offset, again.partitions[0].last_fetched_epoch) == (3, 2)
+        await again.answer(fetched())
+        assert world.log() == (0, 3, 3), "the high watermark came with the diverging epoch, and holds"
+
+
+async def answer_offsets(world: World, offset: int, code: int = 0) -> int:
+    """Answer the ListOffsets that is next; the timestamp it asked for."""
+    asked = await world.leader.asked()
+    assert asked.key is ApiKey.LIST_OFFSETS
+    assert asked.request.replica_id == US
+    of = asked.request.topics[0].partitions[0]
+    answer = ListOffsetsResponse.ListOffsetsPartitionResponse(
+        partition_index=of.partition_index, error_code=code, offset=offset
+    )
+    topic = ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=[answer])
+    await asked.answer(ListOffsetsResponse(topics=[topic]))
+    return int(of.timestamp)
+
+
+async def test_leader_that_ends_before_us(autojump_clock: MockClock) -> None:
+    async with following() as world:
+        asked = await filled(world, 1, 1, 1)
+        await asked.answer(fetched(part(0, code=ErrorCode.OFFSET_OUT_OF_RANGE)))
+        assert await answer_offsets(world, 2) == -1
+        assert world.log() == (0, 2, 0)
+        assert (await world.leader.asked()).partitions[0].fetch_offset == 2
+
+
+async def test_leader_that_starts_behind_us(autojump_clock: MockClock) -> None:
+    async with following() as world:
+        asked = await filled(world, 1, 1, 1)
+        await asked.answer(fetched(part(0, code=ErrorCode.OFFSET_OUT_OF_RANGE)))
+        assert await answer_offsets(world, 90) == -1
+        assert await answer_offsets(world, 50) == -2
+        assert world.log() == (50, 50, 50)
+        asked = await world.leader.asked()
+        assert (asked.partitions[0].fetch_offset, asked.partitions[0].last_fetched_epoch) == (50, -1)
+        await asked.answer(fetched(part(0, batch(50, b"y"), high_watermark=51, log_start_offset=50)))
+        assert world.log() == (50, 51, 51)
+
+
+async def test_leader_that_has_our_end_after_all(autojump_clock: MockClock) -> None:
+    async with following() as world:
+        asked = await filled(world, 1, 1, 1)
+        await asked.answer(fetched(part(0, code=ErrorCode.OFFSET_OUT_OF_RANGE)))
+        assert await answer_offsets(world, 90) == -1
+        assert await answer_offsets(world, 2) == -2
+        asked = await world.leader.asked()
+        assert asked.forgotten == [0]
+        await asked.answer(fetched(session_id=0))
+        asked = await world.leader.asked()
+        assert (asked.partitions[0].fetch_offset, asked.at) == (3, pytest.approx(1.0))
+
+
+async def test_old_protocol_asks_where_epochs_end(autojump_clock: MockClock) -> None:
+    async with following(inter_broker_protocol_version="2.7-IV0") as world:
+        asked = await filled(world, 1, 1, 2, 2)
+        assert asked.version == 11
+        world.follow(epoch=6)
+        await asked.answer(fetched())
+        asked = await world.leader.asked()
+        assert (asked.key, asked.version) == (ApiKey.OFFSET_FOR_LEADER_EPOCH, 3)
+        of = asked.request.topics[0].partitions[0]
+        assert (of.partition, of.current_leader_epoch, of.leader_epoch) == (0, 6, 2)
+        end = OffsetForLeaderEpochResponse.EpochEndOffset(partition=0, leader_epoch=2, end_offset=3)
+        topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic="t", partitions=[end])
+        await asked.answer(OffsetForLeaderEpochResponse(topics=[topic]))
+        assert world.log() == (0, 3, 0)
+        assert (await world.leader.asked()).partitions[0].fetch_offset == 3
+
+
+# ---- throttle
+
+
+async def test_follower_throttle(autojump_clock: MockClock) -> None:
+    limits = {"follower.replication.throttled.rate": "1000"}
+    async with following() as world:
+        world.config = world.config.with_dynamic(cluster=limits, broker={})
+        world.configure(follower_replication_throttled_replicas=f"0:{US},1:{US + 1}")
+        world.follow(0)
+        world.follow(1)
+        asked = await world.leader.asked()
+        big = batch(0, b"x" * 5000)
+        await asked.answer(fetched(part(0, big, high_watermark=2), part(1, big, high_watermark=2)))
+        held = await world.leader.asked()
+        assert (held.forgotten, list(held.partitions)) == ([0], [1]), "1 is throttled on another broker"
+        asked = held
+        while 0 not in asked.partitions:
+            await trio.sleep(0.5)
+            await asked.answer(fetched())
+            asked = await world.leader.asked()
+        assert 5.0 <= asked.at - held.at <= 6.5, "5,000 bytes at 1,000 a second"
+        # In sync, it is never held back.
+        await asked.answer(fetched(part(0, batch(1, b"x" * 5000), high_watermark=2)))
+        assert (await world.leader.asked()).forgotten == []
+
+
+async def test_all_are_held_back(autojump_clock: MockClock) -> None:
+    async with following() as world:
+        world.config = world.config.with_dynamic(cluster={"follower.replication.throttled.rate": "1000"}, broker={})
+        world.configure(follower_replication_throttled_replicas="*")
+        world.follow(0)
+        asked = await world.leader.asked()
+        await asked.answer(fetched(part(0, batch(0, b"x" * 5000), high_watermark=2)))
+        asked = await world.leader.asked()
+        assert asked.forgotten == [0]
+        await asked.answer(fetched(session_id=0))
+        asked = await world.leader.asked()
+        assert 5.0 <= asked.at <= 6.5
+
+
+# ---- many
+
+
+async def test_two_thousand_idle_partitions(autojump_clock: MockClock) -> None:
+    async with following() as world:
+        for index in range(2000):
+            world.follow(index)
+        asked = await world.leader.asked()
+        assert len(asked.partitions) == 2000
+        await asked.answer(fetched(*(part(index) for index in range(2000))))
+        for _ in range(20):
+            asked = await world.leader.asked()
+            assert (asked.request.topics, asked.forgotten) == ([], [])
+            await trio.sleep(0.5)
+            await asked.answer(fetched())
+        asked = await world.leader.asked()
+        await asked.answer(fetched(part(1234, batch(0, b"a"), high_watermark=1)))
+        assert world.log(1234) == (0, 1, 1)
+        assert list((await world.leader.asked()).partitions) == [1234]
+
+
+async def test_leader_that_answers_nothing_without_waiting_is_not_asked_without_end(autojump_clock: MockClock) -> None:
+    async with following() as world:
+        world.follow()
+        asked = await caught_up(world, 0)
+        requests = 0
+        while asked.at < 10:
+            await asked.answer(fetched())
+            asked = await world.leader.asked()
+            requests += 1
+        assert requests < 60
