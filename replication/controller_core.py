@@ -102,7 +102,8 @@ class ControllerCore:
         self._offline: dict[int, set[TopicPartition]] = {}  # broker → replicas on failed log directories
         self._assigning: dict[str, deque[Callable[[], list[Effect]]]] = {}  # topics with writers of assignments waiting
         self._finishing: frozenset[TopicPartition] = frozenset()  # moves whose end is being written
-        self._legacy: Mapping[TopicPartition, tuple[int, ...]] = {}  # what /admin/reassign_partitions holds
+        self._legacy: Mapping[TopicPartition, tuple[int, ...]] = {}  # what /admin/reassign_partitions shall hold
+        self._legacy_written: Mapping[TopicPartition, tuple[int, ...]] | None = None  # what is being written there
         self._unknown: frozenset[bytes] = frozenset()  # ids of topics that may have been created: no answer came
 
     @property

@@ -67,6 +67,8 @@ class Reassignments(Elections):
 
     def reassignments_seen(self, wishes: Mapping[TopicPartition, tuple[int, ...]] | None) -> list[Effect]:
         """What an old tool wishes (/admin/reassign_partitions), None without such a node."""
+        if self._legacy_written is not None:  # what was read is out of date, and there will be another look
+            return []
         before, self._legacy = self._legacy, dict(wishes or {})
         fresh = {key: target for key, target in self._legacy.items() if before.get(key) != target}
         if wishes is None or not fresh:
@@ -136,8 +138,11 @@ class Reassignments(Elections):
         if change.topic in self.deleting:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
         planned = now.reassigned_to(now.origin_replicas if target is None else target)
-        if not now.has_state or (planned == now and not now.is_reassigning):
+        if planned == now and not now.is_reassigning:
             return planned
+        if not now.has_state:  # nobody has led it yet: its first state, which somebody else may be writing as well
+            first = election.initial(planned, self._eligible(change.topic, now.index))
+            return first or KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "None of the replicas is alive.")
         unneeded = [replica for replica in now.replicas if replica not in planned.replicas]
         isr = tuple(replica for replica in now.isr if replica not in unneeded)
         if not isr:
@@ -175,7 +180,7 @@ class Reassignments(Elections):
                 plan = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The store refuses the reassignment.")
             outcome[key] = plan if isinstance(plan, KafkaError) else None
             if isinstance(plan, PartitionImage) and plan != change.partition:
-                planned.append(replace(change, partition=plan))
+                planned.append(replace(change, partition=plan, is_new=not change.partition.has_state))
                 unneeded[key] = tuple(r for r in change.partition.replicas if r not in plan.replicas)
         topic = self.image.topics.get(name)
         begun = [(name, index) for index in targets if outcome[name, index] is None]
@@ -183,30 +188,26 @@ class Reassignments(Elections):
         if topic is None or not planned:
             return [*effects, *self._arrived(begun), *done(), *self._next_in_turn(name)]
         node = topic_node(topic.with_partitions(change.partition for change in planned))
-        led = [change for change in planned if change.partition.has_state]
         ops: list[Op] = [self._guard, Set(paths.topic(name), paths.encode_topic(node))]
-        for change in led:
+        for change in planned:
             ops += self._state_ops(change, made=True)
+        fresh = [paths.partition(name, change.partition.index) for change in planned if change.is_new]
+        ensure = (paths.partitions(name), *fresh) if fresh else ()
 
         def announce(changes: Sequence[PartitionChange]) -> list[Effect]:
             told: list[Effect] = [*self._lead(changes, self._live(), adding_is_new=True)]
             told += self._update(self._live(), changes)
             return told + self._drop_replicas(changes, unneeded)
 
-        def begun_all() -> list[Effect]:
-            waiting = [change for change in planned if not change.partition.has_state]
-            self._apply(waiting)
-            return [*self._decided(self._due(waiting)), *self._arrived(begun), *done()]
-
         work = Work(
             lambda change: None,
             announce,
-            begun_all,
+            lambda: [*self._arrived(begun), *done()],
             lambda attempt: self._begin(name, targets, outcome, done, attempt, by_tool=by_tool),
             name,
             outstanding=1,
         )
-        return [*effects, Commit(tuple(ops), states=tuple(led), attempt=attempt, work=work)]
+        return [*effects, Commit(tuple(ops), states=tuple(planned), ensure=ensure, attempt=attempt, work=work)]
 
     # -- finish ------------------------------------------------------------------------------------------------------
 
@@ -311,9 +312,22 @@ class Reassignments(Elections):
         if not gone:
             return []
         self._legacy = {key: target for key, target in self._legacy.items() if key not in gone}
-        path = paths.REASSIGNMENTS
-        op: Op = Set(path, paths.encode_reassignments(self._legacy)) if self._legacy else Delete(path)
-        return [Commit((self._guard, op))]
+        return self._write_legacy()
+
+    def _write_legacy(self) -> list[Effect]:
+        """One write at a time, for commits that stand together happen in any order."""
+        if self._legacy_written is not None:
+            return []
+        path, content = paths.REASSIGNMENTS, self._legacy
+        self._legacy_written = content
+
+        def done() -> list[Effect]:
+            self._legacy_written = None
+            return [] if content == self._legacy else self._write_legacy()
+
+        op: Op = Set(path, paths.encode_reassignments(content)) if content else Delete(path)
+        work = Work(lambda change: None, self._announce, done, outstanding=1)
+        return [Commit((self._guard, op), work=work)]
 
 
 def _led_by_nobody(partition: PartitionImage) -> PartitionImage:
