@@ -404,7 +404,12 @@ class Partition:
 
     def isr_refused(self, proposal: Proposal, code: ErrorCode) -> Refusal:
         """The controller refused `proposal`. On RETRY it is to be sent again."""
-        return Refusal.STALE if self.leader is None else self.leader.refused(proposal, code)
+        if self.leader is None:
+            return Refusal.STALE
+        outcome = self.leader.refused(proposal, code)
+        if outcome is Refusal.REVERTED:
+            self._advance_replicated()  # nobody waits for those any more who were to join
+        return outcome
 
     # -- the follower's side -----------------------------------------------------------------------------------------
 
