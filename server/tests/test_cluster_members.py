@@ -1,0 +1,549 @@
+"""Three brokers in one process, on one tree, under a mock clock: what clients see while brokers come and go."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from kproto import ApiKey, ErrorCode
+from kproto.messages import (
+    ApiVersionsRequest,
+    CreateTopicsRequest,
+    DeleteRecordsRequest,
+    DeleteTopicsRequest,
+    DescribeClusterRequest,
+    DescribeTopicPartitionsRequest,
+    FetchRequest,
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    InitProducerIdRequest,
+    JoinGroupRequest,
+    MetadataRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    ProduceRequest,
+    SyncGroupRequest,
+)
+from kproto.records import Record, build_batch
+from replication import GROUP_METADATA_TOPIC
+from server.testing import Client, EmbeddedCluster, connected, embedded_broker, embedded_cluster
+
+E = ErrorCode
+RETRY_S = 0.1
+RETRIABLE = {
+    E.COORDINATOR_LOAD_IN_PROGRESS,
+    E.COORDINATOR_NOT_AVAILABLE,
+    E.NOT_COORDINATOR,
+    E.NOT_LEADER_OR_FOLLOWER,
+    E.LEADER_NOT_AVAILABLE,
+    E.UNKNOWN_TOPIC_OR_PARTITION,
+    E.NOT_ENOUGH_REPLICAS,
+    E.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    E.REQUEST_TIMED_OUT,
+    E.FENCED_LEADER_EPOCH,
+}
+
+
+@asynccontextmanager
+async def three_brokers(**settings: str) -> AsyncIterator[EmbeddedCluster]:
+    with trio.fail_after(600):
+        async with embedded_cluster(3, offsets_topic_num_partitions="3", **settings) as cluster:
+            yield cluster
+
+
+class User:
+    """A client of the cluster that looks for its broker again when it is sent away."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self.cluster = cluster
+        self.retried: set[ErrorCode] = set()
+
+    async def ask(self, broker_id: int, request: Any, version: int) -> Any:
+        async with connected(self.cluster[broker_id]) as client:
+            return await client.ask(request, version)
+
+    async def topic(self, name: str, partitions: int = 1, replicas: int = 3, **config: str) -> None:
+        settings = [
+            CreateTopicsRequest.CreatableTopicConfig(name=key.replace("_", "."), value=value)
+            for key, value in config.items()
+        ]
+        topic = CreateTopicsRequest.CreatableTopic(
+            name=name, num_partitions=partitions, replication_factor=replicas, configs=settings
+        )
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+        answer = await self.ask(self.cluster.controller(), request, 5)
+        assert answer.topics[0].error_code == E.NONE
+        for index in range(partitions):
+            await self.cluster.leader(name, index)
+
+    async def coordinator(self, group: str) -> int:
+        """As any broker tells."""
+        while True:
+            for broker_id in self.cluster.running:
+                try:
+                    answer = await self.ask(broker_id, FindCoordinatorRequest(key=group), 3)
+                except (EOFError, trio.BrokenResourceError):
+                    continue
+                if answer.error_code == E.NONE and answer.node_id in self.cluster.running:
+                    return answer.node_id  # type: ignore[no-any-return]
+                if answer.error_code:
+                    self._retry(answer.error_code)
+            await trio.sleep(RETRY_S)
+
+    def _retry(self, code: int) -> None:
+        assert code in RETRIABLE, ErrorCode(code)
+        self.retried.add(ErrorCode(code))
+
+    async def commit(self, group: str, offset: int, topic: str = "t") -> None:
+        """Until it is acknowledged."""
+        partition = OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+        request = OffsetCommitRequest(
+            group_id=group, topics=[OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=[partition])]
+        )
+        while True:
+            try:
+                answer = await self.ask(await self.coordinator(group), request, 7)
+                code = answer.topics[0].partitions[0].error_code
+            except (EOFError, trio.BrokenResourceError):
+                code = E.NOT_COORDINATOR
+            if code == E.NONE:
+                return
+            self._retry(code)
+            await trio.sleep(RETRY_S)
+
+    async def committed(self, group: str, topic: str = "t") -> int:
+        request = OffsetFetchRequest(
+            group_id=group, topics=[OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])]
+        )
+        while True:
+            try:
+                answer = await self.ask(await self.coordinator(group), request, 6)
+                code = answer.error_code
+            except (EOFError, trio.BrokenResourceError):
+                code = E.NOT_COORDINATOR
+            if code == E.NONE:
+                return answer.topics[0].partitions[0].committed_offset  # type: ignore[no-any-return]
+            self._retry(code)
+            await trio.sleep(RETRY_S)
+
+    async def produce(self, topic: str, value: bytes, index: int = 0) -> int:
+        """With acks=all, until it is acknowledged; the offset."""
+        while True:
+            leader = await self.cluster.leader(topic, index)
+            records = build_batch([Record(0, 0, None, value, [])])
+            request = ProduceRequest(
+                acks=-1,
+                timeout_ms=5000,
+                topic_data=[
+                    ProduceRequest.TopicProduceData(
+                        name=topic,
+                        partition_data=[ProduceRequest.PartitionProduceData(index=index, records=records)],
+                    )
+                ],
+            )
+            try:
+                answer = (await self.ask(leader, request, 9)).responses[0].partition_responses[0]
+            except (EOFError, trio.BrokenResourceError):
+                self.retried.add(E.NETWORK_EXCEPTION)
+                await trio.sleep(RETRY_S)
+                continue
+            if answer.error_code == E.NONE:
+                return answer.base_offset  # type: ignore[no-any-return]
+            self._retry(answer.error_code)
+            await trio.sleep(RETRY_S)
+
+    async def end_offset(self, topic: str, index: int = 0) -> int:
+        """The high watermark, as a consumer at the leader sees it."""
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            topics=[
+                FetchRequest.FetchTopic(
+                    topic=topic,
+                    partitions=[FetchRequest.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1)],
+                )
+            ],
+        )
+        answer = await self.ask(await self.cluster.leader(topic, index), request, 11)
+        return answer.responses[0].partitions[0].high_watermark  # type: ignore[no-any-return]
+
+
+# -- who is who ----------------------------------------------------------------------------------------------------
+
+
+async def test_every_broker_tells_the_same_of_the_cluster(autojump_clock: MockClock) -> None:
+    async with three_brokers(broker_rack="r") as cluster:
+        user = User(cluster)
+        await user.topic("t", 3)
+        await user.commit("g", 1)
+        await cluster.partition_until(GROUP_METADATA_TOPIC, 0, lambda p: len(p.isr) == 3)
+        told = []
+        for broker_id in cluster.running:
+            metadata = await user.ask(broker_id, MetadataRequest(topics=None), 12)
+            assert [(b.node_id, b.rack) for b in metadata.brokers] == [(1, "r"), (2, "r"), (3, "r")]
+            ports = {b.node_id: b.port for b in metadata.brokers}
+            assert ports == {i: cluster[i].endpoints[0].port for i in (1, 2, 3)}
+            assert metadata.controller_id == cluster.controller()
+            (topic,) = [each for each in metadata.topics if each.name == "t"]
+            assert sorted(p.leader_id for p in topic.partitions) == [1, 2, 3]
+            described = await user.ask(broker_id, DescribeClusterRequest(), 1)
+            assert (described.controller_id, len(described.brokers)) == (cluster.controller(), 3)
+            asked = DescribeTopicPartitionsRequest.TopicRequest(name="t")
+            pages = await user.ask(broker_id, DescribeTopicPartitionsRequest(topics=[asked]), 0)
+            batch = FindCoordinatorRequest(coordinator_keys=["g", "h", "i"])
+            found = await user.ask(broker_id, batch, 4)
+            assert [c.error_code for c in found.coordinators] == [0, 0, 0]
+            assert all(c.port == ports[c.node_id] for c in found.coordinators)
+            told.append((topic, pages.topics, [(c.key, c.node_id) for c in found.coordinators]))
+        assert told[0] == told[1] == told[2]
+
+
+async def test_replicas_on_dead_brokers_are_offline(autojump_clock: MockClock) -> None:
+    async with three_brokers() as cluster:
+        user = User(cluster)
+        await user.topic("t")
+        gone = await cluster.leader("t")
+        await cluster.kill(gone)
+        leader = await cluster.leader("t", but=gone)
+        metadata = await user.ask(leader, MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")]), 12)
+        (partition,) = metadata.topics[0].partitions
+        assert partition.error_code == E.NONE
+        assert partition.offline_replicas == [gone]
+        assert gone not in partition.isr_nodes
+        old = await user.ask(leader, MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")]), 0)
+        assert old.topics[0].partitions[0].error_code == E.REPLICA_NOT_AVAILABLE
+
+
+async def test_a_partition_without_live_replicas_has_no_leader(autojump_clock: MockClock) -> None:
+    async with three_brokers() as cluster:
+        user = User(cluster)
+        await user.topic("t", replicas=1)
+        gone = await cluster.leader("t")
+        await cluster.kill(gone)
+        await cluster.image_until(lambda image: image.topics["t"].partitions[0].leader == -1)
+        for broker_id in cluster.running:
+            wanted = [MetadataRequest.MetadataRequestTopic(name="t")]
+            metadata = await user.ask(broker_id, MetadataRequest(topics=wanted), 12)
+            (partition,) = metadata.topics[0].partitions
+            assert (partition.error_code, partition.leader_id) == (E.LEADER_NOT_AVAILABLE, -1)
+        await cluster.start(gone)
+        assert await cluster.leader("t") == gone
+
+
+async def test_topics_are_made_by_the_controller_alone(autojump_clock: MockClock) -> None:
+    async with three_brokers() as cluster:
+        user = User(cluster)
+        other = next(i for i in cluster.running if i != cluster.controller())
+        topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+        answer = await user.ask(other, CreateTopicsRequest(topics=[topic]), 5)
+        assert answer.topics[0].error_code == E.NOT_CONTROLLER
+        deletion = await user.ask(other, DeleteTopicsRequest(topic_names=["t"]), 5)
+        assert deletion.responses[0].error_code == E.NOT_CONTROLLER
+
+
+@pytest.mark.xfail(reason="only the controller makes topics so far")
+async def test_any_broker_has_topics_made_that_clients_ask_for(autojump_clock: MockClock) -> None:
+    async with three_brokers(num_partitions="2") as cluster:
+        user = User(cluster)
+        other = next(i for i in cluster.running if i != cluster.controller())
+        request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="wanted")])
+        answer = await user.ask(other, request, 12)
+        assert answer.topics[0].error_code in (E.LEADER_NOT_AVAILABLE, E.UNKNOWN_TOPIC_OR_PARTITION)
+        await cluster.leader("wanted", 1)
+        answer = await user.ask(other, request, 12)
+        assert [len(p.replica_nodes) for p in answer.topics[0].partitions] == [3, 3]
+
+
+BETWEEN_BROKERS = (4, 5, 6, 7, 56, 67)
+
+
+async def test_members_of_a_cluster_list_the_apis_between_brokers(autojump_clock: MockClock) -> None:
+    async with three_brokers() as cluster:
+        answer = await User(cluster).ask(1, ApiVersionsRequest(), 0)
+        assert {key.api_key for key in answer.api_keys} >= set(BETWEEN_BROKERS)
+
+
+async def test_a_broker_alone_does_not(autojump_clock: MockClock) -> None:
+    async with embedded_broker() as broker, connected(broker) as client:
+        answer = await client.ask(ApiVersionsRequest(), 0)
+        assert not {key.api_key for key in answer.api_keys} & set(BETWEEN_BROKERS)
+        with pytest.raises((EOFError, trio.BrokenResourceError)):
+            await client.ask(_controlled_shutdown(), 1)
+
+
+def _controlled_shutdown() -> Any:
+    from kproto import request_class
+
+    return request_class(ApiKey.CONTROLLED_SHUTDOWN)(broker_id=1)
+
+
+# -- producer ids ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", ["3.9", "2.8"])
+async def test_producer_ids_are_unique_in_the_cluster(protocol: str, autojump_clock: MockClock) -> None:
+    async with three_brokers(inter_broker_protocol_version=protocol) as cluster:
+        user = User(cluster)
+        ids: list[int] = []
+
+        async def take(broker_id: int) -> None:
+            async with connected(cluster[broker_id]) as client:
+                for _ in range(1100):
+                    answer = await client.ask(InitProducerIdRequest(transactional_id=None), 4)
+                    assert answer.error_code == E.NONE
+                    ids.append(answer.producer_id)
+
+        async with trio.open_nursery() as nursery:
+            for broker_id in cluster.running:
+                nursery.start_soon(take, broker_id)
+        assert len(set(ids)) == 3300
+        controller = cluster.controller()
+        await cluster.kill(controller)
+        left = cluster.running[0]
+        answer = await user.ask(left, InitProducerIdRequest(transactional_id=None), 4)
+        assert answer.producer_id not in ids
+
+
+# -- groups ----------------------------------------------------------------------------------------------------------
+
+
+async def test_commits_survive_their_coordinators(autojump_clock: MockClock) -> None:
+    async with three_brokers() as cluster:
+        user = User(cluster)
+        await user.topic("t")
+        groups = [f"g{i}" for i in range(6)]
+        for turn in range(4):
+            for group in groups:
+                await user.commit(group, turn + 1)
+            gone = await user.coordinator(groups[0])
+            await cluster.kill(gone)
+            for group in groups:
+                assert await user.committed(group) == turn + 1
+            await cluster.start(gone)
+            await cluster.all_alive()
+            for index in range(3):
+                await cluster.partition_until(GROUP_METADATA_TOPIC, index, lambda p: len(p.isr) == 3)
+        assert user.retried <= RETRIABLE
+
+
+async def test_a_coordinator_that_is_slow_to_be_missed(autojump_clock: MockClock) -> None:
+    """Its session lasts: nobody answers for its groups until the controller knows, and then nothing is lost."""
+    async with three_brokers() as cluster:
+        user = User(cluster)
+        await user.topic("t")
+        await user.commit("g", 41)
+        gone = await user.coordinator("g")
+        await cluster.kill(gone, session_lasts_s=18)
+        began = trio.current_time()
+        assert await user.committed("g") == 41
+        assert 17 < trio.current_time() - began < 25
+        await user.commit("g", 42)
+        assert await user.committed("g") == 42
+
+
+async def test_members_of_a_group_go_on_with_the_next_coordinator(autojump_clock: MockClock) -> None:
+    async with three_brokers() as cluster:
+        user = User(cluster)
+        await user.topic("t")
+        await user.commit("g", 1)
+        coordinator = await user.coordinator("g")
+        async with connected(cluster[coordinator]) as client:
+            member_id, generation = await _join(client)
+        waiting = HeartbeatRequest(group_id="g", generation_id=generation, member_id=member_id)
+        await cluster.stop(coordinator)
+        after = await user.coordinator("g")
+        assert after != coordinator
+        answer = await user.ask(after, waiting, 3)
+        assert answer.error_code == E.NONE
+
+
+async def _join(client: Client) -> tuple[str, int]:
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
+    join = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=[protocol],
+    )
+    joined = await client.ask(join, 3)
+    assert joined.error_code == E.NONE
+    assignment = SyncGroupRequest.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"a")
+    sync = SyncGroupRequest(
+        group_id="g", generation_id=joined.generation_id, member_id=joined.member_id, assignments=[assignment]
+    )
+    assert (await client.ask(sync, 3)).error_code == E.NONE
+    return joined.member_id, joined.generation_id
+
+
+async def test_who_waits_for_a_rebalance_is_sent_to_the_next_coordinator(autojump_clock: MockClock) -> None:
+    async with three_brokers(group_initial_rebalance_delay_ms="60000") as cluster:
+        user = User(cluster)
+        await user.topic("t")
+        await user.commit("other", 1)
+        coordinator = await user.coordinator("g")
+        protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
+        join = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=300_000,
+            protocol_type="consumer",
+            protocols=[protocol],
+        )
+        async with connected(cluster[coordinator]) as client, trio.open_nursery() as nursery:
+            await client.send(join, 3)
+            await trio.sleep(1)
+            nursery.start_soon(cluster.stop, coordinator)
+            answer = await client.receive(join, 3)
+            assert answer.error_code == E.NOT_COORDINATOR
+
+
+async def test_offsets_of_a_deleted_topic_go_wherever_the_group_lives(autojump_clock: MockClock) -> None:
+    async with three_brokers() as cluster:
+        user = User(cluster)
+        for number in range(3):
+            await user.topic(f"t{number}", replicas=1)
+        for number in range(3):
+            for group in ("a", "b", "c", "d"):
+                await user.commit(group, 5, f"t{number}")
+        deletion = DeleteTopicsRequest(topic_names=["t0", "t1"], timeout_ms=10_000)
+        answer = await user.ask(cluster.controller(), deletion, 5)
+        assert [each.error_code for each in answer.responses] == [0, 0]
+        await trio.sleep(1)
+        for group in ("a", "b", "c", "d"):
+            assert [await user.committed(group, f"t{number}") for number in range(3)] == [-1, -1, 5]
+
+
+# -- stopping --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_broker_stops_in_order_and_nobody_notices(autojump_clock: MockClock) -> None:
+    async with three_brokers() as cluster:
+        user = User(cluster)
+        await user.topic("t", 6)
+        for index in range(6):
+            await user.produce("t", b"before", index)
+        leaving = await cluster.leader("t", 0)
+        began = trio.current_time()
+        await cluster.stop(leaving)
+        assert trio.current_time() - began < 2  # nobody had to be waited for
+        for index in range(6):
+            partition = cluster[cluster.running[0]].services.image.topics["t"].partitions[index]
+            assert partition.leader in cluster.running
+            assert leaving not in partition.isr
+            assert (await user.produce("t", b"after", index), user.retried) == (1, set())
+        assert cluster[leaving].services.partitions.log_dir.failure is None
+
+
+async def test_a_rolling_restart_loses_nothing(autojump_clock: MockClock) -> None:
+    async with three_brokers(min_insync_replicas="2") as cluster:
+        user = User(cluster)
+        await user.topic("t")
+        stop = False
+        offsets: list[int] = []
+
+        async def produce() -> None:
+            while not stop:
+                offsets.append(await user.produce("t", b"%d" % len(offsets)))
+                await user.commit("g", offsets[-1] + 1)
+                await trio.sleep(0.05)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(produce)
+            for broker_id in (1, 2, 3, 1):
+                await trio.sleep(2)
+                await cluster.stop(broker_id)
+                await trio.sleep(2)
+                await cluster.start(broker_id)
+                await cluster.all_alive()
+                await cluster.partition_until("t", 0, lambda p: len(p.isr) == 3)
+                for index in range(3):
+                    await cluster.partition_until(GROUP_METADATA_TOPIC, index, lambda p: len(p.isr) == 3)
+            stop = True
+        assert len(offsets) > 100
+        assert offsets == sorted(set(offsets))
+        assert await user.end_offset("t") >= len(offsets)
+        assert await user.committed("g") == offsets[-1] + 1
+
+
+async def test_the_last_broker_stops_though_nobody_takes_over(autojump_clock: MockClock) -> None:
+    async with three_brokers(controlled_shutdown_retry_backoff_ms="1000") as cluster:
+        user = User(cluster)
+        await user.topic("t")
+        await cluster.stop(1)
+        await cluster.stop(2)
+        began = trio.current_time()
+        await cluster.stop(3)
+        assert trio.current_time() - began < 10
+
+
+async def test_without_a_controlled_shutdown_leaders_move_when_the_broker_is_gone(autojump_clock: MockClock) -> None:
+    async with three_brokers(controlled_shutdown_enable="false") as cluster:
+        user = User(cluster)
+        await user.topic("t")
+        leaving = await cluster.leader("t")
+        await cluster.stop(leaving)
+        assert await cluster.leader("t", but=leaving) != leaving
+
+
+# -- records that are given up ---------------------------------------------------------------------------------------
+
+
+async def test_records_are_given_up_by_all_replicas(autojump_clock: MockClock) -> None:
+    async with three_brokers() as cluster:
+        user = User(cluster)
+        await user.topic("t")
+        for _ in range(10):
+            await user.produce("t", b"v")
+        partition = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=4)
+        topic = DeleteRecordsRequest.DeleteRecordsTopic(name="t", partitions=[partition])
+        leader = await cluster.leader("t")
+        answer = await user.ask(leader, DeleteRecordsRequest(topics=[topic], timeout_ms=30_000), 1)
+        (result,) = answer.topics[0].partitions
+        assert (result.error_code, result.low_watermark) == (E.NONE, 4)
+        for broker_id in cluster.running:
+            assert cluster[broker_id].services.partitions.get("t", 0).log_start_offset == 4
+        follower = next(i for i in cluster.running if i != leader)
+        answer = await user.ask(follower, DeleteRecordsRequest(topics=[topic], timeout_ms=30_000), 1)
+        assert answer.topics[0].partitions[0].error_code == E.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_a_replica_that_does_not_follow_is_not_waited_for_longer_than_asked(autojump_clock: MockClock) -> None:
+    async with three_brokers(replica_lag_time_max_ms="600000") as cluster:
+        user = User(cluster)
+        await user.topic("t")
+        for _ in range(3):
+            await user.produce("t", b"v")
+        leader = await cluster.leader("t")
+        follower = next(i for i in cluster.running if i != leader)
+        await cluster.cut(leader, follower)
+        partition = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=1)
+        topic = DeleteRecordsRequest.DeleteRecordsTopic(name="t", partitions=[partition])
+        began = trio.current_time()
+        answer = await user.ask(leader, DeleteRecordsRequest(topics=[topic], timeout_ms=5_000), 1)
+        assert answer.topics[0].partitions[0].error_code == E.REQUEST_TIMED_OUT
+        assert answer.topics[0].partitions[0].low_watermark == 0
+        assert 4.9 < trio.current_time() - began < 6
+
+
+# -- sessions --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_broker_whose_session_ends_comes_back_with_another_epoch(autojump_clock: MockClock) -> None:
+    async with three_brokers() as cluster:
+        user = User(cluster)
+        await user.topic("t")
+        await user.produce("t", b"1")
+        for broker_id in (2, cluster.controller(), await cluster.leader("t")):
+            before = cluster[broker_id].services.controller.broker_epoch
+            await cluster.expire(broker_id)
+            await trio.sleep(5)
+            assert cluster[broker_id].services.controller.broker_epoch > before
+            await cluster.all_alive()
+            await cluster.partition_until("t", 0, lambda p: len(p.isr) == 3)
+        assert await user.produce("t", b"2") == 1
