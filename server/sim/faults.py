@@ -2,13 +2,14 @@
 
 Each fault is an async function that begins, lasts, and puts things right again. They overlap, with one exception, for
 which Apache Kafka loses data too: a machine loses power only while all else is well, and nothing else begins until
-no partition counts it in sync any more. What was acknowledged is in the memories of the in-sync replicas, not on their
+it is in sync again. What was acknowledged is in the memories of the in-sync replicas, not on their
 disks. (With `flush.messages=1` it is on the disks; such a run lets power go at any time.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from math import inf
 
 import trio
 
@@ -21,6 +22,7 @@ from kproto.messages import (
 )
 from server.sim.client import Client, Gone
 from server.sim.cluster import Cluster, Machine
+from server.sim.network import Burden
 from server.sim.world import World
 
 Fault = Callable[[], Awaitable[None]]
@@ -167,9 +169,9 @@ class Faults:
                 await self._until(self._all_in_sync)
                 machine = self._someone()
                 machine.kill(power=True)
-                with trio.CancelScope(shield=True):
-                    await self._until(lambda: self._is_out_of_sync(machine.id))
-                    machine.start()
+                await trio.sleep(self._duration())  # perhaps too short for anybody to notice
+                machine.start()
+                await self._until(self._all_in_sync)
         finally:
             self._alone = False
 
@@ -187,12 +189,6 @@ class Faults:
                 for topic in image.topics.values()
                 for partition in topic.partitions
             )
-        )
-
-    def _is_out_of_sync(self, broker_id: int) -> bool:
-        image = self._cluster.image()
-        return image is not None and not any(
-            broker_id in partition.isr for topic in image.topics.values() for partition in topic.partitions
         )
 
     # -- the network -------------------------------------------------------------------------------------------------
@@ -252,21 +248,15 @@ class Faults:
         machine = self._someone()
         self._note("slow links of", machine)
         delay_s = self._rng.choice((0.02, 0.1, 0.4))
-        bytes_per_s = self._rng.choice((0, 2_000, 20_000))
-        links = [
-            self._cluster.network.link(*pair)
-            for other in [*self._others(machine), "client"]
-            for pair in _both(machine.host, other)
-        ]
-        before = [(link.delay_s, link.bytes_per_s) for link in links]
-        for link in links:
-            link.delay_s, link.bytes_per_s = (delay_s / 2, delay_s * 1.5), bytes_per_s
-        try:
-            with machine.troubled():
-                await trio.sleep(self._duration())
-        finally:
-            for link, (delay, rate) in zip(links, before, strict=True):
-                link.delay_s, link.bytes_per_s = delay, rate
+        burden = Burden((delay_s / 2, delay_s * 1.5), self._rng.choice((inf, 2_000, 20_000)))
+        links = [pair for other in [*self._others(machine), "client"] for pair in _both(machine.host, other)]
+        network = self._cluster.network
+        for source, target in links:
+            network.burden(source, target, burden)
+        with machine.troubled():
+            await trio.sleep(self._duration())
+        for source, target in links:
+            network.relieve(source, target, burden)
 
     async def reset(self) -> None:
         """Connections break."""

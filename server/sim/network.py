@@ -17,8 +17,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from random import Random
+from typing import NamedTuple
 
 import trio
 
@@ -31,13 +33,25 @@ WINDOW_BYTES = 256 * 1024
 _RESET, _END = object(), object()
 
 
+FAST = (0.0002, 0.0015)
+"""Delay of a link without burden: smallest and largest, in seconds."""
+
+
+class Burden(NamedTuple):
+    """What makes a link slow; see `Link`."""
+
+    delay_s: tuple[float, float]
+    bytes_per_s: float
+
+
 @dataclass(slots=True)
 class Link:
-    """One direction between two hosts. delay_s: smallest and largest; bytes_per_s: 0 for any number."""
+    """One direction between two hosts. delay_s: smallest and largest; bytes_per_s: infinite for any number."""
 
-    delay_s: tuple[float, float] = (0.0002, 0.0015)
-    bytes_per_s: float = 0.0
+    delay_s: tuple[float, float] = FAST
+    bytes_per_s: float = inf
     cuts: int = 0
+    burdens: list[Burden] = field(default_factory=list)
 
     @property
     def is_cut(self) -> bool:
@@ -225,6 +239,26 @@ class Network:
             if stream.peer_host == target:
                 self._flush_later(stream)
 
+    def burden(self, source: str, target: str, burden: Burden) -> None:
+        """Make the link slow; of several burdens the worst counts."""
+        self.link(source, target).burdens.append(burden)
+        self._weigh(source, target)
+
+    def relieve(self, source: str, target: str, burden: Burden) -> None:
+        self.link(source, target).burdens.remove(burden)
+        self._weigh(source, target)
+
+    def _weigh(self, source: str, target: str) -> None:
+        link = self.link(source, target)
+        link.delay_s = max((burden.delay_s for burden in link.burdens), default=FAST)
+        link.bytes_per_s = min((burden.bytes_per_s for burden in link.burdens), default=inf)
+        if not link.burdens:
+            for stream in list(self._hosts[source].streams or ()):  # what is queued need not wait any longer
+                if stream.peer_host == target and stream._outbox:
+                    stream._due = due = self._world.now + self._delay(link)
+                    stream._outbox = deque((min(due, old), what) for old, what in stream._outbox)
+                    self._world.at(due, self._deliver, stream)
+
     def reset(self, one: str, other: str) -> int:
         """Break every connection between the two; how many there were."""
         count = 0
@@ -273,7 +307,7 @@ class Network:
         """Take what `stream` sends; it arrives later."""
         link = self.link(stream.host, stream.peer_host)
         due = self._world.now + self._delay(link)
-        if link.bytes_per_s and isinstance(what, bytes):
+        if link.bytes_per_s < inf and isinstance(what, bytes):
             due = max(due, stream._due) + len(what) / link.bytes_per_s
         stream._due = due = max(due, stream._due)
         stream._outbox.append((due, what))
