@@ -151,7 +151,14 @@ class Watches:
             seen.watch = None
         for place in self._places.values():
             place.watch = None
-        self._set(self._places, quiet=False)
+        new = [path for path in self._places if not self._is_told(path) and not self._is_told(parent_of(path))]
+        self._set(new, quiet=True)
+        self._set([path for path in self._places if path not in new], quiet=False)
+
+    def _is_told(self, path: str) -> bool:
+        """Whether somebody watches the place and has been let in."""
+        place = self._places.get(path)
+        return place is not None and place.ready.is_set()
 
     def session_lost(self) -> None:
         for queue in self._queues:

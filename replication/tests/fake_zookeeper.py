@@ -4,8 +4,8 @@ It answers connect, ping, sync, auth, exists, getData, getChildren, multi and cl
 order of a real server: the events of a commit reach a client before the answer of anything it asks later. Sessions end
 when a test says so (`expire`), never by time. The same contract tests run on this and on a real server.
 
-Faults: `drop` closes all connections, `refusing` takes no new ones, `paused` answers nobody, and `lose_answers` does
-what is asked next and closes the connection instead of answering.
+Faults: `drop` closes all connections, `refusing` takes no new ones, clearing `running` answers nobody, `lose_answer`
+does the next commit and closes the connection instead of answering, `refuse_logins` accepts no credentials.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ INT = struct.Struct("!i")
 LARGEST_PACKET = 0xFFFFF
 ERRORS = {NoSuchNode: -101, NodeExists: -110, VersionMoved: -103, NodeNotEmpty: -111, EphemeralParent: -108}
 CREATED, DELETED, CHANGED, CHILD = 1, 2, 3, 4
+OTHERS = 1  # the session of those who are not connected
 CLOSE, EXISTS, GET_DATA, GET_CHILDREN, SYNC, PING, MULTI, AUTH = -11, 3, 4, 8, 9, 11, 14, 100
 
 
@@ -154,6 +155,7 @@ class Connection:
     def serve(self, request: Reader) -> None:
         xid, kind = request.values("!ii")
         tree = self.server.tree
+        self.server.served += 1
         error, body = 0, b""
         if kind == EXISTS:
             path, watch = request.text(), request.values("!?")[0]
@@ -179,10 +181,12 @@ class Connection:
             body = self.multi(request)
         elif kind == CLOSE:
             self.server.end(self.session)
-        elif kind not in (PING, AUTH):
+        elif kind == AUTH:
+            error = -115 if self.server.refuse_logins else 0
+        elif kind != PING:
             error = -6
-        if self.server.lose_answers and kind == MULTI:
-            self.server.lose_answers = False
+        if self.server.lose_answer and kind == MULTI:
+            self.server.lose_answer = False
             raise Closed
         self.send(struct.pack("!iqi", xid, tree.zxid, error) + body)
         if kind == CLOSE:
@@ -247,7 +251,9 @@ class FakeZooKeeper:
         self.running = threading.Event()
         self.running.set()
         self.refusing = False
-        self.lose_answers = False
+        self.lose_answer = False
+        self.refuse_logins = False
+        self.served = 0
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.connect = f"127.0.0.1:{self.listener.getsockname()[1]}"
         self.threads = [threading.Thread(target=self.accept, daemon=True)]
@@ -322,6 +328,19 @@ class FakeZooKeeper:
             self.end(session)
             if connection is not None:
                 connection.close()
+
+    def write(self, *ops: Op) -> None:
+        """A commit of somebody else's."""
+        with self.lock:
+            self.commit(list(ops), OTHERS)
+
+    def owner(self, path: str) -> int:
+        """The session of an ephemeral node; 0 for others, and where there is none."""
+        with self.lock:
+            for session in self.sessions:
+                if path in self.tree.owned_by(session):
+                    return session
+        return 0
 
     def drop(self) -> None:
         """Close all connections; sessions stay."""
