@@ -54,10 +54,14 @@ class ProducerIdsExhausted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A won election: the controller epoch, and the version of /controller_epoch to check every write against."""
+    """A won election: the controller epoch, and the version of /controller_epoch to check every write against.
+
+    czxid: of /controller, by which the node that we made is known again.
+    """
 
     epoch: int
     version: int
+    czxid: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +214,7 @@ async def stand_for_controller(store: Store, broker_id: int, now_ms: int) -> Ter
             return None
     epoch = paths.decode_controller_epoch(node.data) + 1
     try:
-        await store.commit(
+        made, _ = await store.commit(
             [
                 Create(paths.CONTROLLER, paths.encode_controller(broker_id, now_ms), ephemeral=True),
                 Set(paths.CONTROLLER_EPOCH, paths.encode_controller_epoch(epoch), node.version),
@@ -218,7 +222,17 @@ async def stand_for_controller(store: Store, broker_id: int, now_ms: int) -> Ter
         )
     except (NodeExists, VersionMoved):
         return None
-    return Term(epoch, node.version + 1)
+    return Term(epoch, node.version + 1, -1 if made is None else made.czxid)
+
+
+async def leave_controller(store: Store, term: Term) -> None:
+    """Remove /controller if it is still the node of this term."""
+    node = await store.get(paths.CONTROLLER)
+    if node is not None and node.czxid == term.czxid:
+        try:
+            await store.commit([Delete(paths.CONTROLLER, node.version)])
+        except (NoSuchNode, VersionMoved):
+            pass
 
 
 async def read_states(

@@ -47,12 +47,15 @@ from replication import (
     SessionLost,
     Store,
     StoreEvent,
+    Term,
     TopicImage,
     admin_tree,
     concerns,
     drop_config_changes,
     is_over,
+    leave_controller,
     make_roots,
+    read_broker,
     read_broker_configs,
     read_brokers,
     read_cluster,
@@ -121,7 +124,9 @@ class ControllerLoop:
             broker.id, partitions, self._store, broker_epoch=lambda: self._broker.epoch, decided=self._decided
         )
         self._term: ControllerTerm | None = None
+        self._won: Term | None = None  # the last election that we won
         self._watching: trio.CancelScope | None = None
+        self._adrift = False  # the session is lost, and we have not joined again
         self._inbox: list[Effect | StoreEvent] = []
         self._mail = trio.Event()
         self._auto_creating: set[str] = set()
@@ -215,10 +220,16 @@ class ControllerLoop:
 
     async def _rejoin(self) -> None:
         """Another session begins: register anew, catch up with the settings, stand for controller."""
-        session_s = self._config().int("zookeeper.session.timeout.ms") / 1000
-        await wait_for_old_registration(self._store, self._broker.id, session_s)
-        self._broker = await register_broker(self._store, self._broker, self._wall_ms())
-        log.info("broker %d has registered anew, with epoch %d", self._broker.id, self._broker.epoch)
+        registered = await read_broker(self._store, self._broker.id)
+        # Sessions may have changed several times: what was registered or won in the present one still stands.
+        if registered is None or registered.epoch != self._broker.epoch:
+            session_s = self._config().int("zookeeper.session.timeout.ms") / 1000
+            await wait_for_old_registration(self._store, self._broker.id, session_s)
+            self._broker = await register_broker(self._store, self._broker, self._wall_ms())
+            log.info("broker %d has registered anew, with epoch %d", self._broker.id, self._broker.epoch)
+        if self._won is not None:
+            await leave_controller(self._store, self._won)
+        self._adrift = False
         await self._look_at_configs()
         await self._elect()
 
@@ -231,6 +242,7 @@ class ControllerLoop:
             log.info("broker %s is the controller", await read_controller(self._store))
             return
         assert self._nursery is not None
+        self._won = term
         config = self._config
         # First watch, then read: nothing is missed in between.
         self._watching = await self._nursery.start(self._watch_as_controller)
@@ -311,6 +323,7 @@ class ControllerLoop:
                 case Changed():
                     changed |= item.paths
                 case SessionLost():
+                    self._adrift = True
                     effects.clear()
                     back = False
                     self._resign(SESSION_EXPIRED)
@@ -321,7 +334,7 @@ class ControllerLoop:
         await self._step(partial(self._perform, effects))
         if back:
             await self._step(self._rejoin)
-        elif changed:
+        elif changed and not self._adrift:  # when we join again, everything is read
             await self._step(partial(self._look, changed))
 
     async def _step(self, step: Callable[[], object]) -> None:
