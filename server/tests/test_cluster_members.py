@@ -10,9 +10,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from kproto import ApiKey, ErrorCode
+from kproto import ErrorCode
 from kproto.messages import (
     ApiVersionsRequest,
+    ControlledShutdownRequest,
     CreateTopicsRequest,
     DeleteRecordsRequest,
     DeleteTopicsRequest,
@@ -52,7 +53,7 @@ RETRIABLE = {
 @asynccontextmanager
 async def three_brokers(**settings: str) -> AsyncIterator[EmbeddedCluster]:
     with trio.fail_after(600):
-        async with embedded_cluster(3, offsets_topic_num_partitions="3", **settings) as cluster:
+        async with embedded_cluster(3, None, offsets_topic_num_partitions="3", **settings) as cluster:  # type: ignore[arg-type]
             yield cluster
 
 
@@ -273,13 +274,7 @@ async def test_a_broker_alone_does_not(autojump_clock: MockClock) -> None:
         answer = await client.ask(ApiVersionsRequest(), 0)
         assert not {key.api_key for key in answer.api_keys} & set(BETWEEN_BROKERS)
         with pytest.raises((EOFError, trio.BrokenResourceError)):
-            await client.ask(_controlled_shutdown(), 1)
-
-
-def _controlled_shutdown() -> Any:
-    from kproto import request_class
-
-    return request_class(ApiKey.CONTROLLED_SHUTDOWN)(broker_id=1)
+            await client.ask(ControlledShutdownRequest(broker_id=1), 1)
 
 
 # -- producer ids ----------------------------------------------------------------------------------------------------
