@@ -8,8 +8,11 @@ The machine decides and remembers; logs are looked at through `ReplicaLog` and c
     Wait     until that time, or until `add` or `remove` is called
 
 Any error lets a partition rest for `backoff_s`; meanwhile the leader's session forgets it, so that it does not answer
-the same error at once and for ever. What concerns the whole conversation (lost connection, refused request) lets all
-rest. While nothing happens a round costs the same for one partition as for thousands: only changes are looked at.
+the same error at once and for ever. After an election the leader may only not have heard of it yet (errors 6, 75, 3,
+100, 103): then the rests begin at `FIRST_REST_S` and double, so that a fail-over is not held up by a second for nothing
+(Apache Kafka rests in full). What concerns the whole conversation (lost connection, refused request) lets all rest.
+
+While nothing happens a round costs the same for one partition as for thousands: only changes are looked at.
 
 `add` with a new leader epoch makes a new `Followed`; answers and actions for an old one are dropped. Nothing waits for
 a request in flight. Times are seconds of the monotonic clock. Source: `AbstractFetcherThread.scala`,
@@ -58,10 +61,20 @@ LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 FIRST_VERSION_WITH_IDS = 13
 EMPTY_ANSWERS_AT_ONCE = 10
+FIRST_REST_S = 0.02
 
 _NONE = int(ErrorCode.NONE)
 _FENCED = int(ErrorCode.FENCED_LEADER_EPOCH)
 _OUT_OF_RANGE = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+_NOT_YET = frozenset(
+    (
+        int(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        int(ErrorCode.UNKNOWN_LEADER_EPOCH),
+        int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        int(ErrorCode.UNKNOWN_TOPIC_ID),
+        int(ErrorCode.INCONSISTENT_TOPIC_ID),
+    )
+)
 _BAD_RECORDS = frozenset((int(ErrorCode.CORRUPT_MESSAGE), int(ErrorCode.INVALID_RECORD)))
 _OTHER_SESSION = frozenset((int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND), int(ErrorCode.INVALID_FETCH_SESSION_EPOCH)))
 
@@ -135,9 +148,13 @@ class Fetcher:
             self._out_of_range[key] = followed
         self._changed[key] = None
 
-    def _rest(self, followed: Followed, now: float) -> None:
+    def _rest(self, followed: Followed, now: float, *, code: int = _NONE) -> None:
         if followed.due <= now:
-            followed.due = now + self.settings.backoff_s
+            rest_s = self.settings.backoff_s
+            if code in _NOT_YET:
+                rest_s = min(rest_s, FIRST_REST_S * (1 << min(followed.refusals, 20)))
+                followed.refusals += 1
+            followed.due = now + rest_s
             heappush(self._resting, (followed.due, next(self._serial), followed))
             self._changed[followed.key] = None
 
@@ -439,7 +456,7 @@ class Fetcher:
         elif code == _OUT_OF_RANGE and followed.state is State.FETCHING:
             self._set(followed, State.OUT_OF_RANGE)
         else:
-            self._rest(followed, now)
+            self._rest(followed, now, code=code)
 
     def _epochs_answered(
         self, ask: Ask, response: OffsetForLeaderEpochResponse, now: float, errors: dict[int, list[Key]]
@@ -518,6 +535,7 @@ class Fetcher:
         self._changed[key] = None
         if isinstance(action, Append):
             followed.lag = max(0, action.high_watermark - followed.fetch_offset)
+            followed.refusals = 0
             self._unconfirmed.pop(key, None)
             if moved:
                 # Whoever got something is asked for last, should the session begin anew.

@@ -74,7 +74,9 @@ def truncation(log: ReplicaLog, epoch: int, end_offset: int) -> Truncation:
 
 
 class Followed:
-    """One partition of a fetcher. lag: records behind the leader's high watermark, None before the first answer."""
+    """One partition of a fetcher. lag: records behind the leader's high watermark, None before the first answer; due:
+    until when it rests; refusals: how often in a row the leader did not know its role yet.
+    """
 
     __slots__ = (
         "due",
@@ -87,6 +89,7 @@ class Followed:
         "leader_epoch",
         "log",
         "log_start_offset",
+        "refusals",
         "state",
         "topic_id",
     )
@@ -99,6 +102,7 @@ class Followed:
         self.log = log
         self.state = State.FETCHING
         self.due = 0.0
+        self.refusals = 0
         self.lag: int | None = None
         self.leader_end_offset: int | None = None
         self.look()

@@ -119,12 +119,14 @@ def test_unchanged_partitions_are_not_sent_again() -> None:
 
 # ---- answers with errors
 
-RESTS = [
+NOT_YET = [
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.UNKNOWN_LEADER_EPOCH,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.INCONSISTENT_TOPIC_ID,
+]
+RESTS = [
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -157,6 +159,26 @@ def test_rest_of_the_only_partition(code: ErrorCode) -> None:
     fetcher.answered(step, response(session_id=0), 0.2)
     assert fetcher.next(0.2, 30) == Wait(1.0)
     assert ask(fetcher, 1.0).request.session_epoch == 0
+
+
+@pytest.mark.parametrize("code", NOT_YET)
+def test_leader_that_does_not_know_yet_is_asked_again_soon(code: ErrorCode) -> None:
+    fetcher = made(FakeLog(1))
+    now, rests = 0.0, []
+    for _ in range(9):
+        step = ask(fetcher, now)
+        assert list(asked(step)) == [0]
+        fetcher.answered(step, response(partition(code)), now)
+        fetcher.answered(ask(fetcher, now), response(session_id=0), now)
+        rest = fetcher.next(now, 30)
+        assert isinstance(rest, Wait)
+        assert rest.until is not None
+        rests.append(round(rest.until - now, 3))
+        now = rest.until
+    assert rests == [0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0]
+    do(fetcher, fetcher.answered(ask(fetcher, now), response(partition()), now), now)
+    fetcher.answered(ask(fetcher, now), response(partition(code)), now)
+    assert fetcher.partitions[KEY].due == pytest.approx(now + 0.02), "it knew meanwhile"
 
 
 def test_fenced_waits_for_the_controller() -> None:
@@ -430,10 +452,10 @@ def test_errors_of_list_offsets(code: ErrorCode, fails: bool, phase: int) -> Non
     assert fetcher.answered(step, leader.answer(step.request, step.version), 0.0) == []
     assert (KEY in fetcher.failed) is fails
     if not fails:
-        step = ask(fetcher, 0.1)
+        step = ask(fetcher, 0.01)
         assert step.request.forgotten_topics_data
-        fetcher.answered(step, response(session_id=0), 0.1)
-        assert fetcher.next(0.1, 30) == Wait(1.0)
+        fetcher.answered(step, response(session_id=0), 0.01)
+        assert fetcher.next(0.01, 30) == Wait(0.02 if code in NOT_YET else 1.0)
         assert isinstance(ask(fetcher, 1.0).request, ListOffsetsRequest)
 
 
@@ -490,7 +512,7 @@ def test_errors_of_the_epoch_question(code: ErrorCode, fails: bool) -> None:
     step = ask(fetcher)
     assert fetcher.answered(step, leader.answer(step.request, step.version), 0.0) == []
     assert (KEY in fetcher.failed) is fails
-    assert fetcher.next(0.0, 30) == Wait(None if fails else 1.0)
+    assert fetcher.next(0.0, 30) == Wait(None if fails else 0.02 if code in NOT_YET else 1.0)
     if not fails:
         assert epochs_asked(ask(fetcher, 1.0)) == {0: (5, 1)}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from itertools import pairwise
 
 import pytest
 import trio
@@ -314,12 +315,14 @@ async def test_stopping_closes_the_connections(autojump_clock: MockClock) -> Non
 
 # ---- errors in answers
 
-RESTS = [
+NOT_YET = [
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.UNKNOWN_LEADER_EPOCH,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.INCONSISTENT_TOPIC_ID,
+]
+RESTS = [
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -366,6 +369,23 @@ async def test_only_partition_with_an_error_is_asked_for_after_the_rest(
             assert world.leader.waiting() == 0
         asked = await world.leader.asked()
         assert asked.at - began == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("code", NOT_YET)
+async def test_leader_that_does_not_know_yet_is_asked_again_soon(autojump_clock: MockClock, code: ErrorCode) -> None:
+    async with following() as world:
+        world.follow()
+        times = []
+        for _ in range(9):
+            asked = await world.leader.asked()
+            assert list(asked.partitions) == [0]
+            times.append(asked.at)
+            await asked.answer(fetched(part(0, code=code)))
+            asked = await world.leader.asked()
+            assert asked.forgotten == [0]
+            await asked.answer(fetched(session_id=0))
+        rests = [round(later - earlier, 3) for earlier, later in pairwise(times)]
+        assert rests == [0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0]
 
 
 async def test_fenced_partition_waits_for_the_controller(autojump_clock: MockClock) -> None:
