@@ -120,6 +120,7 @@ class Fetch:
         answers: list[Answer] = []
         first_wait = not self.watched
         incremental = self.incremental
+        anybody = not self.only_leader
         for target in self.targets.values():
             try:
                 partition = target.partition
@@ -127,7 +128,7 @@ class Fetch:
                     partition = target.partition = self._partition(target)
                 if first_wait:
                     self.watched.append(partition)
-                if incremental and _is_quiet(partition, target):
+                if incremental and (partition.is_leader or anybody) and _is_quiet(partition, target):
                     continue
                 data = self._read(partition, target, left_bytes, size == 0)
             except KafkaError as error:

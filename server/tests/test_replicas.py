@@ -460,6 +460,34 @@ def test_any_replica_serves_consumers_that_know_how_to_ask(world: ReplicaWorld, 
     assert (waiting.only.high_watermark, len(waiting.only.records) > 0) == (2, True)
 
 
+@pytest.mark.parametrize("version", [8, 10, 11, 12])
+def test_a_session_hears_of_a_leader_that_left(world: ReplicaWorld, version: int) -> None:
+    """Also a consumer that names no epoch, and has everything."""
+    world.lead(1, 1)
+    world[1].append(b"a")
+
+    def ask(session_id: int, epoch: int, *partitions: FetchRequest.FetchPartition) -> Answer:
+        request = FetchRequest(session_id=session_id, session_epoch=epoch, max_wait_ms=500, min_bytes=1)
+        request.max_bytes = 1 << 20
+        if partitions:
+            request.topics = [FetchRequest.FetchTopic(topic=TOPIC, partitions=list(partitions))]
+        return world[1].ask(fetch_api.API, request, version)
+
+    asked = FetchRequest.FetchPartition(partition=0, fetch_offset=1, partition_max_bytes=1 << 20)
+    opened = ask(0, 0, asked)
+    world.seconds += 1
+    world.expire()
+    session_id = opened.response.session_id
+    assert session_id
+    waiting = ask(session_id, 1)
+    assert waiting.response is None
+    world.lead(2, 2)
+    if version < 11:
+        assert waiting.only.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    else:
+        assert waiting.response is None  # a follower serves it
+
+
 RACKS = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
