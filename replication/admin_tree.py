@@ -1,7 +1,8 @@
-"""What old tools and older brokers leave in the coordination tree for the controller: requests and notifications.
+"""What brokers and old tools leave in the coordination tree for the controller: requests and notifications.
 
 | place | who | then |
 | --- | --- | --- |
+| /brokers/topics/T, with its settings | a broker that needs a topic and is no controller | its partitions are led |
 | /admin/reassign_partitions | kafka-reassign-partitions before 2.6 | see `controller_reassignment.py` |
 | /admin/preferred_replica_election | kafka-preferred-replica-election | elected, then the node goes |
 | /isr_change_notification/isr_change_N | leaders before 2.7-IV2, which write states | read again, node goes |
@@ -18,8 +19,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from replication import paths
-from replication.paths import BadNode
-from replication.store import Check, CommitRefused, ConnectionLost, Create, Delete, NodeExists, NoSuchNode, Store
+from replication.paths import Assignment, BadNode, TopicNode
+from replication.store import Check, CommitRefused, ConnectionLost, Create, Delete, NodeExists, NoSuchNode, Set, Store
+from replication.topics import NewTopic
 
 Unreadable = Callable[[BadNode], None]
 TopicPartition = tuple[str, int]
@@ -108,6 +110,26 @@ async def _drop(store: Store, guard: Check, place: str, names: Iterable[str]) ->
         except NoSuchNode:
             pass
         except (CommitRefused, ConnectionLost):  # the term is over, which its owner learns elsewhere
+            return
+
+
+async def leave_topic(store: Store, new: NewTopic) -> None:
+    """Write a topic for the controller to find; what is left of settings of an earlier one is overwritten.
+
+    Raises NodeExists if there is such a topic.
+    """
+    path, config_path = paths.topic(new.name), paths.config_entity(paths.TOPIC_CONFIG, new.name)
+    assignment = {index: Assignment(replicas) for index, replicas in new.assignments.items()}
+    topic = Create(path, paths.encode_topic(TopicNode(new.topic_id, assignment)))
+    config = paths.encode_config(new.config)
+    while True:
+        exists = await store.get(config_path) is not None
+        try:
+            await store.commit([Set(config_path, config) if exists else Create(config_path, config), topic])
+        except (NodeExists, NoSuchNode) as error:
+            if error.path != config_path:
+                raise
+        else:
             return
 
 

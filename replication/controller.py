@@ -125,7 +125,7 @@ class Controller(InSyncReplicas):
         for name, deletion in self._deleting.items():
             if any(broker in fresh for _, broker in deletion.waiting):
                 effects += self._stop_replicas(name)
-        return effects
+        return effects + (self._answer_suspended(self._deleting) if died else [])
 
     def topics_seen(self, topics: Iterable[SeenTopic], gone: Collection[str] = ()) -> list[Effect]:
         """Nodes of topics that are new or changed, and names of topics whose node is gone."""

@@ -4,8 +4,8 @@
          ─► StopReplica to every replica, without and then with deletion ─► all confirmed ─► Remove ─► removed ─► Answer
 
 A replica on a dead broker, or one that could not be deleted, suspends the deletion: it is asked again when its broker
-has come back. A deleted topic's name can be had again when its nodes are gone. Source: `TopicDeletionManager.scala`
-(core, 3.9).
+has come back; requests are answered when only dead brokers are left. The topic's name can be had again when its nodes
+are gone. Source: `TopicDeletionManager.scala`, `DelayedDeleteTopics.scala` (core, 3.9).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Deletions(ControllerCore):
         deletion = self._deleting.get(topic)
         if deletion is not None:
             deletion.tokens.append(token)
-            return []
+            return self._answer_suspended([topic])
         if topic in self._held:
             self._held[topic].append(token)
             return []
@@ -57,6 +57,7 @@ class Deletions(ControllerCore):
                 if not deletion.waiting and not deletion.removing:
                     deletion.removing = True
                     effects.append(Remove(topic))
+                effects += self._answer_suspended([topic])
         return effects
 
     def removed(self, topic: str) -> list[Effect]:
@@ -76,6 +77,7 @@ class Deletions(ControllerCore):
         for name, token in wishes:
             if name in self._deleting:
                 self._deleting[name].tokens.append(token)
+                effects += self._answer_suspended([name])
             elif name in self._held:
                 self._held[name].append(token)
             else:
@@ -99,6 +101,16 @@ class Deletions(ControllerCore):
         effects: list[Effect] = [*self._update(self._live(), forget)] if forget else []
         for topic in topics:
             effects += self._stop_replicas(topic.name)
+        return effects
+
+    def _answer_suspended(self, names: Iterable[str]) -> list[Effect]:
+        """Who waits for a deletion that waits for dead brokers alone is told that it is done: nobody sees the topic."""
+        effects: list[Effect] = []
+        for name in names:
+            deletion = self._deleting[name]
+            if deletion.waiting and not any(broker in self.image.brokers for _, broker in deletion.waiting):
+                tokens, deletion.tokens = deletion.tokens, []
+                effects += [effect for token in tokens for effect in answer(token)]
         return effects
 
     def _resume_deletions(self) -> list[Effect]:

@@ -24,15 +24,19 @@ from replication import (
     GROUP_METADATA_TOPIC,
     TOPIC_CONFIG,
     TRANSACTION_STATE_TOPIC,
+    CommitRefused,
     Image,
     NewTopic,
     NoSuchNode,
     ProducerIdBlock,
+    StoreError,
     TopicDefaults,
     TopicRequest,
+    admin_tree,
     name_fault,
     plan_creation,
     plan_expansion,
+    read_deletions,
     take_producer_ids,
     write_config,
 )
@@ -176,7 +180,7 @@ class ControllerDriver(ControllerRequests):
         """Create topics that a client or a coordinator needs; NONE means that the picture has them, with leaders.
 
         Waits a little for that: LEADER_NOT_AVAILABLE says that they are on their way. Internal topics get their own
-        settings.
+        settings. A broker that is not the controller writes them into the store, where the controller finds them.
         """
         codes: dict[str, ErrorCode] = {}
         requests = []
@@ -187,15 +191,59 @@ class ControllerDriver(ControllerRequests):
                 requests.append(auto_topic(name, self._config()))
         try:
             outcomes = await self.create_topics(requests, timeout_ms=int(AUTO_CREATE_WAIT_S * 1000))
-        except KafkaError:  # forwarding to another controller comes with the cluster
-            return codes | dict.fromkeys((r.name for r in requests), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        except KafkaError:
+            outcomes = await self._leave_topics(requests)
         for name, outcome in outcomes.items():
             code = ErrorCode.NONE if outcome.error is None else outcome.error.code
+            if code is ErrorCode.NOT_CONTROLLER:  # not any more: another one finds the topic, if it was written
+                code = ErrorCode.LEADER_NOT_AVAILABLE
             if code is ErrorCode.TOPIC_ALREADY_EXISTS:  # somebody was faster
                 await self._wait_for_leaders(name)
                 code = ErrorCode.NONE if _has_leaders(self.image, name) else ErrorCode.LEADER_NOT_AVAILABLE
             codes[name] = ErrorCode.LEADER_NOT_AVAILABLE if code is ErrorCode.REQUEST_TIMED_OUT else code
         return codes
+
+    async def _leave_topics(self, requests: Iterable[TopicRequest]) -> dict[str, TopicOutcome]:
+        """Write topics for the controller, another broker, to find; as Apache Kafka's brokers do.
+
+        A topic written has the error TOPIC_ALREADY_EXISTS: what is left is to wait for its leaders.
+        """
+        config = self._config()
+        outcomes: dict[str, TopicOutcome] = {}
+        try:
+            deleting = await read_deletions(self._store)
+        except StoreError as error:
+            log.info("topics that are needed cannot be written: %s", error)
+            unknown = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return {request.name: TopicOutcome(unknown) for request in requests}
+        defaults = TopicDefaults(config.int("num.partitions"), config.int("default.replication.factor"))
+        for request in requests:
+            outcome = outcomes[request.name] = TopicOutcome()
+            try:
+                outcome.new = plan_creation(
+                    self.image,
+                    request,
+                    defaults,
+                    check_config=lambda after, name=request.name: config_changes.check_topic(config, name, after),  # type: ignore[misc]
+                    rng=self._rng,
+                    deleting=deleting,
+                )
+                await admin_tree.leave_topic(self._store, outcome.new)
+                outcome.error = KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS)
+            except KafkaError as error:
+                outcome.error = error
+            except CommitRefused:  # somebody was faster
+                outcome.error = KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS)
+            except StoreError as error:
+                log.info("topic %s cannot be written: %s", request.name, error)
+                outcome.error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return outcomes
+
+    async def reload_config(self, kind: str, name: str) -> None:
+        """See `ControllerLoop`. Brokers' settings say whether topics may elect uncleanly."""
+        await super().reload_config(kind, name)
+        if kind == BROKER_CONFIG and self.is_active:
+            self.submit(self.machine().reconsider())
 
     def auto_create_soon(self, names: Iterable[str]) -> None:
         """`auto_create` for callers that do not wait. Impossible names, and those on their way, are passed over."""

@@ -20,15 +20,19 @@ from replication import (
     EmbeddedStore,
     Endpoint,
     PartitionImage,
+    TopicDefaults,
     TopicRequest,
     WrongCluster,
+    admin_tree,
+    plan_creation,
 )
-from replication.store import Create, Delete, Set
+from replication.store import Create, Delete, NodeExists, Set
 from server.config import BrokerConfig
 from server.controller import ControllerDriver
 
 BROKER = BrokerImage(1, (Endpoint("PLAINTEXT", "127.0.0.1", 9092),))
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
+E = ErrorCode
 
 
 class Replicas:
@@ -463,10 +467,27 @@ async def test_another_controller_deposes_this_one() -> None:
         with pytest.raises(KafkaError) as caught:
             await rig.create("t")
         assert caught.value.code == ErrorCode.NOT_CONTROLLER
-        assert await rig.driver.auto_create(["t"]) == {"t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        assert await rig.driver.auto_create(["auto", "a/b"]) == {"auto": E.LEADER_NOT_AVAILABLE, "a/b": E(17)}
+        assert (await other.get("/brokers/topics/auto")) is not None, "left for the controller, wherever it is"
         await other.aclose()
         await rig.driver.image_until(lambda image: image.controller_epoch == 3)
         assert await rig.create("t") == [0]
+        assert await rig.driver.auto_create(["auto"]) == {"auto": ErrorCode.NONE}
+
+
+async def test_topics_left_for_the_controller(autojump_clock: trio.testing.MockClock) -> None:
+    async with running() as rig:
+        session = rig.store.connect()
+        await session.commit([Create("/config/topics/old", b'{"version":1,"config":{"retention.ms":"1"}}')])
+        new = plan_creation(
+            rig.driver.image, TopicRequest("old", 2), TopicDefaults(), check_config=lambda config: None, rng=Random(1)
+        )
+        await admin_tree.leave_topic(session, new)
+        await rig.driver.image_until(lambda image: "old" in image.topics)
+        topic = rig.driver.image.topics["old"]
+        assert (len(topic.partitions), topic.config, topic.topic_id) == (2, {}, new.topic_id)
+        with pytest.raises(NodeExists):
+            await admin_tree.leave_topic(session, new)
 
 
 async def test_a_guard_that_fails_ends_the_term() -> None:
