@@ -56,12 +56,16 @@ async def isr_is(partition: Partition, *isr: int) -> None:
     await until(partition, lambda it: set(it.isr) == set(isr))
 
 
-async def produce(cluster: EmbeddedCluster, broker: int, acks: int, *, timeout_ms: int = 60_000) -> Any:
+def one_record(acks: int, timeout_ms: int = 60_000) -> ProduceRequest:
     batch = build_batch([Record(0, 1, None, b"v")])
     data = ProduceRequest.PartitionProduceData(index=0, records=batch)
     topic = ProduceRequest.TopicProduceData(name="t", partition_data=[data])
+    return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[topic])
+
+
+async def produce(cluster: EmbeddedCluster, broker: int, acks: int, *, timeout_ms: int = 60_000) -> Any:
     async with connected(cluster[broker]) as client:
-        response = await client.ask(ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[topic]), 11)
+        response = await client.ask(one_record(acks, timeout_ms), 11)
     return response.responses[0].partition_responses[0]
 
 
@@ -139,3 +143,41 @@ async def test_many_wishes_are_one_request(autojump_clock: trio.abc.Clock) -> No
             await isr_is(partition, 2)
         assert sum(asked) == 5
         assert len(asked) <= 2
+
+
+async def test_answers_leave_in_order_when_records_are_committed(autojump_clock: trio.abc.Clock) -> None:
+    async with embedded_cluster(3) as cluster:
+        partition = await create(cluster, 2, 3)
+        await cluster.cut(2, 3)
+        async with connected(cluster[2]) as client:
+            for acks in (-1, 1, -1, -1):
+                await client.send(one_record(acks), 11)
+            await until(partition, lambda it: it.log_end_offset == 4)
+            begin = trio.current_time()
+            await trio.sleep(5)
+            cluster.heal(2, 3)
+            for offset in range(4):
+                response = await client.receive(one_record(-1), 11)
+                assert response.responses[0].partition_responses[0].base_offset == offset
+            assert trio.current_time() - begin >= 5
+
+
+async def test_a_waiting_producer_is_sent_to_the_new_leader(autojump_clock: trio.abc.Clock) -> None:
+    async with embedded_cluster(3) as cluster:
+        partition = await create(cluster, 2, 3)
+        await cluster.cut(2, 3)
+        async with connected(cluster[2]) as client:
+            await client.send(one_record(-1), 11)
+            await until(partition, lambda it: it.log_end_offset == 1)
+            await cluster.expire(2)
+            response = await client.receive(one_record(-1), 11)
+            answer = response.responses[0].partition_responses[0]
+            assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert answer.current_leader.leader_id == 3
+            assert answer.current_leader.leader_epoch > 0
+            assert [each.node_id for each in response.node_endpoints] == [3]
+        cluster.heal(2, 3)
+        assert (await produce(cluster, 3, -1)).base_offset == 0
+        await isr_is(cluster[3].services.partitions.get("t", 0), 2, 3)
+        await until(partition, lambda it: it.high_watermark == 1)
+        assert partition.log.latest_epoch == answer.current_leader.leader_epoch  # its own record is gone
