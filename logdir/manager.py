@@ -176,6 +176,9 @@ class LogDir:
         for entry in sorted(entries):
             if entry.is_dir:
                 self._load_dir(entry, config_of, now_ms)
+        if not self.was_clean and self.logs:
+            # A killed process leaves files that nobody knows to be unsynced any more, in the hands of the system.
+            self.disk.sync_all(self.path)
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         try:

@@ -51,6 +51,19 @@ def test_everything_is_found_again_after_a_kill() -> None:
         assert log.offset_for_timestamp(NOW + target) == (NOW + target, 2 * target, target // 5)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_killed_process_left_unsynced_is_safe_after_a_clean_stop(seed: int) -> None:
+    """The next process does not know which of the files it finds are on the disk."""
+    disk = MemoryDisk()
+    _, log = written(disk)
+    before = stored(log)
+    killed(disk).close()
+    killed(disk)  # was clean, and takes the mark away
+    disk.crash(random.Random(seed))
+    log = open_dir(disk, config=CONFIG).logs["t", 0]
+    assert (stored(log), log.topic_id) == (before, TOPIC_ID)
+
+
 @pytest.mark.parametrize("damage", ["cut", "zeros", "flip"])
 def test_torn_at_every_byte(damage: str) -> None:
     """Whatever byte of a segment a crash leaves as the last good one, the whole batches before it are there, and
