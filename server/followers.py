@@ -5,6 +5,10 @@ to ask and what answers mean is decided by `replication.Fetcher`; here are the t
 that append and truncate. A partition's fetcher is chosen by hash among `num.replica.fetchers` per leader, so that one
 slow partition holds up its neighbours only.
 
+A leader may sit on a Fetch for `replica.fetch.wait.max.ms` while there is nothing to send. What is added meanwhile does
+not wait for that: unless the answer comes within `GRACE_S` the request is given up with its connection, and all is
+asked for on a new one. A new topic, or a new leader, thus has its in-sync replicas at once (Apache Kafka waits).
+
 A fetcher that has nothing left is ended with its connection. A leader that comes back at another address, or as a new
 process, is asked there at once. Trouble with a leader is logged when it begins and when it is over.
 
@@ -25,6 +29,7 @@ import trio
 
 from coordinator import java_string_hash
 from kproto import ApiKey, ErrorCode, KafkaError
+from kproto.messages import FetchRequest
 from logdir import StorageError, UnexpectedOffset
 from replication import (
     Append,
@@ -51,6 +56,7 @@ log = logging.getLogger("barnabas.followers")
 
 Key = tuple[str, int]
 
+GRACE_S = 0.03
 YIELD_BYTES = 1 << 20
 """After so many bytes, or so many partitions, appended in one go others get their turn."""
 YIELD_PARTITIONS = 64
@@ -215,6 +221,8 @@ class LeaderFetcher:
         )
         self._life = trio.CancelScope()
         self._asking: trio.CancelScope | None = None
+        self._fetching = False
+        self._gave_up = float("-inf")
         self._wake = trio.Event()
         self._in_trouble = False
 
@@ -239,8 +247,16 @@ class LeaderFetcher:
         local: LocalLog | None = None
         if known is not None and isinstance(known.log, LocalLog) and known.log.partition is partition:
             local = known.log
-        self.machine.add(key, partition.topic_id, partition.leader_epoch, local or LocalLog(partition))
+        if self.machine.add(key, partition.topic_id, partition.leader_epoch, local or LocalLog(partition)) is not known:
+            self._hurry()
         self._wake.set()
+
+    def _hurry(self) -> None:
+        """Do not let a Fetch in flight wait long, but not at the price of one connection after the other."""
+        wait_s = self.machine.settings.max_wait_ms / 1000
+        now = trio.current_time()
+        if self._asking is not None and self._fetching and now >= self._gave_up + wait_s:
+            self._asking.deadline = min(self._asking.deadline, now + GRACE_S)
 
     def remove(self, key: Key) -> None:
         self.machine.remove(key)
@@ -283,6 +299,7 @@ class LeaderFetcher:
             await self._wake.wait()
 
     async def _ask(self, ask: Ask) -> None:
+        self._fetching = isinstance(ask.request, FetchRequest)
         with trio.CancelScope() as asking:
             self._asking = asking
             try:
@@ -297,6 +314,7 @@ class LeaderFetcher:
             finally:
                 self._asking = None
         if asking.cancelled_caught:
+            self._gave_up = trio.current_time()
             self.machine.unanswered(ask, trio.current_time(), rest=False)
             return
         if self._in_trouble:

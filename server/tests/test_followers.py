@@ -194,6 +194,35 @@ async def test_topic_made_anew_while_a_fetch_is_in_flight(autojump_clock: MockCl
         assert asked.request.topics[0].topic_id == again
 
 
+async def test_what_is_added_does_not_wait_for_a_fetch_in_flight(autojump_clock: MockClock) -> None:
+    """Nor does each of many cost a connection."""
+    async with following() as world:
+        world.follow(0)
+        asked = await caught_up(world, 0)
+        world.follow(1)
+        world.follow(2)
+        again = await world.leader.asked()
+        assert again.at - asked.at == pytest.approx(0.03)
+        assert (again.request.session_id, again.request.session_epoch) == (33, 0), "the old session is closed"
+        assert sorted(again.partitions) == [0, 1, 2]
+        assert (world.leader.closed, len(world.leader.streams)) == (1, 2)
+        world.follow(3)
+        await trio.sleep(0.4)
+        assert world.leader.waiting() == 0, "not so soon again"
+        await again.answer(fetched(*(part(index) for index in range(3))))
+        asked = await world.leader.asked()
+        assert list(asked.partitions) == [3]
+        await asked.answer(fetched(part(3)))
+        asked = await world.leader.asked()
+        await trio.sleep(0.2)
+        world.follow(4)
+        await trio.sleep(0.02)
+        await asked.answer(fetched(part(0, batch(0, b"a"), high_watermark=1)))
+        assert world.log(0) == (0, 1, 1), "an answer in time counts"
+        assert sorted((await world.leader.asked()).partitions) == [0, 4]
+        assert len(world.leader.streams) == 2
+
+
 async def test_one_fetcher_for_each_number(autojump_clock: MockClock) -> None:
     async with following(num_replica_fetchers="3") as world:
         for index in range(12):
