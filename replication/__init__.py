@@ -1,11 +1,14 @@
 """Who leads, who is in sync, where that is written: the cluster's state as values and pure machines.
 
 This face is what `server` may use. The store (`Store`, `EmbeddedStore`) waits; everything else neither waits nor does
-IO. Leader and follower sides of replication (`leader.py`, `follower.py`) and ZooKeeper (`store_zk.py`) come with the
-cluster.
+IO. What only members of a cluster need (fetching from leaders, ZooKeeper, messages on the wire) is imported when it is
+first asked for: a broker alone starts without it.
 """
 
-from replication import admin_tree, wire
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from replication import admin_tree
 from replication.cluster_tree import (
     WATCHED,
     WATCHED_BY_ALL,
@@ -53,19 +56,6 @@ from replication.effects import (
     UpdateMetadata,
     apply_update,
 )
-from replication.fetcher import Fetcher
-from replication.follower import (
-    Append,
-    Ask,
-    Do,
-    FetcherSettings,
-    Followed,
-    FollowerAction,
-    ReplicaLog,
-    Restart,
-    Truncate,
-    Wait,
-)
 from replication.image import (
     GROUP_METADATA_TOPIC,
     LEADER_BEING_DELETED,
@@ -104,7 +94,6 @@ from replication.store import (
     StoreFailed,
 )
 from replication.store_memory import EmbeddedSession, EmbeddedStore
-from replication.store_zk import Login, ZooKeeperSettings, ZooKeeperTls, zookeeper_store
 from replication.throttle import ReplicationThrottle, throttled_partitions
 from replication.topics import (
     NewTopic,
@@ -119,6 +108,49 @@ from replication.topics import (
     plan_creation,
     plan_expansion,
 )
+
+if TYPE_CHECKING:
+    from replication import wire
+    from replication.fetcher import Fetcher
+    from replication.follower import (
+        Append,
+        Ask,
+        Do,
+        FetcherSettings,
+        Followed,
+        FollowerAction,
+        ReplicaLog,
+        Restart,
+        Truncate,
+        Wait,
+    )
+    from replication.store_zk import Login, ZooKeeperSettings, ZooKeeperTls, zookeeper_store
+
+_OF_CLUSTERS = {
+    "Fetcher": "fetcher",
+    "Append": "follower",
+    "Ask": "follower",
+    "Do": "follower",
+    "FetcherSettings": "follower",
+    "Followed": "follower",
+    "FollowerAction": "follower",
+    "ReplicaLog": "follower",
+    "Restart": "follower",
+    "Truncate": "follower",
+    "Wait": "follower",
+    "Login": "store_zk",
+    "ZooKeeperSettings": "store_zk",
+    "ZooKeeperTls": "store_zk",
+    "zookeeper_store": "store_zk",
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = _OF_CLUSTERS.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{module}"), name)
+
 
 __all__ = [
     "BROKER_CONFIG",

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from random import Random, SystemRandom
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -49,9 +50,7 @@ from server.controller import ControllerDriver
 from server.controller_client import ControllerClient
 from server.dispatch import Dispatcher
 from server.fetch_sessions import FetchSessions
-from server.followers import Followers
 from server.housekeeping import Housekeeping
-from server.isr import IsrManager
 from server.listeners import Door, bind
 from server.membership import open_store, settle_broker_id, wait_for_old_registration
 from server.offload import Offload, in_thread
@@ -65,6 +64,10 @@ from server.shards import GroupShards
 from server.streams import StreamTransport
 from server.timers import Timers
 from server.topic_config import log_config
+
+if TYPE_CHECKING:
+    from server.followers import Followers
+    from server.isr import IsrManager
 
 log = logging.getLogger("barnabas.broker")
 
@@ -280,9 +283,13 @@ class Broker:
             random=self._rng,
         )
         partitions.groups = groups
-        self._followers = None
-        self._isr = None
+        self._followers: Followers | None = None
+        self._isr: IsrManager | None = None
         if config.is_clustered:
+            # not at the top: a broker alone starts without them
+            from server.followers import Followers
+            from server.isr import IsrManager
+
             self._isr = partitions.isr = IsrManager(
                 partitions,
                 controller,

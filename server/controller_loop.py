@@ -71,7 +71,6 @@ from replication import (
 )
 from server.admin_nodes import look_at_admin_nodes
 from server.config import BrokerConfig
-from server.controller_channels import ControllerChannels
 from server.controller_receiver import Codes, LocalReplicas, Receiver
 from server.controller_term import NEWER_EPOCH, SESSION_EXPIRED, ControllerTerm, Slot, TermOver
 from server.membership import wait_for_old_registration
@@ -260,6 +259,8 @@ class ControllerLoop:
         )
         channels = None
         if self._connect is not None:
+            from server.controller_channels import ControllerChannels  # a broker alone starts without them
+
             channels = ControllerChannels(
                 self._nursery, self._connect, self._broker.id, config=config, answered=self._answered
             )

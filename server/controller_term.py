@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -33,7 +34,9 @@ from replication import (
     read_states,
     remove_topic,
 )
-from server.controller_channels import ControllerChannels
+
+if TYPE_CHECKING:
+    from server.controller_channels import ControllerChannels
 
 log = logging.getLogger("barnabas.controller")
 

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 
 from kproto import ApiKey, ErrorCode
 from kproto.messages import LeaderAndIsrRequest, LeaderAndIsrResponse
-from replication import wire
 from server.api import Api
 
 if TYPE_CHECKING:
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 
 
 async def handle(svc: Services, ctx: RequestContext, req: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+    from replication import wire  # a broker alone starts without it
+
     listener = svc.config.inter_broker_listener
     protocol = next(each.protocol for each in svc.config.listeners if each.name == listener)
     message = wire.leader_and_isr(req, listener, protocol)
@@ -38,6 +39,8 @@ async def handle(svc: Services, ctx: RequestContext, req: LeaderAndIsrRequest) -
 
 
 def _on_error(req: LeaderAndIsrRequest, code: ErrorCode, version: int) -> LeaderAndIsrResponse:
+    from replication import wire  # a broker alone starts without it
+
     message = wire.leader_and_isr(req, "", "PLAINTEXT")
     codes = {(change.topic, change.partition.index): code for change in message.partitions}
     response = wire.leader_and_isr_response(message, codes, version)

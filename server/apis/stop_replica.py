@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from kproto import ApiKey
 from kproto.messages import StopReplicaRequest, StopReplicaResponse
-from replication import wire
 from server.api import Api
 
 if TYPE_CHECKING:
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
 
 
 async def handle(svc: Services, ctx: RequestContext, req: StopReplicaRequest) -> StopReplicaResponse:
+    from replication import wire  # a broker alone starts without it
+
     return wire.stop_replica_response(await svc.controller.receive(wire.stop_replica(req)))
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from kproto import ApiKey
 from kproto.messages import UpdateMetadataRequest, UpdateMetadataResponse
-from replication import wire
 from server.api import Api
 
 if TYPE_CHECKING:
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
 
 
 async def handle(svc: Services, ctx: RequestContext, req: UpdateMetadataRequest) -> UpdateMetadataResponse:
+    from replication import wire  # a broker alone starts without it
+
     await svc.controller.receive(wire.update_metadata(req, ctx.api_version))
     return UpdateMetadataResponse()
 

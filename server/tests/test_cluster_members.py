@@ -247,7 +247,6 @@ async def test_topics_are_made_by_the_controller_alone(autojump_clock: MockClock
         assert deletion.responses[0].error_code == E.NOT_CONTROLLER
 
 
-@pytest.mark.xfail(reason="only the controller makes topics so far")
 async def test_any_broker_has_topics_made_that_clients_ask_for(autojump_clock: MockClock) -> None:
     async with three_brokers(num_partitions="2") as cluster:
         user = User(cluster)
