@@ -15,8 +15,6 @@ from replication.store import Delete
 from server.controller import ControllerDriver
 from server.testing import EmbeddedCluster, embedded_cluster
 
-pytestmark = pytest.mark.usefixtures("autojump_clock")
-
 
 @asynccontextmanager
 async def cluster(**settings: str) -> AsyncIterator[EmbeddedCluster]:
@@ -71,7 +69,7 @@ async def settled(three: EmbeddedCluster, topic: str = "t") -> Image:
         await trio.sleep(0.1)
 
 
-async def test_everybody_is_told() -> None:
+async def test_everybody_is_told(autojump_clock: MockClock) -> None:
     async with cluster() as three:
         await create(three, configs=(("retention.ms", "5000"),))
         image = await settled(three)
@@ -89,7 +87,7 @@ async def test_everybody_is_told() -> None:
                 assert replica.leader_epoch == 0
 
 
-async def test_deleting_a_topic_leaves_nothing_anywhere() -> None:
+async def test_deleting_a_topic_leaves_nothing_anywhere(autojump_clock: MockClock) -> None:
     async with cluster() as three:
         await create(three)
         outcome = await driver(three).delete_topics(["t"], timeout_ms=60_000)
@@ -101,7 +99,7 @@ async def test_deleting_a_topic_leaves_nothing_anywhere() -> None:
         assert await three.members[1].session.children("/brokers/topics") == []
 
 
-async def test_a_topic_is_deleted_when_its_last_broker_is_back() -> None:
+async def test_a_topic_is_deleted_when_its_last_broker_is_back(autojump_clock: MockClock) -> None:
     async with cluster() as three:
         await create(three)
         away = next(b for b in (1, 2, 3) if b != three.controller())
@@ -119,7 +117,7 @@ async def test_a_topic_is_deleted_when_its_last_broker_is_back() -> None:
         assert not list((three.members[away].directory).glob("t-?"))
 
 
-async def test_a_leader_dies_and_comes_back() -> None:
+async def test_a_leader_dies_and_comes_back(autojump_clock: MockClock) -> None:
     async with cluster() as three:
         await create(three)
         victim = next(b for b in (1, 2, 3) if b != three.controller())
@@ -133,7 +131,7 @@ async def test_a_leader_dies_and_comes_back() -> None:
         )
 
 
-async def test_the_controller_dies_and_another_takes_over() -> None:
+async def test_the_controller_dies_and_another_takes_over(autojump_clock: MockClock) -> None:
     async with cluster() as three:
         await create(three)
         old = three.controller()
@@ -149,7 +147,7 @@ async def test_the_controller_dies_and_another_takes_over() -> None:
         assert not driver(three, old).is_active
 
 
-async def test_a_clean_stop_of_the_controller_hands_its_leaderships_over_first() -> None:
+async def test_a_clean_stop_of_the_controller_hands_its_leaderships_over_first(autojump_clock: MockClock) -> None:
     async with cluster() as three:
         await create(three)
         old = three.controller()
@@ -160,7 +158,7 @@ async def test_a_clean_stop_of_the_controller_hands_its_leaderships_over_first()
 
 
 @pytest.mark.parametrize("who", ["controller", "other"])
-async def test_a_session_expires(who: str) -> None:
+async def test_a_session_expires(who: str, autojump_clock: MockClock) -> None:
     async with cluster() as three:
         await create(three)
         old = three.controller()
@@ -183,7 +181,7 @@ async def test_a_session_expires(who: str) -> None:
         )
 
 
-async def test_all_sessions_expire_again_and_again() -> None:
+async def test_all_sessions_expire_again_and_again(autojump_clock: MockClock) -> None:
     async with cluster() as three:
         await create(three)
         for victim in (1, 2, 3, 3, 2, 1, 1, 1):
@@ -193,7 +191,7 @@ async def test_all_sessions_expire_again_and_again() -> None:
         await settled(three, "u")
 
 
-async def test_messages_of_a_deposed_controller_are_refused() -> None:
+async def test_messages_of_a_deposed_controller_are_refused(autojump_clock: MockClock) -> None:
     async with cluster() as three:
         await create(three)
         old = three.controller()
@@ -214,7 +212,7 @@ async def test_messages_of_a_deposed_controller_are_refused() -> None:
         assert three[target].services.partitions.find("t", 0) is not None
 
 
-async def test_a_broker_that_cannot_be_reached_holds_up_nobody() -> None:
+async def test_a_broker_that_cannot_be_reached_holds_up_nobody(autojump_clock: MockClock) -> None:
     async with cluster() as three:
         controller = three.controller()
         lonely, other = (b for b in (1, 2, 3) if b != controller)
@@ -247,7 +245,7 @@ async def test_a_quick_restart_is_noticed_by_the_new_registration(autojump_clock
         assert all(image.topics["t"].partitions[index].leader_epoch > before[index] for index in led)
 
 
-async def test_the_controller_node_is_removed_by_hand() -> None:
+async def test_the_controller_node_is_removed_by_hand(autojump_clock: MockClock) -> None:
     async with cluster() as three:
         await create(three)
         session = three.members[1].session
@@ -258,7 +256,7 @@ async def test_the_controller_node_is_removed_by_hand() -> None:
         await create(three, "u", 3)
 
 
-async def test_topic_settings_changed_while_a_session_was_lost_are_read() -> None:
+async def test_topic_settings_changed_while_a_session_was_lost_are_read(autojump_clock: MockClock) -> None:
     async with cluster() as three:
         await create(three)
         victim = next(b for b in (1, 2, 3) if b != three.controller())
@@ -267,7 +265,7 @@ async def test_topic_settings_changed_while_a_session_was_lost_are_read() -> Non
         await three.image_until(lambda image: image.topics["t"].config == {"retention.ms": "77"})
 
 
-async def test_every_broker_stops_and_starts_again() -> None:
+async def test_every_broker_stops_and_starts_again(autojump_clock: MockClock) -> None:
     async with cluster() as three:
         await create(three)
         topic_id = driver(three).image.topics["t"].topic_id
@@ -283,7 +281,7 @@ async def test_every_broker_stops_and_starts_again() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["1.0", "2.2", "2.4", "2.6", "2.8", "3.2", "3.4"])
-async def test_older_inter_broker_protocols(protocol: str) -> None:
+async def test_older_inter_broker_protocols(protocol: str, autojump_clock: MockClock) -> None:
     async with cluster(inter_broker_protocol_version=protocol) as three:
         await create(three)
         victim = next(b for b in (1, 2, 3) if b != three.controller())
@@ -297,7 +295,7 @@ async def test_older_inter_broker_protocols(protocol: str) -> None:
             assert not list((three.members[broker_id].directory).glob("t-?"))
 
 
-async def test_a_listener_of_its_own_between_brokers() -> None:
+async def test_a_listener_of_its_own_between_brokers(autojump_clock: MockClock) -> None:
     async with cluster(
         listeners="PLAINTEXT://127.0.0.1:0,INSIDE://127.0.0.1:0",
         listener_security_protocol_map="PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT",
