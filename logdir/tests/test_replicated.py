@@ -57,9 +57,9 @@ def test_lower_epoch_after_an_assigned_one() -> None:
     log.assign_leader_epoch(5)
     assert log.latest_epoch == 5
     replicate(log, batch("b", base_offset=1, leader_epoch=3))
-    assert log.epochs.entries == ((3, 0),)
+    assert list(log.epochs.entries) == [(3, 0)]
     replicate(log, batch("c", base_offset=2, leader_epoch=6))
-    assert log.epochs.entries == ((3, 0), (6, 2))
+    assert list(log.epochs.entries) == [(3, 0), (6, 2)]
 
 
 @pytest.mark.parametrize("cut", [1, 11, 12, 16, 17, 60, 61, 70])
