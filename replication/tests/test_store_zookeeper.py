@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import random
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import pytest
 import trio
@@ -38,6 +41,8 @@ from replication.store_zk import Login, ZooKeeperSettings, ZooKeeperStore, acces
 from replication.store_zk_client import failure, refusal
 from replication.store_zk_multi import Acl, Refused, decode_multi, encode_multi
 from replication.tests.fake_zookeeper import FakeZooKeeper, fake_zookeeper
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -501,6 +506,11 @@ def test_errors_by_name() -> None:
         assert getattr(error, "index", 1) == 1
         assert "/b" in str(error)
     assert isinstance(failure("/x", RuntimeError("odd")), StoreError)
+
+
+def test_a_broker_alone_does_not_import_kazoo() -> None:
+    code = "import sys, server.app, server.cli; sys.exit(any(name.split('.')[0] == 'kazoo' for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, timeout=60).returncode == 0
 
 
 def test_connect_strings() -> None:

@@ -1,0 +1,262 @@
+"""The store on real ZooKeeper servers that are killed, stopped and started, that vote, that want a login or TLS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trustme
+from cryptography.hazmat.primitives import serialization
+
+from compat_tests.brokers import free_ports
+from compat_tests.zookeeper import ZooKeeper, ensemble, zookeeper
+from replication.store import (
+    AccessDenied,
+    Changed,
+    Check,
+    ConnectionLost,
+    Create,
+    SessionBack,
+    SessionExpired,
+    SessionLost,
+    Set,
+    StoreFailed,
+)
+from replication.store_zk import Login, ZooKeeperSettings, ZooKeeperStore, ZooKeeperTls, zookeeper_store
+
+pytestmark = pytest.mark.slow
+
+
+async def in_thread(function: Callable[[], Any]) -> None:
+    await trio.to_thread.run_sync(function)
+
+
+async def count_up(store: ZooKeeperStore, path: str, progress: list[int]) -> None:
+    """Write the node again and again, guarded by its version, as a controller does; `progress`: answered, unknown."""
+    node = await store.get(path)
+    assert node is not None
+    version = node.version
+    while True:
+        try:
+            await store.commit([Check(path, version), Set(path, b"%d" % (version + 1), version)])
+            progress[0] += 1
+            version += 1
+        except ConnectionLost:
+            node = await store.get(path)
+            assert node is not None
+            assert node.version - version in (0, 1), "done once or not at all"
+            progress[1] += 1
+            version = node.version
+
+
+async def grows(progress: list[int]) -> None:
+    """Return when something more was written."""
+    before = progress[0]
+    with trio.fail_after(60):
+        while progress[0] < before + 20:  # noqa: ASYNC110 – a counter is all there is
+            await trio.sleep(0.01)
+
+
+async def test_a_server_that_is_killed_and_started_again(tmp_path: Path) -> None:
+    with zookeeper(tmp_path) as server:
+        async with (
+            zookeeper_store(ZooKeeperSettings(connect=server.connect)) as store,
+            zookeeper_store(ZooKeeperSettings(connect=server.connect)) as other,
+        ):
+            await store.commit([Create("/a"), Create("/mine", ephemeral=True), Create("/seen", b"0")])
+            session = store.session_id
+            progress = [0, 0]
+            async with other.changes(["/seen"]) as changes, trio.open_nursery() as nursery:
+                nursery.start_soon(count_up, store, "/a", progress)
+                for number in range(2):
+                    await grows(progress)
+                    await in_thread(server.kill)
+                    await in_thread(server.start)
+                    await grows(progress)
+                    await other.commit([Set("/seen", b"%d" % number)])
+                    with trio.fail_after(30):
+                        assert await anext(changes) == Changed(frozenset({"/seen"}))
+                nursery.cancel_scope.cancel()
+            assert store.session_id == session, "the session outlives the server"
+            assert await other.get("/mine") is not None
+            node = await store.get("/a")
+            assert node is not None
+            assert 0 <= node.version - progress[0] <= progress[1] + 1
+            assert progress[1]
+
+
+async def test_a_server_that_is_stopped_for_longer_than_a_session(tmp_path: Path) -> None:
+    with zookeeper(tmp_path) as server:
+        settings = ZooKeeperSettings(connect=server.connect, session_timeout_ms=1000)
+        async with zookeeper_store(settings) as store:
+            await store.commit([Create("/a"), Create("/mine", ephemeral=True)])
+            session = store.session_id
+            async with store.changes(["/a"]) as changes, trio.open_nursery() as nursery:
+                server.pause()
+                answered = trio.Event()
+
+                async def look() -> None:
+                    assert (await store.get("/a")) is not None
+                    answered.set()
+
+                nursery.start_soon(look)
+                await trio.sleep(2.5)
+                assert not answered.is_set()
+                server.resume()
+                with trio.fail_after(30):
+                    await answered.wait()
+                    while True:
+                        try:
+                            await store.commit([Set("/a", b"after")])
+                            break
+                        except (SessionExpired, ConnectionLost):
+                            await trio.sleep(0.01)
+                    events: list[object] = []
+                    while not (events and isinstance(events[-1], Changed) and "/a" in events[-1].paths):
+                        events.append(await anext(changes))
+            kept = store.session_id == session
+            others = [event for event in events if not isinstance(event, Changed)]
+            assert others == ([] if kept else [SessionLost(), SessionBack()])
+            assert (await store.get("/mine") is not None) == kept
+
+
+async def test_an_ensemble_whose_leader_is_killed(tmp_path: Path) -> None:
+    with ensemble(tmp_path) as servers:
+        async with zookeeper_store(ZooKeeperSettings(connect=servers.connect, session_timeout_ms=10_000)) as store:
+            await store.commit([Create("/a"), Create("/mine", ephemeral=True)])
+            session = store.session_id
+            progress = [0, 0]
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(count_up, store, "/a", progress)
+                await grows(progress)
+                leader = servers.leader()
+                await in_thread(leader.kill)
+                await grows(progress)
+                await in_thread(leader.start)
+                paused = servers.leader()
+                paused.pause()
+                await grows(progress)
+                paused.resume()
+                await grows(progress)
+                nursery.cancel_scope.cancel()
+            node = await store.get("/a")
+            assert node is not None
+            assert 0 <= node.version - progress[0] <= progress[1] + 1
+            assert (await store.get("/mine") is not None) == (store.session_id == session)
+
+
+JAAS = 'Server { org.apache.zookeeper.server.auth.DigestLoginModule required user_kafka="secret"; };\n'
+
+
+def acls(server: ZooKeeper, path: str) -> list[tuple[int, str, str]]:
+    """The access list of a node, asked by the one who may: kazoo's own client with the login."""
+    from kazoo.client import KazooClient
+
+    options = {"mechanism": "DIGEST-MD5", "username": "kafka", "password": "secret"}
+    client = KazooClient(server.connect, sasl_options=options)
+    client.start(30)
+    try:
+        return [(acl.perms, acl.id.scheme, acl.id.id) for acl in client.get_acls(path)[0]]
+    finally:
+        client.stop()
+        client.close()
+
+
+async def test_a_login_and_access_lists(tmp_path: Path) -> None:
+    jaas = tmp_path / "jaas.conf"
+    jaas.write_text(JAAS)
+    provider = {"authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"}
+    options = [f"-Djava.security.auth.login.config={jaas}"]
+    with zookeeper(tmp_path / "server", config=provider, java_options=options) as server:
+        plain = ZooKeeperSettings(connect=f"{server.connect}/kafka")
+        login = ZooKeeperSettings(connect=plain.connect, sasl=Login("kafka", "secret"), set_acl=True)
+        async with zookeeper_store(login) as store, zookeeper_store(plain) as stranger:
+            await store.commit([Create("/brokers"), Create("/config"), Create("/config/users"), Create("/consumers")])
+            await store.commit([Create("/config/users/u", b"salt"), Create("/brokers/1", b"open", ephemeral=True)])
+            node = await stranger.get("/brokers/1")
+            assert node is not None
+            assert node.data == b"open"
+            with pytest.raises(AccessDenied) as denied:
+                await stranger.commit([Check("/brokers", -1), Create("/brokers/2")])
+            assert (denied.value.index, denied.value.path) == (1, "/brokers/2")
+            with pytest.raises(AccessDenied):
+                await stranger.get("/config/users/u")
+            with pytest.raises(AccessDenied):
+                async with stranger.changes(["/config/users"]):
+                    raise AssertionError
+            await stranger.commit([Create("/consumers/old")])
+            secure, world = (31, "sasl", "kafka"), (1, "world", "anyone")
+            for path, expected in (
+                ("/kafka", [secure, world]),
+                ("/kafka/brokers/1", [secure, world]),
+                ("/kafka/config/users/u", [secure]),
+                ("/kafka/consumers", [(31, "world", "anyone")]),
+            ):
+                found: list[object] = []
+                await in_thread(lambda path=path, found=found: found.extend(acls(server, path)))
+                assert found == expected, path
+        wrong = ZooKeeperSettings(connect=server.connect, sasl=Login("kafka", "wrong"))
+        with pytest.raises(StoreFailed, match="refuses our login"):
+            async with zookeeper_store(wrong):
+                raise AssertionError
+
+
+def write_pem(path: Path, certificate: trustme.LeafCert) -> str:
+    """Key and certificates in one file; the key in the form that Java reads."""
+    key = serialization.load_pem_private_key(certificate.private_key_pem.bytes(), None)
+    text = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path.write_bytes(text + b"".join(pem.bytes() for pem in certificate.cert_chain_pems))
+    return str(path)
+
+
+async def test_tls(tmp_path: Path) -> None:
+    ours, strange = trustme.CA(), trustme.CA()
+    trusted, untrusted = tmp_path / "ca.pem", tmp_path / "other.pem"
+    ours.cert_pem.write_to_path(trusted)
+    strange.cert_pem.write_to_path(untrusted)
+    server_identity = write_pem(tmp_path / "server.pem", ours.issue_cert("localhost"))
+    identity = write_pem(tmp_path / "broker.pem", ours.issue_cert("broker.example"))
+    (port,) = free_ports(1)
+    config = {
+        "secureClientPort": str(port),
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "ssl.keyStore.location": server_identity,
+        "ssl.keyStore.type": "PEM",
+        "ssl.trustStore.location": str(trusted),
+        "ssl.trustStore.type": "PEM",
+        "ssl.clientAuth": "need",
+    }
+    with zookeeper(tmp_path / "server", config=config) as server:
+
+        def settings(host: str, within_ms: int = 20_000, **tls: Any) -> ZooKeeperSettings:
+            given = ZooKeeperTls(**{"trusted": str(trusted), "identity": identity, **tls})
+            return ZooKeeperSettings(connect=f"{host}:{port}", connection_timeout_ms=within_ms, set_acl=True, tls=given)
+
+        async with zookeeper_store(settings("localhost")) as store:
+            await store.commit([Create("/t", b"x" * 5000), *(Create(f"/t/{number}") for number in range(2000))])
+            with trio.fail_after(20):  # many answers in one TLS record: none is left lying
+                nodes = await store.get_many([f"/t/{number}" for number in range(2000)])
+            assert all(nodes)
+            async with store.changes(["/t"]) as changes:
+                await store.commit([Set("/t/7", b"1")])
+                assert await anext(changes) == Changed(frozenset({"/t/7"}))
+        async with zookeeper_store(ZooKeeperSettings(connect=server.connect)) as stranger:
+            with pytest.raises(AccessDenied):
+                await stranger.commit([Set("/t", b"")])
+        async with zookeeper_store(settings("127.0.0.1", check_hostname=False, versions=("TLSv1.3",))):
+            pass
+        for wrong, why in (
+            (settings("localhost", 1500, trusted=str(untrusted)), "certificate verify failed"),
+            (settings("127.0.0.1", 1500), "IP address mismatch"),
+        ):
+            with pytest.raises(ConnectionLost, match=why):
+                async with zookeeper_store(wrong):
+                    raise AssertionError
+        with pytest.raises(StoreFailed, match="PEM"):
+            async with zookeeper_store(settings("localhost", trusted=str(server.log))):
+                raise AssertionError
