@@ -372,10 +372,14 @@ class Partition:
             self._advance_replicated()
 
     def shrink_isr(self, now: float) -> None:
-        """Time passed: propose that those leave the ISR who lag for longer than `replica.lag.time.max.ms`."""
+        """Time passed: propose that those leave the ISR who lag for longer than `replica.lag.time.max.ms`, and wait
+        no longer for those out of it.
+        """
         leader = self.leader
         if leader is None:
             return
+        if self.high_watermark < self.log.log_end_offset:
+            self._advance_replicated()  # whoever was about to join may have given up
         proposal = leader.shrink(self.log.log_end_offset, self._host.lag_seconds, now)
         if proposal is not None:
             lagging = "; ".join(str(leader.followers.get(each, each)) for each in proposal.removed)

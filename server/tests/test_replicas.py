@@ -400,6 +400,19 @@ def test_the_dead_neither_join_nor_hold_up(world: ReplicaWorld) -> None:
     assert offsets(world, 1)[0] == 1  # broker 3 is alive and nearly there
 
 
+def test_who_gives_up_joining_holds_nobody_up_for_long(world: ReplicaWorld) -> None:
+    world.lead(1, 1)
+    world.replicate(2)
+    (wish,) = world.wishes
+    wish[0].isr_refused(wish[1], ErrorCode.INELIGIBLE_REPLICA)
+    outcome = world[1].commit(world[1].append(b"a"))
+    assert outcome == []  # broker 2 was there a moment ago
+    world.seconds += 31
+    assert outcome == []
+    world[1].replica.shrink_isr(world.seconds)
+    assert outcome == [ErrorCode.NONE]
+
+
 # -- the follower's side ---------------------------------------------------------------------------------------------
 
 
