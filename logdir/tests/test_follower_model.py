@@ -35,6 +35,7 @@ class Follower:
         self.end = 0
         self.epoch = 0
         self.flushed = 0
+        self.revived = False
         self.open()
         self.log.flush()  # the partition itself is there for good
 
@@ -125,8 +126,10 @@ class Follower:
         self.came_back()
 
     def crash(self) -> None:
+        start = self.log.log_start_offset
         self.disk.crash(self.rng)
         self.open()
+        self.revived = self.revived or self.log.log_start_offset < start
         self.came_back()
 
     def came_back(self) -> None:
@@ -146,10 +149,10 @@ class Follower:
         for data in found:
             header = read_header(data)
             at = max(header.base_offset, start)
-            if at < log.epochs.entries[0][1]:
+            if self.revived and (not log.epochs.entries or at < log.epochs.entries[0][1]):
                 continue  # a crash brought back what was deleted, but not its epoch
             assert log.epochs.epoch_for(at) == header.partition_leader_epoch, f"{self.name}: {log.epochs.entries}, {at}"
-        if found:
+        if found and (log.epochs.entries or not self.revived):
             assert log.latest_epoch == read_header(found[-1]).partition_leader_epoch, self.name
         assert log.recovery_point <= log.log_end_offset == log.next_offset, self.name
 
