@@ -111,6 +111,7 @@ class Broker:
         self._wall_clock = wall_clock
         self._rng = rng or SystemRandom()
         self._stop_wanted = trio.Event()
+        self._hand_over_scope = trio.CancelScope()
         self._stopped = trio.Event()
         self._failure: KafkaError | None = None
         self._is_open = False
@@ -138,8 +139,10 @@ class Broker:
         """What handlers reach; for tests."""
         return self._services
 
-    async def stop(self) -> None:
-        """Stop in order; returns when `run` is done."""
+    async def stop(self, *, now: bool = False) -> None:
+        """Stop in order; returns when `run` is done. now: without waiting for others to take the leaderships over."""
+        if now:
+            self._hand_over_scope.cancel()
         self._stop_wanted.set()
         await self._stopped.wait()
 
@@ -366,8 +369,9 @@ class Broker:
     async def _hand_over(self) -> None:
         """In a cluster, let others lead what this broker leads while it still serves."""
         if self._config.is_clustered and self._failure is None:
-            if await self._controller_client.hand_over():
-                log.info("broker %d leads nothing any more", self._config.broker_id)
+            with self._hand_over_scope:
+                if await self._controller_client.hand_over():
+                    log.info("broker %d leads nothing any more", self._config.broker_id)
             await self._controller_client.close()
 
     async def _finish_requests(self) -> None:
@@ -503,9 +507,11 @@ async def _run_until_signal(config: BrokerConfig, ready: Callable[[str], None]) 
         async with trio.open_nursery() as nursery:
 
             async def wait_for_signal() -> None:
+                again = False
                 async for number in signals:
-                    log.info("stopping on %s", signal.Signals(number).name)
-                    nursery.start_soon(broker.stop)
+                    log.info("stopping%s on %s", " at once" if again else "", signal.Signals(number).name)
+                    nursery.start_soon(partial(broker.stop, now=again))
+                    again = True
 
             nursery.start_soon(wait_for_signal)
             await nursery.start(broker.run)

@@ -4,10 +4,11 @@ The controller may be this broker (a direct call), another one (a connection of 
 questions may be repeated: a block of producer ids that nobody received is lost, and who leads nothing any more is told
 so again.
 
-Controlled shutdown (KIP-49 in spirit, `KafkaServer.controlledShutdown`): up to `controlled.shutdown.max.retries` tries,
-`controlled.shutdown.retry.backoff.ms` apart; then the broker stops in any case, and the controller finds out when the
+Controlled shutdown: up to `controlled.shutdown.max.retries` tries, `controlled.shutdown.retry.backoff.ms` apart, and no
+longer than `HAND_OVER_SECONDS` in all; then the broker stops in any case, and the controller finds out when the
 registration vanishes. Its version follows the inter-broker protocol, as other brokers' does; AllocateProducerIds has
-one version (KIP-730), and before 3.0 brokers take their blocks from the store themselves.
+one version (KIP-730), and before 3.0 brokers take their blocks from the store themselves. Source:
+`KafkaServer.controlledShutdown`, `ZkProducerIdManager` (3.9).
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ log = logging.getLogger("barnabas.broker")
 ALLOCATE_SECONDS = 5.0
 """How long a block of producer ids may take, with all tries; clients wait for it."""
 ALLOCATE_RETRY_SECONDS = 0.05
+HAND_OVER_SECONDS = 60.0
+"""How long a broker that stops asks to be relieved at most: service managers lose patience after 90 seconds."""
+STORE_SECONDS = 2.0
+"""How long the store may take to say who the controller is, before our picture is believed."""
 _NO_CONTROLLER = "no controller is known"
 
 
@@ -108,9 +113,15 @@ class ControllerClient:
 
         Takes as long as the settings allow; never raises.
         """
-        config = self._config()
-        if not config.bool("controlled.shutdown.enable"):
+        if not self._config().bool("controlled.shutdown.enable"):
             return False
+        with trio.move_on_after(HAND_OVER_SECONDS):
+            return await self._hand_over()
+        log.warning("the leaderships of this broker were not taken over within %g s", HAND_OVER_SECONDS)
+        return False
+
+    async def _hand_over(self) -> bool:
+        config = self._config()
         tries = config.int("controlled.shutdown.max.retries")
         for left in reversed(range(tries)):
             try:
@@ -141,9 +152,12 @@ class ControllerClient:
         return [(row.topic_name, row.partition_index) for row in answer.remaining_partitions]
 
     async def _controller_endpoint(self) -> Endpoint:
-        """Of the controller that the store knows: our picture may be older than its term."""
-        controller_id = await read_controller(self._store)
-        controller = None if controller_id is None else await read_broker(self._store, controller_id)
+        """Of the controller that the store knows; of the one in our picture, which may be older, if that is away."""
+        image = self._image()
+        controller = image.brokers.get(image.controller_id)
+        with trio.move_on_after(STORE_SECONDS):
+            controller_id = await read_controller(self._store)
+            controller = None if controller_id is None else await read_broker(self._store, controller_id)
         endpoint = None if controller is None else controller.endpoint(self._config().inter_broker_listener)
         if endpoint is None:
             raise PeerError(_NO_CONTROLLER)

@@ -18,6 +18,7 @@ from kproto.messages import (
     DeleteRecordsRequest,
     DeleteTopicsRequest,
     DescribeClusterRequest,
+    DescribeProducersRequest,
     DescribeTopicPartitionsRequest,
     FetchRequest,
     FindCoordinatorRequest,
@@ -132,11 +133,17 @@ class User:
             self._retry(code)
             await trio.sleep(RETRY_S)
 
-    async def produce(self, topic: str, value: bytes, index: int = 0) -> int:
+    async def produce(self, topic: str, value: bytes, index: int = 0, *, producer_id: int = -1) -> int:
         """With acks=all, until it is acknowledged; the offset."""
+        epoch = sequence = -1 if producer_id < 0 else 0
         while True:
             leader = await self.cluster.leader(topic, index)
-            records = build_batch([Record(0, 0, None, value, [])])
+            records = build_batch(
+                [Record(0, 0, None, value, [])],
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+            )
             request = ProduceRequest(
                 acks=-1,
                 timeout_ms=5000,
@@ -476,6 +483,20 @@ async def test_the_last_broker_stops_though_nobody_takes_over(autojump_clock: Mo
         assert trio.current_time() - began < 10
 
 
+async def test_a_broker_told_twice_stops_at_once(autojump_clock: MockClock) -> None:
+    async with three_brokers() as cluster:
+        user = User(cluster)
+        await user.topic("t")
+        await cluster.stop(1)
+        await cluster.stop(2)
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cluster.stop, 3)
+            await trio.sleep(1)
+            await cluster[3].stop(now=True)
+        assert trio.current_time() - began < 1.5
+
+
 async def test_without_a_controlled_shutdown_leaders_move_when_the_broker_is_gone(autojump_clock: MockClock) -> None:
     async with three_brokers(controlled_shutdown_enable="false") as cluster:
         user = User(cluster)
@@ -523,6 +544,19 @@ async def test_a_replica_that_does_not_follow_is_not_waited_for_longer_than_aske
         assert answer.topics[0].partitions[0].error_code == E.REQUEST_TIMED_OUT
         assert answer.topics[0].partitions[0].low_watermark == 0
         assert 4.9 < trio.current_time() - began < 6
+
+
+async def test_any_replica_tells_who_wrote_to_it(autojump_clock: MockClock) -> None:
+    async with three_brokers() as cluster:
+        user = User(cluster)
+        await user.topic("t")
+        await user.produce("t", b"v", producer_id=77)
+        await trio.sleep(1)
+        topic = DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[0])
+        for broker_id in cluster.running:
+            answer = await user.ask(broker_id, DescribeProducersRequest(topics=[topic]), 0)
+            (partition,) = answer.topics[0].partitions
+            assert [producer.producer_id for producer in partition.active_producers] == [77]
 
 
 # -- sessions --------------------------------------------------------------------------------------------------------
