@@ -308,8 +308,15 @@ async def read_broker_configs(store: Store, unreadable: Callable[[BadNode], None
     return {name: await read_config(store, paths.BROKER_CONFIG, name, unreadable) for name in names}
 
 
-async def read_cluster(store: Store, image: Image, unreadable: Callable[[BadNode], None]) -> Image:
-    """`image` with brokers, topics and partition states as the tree has them. What cannot be read is left out."""
+async def read_cluster(
+    store: Store, image: Image, unreadable: Callable[[BadNode], None]
+) -> tuple[Image, dict[tuple[str, int], frozenset[int]]]:
+    """`image` with brokers, topics and partition states as the tree has them. What cannot be read is left out.
+
+    Also, by partition, the leader and in-sync replicas that registered after the state was written: no controller has
+    noticed that these brokers were away, though they may have lost the ends of their logs meanwhile.
+    """
+    returned: dict[tuple[str, int], frozenset[int]] = {}
     brokers = await read_brokers(store, unreadable)
     topics: list[TopicImage] = []
     where: list[tuple[int, int]] = []
@@ -329,11 +336,16 @@ async def read_cluster(store: Store, image: Image, unreadable: Callable[[BadNode
         led = []
         for index, node in found:
             try:
-                led.append(with_state(topic.partitions[index], paths.decode_state(node.path, node.data), node.version))
+                state = paths.decode_state(node.path, node.data)
             except BadNode as exc:
                 unreadable(exc)
+                continue
+            led.append(with_state(topic.partitions[index], state, node.version))
+            newer = {b for b in (state.leader, *state.isr) if b in brokers and brokers[b].epoch > node.mzxid}
+            if newer:
+                returned[topic.name, index] = frozenset(newer)
         topics[at] = topic.with_partitions(led)
-    return replace(image, topics={}, topics_by_id={}).with_topics(topics).with_brokers(brokers)
+    return replace(image, topics={}, topics_by_id={}).with_topics(topics).with_brokers(brokers), returned
 
 
 async def read_deletions(store: Store) -> list[str]:

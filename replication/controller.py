@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from kproto import ErrorCode, KafkaError
 from replication import paths
@@ -45,6 +46,8 @@ from replication.store import CommitTooLarge, ConnectionLost, Create, NodeExists
 from replication.topics import NewTopic, fold, new_uuid
 
 __all__ = ["STATES_PER_COMMIT", "Controller", "IsrWish"]
+
+NOTHING_RETURNED: Mapping[TopicPartition, Collection[int]] = MappingProxyType({})
 
 
 class Controller(InSyncReplicas):
@@ -65,6 +68,7 @@ class Controller(InSyncReplicas):
         self,
         wishes: Collection[str] = (),
         bounced: Collection[int] = (),
+        returned: Mapping[TopicPartition, Collection[int]] = NOTHING_RETURNED,
         *,
         reassignments: Mapping[TopicPartition, tuple[int, ...]] | None = None,
         elections: Collection[TopicPartition] | None = None,
@@ -72,13 +76,18 @@ class Controller(InSyncReplicas):
         """The term begins with `image` as read from the store.
 
         wishes: topics that somebody asked to delete. bounced: live brokers that restarted and may have lost the end of
-        their logs without any controller noticing: what they led gets a new leader epoch. reassignments, elections:
-        what old tools have asked for under /admin, None where there is no node.
+        their logs without any controller noticing: what they led gets a new leader epoch. returned: such brokers by
+        partition. reassignments, elections: what old tools have asked for under /admin, None where there is no node.
         """
         effects: list[Effect] = [*self._update(self._live())]  # brokers first: they need addresses to follow leaders
         effects += self.deletions_seen(wishes)
         everything = self._everything()
-        due = self._due(everything, bounced)
+        due = [
+            state
+            for change in everything
+            if (state := self._next(change, {*bounced, *returned.get((change.topic, change.partition.index), ())}))
+            is not None
+        ]
         moving = {(change.topic, change.partition.index) for change in due}
         steady = [c for c in everything if c.partition.has_state and (c.topic, c.partition.index) not in moving]
         by_tool = set(reassignments or ())

@@ -57,7 +57,11 @@ class Elections(Deletions):
             return None if first is None else PartitionChange(change.topic, change.topic_id, first, is_new=True)
         able = self._able(change.topic, before.index)
         steady = [broker for broker in able if broker not in bounced] if bounced else able
-        after = before
+        if before.leader in bounced and len(before.isr) > 1 and not any(broker in steady for broker in before.isr):
+            # All in-sync replicas were away: none is better than another, and the ISR need not shrink.
+            led = election.offline(before, eligible, unclean=False)
+            if led is not None:
+                return written(replace(change, partition=led))
         if before.leader not in steady:
             stayed = [broker for broker in eligible if broker not in bounced] if bounced else eligible
             after = election.offline(before, stayed, unclean=False) or election.lose_brokers(before, steady)
@@ -105,7 +109,7 @@ class Elections(Deletions):
                 return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "The partition has such a leader.")
             elected = election.offline(partition, eligible, unclean=True) if partition.has_state else None
             return elected or KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
-        if partition.leader == partition.replicas[0]:
+        if partition.replicas[:1] == (partition.leader,):
             return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "The partition has such a leader.")
         return election.preferred(partition, eligible) or KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
 

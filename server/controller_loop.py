@@ -238,14 +238,14 @@ class ControllerLoop:
             return
         term = await stand_for_controller(self._store, self._broker.id, self._wall_ms())
         if term is None:
-            log.info("broker %s is the controller", await read_controller(self._store))
+            log.info("broker %s is the controller", await self._controller())
             return
         assert self._nursery is not None
         self._won = term
         config = self._config
         # First watch, then read: nothing is missed in between.
         self._watching = await self._nursery.start(self._watch_as_controller)
-        image = await read_cluster(self._store, Image(cluster_id=self._cluster_id or ""), self._unreadable)
+        image, returned = await read_cluster(self._store, Image(cluster_id=self._cluster_id or ""), self._unreadable)
         machine = Controller(
             self._broker.id,
             term.epoch,
@@ -271,7 +271,13 @@ class ControllerLoop:
         requests = await admin_tree.begin_admin_nodes(self._store, machine.guard, self._unreadable)
         deletions = await read_deletions(self._store)
         await self._perform(
-            machine.elected(deletions, bounced, reassignments=requests.reassignments, elections=requests.elections)
+            machine.elected(
+                deletions,
+                bounced,
+                returned,
+                reassignments=requests.reassignments,
+                elections=requests.elections,
+            )
         )
         await self._look_at_topics(frozenset())
 
@@ -358,7 +364,7 @@ class ControllerLoop:
     async def _look(self, changed: set[str]) -> None:
         about = concerns(changed)
         if about.controller:
-            controller = await read_controller(self._store)
+            controller = await self._controller()
             if controller is None:
                 self._resign("the controller's node was removed")
                 await self._elect()
@@ -412,6 +418,14 @@ class ControllerLoop:
             self._receiver.replace_image(self.image.with_broker_config(name, config))
             if self._broker_configs_changed is not None:
                 self._broker_configs_changed(self.image.broker_configs)
+
+    async def _controller(self) -> int | None:
+        """Id of the present controller; −1 if somebody is whose entry cannot be read."""
+        try:
+            return await read_controller(self._store)
+        except BadNode as error:
+            self._unreadable(error)
+            return -1
 
     # -- small pieces ------------------------------------------------------------------------------------------------
 

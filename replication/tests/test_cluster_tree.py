@@ -16,13 +16,14 @@ from replication.cluster_tree import (
     make_paths,
     make_roots,
     read_brokers,
+    read_cluster,
     register_broker,
     remove_topic,
     settle_cluster_id,
     stand_for_controller,
     write_config,
 )
-from replication.image import BrokerImage, Endpoint
+from replication.image import BrokerImage, Endpoint, Image
 from replication.store import Check, Create, NoSuchNode, Set, VersionMoved
 from replication.store_memory import EmbeddedSession, EmbeddedStore
 
@@ -78,6 +79,25 @@ async def test_registration(store: EmbeddedStore) -> None:
     await session.aclose()
     again = await register_broker(store.connect(), BROKER, 5)
     assert again.epoch > registered.epoch
+
+
+async def test_who_registered_after_a_state_was_written_is_known(store: EmbeddedStore) -> None:
+    one, two = store.connect(), store.connect()
+    other = BrokerImage(2, BROKER.endpoints)
+    await register_broker(one, BROKER, 5)
+    await register_broker(two, other, 5)
+    topic = paths.TopicNode(b"i" * 16, {0: paths.Assignment((1, 2)), 1: paths.Assignment((2,))})
+    path = paths.topic("t")
+    await two.commit([Create(path, paths.encode_topic(topic)), Create(paths.partitions("t"))])
+    for index, isr in ((0, (2, 1)), (1, (2,))):
+        state = paths.encode_state(paths.StateNode(2, 0, 1, isr))
+        await two.commit([Create(paths.partition("t", index)), Create(paths.state("t", index), state)])
+    assert (await read_cluster(two, Image(), pytest.fail))[1] == {}  # type: ignore[arg-type]
+    await one.aclose()
+    await register_broker(store.connect(), BROKER, 5)
+    image, returned = await read_cluster(two, Image(), pytest.fail)  # type: ignore[arg-type]
+    assert returned == {("t", 0): {1}}
+    assert image.topics["t"].partitions[0].isr == (2, 1)
 
 
 async def test_one_controller_at_a_time_and_epochs_rise(store: EmbeddedStore) -> None:

@@ -116,6 +116,21 @@ def test_a_new_term_takes_over_what_is_there() -> None:
     assert b'"controller_epoch":2' in node.data
 
 
+def test_a_new_term_replaces_who_came_back_unnoticed() -> None:
+    """Registered after the state was written: such a broker may have lost records that count as committed."""
+    cluster = Cluster()
+    cluster.create("t", {0: (1, 2, 3), 1: (2, 1, 3), 2: (1, 2), 3: (1,)})
+    cluster.machine = cluster.new_term(cluster.machine.image, epoch=2)
+    returned = {("t", 0): {1}, ("t", 1): {1}, ("t", 2): {1, 2}, ("t", 3): {1}}
+    cluster.run(cluster.machine.elected(returned=returned))
+    assert cluster.state("t", 0) == (2, 1, (2, 3))
+    assert cluster.state("t", 1) == (2, 1, (2, 3))
+    assert cluster.state("t", 2) == (1, 1, (1, 2)), "all were away"
+    leader, epoch, isr = cluster.state("t", 3)
+    assert (leader, isr) == (1, (1,))
+    assert epoch > 0
+
+
 def test_a_leader_that_wrote_its_isr_is_not_overwritten() -> None:
     cluster = Cluster()
     cluster.create("t", {0: (1, 2, 3)})
