@@ -43,6 +43,7 @@ log = logging.getLogger("barnabas.controller")
 Receive = Callable[[Message], Awaitable[Mapping[tuple[str, int], ErrorCode]]]
 NEWER_EPOCH = "a newer controller epoch has begun"
 SESSION_EXPIRED = "the session has expired"
+_ORDINARY = (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH)  # the latter: it knew that already
 
 
 class Slot:
@@ -113,6 +114,9 @@ class ControllerTerm:
     def answered(self, broker: int, message: Message, codes: Mapping[tuple[str, int], ErrorCode]) -> list[Effect]:
         """What follows from a broker's answer."""
         if isinstance(message, LeaderAndIsr):
+            refused = {key: code.name for key, code in codes.items() if code not in _ORDINARY}
+            if refused:
+                log.warning("broker %d could not lead or follow %s", broker, refused)
             return self.machine.leader_and_isr_answered(broker, codes)
         if isinstance(message, StopReplica):
             wanted = {(stopped.topic, stopped.index) for stopped in message.partitions if stopped.delete}
