@@ -50,6 +50,9 @@ SETTINGS = {
 
 RESTART_S = 1.0
 
+BELOW_WATERMARK = "below its high watermark"
+"""What a broker says when it throws away records that count as committed."""
+
 
 class Process:
     """One life of a broker."""
@@ -377,7 +380,7 @@ class Cluster:
         root = logging.getLogger()
         level, handlers = root.level, list(root.handlers)
         root.handlers = [handler]
-        root.setLevel(logging.INFO if echo else logging.ERROR)
+        root.setLevel(logging.INFO if echo else logging.WARNING)
         try:
             yield
         finally:
@@ -402,10 +405,11 @@ class _Listener(logging.Handler):
         text = f"{domain} {record.levelname}: {record.getMessage()}"
         if record.exc_info and record.exc_info[1] is not None:
             text += "\n" + "".join(traceback.format_exception(record.exc_info[1])).rstrip()
-        if record.levelno >= logging.ERROR:
-            self._cluster.world.violation(text)
+        world = self._cluster.world
+        if record.levelno >= logging.ERROR or BELOW_WATERMARK in text:
+            world.violation(text)
         else:
-            self._cluster.world.note(text)
+            world.say(f"{world.now:10.4f} {text}")
 
 
 def _text(group: BaseExceptionGroup[BaseException]) -> str:

@@ -151,6 +151,10 @@ class World:
         """Something happened. Part of the trace that two runs of a seed must have in common."""
         line = f"{self._time:10.4f} {text}"
         self._hash.update(line.encode())
+        self.say(line)
+
+    def say(self, line: str) -> None:
+        """For people; not a part of the trace."""
         if self._keep:
             self.lines.append(line)
         if self._echo is not None:
