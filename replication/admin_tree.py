@@ -131,9 +131,3 @@ async def leave_topic(store: Store, new: NewTopic) -> None:
                 raise
         else:
             return
-
-
-async def notify_isr_changes(store: Store, partitions: Iterable[TopicPartition]) -> None:
-    """Tell the controller of states that this broker has written itself (before 2.7-IV2)."""
-    path = f"{paths.ISR_CHANGES}/isr_change_"
-    await store.commit([Create(path, paths.encode_partitions(partitions), sequential=True)])

@@ -342,7 +342,7 @@ async def read_cluster(
                 continue
             led.append(with_state(topic.partitions[index], state, node.version))
             newer = {b for b in (state.leader, *state.isr) if b in brokers and brokers[b].epoch > node.mzxid}
-            if newer:
+            if newer and len(topic.partitions[index].replicas) > 1:  # a single replica can disagree with nobody
                 returned[topic.name, index] = frozenset(newer)
         topics[at] = topic.with_partitions(led)
     return replace(image, topics={}, topics_by_id={}).with_topics(topics).with_brokers(brokers), returned

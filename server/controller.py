@@ -43,14 +43,12 @@ from replication import (
 from server import config_changes
 from server.config import BrokerConfig
 from server.controller_loop import Slot
-from server.controller_requests import ControllerRequests
+from server.controller_requests import ControllerRequests, shortened
 
 log = logging.getLogger("barnabas.controller")
 
 AUTO_CREATE_WAIT_S = 1.0
 """How long `auto_create` waits for leaders. Seconds."""
-
-_MESSAGE_LENGTH = 1000  # a client's own long names come back in messages, whose length is an int16
 
 EditConfig = Callable[[Mapping[str, str]], Mapping[str, str]]
 TopicPartition = tuple[str, int]
@@ -294,8 +292,8 @@ class ControllerDriver(ControllerRequests):
                 if outcome.error is None and (timeout_ms <= 0 or not visible(name, self.image)):
                     outcome.error = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
         for outcome in outcomes.values():
-            if outcome.error is not None and outcome.error.message:
-                outcome.error = KafkaError(outcome.error.code, outcome.error.message[:_MESSAGE_LENGTH])
+            if outcome.error is not None:
+                outcome.error = shortened(outcome.error)
 
     @staticmethod
     async def _fill(outcomes: Iterable[TopicOutcome]) -> None:
