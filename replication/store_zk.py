@@ -13,7 +13,7 @@ What a disconnect means. Reads wait and are asked again. A commit that was under
 meanwhile waits. Nobody is told of a mere disconnect: what changed meanwhile is reported when there is a connection.
 When ZooKeeper says that the session has expired, subscribers get SessionLost, commits SessionExpired; a new session is
 made without being asked for, then SessionBack. Ephemeral nodes are made again by whoever made them.
-Reads in a new session begin with a `sync`: they are not older than what the last one saw.
+Every connection begins with a `sync`: what is read on it is not older than what was seen on the last one.
 
 Access lists are Apache Kafka's: with `set_acl` everybody may read and the creator may do everything, but only the
 creator reads /config/users, /config/brokers and /delegation_token; /consumers is open. Sources: `ZkData.scala`,
@@ -259,7 +259,6 @@ class ZooKeeperStore:
     def _connected(self, is_new_session: bool) -> None:
         self._watches.connected()
         if is_new_session:
-            self._link.sync_first(self._chroot or "/")
             self._watches.session_back()
 
     async def _make_chroot(self) -> None:

@@ -61,8 +61,9 @@ class Request:
 class Link:
     """One kazoo client, from trio's side. Make it, set the three hooks, then `start` the client.
 
-    on_lost: the session is over. on_connected(new session): there is a connection; called before anything is sent on
-    it, may `put` requests in front. on_refused: ZooKeeper refused our login. All are called in trio's thread.
+    on_lost: the session is over. on_connected(new session): there is a connection, and it was answered on; called
+    before anything else is sent on it, may `put` requests in front. on_refused: ZooKeeper refused our login. All are
+    called in trio's thread.
     """
 
     def __init__(self, client: Any, limit: int) -> None:
@@ -73,6 +74,7 @@ class Link:
         self._again: list[Request] = []
         self._sent: set[Request] = set()
         self._connected = False
+        self._connection = 0  # counts kazoo's changes of state
         self._session_id = 0
         self._closed = False
         self._lock = threading.Lock()
@@ -106,10 +108,6 @@ class Link:
         else:
             self._queue.extend(requests)
         self._pump()
-
-    def sync_first(self, path: str) -> None:
-        """Before anything else on this connection: let the server catch up with its leader."""
-        self.put([Request(lambda client: client.sync_async(path), lambda _, __: None)], in_front=True)
 
     async def ask(self, sends: Iterable[Send]) -> list[tuple[Any, BaseException | None]]:
         """Ask several questions at once; answers or errors in their order. Raises StoreClosed."""
@@ -175,12 +173,18 @@ class Link:
             if request.cancelled:
                 self._queue.popleft()
                 continue
-            with self._lock:
-                if self._ended != self._ended_seen or not self._client.connected:
-                    return  # news of it is on the way to us
-                self._queue.popleft()
-                self._sent.add(request)
-                request.send(self._client).rawlink(partial(self._heard, request))
+            if not self._hand_over(request):
+                return  # news of the end of the connection are on the way to us
+            self._queue.popleft()
+
+    def _hand_over(self, request: Request) -> bool:
+        """Give a request to kazoo, unless the session that we know has ended."""
+        with self._lock:
+            if self._ended != self._ended_seen or not self._client.connected:
+                return False
+            self._sent.add(request)
+            request.send(self._client).rawlink(partial(self._heard, request))
+            return True
 
     # -- kazoo's thread ----------------------------------------------------------------------------------------------
 
@@ -218,19 +222,28 @@ class Link:
         self._pump()
 
     def _changed(self, state: str, ended: int, session_id: int, detail: str) -> None:
-        self._connected = state == KazooState.CONNECTED
+        self._connected = False
+        self._connection += 1
         self._ended_seen = ended
         if self._closed:
             return
         if state == KazooState.LOST:
             self._lost(detail)
         elif state == KazooState.CONNECTED:
-            is_new, self._session_id = session_id != self._session_id, session_id
-            log.info("connected to ZooKeeper, %s session 0x%x", "new" if is_new else "same", self.session_id)
-            again, self._again = self._again, []
-            self._queue.extendleft(reversed(again))
-            self.on_connected(is_new)
-            self._pump()
+            hello = Request(_say_hello, partial(self._greeted, self._connection, session_id))
+            self._hand_over(hello)
+
+    def _greeted(self, connection: int, session_id: int, _: Any, error: BaseException | None) -> None:
+        """The first answer on a connection: now we know that our login is accepted, and the server up to date."""
+        if error is not None or connection != self._connection or self._closed:
+            return
+        self._connected = True
+        is_new, self._session_id = session_id != self._session_id, session_id
+        log.info("connected to ZooKeeper, %s session 0x%x", "new" if is_new else "same", session_id)
+        again, self._again = self._again, []
+        self._queue.extendleft(reversed(again))
+        self.on_connected(is_new)
+        self._pump()
 
     def _lost(self, detail: str) -> None:
         had_session, self._session_id = self._session_id != 0, 0
@@ -283,3 +296,8 @@ class Link:
 
 def _nothing() -> None:
     pass
+
+
+def _say_hello(client: Any) -> Any:
+    """A server that lags behind its leader catches up before it answers this, and all that is asked after it."""
+    return client.sync_async("/")

@@ -38,7 +38,7 @@ from replication.store import (
     StoreFailed,
 )
 from replication.store_zk import Login, ZooKeeperSettings, ZooKeeperStore, access_list, split_connect, zookeeper_store
-from replication.store_zk_client import failure, refusal
+from replication.store_zk_client import OneThread, failure, refusal
 from replication.store_zk_multi import Acl, Refused, decode_multi, encode_multi
 from replication.tests.fake_zookeeper import FakeZooKeeper, fake_zookeeper
 
@@ -59,7 +59,7 @@ async def store(server: FakeZooKeeper) -> AsyncIterator[ZooKeeperStore]:
 
 async def eventually(holds: Callable[[], object]) -> None:
     """Let kazoo's thread and the server go on until `holds`."""
-    with trio.fail_after(20):
+    with trio.fail_after(90):
         while not holds():  # noqa: ASYNC110 – what is waited for is in other threads
             await trio.sleep(0.001)
 
@@ -221,14 +221,14 @@ async def test_a_disconnect_is_no_event_but_what_it_hid_is(server: FakeZooKeeper
         server.refusing = False
         seen: set[str] = set()
         told = {"/a/written", "/a/deleted", "/a/created", "/a/again", "/b/x", "/b", "/later", "/later/x"}
-        with trio.fail_after(20):
+        with trio.fail_after(90):
             while seen != told:
                 event = await anext(changes)
                 assert isinstance(event, Changed)
                 assert event.paths <= told
                 seen |= event.paths
         server.write(Set("/c", b"last"))
-        with trio.fail_after(20):
+        with trio.fail_after(90):
             assert await anext(changes) == Changed(frozenset({"/c"}))
 
 
@@ -247,7 +247,7 @@ async def test_subscribing_waits_until_everything_is_watched(server: FakeZooKeep
         await trio.sleep(0.01)
         assert not inside.is_set()
         server.refusing = False
-        with trio.fail_after(20):
+        with trio.fail_after(90):
             await inside.wait()
         watched = next(iter(server.connections)).node_watches
         assert {"/a", "/none", "/a/0", "/a/49"} <= watched
@@ -323,7 +323,7 @@ async def test_a_mirror_through_faults(server: FakeZooKeeper, store: ZooKeeperSt
     async with store.changes(places) as changes, trio.open_nursery() as nursery:
         await look(await everything())
         nursery.start_soon(trio.to_thread.run_sync, write)
-        with trio.move_on_after(20) as late:
+        with trio.move_on_after(90) as late:
             while writing or mirror != truth():
                 with trio.move_on_after(0.1):
                     event = await anext(changes)
@@ -343,11 +343,13 @@ async def test_no_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     settings = ZooKeeperSettings(connect=f"127.0.0.1:{port}", connection_timeout_ms=200)
-    with pytest.raises(
-        ConnectionLost, match=rf"no connection to ZooKeeper at 127.0.0.1:{port} within 200 ms: .*refused"
-    ):
+    with pytest.raises(ConnectionLost, match=f"no connection to ZooKeeper at 127.0.0.1:{port} within 200 ms: "):
         async with zookeeper_store(settings):
             raise AssertionError
+    handler = OneThread(None, 10)
+    with pytest.raises(ConnectionRefusedError):
+        handler.create_connection(("127.0.0.1", port), hostname="some.host")
+    assert handler.trouble == f"some.host:{port}: [Errno 111] Connection refused"
 
 
 async def test_a_server_that_does_not_answer(server: FakeZooKeeper) -> None:
@@ -377,7 +379,7 @@ async def test_a_chroot_is_made_with_its_parents(server: FakeZooKeeper) -> None:
             assert "a" in await store.children("/")
             async with store.changes(["/"]) as changes:
                 server.write(Set("/some/where/a", b"2"), Set("/some/where", b""))
-                with trio.fail_after(20):
+                with trio.fail_after(90):
                     seen: set[str] = set()
                     while seen != {"/a", "/"}:
                         event = await anext(changes)
@@ -415,7 +417,7 @@ async def test_leaving_does_not_wait_for_a_server_that_is_gone(
             ended.append(exc)
 
     async with trio.open_nursery() as nursery:
-        with trio.fail_after(20):
+        with trio.fail_after(90):
             async with zookeeper_store(ZooKeeperSettings(connect=server.connect, max_in_flight=1)) as store:
                 server.running.clear()
                 nursery.start_soon(commit, store, "/sent")
@@ -435,7 +437,7 @@ async def test_a_login_that_is_refused(server: FakeZooKeeper, monkeypatch: pytes
     async with zookeeper_store(settings) as store, store.changes(["/a"]) as changes:
         server.refuse_logins = True
         server.drop()
-        with trio.fail_after(20):
+        with trio.fail_after(90):
             assert await anext(changes) == SessionLost()
             with pytest.raises(SessionExpired):
                 await store.commit([Create("/a")])
