@@ -268,8 +268,6 @@ class ControllerLoop:
         log.info("controller epoch %d begins with %d topics", term.epoch, len(image.topics))
         bounced = [self._broker.id] if self._recovered else []
         self._recovered = False
-        if self._connect is None:  # nobody else can have been leader meanwhile: a clean restart changes no epoch
-            returned = {}
         requests = await admin_tree.begin_admin_nodes(self._store, machine.guard, self._unreadable)
         deletions = await read_deletions(self._store)
         await self._perform(
