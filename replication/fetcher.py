@@ -80,7 +80,9 @@ _OTHER_SESSION = frozenset((int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND), int(Error
 
 
 class Fetcher:
-    """See the module. `partitions`: what is fetched; `failed`: what waits for the controller."""
+    """See the module. `partitions`: what is fetched; `failed`: what waits for the controller; `without_id`: how many
+    are of topics that have no id yet, which makes all be fetched by name.
+    """
 
     def __init__(self, settings: FetcherSettings) -> None:
         self.settings = settings
@@ -94,7 +96,7 @@ class Fetcher:
         self._held_back: set[Key] = set()
         self._resting: list[tuple[float, int, Followed]] = []
         self._serial = count()
-        self._without_id = 0
+        self.without_id = 0
         self._not_before = 0.0
         self._troubles = 0
         self._empty_at_once = 0
@@ -107,14 +109,14 @@ class Fetcher:
         known = self.partitions.get(key)
         if known is not None and known.leader_epoch == leader_epoch and known.log is log:
             if known.topic_id != topic_id:
-                self._without_id += has_id(known.topic_id) - has_id(topic_id)
+                self.without_id += has_id(known.topic_id) - has_id(topic_id)
                 known.topic_id = topic_id
                 self._changed[key] = None
             return known
         self.remove(key)
         followed = self.partitions[key] = Followed(key, topic_id, leader_epoch, log)
         self._unconfirmed[key] = followed
-        self._without_id += not has_id(topic_id)
+        self.without_id += not has_id(topic_id)
         if not self.settings.truncates_on_fetch or followed.last_fetched_epoch == UNDEFINED:
             self._set(followed, State.TRUNCATING)
         self._changed[key] = None
@@ -127,7 +129,7 @@ class Fetcher:
         known = self.partitions.pop(key, None)
         if known is not None:
             self._set(known, State.FAILED)
-            self._without_id -= not has_id(known.topic_id)
+            self.without_id -= not has_id(known.topic_id)
             self._held_back.discard(key)
             self._unconfirmed.pop(key, None)
             self._changed[key] = None
@@ -281,7 +283,7 @@ class Fetcher:
     def _ask_records(self, now: float, broker_epoch: int) -> Ask | None:
         settings = self.settings
         version = settings.fetch_version
-        if self._without_id and version >= FIRST_VERSION_WITH_IDS:
+        if self.without_id and version >= FIRST_VERSION_WITH_IDS:
             version = FIRST_VERSION_WITH_IDS - 1
         changed, self._changed = self._changed, {}
         by_id = version >= FIRST_VERSION_WITH_IDS

@@ -284,6 +284,8 @@ class LeaderFetcher:
 
     async def _step(self) -> None:
         self._owner.look_at_config()
+        if self.machine.without_id:
+            self._look_for_ids()
         now = trio.current_time()
         step = self.machine.next(now, self._owner.broker_epoch(), self._owner.held_back(now))
         if isinstance(step, Ask):
@@ -292,6 +294,14 @@ class LeaderFetcher:
             await self._carry_out(step.actions)
         else:
             await self._wait(step)
+
+    def _look_for_ids(self) -> None:
+        """A topic from before topic ids may have got one since."""
+        for key, followed in list(self.machine.partitions.items()):
+            assert isinstance(followed.log, LocalLog)
+            topic_id = followed.log.partition.topic_id
+            if topic_id != followed.topic_id:
+                self.machine.add(key, topic_id, followed.leader_epoch, followed.log)
 
     async def _wait(self, step: Wait) -> None:
         self._wake = trio.Event()

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from kproto import ZERO_UUID, ApiKey, ErrorCode
+from kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
 from kproto.messages import FetchResponse, ListOffsetsResponse, OffsetForLeaderEpochResponse
 from logdir import AppendOrigin
 from logdir.memory_disk import MemoryDisk
@@ -74,6 +74,14 @@ async def test_topic_without_id(autojump_clock: MockClock) -> None:
         world.follow(topic_id=ZERO_UUID)
         asked = await world.leader.asked()
         assert (asked.version, asked.request.topics[0].topic) == (12, "t")
+        await asked.answer(fetched(part(0)))
+        asked = await world.leader.asked()
+        with pytest.raises(KafkaError):
+            world.follow(epoch=4)
+        world.follow()  # the same epoch, now with an id
+        await asked.answer(fetched())
+        asked = await world.leader.asked()
+        assert (asked.version, asked.request.session_epoch, asked.request.topics[0].topic_id) == (17, 0, TOPIC_ID)
 
 
 async def test_answer_may_end_inside_a_batch(autojump_clock: MockClock) -> None:
