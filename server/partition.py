@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Protocol
 
@@ -28,6 +28,10 @@ from logdir import AppendInfo, AppendOrigin, FileSlice, PartitionLog, StorageErr
 from replication import LeaderState, PartitionImage, Proposal, Refusal
 
 log = logging.getLogger("barnabas.partition")
+
+UNCOMMITTED_MAX = 1024
+DROPPED_MAX = 256
+"""How many callbacks nobody waits for any more are kept before they are looked for."""
 
 CommitCallback = Callable[[ErrorCode], None]
 
@@ -73,6 +77,7 @@ class Partition:
 
     __slots__ = (
         "_commits",
+        "_dropped",
         "_host",
         "_serial",
         "_stage",
@@ -129,6 +134,7 @@ class Partition:
         # (end offset, bytes) of what was written and is above the high watermark, for those who count bytes.
         self._uncommitted: deque[tuple[int, int]] = deque()
         self._commits: list[tuple[int, int, CommitCallback]] = []
+        self._dropped: set[CommitCallback] = set()
         self._serial = count()
 
     def __repr__(self) -> str:
@@ -182,8 +188,10 @@ class Partition:
         self.epoch_start_offset = -1
         self.isr = ()
         commits, self._commits = self._commits, []
+        dropped, self._dropped = self._dropped, set()
         for _, _, callback in commits:
-            callback(code)
+            if callback not in dropped:
+                callback(code)
         self.wake_all()
 
     def wake_all(self) -> None:
@@ -275,7 +283,7 @@ class Partition:
         """Move the high watermark as far as the in-sync replicas allow, and wake whom that concerns."""
         if self.leader is not None:
             if added_bytes:
-                self._uncommitted.append((self.log.log_end_offset, added_bytes))
+                self._note_uncommitted(added_bytes)
             self._advance_replicated()
             for waiter in list(self._tail_waiters):
                 waiter.progress(added_bytes)
@@ -283,9 +291,8 @@ class Partition:
         end = self.log.log_end_offset
         if end > self.high_watermark:
             self.high_watermark = end
-            commits = self._commits
-            while commits and commits[0][0] <= end:
-                heappop(commits)[2](ErrorCode.NONE)
+            if self._commits:
+                self._answer_commits(end)
         if self._waiters:
             for waiter in list(self._waiters):
                 waiter.progress(added_bytes)
@@ -306,14 +313,20 @@ class Partition:
         if reached > self.high_watermark:
             self._commit_up_to(reached)
 
+    def _note_uncommitted(self, size: int) -> None:
+        """`size` bytes more were written up to the log end. When the high watermark rests for long, the last entry
+        stands for all that follows.
+        """
+        uncommitted = self._uncommitted
+        if len(uncommitted) >= UNCOMMITTED_MAX:
+            size += uncommitted.pop()[1]
+        uncommitted.append((self.log.log_end_offset, size))
+
     def _commit_up_to(self, offset: int) -> None:
         """The high watermark of a replicated partition rises to `offset`."""
         self.high_watermark = offset
-        commits = self._commits
-        if commits and commits[0][0] <= offset:
-            code = self._outcome()
-            while commits and commits[0][0] <= offset:
-                heappop(commits)[2](code)
+        if self._commits:
+            self._answer_commits(offset)
         uncommitted = self._uncommitted
         readable = 0
         while uncommitted and uncommitted[0][0] <= offset:
@@ -321,6 +334,16 @@ class Partition:
         if self._waiters:
             for waiter in list(self._waiters):
                 waiter.progress(readable)
+
+    def _answer_commits(self, offset: int) -> None:
+        commits, dropped = self._commits, self._dropped
+        code = self._outcome()
+        while commits and commits[0][0] <= offset:
+            callback = heappop(commits)[2]
+            if callback in dropped:
+                dropped.remove(callback)
+            else:
+                callback(code)
 
     def _outcome(self) -> ErrorCode:
         """Of what is committed with acks=all: the ISR may have shrunk since it was appended."""
@@ -339,6 +362,15 @@ class Partition:
             callback(self._outcome())
         else:
             heappush(self._commits, (offset, next(self._serial), callback))
+
+    def drop_commit(self, callback: CommitCallback) -> None:
+        """Whoever left `callback` (and left it once) with `when_committed`, and was not called, waits no longer."""
+        dropped = self._dropped
+        dropped.add(callback)
+        if len(dropped) > DROPPED_MAX and len(dropped) * 2 > len(self._commits):
+            self._commits = [entry for entry in self._commits if entry[2] not in dropped]
+            heapify(self._commits)
+            dropped.clear()
 
     # -- the leader's side of replication ----------------------------------------------------------------------------
 
@@ -440,7 +472,7 @@ class Partition:
                 if not error.is_full:  # else it can be tried again when there is room
                     self.write_error = error
                 raise
-            self._uncommitted.append((partition_log.log_end_offset, len(records)))
+            self._note_uncommitted(len(records))
         self.follow_offsets(leader_high_watermark, leader_log_start_offset)
         return info
 

@@ -47,7 +47,7 @@ _TRANSACTIONAL = 0x10
 class _Pending:
     """A Produce request between its appends and its answer."""
 
-    __slots__ = ("acks", "appended", "ctx", "failed", "response", "svc", "timeout_ms", "timer", "waiting")
+    __slots__ = ("acks", "appended", "commits", "ctx", "failed", "response", "svc", "timeout_ms", "timer")
 
     def __init__(self, svc: Services, ctx: RequestContext, req: ProduceRequest, response: ProduceResponse) -> None:
         self.svc = svc
@@ -56,8 +56,8 @@ class _Pending:
         self.timeout_ms = req.timeout_ms
         self.response = response
         self.appended: list[tuple[Partition, ProduceResponse.PartitionProduceResponse, int]] = []
+        self.commits: dict[_Commit, None] = {}
         self.failed = False
-        self.waiting = 0
         self.timer: Any = None
 
     def written(self) -> None:
@@ -71,7 +71,7 @@ class _Pending:
             return
         if self.acks == -1:
             self._await_commits()
-            if self.waiting:
+            if self.commits:
                 self.timer = self.svc.timers.after(max(self.timeout_ms, 0) / 1000, self._timed_out)
                 return
         self._reply()
@@ -90,39 +90,41 @@ class _Pending:
     def _await_commits(self) -> None:
         for partition, answer, end_offset in self.appended:
             if answer.error_code == 0 and partition.high_watermark < end_offset:
-                self.waiting += 1
-                partition.when_committed(end_offset, _Commit(self, answer))
+                commit = _Commit(self, answer, partition)
+                self.commits[commit] = None
+                partition.when_committed(end_offset, commit)
 
-    def committed(self, answer: ProduceResponse.PartitionProduceResponse, code: ErrorCode) -> None:
-        if self.waiting == 0:
-            return  # answered already, by the timer
+    def committed(self, commit: _Commit, code: ErrorCode) -> None:
+        del self.commits[commit]
         if code != ErrorCode.NONE:
             self.failed = True
-            _fill_error(answer, KafkaError(code), self.ctx.api_version)
-        self.waiting -= 1
-        if self.waiting == 0 and self.timer is not None:
+            _fill_error(commit.answer, KafkaError(code), self.ctx.api_version)
+        if not self.commits and self.timer is not None:
             self.timer.cancel()
             self._reply()
 
     def _timed_out(self) -> None:
-        for partition, answer, end_offset in self.appended:
-            if answer.error_code == 0 and partition.high_watermark < end_offset:
-                _fill_error(answer, KafkaError(ErrorCode.REQUEST_TIMED_OUT), self.ctx.api_version)
-        self.waiting = 0
+        for commit in self.commits:
+            _fill_error(commit.answer, KafkaError(ErrorCode.REQUEST_TIMED_OUT), self.ctx.api_version)
+            commit.partition.drop_commit(commit)
+        self.commits = {}
         self._reply()
 
 
 class _Commit:
     """The callback of one partition of a waiting request."""
 
-    __slots__ = ("answer", "pending")
+    __slots__ = ("answer", "partition", "pending")
 
-    def __init__(self, pending: _Pending, answer: ProduceResponse.PartitionProduceResponse) -> None:
+    def __init__(
+        self, pending: _Pending, answer: ProduceResponse.PartitionProduceResponse, partition: Partition
+    ) -> None:
         self.pending = pending
         self.answer = answer
+        self.partition = partition
 
     def __call__(self, code: ErrorCode) -> None:
-        self.pending.committed(self.answer, code)
+        self.pending.committed(self, code)
 
 
 def handle(svc: Services, ctx: RequestContext, req: ProduceRequest) -> object:

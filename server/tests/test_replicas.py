@@ -259,6 +259,37 @@ def test_waiting_producers_are_told_when_leadership_is_lost(world: ReplicaWorld)
     assert world[1].commit(0) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
+def test_those_who_gave_up_are_neither_kept_nor_called(world: ReplicaWorld) -> None:
+    world.lead(1, 1, 2)
+    partition = world[1].replica
+    end = world[1].append(b"a")
+    called: list[int] = []
+    for number in range(2000):
+
+        def callback(code: ErrorCode, number: int = number) -> None:
+            called.append(number)
+
+        partition.when_committed(end, callback)
+        if number % 100:
+            partition.drop_commit(callback)
+    assert len(partition._commits) < 600
+    world.replicate(2, 2)
+    assert called == list(range(0, 2000, 100))
+    assert partition._commits == []
+    assert partition._dropped == set()
+
+
+def test_a_high_watermark_at_rest_keeps_little(world: ReplicaWorld) -> None:
+    world.lead(1, 1, 2)
+    for _ in range(1500):
+        world[1].append(b"a")
+    partition = world[1].replica
+    assert len(partition._uncommitted) == 1024
+    assert sum(size for _, size in partition._uncommitted) == partition.log.size
+    world.replicate(2, 2)
+    assert not partition._uncommitted
+
+
 def test_a_waiting_follower_hears_of_a_new_leader(world: ReplicaWorld) -> None:
     world.lead(1)
     waiting = world.fetch(2, wait_ms=500)
