@@ -47,7 +47,7 @@ def cluster_of_three(rig: TopicRig) -> None:
         PartitionImage(4, -1, -1, -1, (3,), ()),
     )
     topic = TopicImage("t", b"i" * 16, partitions)
-    rig.rig.driver._replace_image(replace(image, brokers=brokers).with_topics([topic]))
+    rig.rig.driver._receiver.replace_image(replace(image, brokers=brokers).with_topics([topic]))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
