@@ -37,7 +37,7 @@ class Member(threading.Thread):
 
     def run(self) -> None:
         while not self._stop_asked.is_set():
-            # kafka-python 3.0.12 loses an assignment that arrives between two polls, so they are long; records end them.
+            # kafka-python 3.0.12 loses an assignment that arrives between two polls: they are long; records end them.
             for records in self._consumer.poll(timeout_ms=2000).values():
                 self.handled.update(record.value for record in records)
                 self._consumer.commit()
