@@ -9,13 +9,13 @@
 | its leader epoch is below ours | 74 FENCED_LEADER_EPOCH |
 | what is there already, whatever the partition epoch | the present state |
 | its partition epoch is below ours | 95 INVALID_UPDATE_VERSION |
-| from a broker that does not lead; without replicas or with others than the partition's; more than one while
-  recovering; recovering again | 42 INVALID_REQUEST |
-| replicas whose broker is dead, shutting down, or restarted meanwhile (KIP-841, KIP-903) | 107 INELIGIBLE_REPLICA |
+| not from the leader; not among the replicas; several while recovering; recovering again | 42 INVALID_REQUEST |
+| replicas whose broker is dead, has restarted, or shuts down (KIP-841, KIP-903) | 107 INELIGIBLE_REPLICA |
 
 The partition epoch is the version of the state node, so a state that somebody else wrote in between refuses the write:
 95 again. Only UpdateMetadata follows, for the leader learns from the answer. Source: `KafkaController.scala` (core,
-3.9), `processAlterPartition`; who may ask is checked as strictly as by newer controllers.
+3.9), `processAlterPartition`; who may ask is checked as strictly as by newer controllers. Unlike there a leader that
+shuts down can have its ISR grow: what it leads alone can then be handed over.
 
 `states_seen`: leaders before 2.7 write states themselves and notify. `log_dirs_failed`: a broker has lost a directory;
 it is sent LeaderAndIsr for all it has, and answers KAFKA_STORAGE_ERROR for what is lost (KIP-112).
@@ -106,9 +106,10 @@ class InSyncReplicas(Reassignments):
             return ErrorCode.INVALID_REQUEST
         if broker != now.leader or broker not in isr or not set(isr) <= set(now.replicas):
             return ErrorCode.INVALID_REQUEST
-        eligible = self._eligible(change.topic, now.index)
+        able, eligible = self._able(change.topic, now.index), self._eligible(change.topic, now.index)
         for replica, epoch in wish.isr.items():
-            if replica not in eligible or epoch not in (-1, self._epoch_of(replica)):
+            # A leader that shuts down may still take others in, who can then take over.
+            if replica not in (able if replica in now.isr else eligible) or epoch not in (-1, self._epoch_of(replica)):
                 return ErrorCode.INELIGIBLE_REPLICA
         return written(replace(change, partition=replace(now, isr=isr, recovering=wish.recovering))).partition
 
