@@ -16,7 +16,6 @@ Ephemeral nodes are never on disk: a restart ends all sessions. Used from one tr
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
@@ -25,18 +24,16 @@ import trio
 
 from replication.journal import Files, Journal, encode_commit
 from replication.store import (
-    Changed,
     Delete,
     Node,
     Op,
-    SessionBack,
     SessionExpired,
-    SessionLost,
     StoreClosed,
     StoreEvent,
     StoreFailed,
     parent_of,
 )
+from replication.store_events import EventQueue
 from replication.tree import Outcome, Tree
 
 RunIO = Callable[[Callable[[], None]], Awaitable[None]]
@@ -187,7 +184,7 @@ class EmbeddedSession:
     def __init__(self, store: EmbeddedStore, session: int) -> None:
         self._store = store
         self._session = session
-        self._watches: dict[_Watch, None] = {}
+        self._watches: dict[EventQueue, None] = {}
 
     async def get(self, path: str) -> Node | None:
         self._check()
@@ -216,7 +213,7 @@ class EmbeddedSession:
     @asynccontextmanager
     async def changes(self, places: Collection[str]) -> AsyncIterator[AsyncIterator[StoreEvent]]:
         self._check()
-        watch = _Watch(frozenset(places))
+        watch = EventQueue(places)
         self._watches[watch] = None
         self._store.observe(watch)
         try:
@@ -248,41 +245,3 @@ class EmbeddedSession:
             raise SessionExpired("the session has expired")
         if self._session < 0:
             raise StoreClosed("the session is closed")
-
-
-class _Watch:
-    """One subscriber: merged paths, in between the session's events. Bounded by the number of watched nodes."""
-
-    def __init__(self, places: frozenset[str]) -> None:
-        self._places = places
-        self._events: deque[StoreEvent | set[str]] = deque()
-        self._something = trio.Event()
-
-    def offer(self, paths: set[str]) -> None:
-        places = self._places
-        mine = {path for path in paths if path in places or parent_of(path) in places}
-        if mine:
-            if self._events and isinstance(self._events[-1], set):
-                self._events[-1] |= mine
-            else:
-                self._events.append(mine)
-            self._something.set()
-
-    def lost(self) -> None:
-        self._events.append(SessionLost())
-        self._something.set()
-
-    def back(self) -> None:
-        self._events.append(SessionBack())
-        self._something.set()
-
-    def __aiter__(self) -> AsyncIterator[StoreEvent]:
-        return self
-
-    async def __anext__(self) -> StoreEvent:
-        await trio.lowlevel.checkpoint()
-        while not self._events:
-            self._something = trio.Event()
-            await self._something.wait()
-        event = self._events.popleft()
-        return Changed(frozenset(event)) if isinstance(event, set) else event
