@@ -523,5 +523,6 @@ class Partition:
             self._waiters[waiter] = None
 
     def remove_waiter(self, waiter: ProgressWaiter) -> None:
-        if self._waiters.pop(waiter, self) is self:
+        self._waiters.pop(waiter, None)
+        if self._tail_waiters:
             self._tail_waiters.pop(waiter, None)

@@ -589,6 +589,9 @@ def test_where_followers_serve_consumers_they_hear_of_commits_at_once(tmp_path: 
         assert waiting.response is None
         world.fetch(3)
         assert waiting.only.high_watermark == 1
+        world[1].append(b"b")  # nobody waits any more
+        assert not world[1].replica._waiters
+        assert not world[1].replica._tail_waiters
 
 
 def test_version_18_says_which_high_watermark_it_knows(world: ReplicaWorld) -> None:
