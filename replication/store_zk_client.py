@@ -66,6 +66,16 @@ GONE: tuple[type[Exception], ...] = (errors.ConnectionLoss, errors.SessionExpire
 """How kazoo answers what was under way when a connection ended, or a session, or could not log in."""
 
 
+class _KazooLog(logging.LoggerAdapter):  # type: ignore[type-arg]
+    """kazoo tells every step; what matters is told by the link. Only why a connection ended is heard of here."""
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        told_elsewhere = str(msg).startswith(
+            ("Transition to", "Failed connecting", "Session has expired", "AUTH_FAILED")
+        )
+        super().log(logging.DEBUG if level <= logging.INFO or told_elsewhere else level, msg, *args, **kwargs)
+
+
 class MultiRequest:
     """A commit in the shape that kazoo sends: it is asked for its `type` and bytes, and given the answer's bytes."""
 
@@ -221,5 +231,5 @@ def make_client(
         sasl_options={"mechanism": "DIGEST-MD5", "username": sasl[0], "password": sasl[1]} if sasl else None,
         connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0),
         use_ssl=context is not None,
-        logger=log,
+        logger=_KazooLog(log, {}),
     )

@@ -178,7 +178,9 @@ async def test_a_login_and_access_lists(tmp_path: Path) -> None:
     options = [f"-Djava.security.auth.login.config={jaas}"]
     with zookeeper(tmp_path / "server", config=provider, java_options=options) as server:
         plain = ZooKeeperSettings(connect=f"{server.connect}/kafka")
-        login = ZooKeeperSettings(connect=plain.connect, sasl=Login("kafka", "secret"), set_acl=True)
+        login = ZooKeeperSettings(
+            connect=plain.connect, sasl=Login("kafka", "secret"), set_acl=True, session_timeout_ms=100_000
+        )
         async with zookeeper_store(login) as store, zookeeper_store(plain) as stranger:
             await store.commit([Create("/brokers"), Create("/config"), Create("/config/users"), Create("/consumers")])
             await store.commit([Create("/config/users/u", b"salt"), Create("/brokers/1", b"open", ephemeral=True)])
@@ -204,6 +206,12 @@ async def test_a_login_and_access_lists(tmp_path: Path) -> None:
                 found: list[object] = []
                 await in_thread(lambda path=path, found=found: found.extend(acls(server, path)))
                 assert found == expected, path
+            await in_thread(server.kill)
+            await in_thread(server.start)
+            with trio.fail_after(120):  # logged in again on the next connection
+                [node] = await store.commit([Set("/config/users/u", b"pepper")])
+            assert node is not None
+            assert node.version == 1
         wrong = ZooKeeperSettings(connect=server.connect, sasl=Login("kafka", "wrong"))
         with pytest.raises(StoreFailed, match="refuses our login"):
             async with zookeeper_store(wrong):
