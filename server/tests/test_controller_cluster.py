@@ -10,10 +10,12 @@ import trio
 from trio.testing import MockClock
 
 from kproto import ErrorCode, KafkaError
+from kproto.messages import ProduceRequest
+from kproto.records import Record, build_batch
 from replication import Endpoint, Image, LeaderAndIsr, PartitionChange, StoppedPartition, StopReplica, TopicRequest
 from replication.store import Delete
 from server.controller import ControllerDriver
-from server.testing import EmbeddedCluster, embedded_cluster
+from server.testing import EmbeddedCluster, connected, embedded_cluster
 
 
 @asynccontextmanager
@@ -280,15 +282,31 @@ async def test_every_broker_stops_and_starts_again(autojump_clock: MockClock) ->
         )
 
 
-@pytest.mark.parametrize("protocol", ["1.0", "2.2", "2.4", "2.6", "2.8", "3.2", "3.4"])
+async def produce(three: EmbeddedCluster, index: int, value: bytes) -> int:
+    """One record with acks=all to a partition of `t`; its offset."""
+    rows = [ProduceRequest.PartitionProduceData(index=index, records=build_batch([Record(0, 0, None, value, [])]))]
+    topics = [ProduceRequest.TopicProduceData(name="t", partition_data=rows)]
+    async with connected(three[await three.leader("t", index)]) as client:
+        answer = await client.ask(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics), 9)
+    [row] = answer.responses[0].partition_responses
+    assert row.error_code == 0
+    return row.base_offset  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("protocol", ["1.0", "2.2", "2.4", "2.6", "2.7-IV1", "2.8", "3.2", "3.4"])
 async def test_older_inter_broker_protocols(protocol: str, autojump_clock: MockClock) -> None:
     async with cluster(inter_broker_protocol_version=protocol) as three:
         await create(three)
+        assert [await produce(three, index, b"one") for index in range(6)] == [0] * 6
         victim = next(b for b in (1, 2, 3) if b != three.controller())
         await three.kill(victim)
         image = await settled(three)
         assert victim not in led_by(image)
+        assert [await produce(three, index, b"two") for index in range(6)] == [1] * 6
         await three.start(victim)
+        await three.image_until(
+            lambda image: all(sorted(partition.isr) == [1, 2, 3] for partition in image.topics["t"].partitions)
+        )
         await driver(three).delete_topics(["t"], timeout_ms=60_000)
         await three.image_until(lambda image: "t" not in image.topics)
         for broker_id in (1, 2, 3):
