@@ -169,7 +169,9 @@ async def zookeeper_store(settings: ZooKeeperSettings) -> AsyncIterator[ZooKeepe
         if refused.cancelled_caught:
             raise StoreFailed(f"ZooKeeper at {hosts} refuses our login")
         if late.cancelled_caught:
-            raise ConnectionLost(f"no connection to ZooKeeper at {hosts} within {within_ms} ms: {link.trouble or "no answer"}")
+            raise ConnectionLost(
+                f"no connection to ZooKeeper at {hosts} within {within_ms} ms: {link.trouble or 'no answer'}"
+            )
         yield store
     finally:
         link.close()
