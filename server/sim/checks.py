@@ -169,7 +169,7 @@ def check_logs(
                     f"{key}: broker {broker_id} has {_outline(content)}, broker {reference_id} {_outline(reference)}"
                 )
                 return {}
-        ends[key] = _check_content(world, history, key, reference)
+        ends[key] = check_content(world, history, key, reference)
     return ends
 
 
@@ -178,7 +178,8 @@ def _outline(content: bytes) -> str:
     return f"{len(content)} bytes [{' '.join(parts[-12:])}]"
 
 
-def _check_content(world: World, history: History, key: TopicPartition, content: bytes) -> int:
+def check_content(world: World, history: History, key: TopicPartition, content: bytes) -> int:
+    """Compare a log with what clients were told; its end."""
     offset, epoch = 0, -1
     found: dict[int, Item] = {}
     numbers: dict[str, int] = {}

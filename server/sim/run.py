@@ -10,7 +10,7 @@ them with what clients were told (`checks.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import process_time
 
@@ -58,13 +58,17 @@ def simulate(
     *,
     brokers: int = 3,
     seconds: float = 30.0,
+    settings: Mapping[str, str] | None = None,
     keep: bool = False,
     echo: Callable[[str], None] | None = None,
 ) -> Outcome:
-    """Run one seed. seconds: of virtual time, in which things go wrong; 0: nothing does. keep, echo: see `World`."""
+    """Run one seed. seconds: of virtual time, in which things go wrong; 0: nothing does. keep, echo: see `World`.
+
+    settings: of the brokers, on top of `cluster.SETTINGS`.
+    """
     begin = process_time()
     world = World(seed, keep=keep, echo=echo)
-    run = _Run(world, brokers, seconds, show_logs=echo is not None or keep)
+    run = _Run(world, brokers, seconds, settings or {}, show_logs=echo is not None or keep)
     world.run(run.main)
     return Outcome(
         seed,
@@ -81,11 +85,14 @@ def simulate(
 
 
 class _Run:
-    def __init__(self, world: World, brokers: int, seconds: float, *, show_logs: bool) -> None:
+    def __init__(
+        self, world: World, brokers: int, seconds: float, settings: Mapping[str, str], *, show_logs: bool
+    ) -> None:
         self.world = world
         self.history = History(world)
         self.fault_count = 0
         self._brokers = brokers
+        self._settings = settings
         self._seconds = seconds
         self._show_logs = show_logs
         self._rng = world.rng("run")
@@ -98,7 +105,7 @@ class _Run:
         # With flush.messages=1 what is acknowledged is on the disks.
         flushed = self._rng.random() < 0.25
         settings = {"log.flush.interval.messages": "1"} if flushed else {}
-        self._cluster = cluster = Cluster(self.world, self._brokers, settings)
+        self._cluster = cluster = Cluster(self.world, self._brokers, {**settings, **self._settings})
         self._client = client = self._new_client("control")
         with cluster.watching_logs(self._show_logs):
             for machine in cluster.machines.values():

@@ -273,7 +273,7 @@ class SimHome:
 
     async def expire(self, store: SimSession) -> None:
         store.expire()
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         await trio.testing.wait_all_tasks_blocked()
 
 
@@ -347,16 +347,12 @@ def test_commits_under_way_are_in_doubt() -> None:
                 one.interrupt()
 
             world.nursery.start_soon(cut)
-            with pytest.raises(ConnectionLost):
+            try:
                 await one.commit([Create("/a")])
-                pytest.skip("it was faster")
-            done.add(await two.get("/a") is not None)
+            except ConnectionLost:
+                done.add(await two.get("/a") is not None)
 
-        try:
-            in_world(main, seed)
-        except BaseExceptionGroup as group:
-            if group.subgroup(pytest.skip.Exception) is None:
-                raise
+        in_world(main, seed)
     assert done == {True, False}
 
 

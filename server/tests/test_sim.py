@@ -1,0 +1,143 @@
+"""The simulated cluster: seeds that must go well, the same run twice, and that what is wrong is found.
+
+`BARNABAS_SIM_SECONDS` says for how long the slow test tries seeds (300; they begin with `BARNABAS_SIM_SEED`, 1). A
+failing seed is run again, with everything that happens in it, by `python -m server.sim --seeds N --trace`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kproto.records import Record, build_batch
+from server.sim.checks import History, Item, check_content
+from server.sim.run import simulate
+from server.sim.world import World
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = int(os.environ.get("BARNABAS_SIM_SECONDS", "300"))
+FIRST = int(os.environ.get("BARNABAS_SIM_SEED", "1"))
+KEY = ("t", 0)
+
+
+def simulated(*arguments: str) -> str:
+    """What the command says, which must be that all is well."""
+    done = subprocess.run(
+        [sys.executable, "-m", "server.sim", "--quiet", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_a_few_seeds() -> None:
+    assert "all well" in simulated("--seeds", "1-3")
+
+
+def test_one_broker() -> None:
+    assert "all well" in simulated("--seeds", "1-3", "--brokers", "1")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS + 300)
+def test_as_many_seeds_as_there_is_time_for() -> None:
+    print(simulated("--seeds", f"{FIRST}-{FIRST + 999}", "--limit", str(SECONDS)))
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    one, other = (simulate(3, seconds=5, keep=True) for _ in range(2))
+    assert one.lines == other.lines
+    assert one.digest == other.digest
+    assert simulate(4, seconds=5).digest != one.digest
+
+
+def test_nothing_goes_wrong_without_faults() -> None:
+    outcome = simulate(1, seconds=0)
+    assert outcome.violations == []
+    assert outcome.acknowledged == outcome.shown > 100
+    assert outcome.committed > 10
+
+
+@pytest.mark.slow
+def test_a_cluster_that_may_lose_records_is_caught() -> None:
+    """Acknowledged by the leader alone, and led by whoever is there: that loses records, and the checks must see it."""
+    careless = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+    assert any(simulate(seed, settings=careless).violations for seed in range(1, 30))
+
+
+# -- the checks themselves -------------------------------------------------------------------------------------------
+
+
+def log_of(*batches: tuple[int, list[Item], int]) -> bytes:
+    """Batches of (base offset, items, leader epoch)."""
+    return b"".join(
+        build_batch(
+            [Record(timestamp=1, value=item.encode()) for item in items], base_offset=offset, leader_epoch=epoch
+        )
+        for offset, items, epoch in batches
+    )
+
+
+A = [Item("a", number) for number in range(5)]
+B = [Item("b", number) for number in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("content", "wrong"),
+    [
+        (log_of((0, A[:2], 0), (2, B[:1], 1), (3, A[2:], 1)), None),
+        (log_of((0, A[:2], 0), (3, A[2:], 1)), "begins at 3"),
+        (log_of((0, A[:2], 1), (2, A[2:], 0)), "epoch 0"),
+        (log_of((0, A[:2], 0), (2, A[1:], 0)), "second time"),
+        (log_of((0, [A[0], A[2], A[1]], 0)), "something is missing"),
+        (log_of((0, A[:1], 0), (1, A[2:], 0)), "something is missing"),
+        (log_of((0, B, 0)), "is lost"),
+        (b"", "is lost"),
+    ],
+)
+def test_what_is_wrong_with_a_log(content: bytes, wrong: str | None) -> None:
+    world = World(0)
+    history = History(world)
+    history.record_acknowledged(KEY, A[0], 0, 1)
+    history.record_shown(KEY, A[1], 1, 1)
+    check_content(world, history, KEY, content)
+    if wrong is None:
+        assert world.violations == []
+    else:
+        assert wrong in world.violations[0]
+
+
+def test_records_that_were_given_up_may_be_there_or_not_but_once() -> None:
+    for content, is_right in (
+        (log_of((0, A[:1], 0), (1, A[2:], 0)), True),
+        (log_of((0, A[:1], 0), (1, A[2:], 0), (4, A[1:2], 0)), True),
+        (log_of((0, A, 0), (5, A[1:2], 0)), False),
+        (log_of((0, A[:1], 0), (1, A[3:], 0)), False),
+    ):
+        world = World(0)
+        history = History(world)
+        history.given_up[KEY].add(A[1])
+        check_content(world, history, KEY, content)
+        assert (world.violations == []) == is_right
+
+
+def test_what_clients_are_told_must_agree() -> None:
+    for tell, wrong in (
+        (lambda history: history.record_acknowledged(KEY, A[0], 0, 2), False),
+        (lambda history: history.record_acknowledged(KEY, A[0], 1, 2), True),
+        (lambda history: history.record_acknowledged(KEY, B[0], 0, 2), True),
+        (lambda history: history.record_shown(KEY, A[0], 0, 2), False),
+        (lambda history: history.record_shown(KEY, B[0], 0, 2), True),
+    ):
+        world = World(0)
+        history = History(world)
+        history.record_acknowledged(KEY, A[0], 0, 1)
+        tell(history)
+        assert bool(world.violations) == wrong
