@@ -87,6 +87,8 @@ class Fetch:
 
     def progress(self, added_bytes: int) -> None:
         """Part of `ProgressWaiter`."""
+        if not self.watched:
+            return  # answered a moment ago, by what told us first
         self.missing_bytes -= added_bytes
         if added_bytes and self.missing_bytes > 0:
             return

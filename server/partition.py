@@ -196,7 +196,7 @@ class Partition:
 
     def wake_all(self) -> None:
         """Something changed that is not more bytes: a role, the log's start."""
-        for waiter in [*self._tail_waiters, *self._waiters]:
+        for waiter in {**self._tail_waiters, **self._waiters}:
             waiter.progress(0)
 
     # -- offsets -----------------------------------------------------------------------------------------------------

@@ -592,6 +592,17 @@ def test_where_followers_serve_consumers_they_hear_of_commits_at_once(tmp_path: 
         world[1].append(b"b")  # nobody waits any more
         assert not world[1].replica._waiters
         assert not world[1].replica._tail_waiters
+        world.take(2, waiting)
+        world.replicate(2, 3, 3)
+        request.session_epoch = 2
+        asked.fetch_offset = 2
+        waiting = world[1].ask(fetch_api.API, request, 17)
+        if waiting.response is not None:  # the high watermark moved with this very fetch
+            request.session_epoch = 3
+            waiting = world[1].ask(fetch_api.API, request, 17)
+        assert waiting.response is None
+        world.lead(1)
+        assert waiting.only.error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
 def test_version_18_says_which_high_watermark_it_knows(world: ReplicaWorld) -> None:
