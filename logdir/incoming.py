@@ -6,6 +6,8 @@ here is what lies beside it.
 
 from __future__ import annotations
 
+import struct
+import zlib
 from enum import Enum
 from typing import NamedTuple
 
@@ -26,6 +28,9 @@ from kproto.records_uniform import UniformLayout
 from logdir.config import LONG_MAX, LogConfig
 
 Buffer = bytearray | memoryview
+OLD_MESSAGE_MIN = 14
+"""Bytes after the length of a message of format 0 without key and value: CRC, magic, attributes, two lengths."""
+_unpack_old = struct.Struct(">qi").unpack_from
 
 
 class AppendOrigin(Enum):
@@ -183,7 +188,8 @@ def _rebuilt(view: memoryview, codec: int, config: LogConfig) -> memoryview:
 def split(view: memoryview, *, cut_off: bool = False) -> list[tuple[int, BatchHeader]]:
     """(position, header) of every batch, all whole and with right checksums. Raises `CorruptRecords`.
 
-    cut_off: the last one may be cut off, as in an answer to a fetch; it is left out, and there may be no other.
+    cut_off: the last one may be cut off, as in an answer to a fetch; it is left out, and there may be no other. Then
+    there may be messages of formats 0 and 1 as well: an old leader's log may still have some.
     """
     batches: list[tuple[int, BatchHeader]] = []
     position = 0
@@ -191,7 +197,8 @@ def split(view: memoryview, *, cut_off: bool = False) -> list[tuple[int, BatchHe
     while position < end:
         if cut_off and is_cut_off(view, position):
             return batches
-        header = check_batch(view, position)
+        old = cut_off and end > position + 16 and view[position + 16] < 2
+        header = _check_message(view, position) if old else check_batch(view, position)
         if header.last_offset_delta < 0:
             raise CorruptRecords(f"last offset delta {header.last_offset_delta}")
         batches.append((position, header))
@@ -208,3 +215,19 @@ def is_cut_off(view: memoryview, position: int) -> bool:
         return True
     length = int.from_bytes(view[position + 8 : position + LOG_OVERHEAD], "big", signed=True)
     return length + LOG_OVERHEAD > left
+
+
+def _check_message(view: memoryview, position: int) -> BatchHeader:
+    """What the header of a batch would say of one message of format 0 or 1, which may hold compressed ones. Its offset
+    is that of the last. Raises `CorruptRecords`.
+    """
+    offset, length = _unpack_old(view, position)
+    end = position + LOG_OVERHEAD + length
+    magic = view[position + 16] if length > 4 else 0
+    if length < (OLD_MESSAGE_MIN + 8 if magic else OLD_MESSAGE_MIN):
+        raise CorruptRecords(f"message of {length} bytes at position {position}")
+    crc = int.from_bytes(view[position + 12 : position + 16], "big")
+    if zlib.crc32(view[position + 16 : end]) != crc:
+        raise CorruptRecords(f"wrong checksum of the message at position {position}")
+    timestamp = int.from_bytes(view[position + 18 : position + 26], "big", signed=True) if magic else -1
+    return BatchHeader(offset, length, -1, magic, crc, view[position + 17], 0, timestamp, timestamp, -1, -1, -1, 1)

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from kproto.records import CorruptRecords, build_control_batch
+from kproto.records import CorruptRecords, Record, build_control_batch
+from kproto.records_legacy import build_message_set
 from logdir import AbortedTxn, AppendInfo, AppendOrigin, LogConfig, LogDir, PartitionLog, UnexpectedOffset
 from logdir.memory_disk import MemoryDisk
 from logdir.tests.kit import NOW, TOPIC_ID, batch, open_dir, stored
@@ -74,6 +75,34 @@ def test_last_batch_may_be_cut_off(cut: int) -> None:
     assert log.log_end_offset == 1
     replicate(log, rest)
     assert log.log_end_offset == 2
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [0, 1])
+def test_messages_of_old_formats(magic: int, codec: int) -> None:
+    """A leader's log may still have them; they stay as they are."""
+    disk = MemoryDisk()
+    log_dir, log = opened(disk)
+    records = [Record(offset, NOW + offset if magic else -1, None, b"v%d" % offset) for offset in range(3)]
+    old = build_message_set(records, magic=magic, codec=codec)
+    info = replicate(log, old, batch("new", base_offset=3, leader_epoch=2), old[:20])
+    assert info.last_offset == 3
+    assert log.log_end_offset == 4
+    assert log.epochs.entries == ((2, 3),)
+    found = log.read(0, 1 << 20, upper_offset=4, min_one_batch=True)
+    assert found is not None
+    assert found.read().startswith(old)
+    broken = bytearray(build_message_set([Record(4, NOW, None, b"x")], magic=magic))
+    broken[-1] ^= 1
+    with pytest.raises(CorruptRecords):
+        replicate(log, broken)
+    with pytest.raises(UnexpectedOffset):
+        replicate(log, old)
+    log_dir.close()
+    _, log = opened(disk)
+    assert log.log_end_offset == 4
+    log.truncate_to(3, NOW)
+    assert log.log_end_offset == 3
 
 
 def test_nothing_at_all() -> None:
