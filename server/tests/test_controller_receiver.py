@@ -1,0 +1,236 @@
+"""What a controller tells this broker, done on stand-ins for its partitions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+import trio
+from trio.testing import Sequencer
+
+from kproto import ErrorCode, KafkaError
+from replication import (
+    BrokerImage,
+    EmbeddedSession,
+    EmbeddedStore,
+    Endpoint,
+    Image,
+    LeaderAndIsr,
+    Node,
+    PartitionChange,
+    PartitionImage,
+    SessionExpired,
+    StoppedPartition,
+    StopReplica,
+    TopicImage,
+    UpdateMetadata,
+)
+from replication.store import Create
+from server.controller_receiver import Receiver
+
+TWO = BrokerImage(2, (Endpoint("PLAINTEXT", "two", 2),))
+TWO_MOVED = BrokerImage(2, (Endpoint("PLAINTEXT", "elsewhere", 2),))
+
+
+def change(topic: str, index: int, leader: int, epoch: int = 0) -> PartitionChange:
+    return PartitionChange(topic, topic.encode() * 16, PartitionImage(index, leader, epoch, epoch, (1, 2), (1, 2)))
+
+
+class Replicas:
+    """Stands for the broker's partitions: what was asked of them, in order."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[object, ...]] = []
+        self.broken: dict[str, Exception] = {}
+
+    def become_leader(self, topic: str, topic_id: bytes, image: PartitionImage, config: Mapping[str, str]) -> None:
+        self._do(topic, "lead", image.index, dict(config))
+
+    def become_follower(
+        self, topic: str, topic_id: bytes, image: PartitionImage, config: Mapping[str, str], leader: BrokerImage | None
+    ) -> None:
+        self._do(topic, "follow", image.index, dict(config), leader.endpoints[0].host if leader else None)
+
+    def stop(self, topic: str, index: int, leader_epoch: int, delete: bool) -> None:
+        self._do(topic, "stop", index, leader_epoch, delete)
+
+    def config_changed(self, topic: str, config: Mapping[str, str]) -> None:
+        self._do(topic, "configure", dict(config))
+
+    def _do(self, topic: str, *what: object) -> None:
+        if topic in self.broken:
+            raise self.broken[topic]
+        self.done.append((topic, *what))
+
+
+class Store(EmbeddedSession):
+    """Counts reads, and calls back before each."""
+
+    def __init__(self, tree: EmbeddedStore) -> None:
+        super().__init__(tree, 1)
+        self.reads: list[str] = []
+        self.before: Callable[[], None] = lambda: None
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        self.before()
+        self.reads += paths
+        return await super().get_many(paths)
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.replicas = Replicas()
+        self.store = Store(EmbeddedStore.open())
+        self.broker_epoch = 10
+        self.decided: dict[str, TopicImage] = {}
+        self.receiver = Receiver(
+            1,
+            self.replicas,
+            self.store,
+            broker_epoch=lambda: self.broker_epoch,
+            decided=self.decided.get,
+        )
+
+    async def configure(self, topic: str, value: str) -> None:
+        for path in ("/config", "/config/topics"):
+            if await self.store.get(path) is None:
+                await self.store.commit([Create(path)])
+        data = b'{"version":1,"config":{"retention.ms":"%s"}}' % value.encode()
+        await self.store.commit([Create(f"/config/topics/{topic}", data)])
+
+    def lead(self, *changes: PartitionChange, epoch: int = 1, broker_epoch: int = 10) -> LeaderAndIsr:
+        return LeaderAndIsr(7, epoch, broker_epoch, changes, (TWO,))
+
+    def update(self, *changes: PartitionChange, epoch: int = 1) -> UpdateMetadata:
+        return UpdateMetadata(7, epoch, 10, (TWO_MOVED,), changes)
+
+
+async def test_leaders_first_and_everybody_with_settings() -> None:
+    rig = Rig()
+    await rig.configure("b", "5")
+    codes = await rig.receiver.receive(
+        rig.lead(change("a", 0, 2), change("b", 1, 1), change("a", 2, -1), change("b", 3, 9))
+    )
+    assert rig.replicas.done == [
+        ("b", "lead", 1, {"retention.ms": "5"}),
+        ("a", "follow", 0, {}, "two"),
+        ("a", "follow", 2, {}, None),
+        ("b", "follow", 3, {"retention.ms": "5"}, None),
+    ]
+    assert set(codes.values()) == {ErrorCode.NONE}
+    assert rig.receiver.image == Image(), "only UpdateMetadata changes it"
+
+
+async def test_a_leader_that_the_message_does_not_describe_is_looked_up_in_the_picture() -> None:
+    rig = Rig()
+    await rig.receiver.receive(rig.update())
+    await rig.receiver.receive(replace(rig.lead(change("a", 0, 2)), leaders=()))
+    assert rig.replicas.done == [("a", "follow", 0, {}, "elsewhere")]
+
+
+async def test_settings_are_read_only_of_topics_that_are_new() -> None:
+    rig = Rig()
+    await rig.configure("a", "5")
+    await rig.receiver.receive(rig.update(change("a", 0, 2), change("a", 1, 2)))
+    assert rig.store.reads == ["/config/topics/a"]
+    assert rig.receiver.image.topics["a"].config == {"retention.ms": "5"}
+    await rig.receiver.receive(rig.lead(change("a", 0, 1, 1)))
+    assert rig.store.reads == ["/config/topics/a"]
+    again = replace(change("a", 0, 1, 0), topic_id=b"x" * 16)
+    await rig.receiver.receive(rig.update(again))
+    assert rig.store.reads == ["/config/topics/a"] * 2, "another topic of this name"
+    assert len(rig.receiver.image.topics["a"].partitions) == 1
+
+
+async def test_what_our_own_controller_has_in_mind_is_not_read() -> None:
+    rig = Rig()
+    rig.decided["a"] = TopicImage("a", b"a" * 16, (), {"retention.ms": "7"})
+    await rig.receiver.receive(rig.lead(change("a", 0, 1)))
+    assert rig.store.reads == []
+    assert rig.replicas.done == [("a", "lead", 0, {"retention.ms": "7"})]
+
+
+async def test_one_partition_in_trouble(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig()
+    rig.replicas.broken = {
+        "old": KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH),
+        "disk": OSError("no space"),
+        "sick": KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID),
+    }
+    with caplog.at_level(logging.INFO):
+        codes = await rig.receiver.receive(rig.lead(*(change(name, 0, 1) for name in ("old", "disk", "fine", "sick"))))
+    assert codes == {
+        ("old", 0): ErrorCode.STALE_CONTROLLER_EPOCH,
+        ("disk", 0): ErrorCode.KAFKA_STORAGE_ERROR,
+        ("fine", 0): ErrorCode.NONE,
+        ("sick", 0): ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+    assert len(caplog.records) == 2, "what it knew already is nothing to report"
+    stopped = tuple(StoppedPartition(name, 0, -2, True) for name in ("disk", "fine"))
+    codes = await rig.receiver.receive(StopReplica(7, 1, 10, stopped))
+    assert codes == {("disk", 0): ErrorCode.KAFKA_STORAGE_ERROR, ("fine", 0): ErrorCode.NONE}
+
+
+@pytest.mark.parametrize(("epoch", "refused"), [(-1, False), (9, True), (10, False), (11, False)])
+async def test_broker_epochs(epoch: int, refused: bool) -> None:
+    rig = Rig()
+    message = rig.lead(change("a", 0, 1), broker_epoch=epoch)
+    if refused:
+        with pytest.raises(KafkaError) as caught:
+            await rig.receiver.receive(message)
+        assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
+    else:
+        await rig.receiver.receive(message)
+    assert bool(rig.replicas.done) != refused
+
+
+async def test_a_session_that_ends_while_settings_are_read() -> None:
+    rig = Rig()
+
+    def expire() -> None:
+        raise SessionExpired("expired")
+
+    rig.store.before = expire
+    with pytest.raises(KafkaError) as caught:
+        await rig.receiver.receive(rig.lead(change("a", 0, 1)))
+    assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
+    assert rig.replicas.done == []
+
+
+async def test_messages_are_done_one_after_the_other() -> None:
+    """The second may be quicker than the first, which must read settings, and an old controller's comes too late."""
+    rig = Rig()
+    seq = Sequencer()
+    codes: list[object] = []
+
+    async def first() -> None:
+        async with seq(0):
+            pass
+        await rig.receiver.receive(rig.lead(change("new", 0, 1), epoch=2))
+        codes.append("first")
+
+    async def second() -> None:
+        async with seq(1):
+            pass
+        try:
+            await rig.receiver.receive(rig.lead(epoch=1))
+        except KafkaError as error:
+            codes.append(error.code)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(first)
+        nursery.start_soon(second)
+    assert codes == ["first", ErrorCode.STALE_CONTROLLER_EPOCH]
+
+
+async def test_settings_of_a_topic_change() -> None:
+    rig = Rig()
+    rig.receiver.topic_config_changed("a", {"retention.ms": "1"})
+    await rig.receiver.receive(rig.update(change("a", 0, 2)))
+    rig.receiver.topic_config_changed("a", {})
+    assert rig.replicas.done == []
+    rig.receiver.topic_config_changed("a", {"retention.ms": "1"})
+    assert rig.replicas.done == [("a", "configure", {"retention.ms": "1"})]
+    assert rig.receiver.image.topics["a"].config == {"retention.ms": "1"}
