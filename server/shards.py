@@ -273,6 +273,8 @@ class GroupShards:
                 offset = max(next_offset, offset + 1)
                 await trio.lowlevel.checkpoint()
         except (KafkaError, OSError) as error:
+            if not self._is_led(led):
+                return True  # the log belongs to somebody else's followers now
             log.error("loading the groups of %r stopped at offset %d: %s", led, offset, error)
             return False
         if self._is_led(led):

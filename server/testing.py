@@ -324,10 +324,10 @@ async def embedded_cluster(
 
 
 @asynccontextmanager
-async def connected(broker: Broker) -> AsyncIterator[Client]:
-    """A client on a memory stream."""
+async def connected(broker: Broker, listener: str | None = None) -> AsyncIterator[Client]:
+    """A client on a memory stream. listener: where it seems to come in; None: the first."""
     ours, theirs = memory_stream_pair()
-    broker.serve_stream(theirs)
+    broker.serve_stream(theirs, listener=listener)
     async with ours:
         yield Client(ours)
 

@@ -211,6 +211,27 @@ async def test_every_broker_tells_the_same_of_the_cluster(autojump_clock: MockCl
         assert told[0] == told[1] == told[2]
 
 
+async def test_each_listener_tells_its_own_addresses(autojump_clock: MockClock) -> None:
+    async with three_brokers(
+        listeners="OUTSIDE://127.0.0.1:0,INSIDE://127.0.0.1:0",
+        listener_security_protocol_map="OUTSIDE:PLAINTEXT,INSIDE:PLAINTEXT",
+        inter_broker_listener_name="INSIDE",
+    ) as cluster:
+        user = User(cluster)
+        await user.topic("t")
+        await user.produce("t", b"v")  # so the followers have found the leader
+        await user.commit("g", 1)
+        for number, listener in enumerate(("OUTSIDE", "INSIDE")):
+            ports = {i: cluster[i].endpoints[number].port for i in (1, 2, 3)}
+            async with connected(cluster[2], listener) as client:
+                metadata = await client.ask(MetadataRequest(topics=[]), 12)
+                assert {b.node_id: b.port for b in metadata.brokers} == ports
+                found = await client.ask(FindCoordinatorRequest(key="g"), 3)
+                assert found.port == ports[found.node_id]
+                described = await client.ask(DescribeClusterRequest(), 1)
+                assert {b.broker_id: b.port for b in described.brokers} == ports
+
+
 async def test_replicas_on_dead_brokers_are_offline(autojump_clock: MockClock) -> None:
     async with three_brokers() as cluster:
         user = User(cluster)
