@@ -6,6 +6,7 @@ driver; `run` works it off, `step` does one of them, so that requests can come i
 epochs only rise, no leader comes from outside the ISR unless unclean election is allowed, no ISR loses its last member.
 
 Troubles: `refusals` (what happens to the next commits), `lost` (draws whether the answer to a commit is lost),
+`shuffle` (commits that stand together happen in another order),
 `fail_over` (this controller is gone with its queue; the next reads the tree).
 """
 
@@ -67,6 +68,7 @@ class Cluster:
         self.broken: dict[int, set[TopicPartition]] = {}  # replicas on failed log directories
         self.refusals: deque[CommitRefused] = deque()  # what happens to the next commits
         self.lost: Callable[[], str] = str  # 'before', 'after' or '': how the answer to a commit is lost
+        self.shuffle: Callable[[list[Commit]], None] | None = None
         self.queue: deque[Effect] = deque()
         self.unclean_seen = False  # somebody was elected who was not in sync
         self.machine = self.new_term(Image().with_brokers(self.live))
@@ -99,7 +101,11 @@ class Cluster:
         effect = self.queue.popleft()
         match effect:
             case Commit():
-                self.queue.extendleft(reversed(self._commit(effect)))
+                commits = [effect]
+                while self.queue and isinstance(head := self.queue[0], Commit):
+                    commits.append(head)
+                    self.queue.popleft()
+                self.queue.extendleft(reversed(self._commit_all(commits)))
             case Tell():
                 self.queue.extend(self._told(effect))
             case Remove(topic):
@@ -110,7 +116,20 @@ class Cluster:
                 assert token not in self.answers, f"{token} is answered twice"
                 self.answers[token] = error
 
-    def _commit(self, commit: Commit) -> list[Effect]:
+    def _commit_all(self, commits: list[Commit]) -> list[Effect]:
+        """Commits that stand together happen in any order; their outcomes come back in the order of the effects."""
+        shuffled = list(commits)
+        if self.shuffle is not None:
+            self.shuffle(shuffled)
+        failures = {id(commit): error for commit in shuffled if (error := self._commit(commit)) is not None}
+        effects = self.machine.committed([commit for commit in commits if id(commit) not in failures])
+        for commit in commits:
+            if (failure := failures.get(id(commit))) is not None:
+                self.trace.append(f"refused {failure.path}" if isinstance(failure, CommitRefused) else "lost")
+                effects += self.machine.refused(commit, failure, self.fresh(commit))
+        return effects
+
+    def _commit(self, commit: Commit) -> StoreError | None:
         assert commit.ops[0] == self.machine.guard, "every write is guarded"
         for path in commit.ensure:
             if self.tree.get(path) is None and self.tree.get(path[: path.rindex("/")]) is not None:
@@ -130,9 +149,8 @@ class Cluster:
             if lost == "after":
                 raise ConnectionLost
         except StoreError as error:
-            self.trace.append(f"refused {error.path}" if isinstance(error, CommitRefused) else "lost")
-            return self.machine.refused(commit, error, self.fresh(commit))
-        return self.machine.committed([commit])
+            return error
+        return None
 
     def fresh(self, commit: Commit) -> dict[TopicPartition, tuple[StateNode, int] | None]:
         """The states that a commit concerns, as they are."""

@@ -36,6 +36,7 @@ class Walk:
         self.cluster = Cluster(ALL)
         self.epoch = 100
         self.tokens: set[str] = set()
+        self.cluster.shuffle = self.rng.shuffle
         self.lost_tokens: set[str] = set()  # their controller is gone, and with it the answer
         self.step = 0
         if troubles:
