@@ -146,9 +146,12 @@ class ControllerTerm:
                         names.append(first.topic)
                         queue.popleft()
                     queue.extend(await self._remove_all(names))
-                case Tell() as tell:
-                    queue.popleft()
-                    queue.extend(await self._tell(tell))  # at the end: removals come to stand together
+                case Tell():
+                    tells: list[Tell] = []
+                    while queue and isinstance(ahead := queue[0], Tell):
+                        tells.append(ahead)
+                        queue.popleft()
+                    queue.extend(await self._tell_all(tells))  # at the end: removals come to stand together
                 case Answer() as answer:
                     queue.popleft()
                     if isinstance(answer.token, Slot):
@@ -210,21 +213,32 @@ class ControllerTerm:
             raise TermOver(over[0])
         return [effect for name in names for effect in self.machine.removed(name)]
 
-    async def _tell(self, tell: Tell) -> list[Effect]:
-        machine, message = self.machine, tell.message
-        if tell.broker == machine.broker_id:
-            try:
-                codes = await self._receive(message)
-            except KafkaError as error:
-                if error.code is ErrorCode.STALE_BROKER_EPOCH:  # we have registered anew, and will read of it
-                    return []
-                raise TermOver(NEWER_EPOCH) from None
-            return self.answered(tell.broker, message, codes)
-        broker = machine.image.brokers.get(tell.broker)
+    async def _tell_all(self, tells: Sequence[Tell]) -> list[Effect]:
+        """In order for each broker. The others first: opening thousands of logs here must not hold them up."""
+        mine = self.machine.broker_id
+        for tell in tells:
+            if tell.broker != mine:
+                self._send(tell.broker, tell.message)
+        effects: list[Effect] = []
+        for tell in tells:
+            if tell.broker == mine:
+                effects += await self._tell_ourselves(tell.message)
+        return effects
+
+    async def _tell_ourselves(self, message: Message) -> list[Effect]:
+        try:
+            codes = await self._receive(message)
+        except KafkaError as error:
+            if error.code is ErrorCode.STALE_BROKER_EPOCH:  # we have registered anew, and will read of it
+                return []
+            raise TermOver(NEWER_EPOCH) from None
+        return self.answered(self.machine.broker_id, message, codes)
+
+    def _send(self, broker_id: int, message: Message) -> None:
+        broker = self.machine.image.brokers.get(broker_id)
         if broker is None or broker.epoch > message.broker_epoch:  # gone; or back, and told everything since
-            log.debug("broker %d is not told: %s", tell.broker, message)
+            log.debug("broker %d is not told: %s", broker_id, message)
         elif self._channels is None:
-            log.error("broker %d cannot be reached: this broker has no connections to others", tell.broker)
+            log.error("broker %d cannot be reached: this broker has no connections to others", broker_id)
         else:
             self._channels.send(broker, message)
-        return []
