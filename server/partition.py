@@ -17,7 +17,6 @@ The high watermark survives changes of role. It moves back only when the log is 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -132,9 +131,9 @@ class Partition:
         self._waiters: dict[ProgressWaiter, None] = {}
         self._tail_waiters: dict[ProgressWaiter, None] = {}
         # (end offset, bytes) of what was written and is above the high watermark, for those who count bytes.
-        self._uncommitted: deque[tuple[int, int]] = deque()
+        self._uncommitted: list[tuple[int, int]] = []
         self._commits: list[tuple[int, int, CommitCallback]] = []
-        self._dropped: set[CommitCallback] = set()
+        self._dropped: dict[CommitCallback, None] = {}
         self._serial = count()
 
     def __repr__(self) -> str:
@@ -188,7 +187,7 @@ class Partition:
         self.epoch_start_offset = -1
         self.isr = ()
         commits, self._commits = self._commits, []
-        dropped, self._dropped = self._dropped, set()
+        dropped, self._dropped = self._dropped, {}
         for _, _, callback in commits:
             if callback not in dropped:
                 callback(code)
@@ -328,9 +327,13 @@ class Partition:
         if self._commits:
             self._answer_commits(offset)
         uncommitted = self._uncommitted
-        readable = 0
-        while uncommitted and uncommitted[0][0] <= offset:
-            readable += uncommitted.popleft()[1]
+        readable = passed = 0
+        for end, size in uncommitted:
+            if end > offset:
+                break
+            readable += size
+            passed += 1
+        del uncommitted[:passed]
         if self._waiters:
             for waiter in list(self._waiters):
                 waiter.progress(readable)
@@ -341,7 +344,7 @@ class Partition:
         while commits and commits[0][0] <= offset:
             callback = heappop(commits)[2]
             if callback in dropped:
-                dropped.remove(callback)
+                del dropped[callback]
             else:
                 callback(code)
 
@@ -366,7 +369,7 @@ class Partition:
     def drop_commit(self, callback: CommitCallback) -> None:
         """Whoever left `callback` (and left it once) with `when_committed`, and was not called, waits no longer."""
         dropped = self._dropped
-        dropped.add(callback)
+        dropped[callback] = None
         if len(dropped) > DROPPED_MAX and len(dropped) * 2 > len(self._commits):
             self._commits = [entry for entry in self._commits if entry[2] not in dropped]
             heapify(self._commits)
