@@ -9,6 +9,7 @@ disks. (With `flush.messages=1` it is on the disks; such a run lets power go at 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from math import inf
 
 import trio
@@ -69,6 +70,8 @@ class Faults:
                 (2, self.elect),
                 (2, self.reassign),
                 (1, self.roll),
+                (1, self.kill_all),
+                (1, self.cut_all_from_store),
             ]
         # Each run favours some kinds: rare combinations come up that way.
         favourites = rng.sample(range(len(kinds)), rng.randint(3, len(kinds)))
@@ -127,6 +130,18 @@ class Faults:
         machine.kill()
         await trio.sleep(self._duration())
         machine.start()
+
+    async def kill_all(self) -> None:
+        """Every process at once; each comes back when it likes."""
+        self._world.note("fault: all are killed")
+        machines = list(self._cluster.machines.values())
+        for machine in machines:
+            machine.kill()
+        self._rng.shuffle(machines)
+        pause_s = self._rng.choice((0.0, 1.0, 4.0))
+        for machine in machines:
+            await trio.sleep(pause_s * self._rng.random())
+            machine.start()
 
     async def freeze(self) -> None:
         machine = self._someone()
@@ -230,6 +245,14 @@ class Faults:
         machine = self._someone()
         self._note("cut from the store", machine)
         with machine.cut_from_store():
+            await trio.sleep(self._duration())
+
+    async def cut_all_from_store(self) -> None:
+        """The store is out of reach for everybody; perhaps until all sessions have expired."""
+        self._world.note("fault: nobody reaches the store")
+        with ExitStack() as stack:
+            for machine in self._cluster.machines.values():
+                stack.enter_context(machine.cut_from_store())
             await trio.sleep(self._duration())
 
     async def isolate(self) -> None:

@@ -21,7 +21,6 @@ from kproto.messages import (
     HeartbeatRequest,
     InitProducerIdRequest,
     JoinGroupRequest,
-    ListOffsetsRequest,
     OffsetCommitRequest,
     OffsetFetchRequest,
     ProduceRequest,
@@ -222,6 +221,7 @@ class Consumer:
 
     async def _fetch(self) -> bool:
         topic, index = self._key
+        leader = await self._client.leader(topic, index)
         request = FetchRequest(
             max_wait_ms=1000,
             min_bytes=1,
@@ -231,14 +231,17 @@ class Consumer:
                     topic=topic,
                     partitions=[
                         FetchRequest.FetchPartition(
-                            partition=index, fetch_offset=self.position, partition_max_bytes=1 << 16
+                            partition=index,
+                            # Without it a follower would answer too (KIP-392), and perhaps be far behind.
+                            current_leader_epoch=self._client.leaders[topic, index][0],
+                            fetch_offset=self.position,
+                            partition_max_bytes=1 << 16,
                         )
                     ],
                 )
             ],
         )
         try:
-            leader = await self._client.leader(topic, index)
             response = await self._client.ask_broker(leader, request, 11)
         except Gone:
             return False
@@ -265,25 +268,6 @@ class Consumer:
                 assert record.value is not None
                 self._history.record_shown(self._key, Item.decode(record.value), record.offset, leader)
                 self.position = record.offset + 1
-
-
-async def latest_offset(client: Client, key: TopicPartition) -> int:
-    """The end of a partition as its leader tells consumers; -1 if it does not."""
-    request = ListOffsetsRequest(
-        replica_id=-1,
-        topics=[
-            ListOffsetsRequest.ListOffsetsTopic(
-                name=key[0],
-                partitions=[ListOffsetsRequest.ListOffsetsPartition(partition_index=key[1], timestamp=-1)],
-            )
-        ],
-    )
-    try:
-        response = await client.ask_leader(*key, request, 5)
-    except Gone:
-        return -1
-    partition = response.topics[0].partitions[0]
-    return -1 if partition.error_code else int(partition.offset)
 
 
 class Member:

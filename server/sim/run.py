@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from random import Random
 from time import process_time
 
 import trio
@@ -28,6 +29,8 @@ OFFSETS = "__consumer_offsets"
 START_S = 60.0
 CONVERGE_S = 90.0
 LOOK_S = 0.1
+PROTOCOLS = ("3.4", "3.0", "2.8", "2.6", "2.4", "1.1", "1.0")
+"""Versions between brokers, besides the newest: each has another way of doing something."""
 
 
 @dataclass(slots=True)
@@ -84,6 +87,22 @@ def simulate(
     )
 
 
+def _draw(rng: Random) -> dict[str, str]:
+    """Settings that lead to other code: half of the runs have some."""
+    drawn: dict[str, str] = {}
+    if rng.random() < 0.25:
+        drawn["log.flush.interval.messages"] = "1"
+    if rng.random() < 0.3:
+        drawn["inter.broker.protocol.version"] = rng.choice(PROTOCOLS)
+    if rng.random() < 0.2:
+        drawn["num.replica.fetchers"] = "2"
+    if rng.random() < 0.2:
+        drawn["replica.fetch.max.bytes"] = "300"  # a batch or two at a time
+    if rng.random() < 0.1:
+        drawn["replica.lag.time.max.ms"] = "800"
+    return drawn
+
+
 class _Run:
     def __init__(
         self, world: World, brokers: int, seconds: float, settings: Mapping[str, str], *, show_logs: bool
@@ -102,10 +121,11 @@ class _Run:
         self._watcher = Watcher(world)
 
     async def main(self) -> None:
-        # With flush.messages=1 what is acknowledged is on the disks.
-        flushed = self._rng.random() < 0.25
-        settings = {"log.flush.interval.messages": "1"} if flushed else {}
-        self._cluster = cluster = Cluster(self.world, self._brokers, {**settings, **self._settings})
+        settings = {**_draw(self._rng), **self._settings}
+        # What is acknowledged is on the disks then.
+        flushed = settings.get("log.flush.interval.messages") == "1"
+        self.world.note(f"settings: {settings}")
+        self._cluster = cluster = Cluster(self.world, self._brokers, settings)
         self._client = client = self._new_client("control")
         with cluster.watching_logs(self._show_logs):
             for machine in cluster.machines.values():
