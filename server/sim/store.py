@@ -29,13 +29,13 @@ from replication import (
     EmbeddedSession,
     EmbeddedStore,
     Node,
+    Op,
     SessionBack,
     SessionExpired,
     SessionLost,
     StoreClosed,
     StoreEvent,
 )
-from replication.store import Op
 from server.sim.world import Call, World
 
 T = TypeVar("T")

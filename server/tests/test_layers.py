@@ -36,6 +36,7 @@ PUBLIC = {
         "records",
         "records_legacy",
         "records_scan",
+        "records_uniform",
         "stored",
     },
     "logdir": {"memory_disk"},
