@@ -275,7 +275,6 @@ class LeaderFetcher:
                     try:
                         await self._step()
                     except Exception:
-                        # Ours, not the leader's. One partition's trouble must not end replication of the others.
                         log.exception("fetching from broker %d failed", self._leader_id)
                         self.machine.session.lost()
                         await trio.sleep(self.machine.settings.backoff_s)
@@ -292,6 +291,7 @@ class LeaderFetcher:
             await self._ask(step)
         elif isinstance(step, Do):
             await self._carry_out(step.actions)
+            await trio.lowlevel.checkpoint()
         else:
             await self._wait(step)
 
@@ -346,7 +346,6 @@ class LeaderFetcher:
                 if size >= YIELD_BYTES or number % YIELD_PARTITIONS == 0:
                     size = 0
                     await trio.lowlevel.checkpoint()
-        await trio.lowlevel.checkpoint()
 
     def _do(self, action: FollowerAction) -> int:
         """Carry one action out; bytes appended."""
@@ -377,6 +376,10 @@ class LeaderFetcher:
             self._not_done(action, error, now, rest=error.is_full)
         except KafkaError as error:
             self._not_done(action, error, now, rest=False)
+        except Exception:
+            # Ours, not the leader's; its neighbours go on.
+            log.exception("%s-%d is not fetched any more", *followed.key)
+            machine.not_done(action, ErrorCode.UNKNOWN_SERVER_ERROR, now)
         else:
             machine.done(action, now)
         return size

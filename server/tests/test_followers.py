@@ -13,6 +13,7 @@ from kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
 from kproto.messages import FetchResponse, ListOffsetsResponse, OffsetForLeaderEpochResponse
 from logdir import AppendOrigin
 from logdir.memory_disk import MemoryDisk
+from server.partition import Partition
 from server.tests.fake_leaders import NOW, TOPIC_ID, US, Asked, World, batch, fetched, following, part
 
 
@@ -533,6 +534,29 @@ async def test_failing_disk_fails_the_partition(autojump_clock: MockClock) -> No
         await asked.answer(fetched(part(0, batch(0, b"a"), high_watermark=1), part(1)))
         assert (await world.leader.asked()).forgotten == [0]
         assert world.log_dir.failure is not None
+
+
+async def test_our_own_mistake_with_a_partition_is_not_its_neighbours(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with following() as world:
+        partition = world.follow(0)
+        world.follow(1)
+        asked = await world.leader.asked()
+
+        whole = type(partition).follow_offsets
+
+        def broken(self: Partition, *offsets: int) -> None:
+            if self.index == 0:
+                raise RuntimeError("a bug")
+            whole(self, *offsets)
+
+        monkeypatch.setattr(type(partition), "follow_offsets", broken)
+        await asked.answer(fetched(part(0, high_watermark=1), part(1, batch(0, b"a"), high_watermark=1)))
+        assert "a bug" in caplog.text
+        assert world.log(1) == (0, 1, 1)
+        asked = await world.leader.asked()
+        assert (asked.forgotten, list(asked.partitions)) == ([0], [1])
 
 
 # ---- truncation
