@@ -166,6 +166,20 @@ def test_recovery_after_an_unclean_election() -> None:
     assert ask(cluster, 2, isr=ids(2), recovering=True) == ErrorCode.INVALID_REQUEST
 
 
+def test_a_report_while_the_topic_grows() -> None:
+    """The new partitions were decided before the report was in the store: they must not take it back."""
+    cluster = cluster_of(1, 2, 3)
+    now = cluster.machine.image.topics["t"].partitions[0]
+    wish = IsrWish(now.leader_epoch, now.partition_epoch, ids(1))
+    report = cluster.machine.alter_partition(1, 1, {KEY: wish}, None)[1]
+    growth = cluster.machine.expand("t", {1: (1, 2)}, None)
+    cluster.run(report)
+    cluster.run(growth)
+    assert cluster.state("t", 0) == (1, 0, (1,))
+    assert cluster.state("t", 1) == (1, 0, (1, 2))
+    check(cluster, "end")
+
+
 def test_many_partitions_share_commits() -> None:
     cluster = Cluster()
     cluster.create("t", dict.fromkeys(range(600), (1, 2)))
