@@ -23,7 +23,7 @@ from compat_tests.bench import processes
 from compat_tests.bench.measures import CLIENT_TIMEOUT_S, GIB, JAVA_OPTIONS, PRODUCE_LINE, RECORD_BYTES, Scale
 from compat_tests.bench.report import KAFKA, Results, add
 from compat_tests.brokers import KAFKA_JARS
-from compat_tests.cluster.harness import Cluster, done
+from compat_tests.cluster.harness import Cluster
 from compat_tests.cluster.load import Load
 from compat_tests.cluster.nodes import KAFKA as KAFKA_NODE
 from compat_tests.cluster.nodes import KAFKA_SERVER_OPTIONS, OURS, KafkaNode
@@ -51,7 +51,7 @@ class Subject:
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, to free the disks."""
-        done(self.cluster.admin.delete_topics([name]))
+        self.cluster.ask(lambda admin: admin.delete_topics([name]))
 
     def cpu_seconds(self) -> float:
         """CPU time of the three brokers."""

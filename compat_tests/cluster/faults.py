@@ -94,7 +94,7 @@ class Rounds:
         self.cluster = cluster
         self.rng = rng
         self.say = say
-        self.load = Load(cluster.bootstrap, TOPIC, PARTITIONS)
+        self.load = Load(cluster.bootstrap, TOPIC, PARTITIONS, log=cluster.directory / "clients.log")
         self.rounds: list[Round] = []
 
     # Choosing
@@ -365,6 +365,8 @@ def judge(cluster: Cluster, load: Load, report: Report) -> None:
     """End the load and look at everything that is there."""
     load.stop()
     report.errors += load.errors
+    if load.refused:
+        report.errors.append(f"{len(load.refused)} sends refused, as if there were no topic, first {load.refused[0]}")
     if not report.errors:
         cluster.wait_healthy()
     final = read_everything(cluster.bootstrap, TOPIC, PARTITIONS)

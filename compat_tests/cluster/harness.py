@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.exceptions import NoNodeError
 
@@ -77,7 +78,6 @@ class Cluster:
         self.zookeeper: ZooKeeper | None = None
         self.nodes: dict[int, Node] = {}
         self._tree: Tree | None = None
-        self._admin: AdminClient | None = None
 
     # Life
 
@@ -175,10 +175,8 @@ class Cluster:
 
     @property
     def admin(self) -> AdminClient:
-        """An admin client of the whole cluster."""
-        if self._admin is None:
-            self._admin = self.admin_of(self.bootstrap)
-        return self._admin
+        """A new admin client of the whole cluster: an old one remembers who was controller."""
+        return self.admin_of(self.bootstrap)
 
     @staticmethod
     def admin_of(bootstrap: str, **settings: Any) -> AdminClient:
@@ -202,9 +200,32 @@ class Cluster:
             topic = NewTopic(name, partitions, replicas, config=settings)
         else:
             topic = NewTopic(name, len(replicas), replica_assignment=replicas, config=settings)
-        done(self.admin.create_topics([topic], request_timeout=30))
+        self.ask(lambda admin: admin.create_topics([topic], request_timeout=10), KafkaError.TOPIC_ALREADY_EXISTS)
         count = partitions if isinstance(replicas, int) else len(replicas)
         self.wait(lambda: self._served(name, count), f"{name} has leaders")
+
+    def ask(
+        self, question: Callable[[AdminClient], Mapping[Any, Future[Any]]], had: int | None = None
+    ) -> dict[Any, Any]:
+        """Ask the cluster for something; again with a new client while the answer is that another is controller.
+
+        *had* is the error that says, of a second attempt, that the first one did it. Raises KafkaException.
+        """
+        deadline = time.monotonic() + 40
+        again = False
+        while True:
+            try:
+                # Kept in a variable: a client that nobody holds any more takes its futures with it.
+                admin = self.admin
+                return done(question(admin))
+            except KafkaException as refused:
+                code = refused.args[0].code()
+                if again and code == had:
+                    return {}
+                if code not in (KafkaError.NOT_CONTROLLER, KafkaError._TIMED_OUT) or time.monotonic() > deadline:
+                    raise
+                again = True
+                time.sleep(0.2)
 
     def _served(self, name: str, count: int) -> bool:
         for node in self.living:

@@ -8,13 +8,15 @@ reader has no group: it reads all partitions from the start, and must never be t
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from compat_tests.cluster.checker import Send, Value, silences
 
@@ -43,14 +45,25 @@ VARIETY: tuple[Mapping[str, Any], ...] = (
 class Load:
     """Producers and a reader on *topic*; `start()`, then `stop()` waits for every outstanding answer."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, *, producers: int = 3, tick_s: float = TICK_S):
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        *,
+        producers: int = 3,
+        tick_s: float = TICK_S,
+        log: Path | None = None,
+    ) -> None:
         self.bootstrap = bootstrap
         self.topic = topic
         self.partitions = partitions
         self.sends: list[Send] = []
         self.seen: dict[int, list[tuple[int, Value]]] = defaultdict(list)
         self.errors: list[str] = []
+        self.refused: list[str] = []
         self._tick_s = tick_s
+        self._log = log
         self._stopping = threading.Event()
         self._reading = threading.Event()
         self._threads = [
@@ -103,6 +116,16 @@ class Load:
             time.sleep(0.05)
         return time.monotonic() - begun
 
+    def _logged(self, name: str) -> dict[str, Any]:
+        """Settings with which a client writes about its idempotence into the log file, if there is one."""
+        if self._log is None:
+            return {}
+        logger = logging.Logger(name, logging.DEBUG)
+        handler = logging.FileHandler(self._log)
+        handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(name)s %(message)s", "%H:%M:%S"))
+        logger.addHandler(handler)
+        return {"log_level": 7, "debug": "eos", "logger": logger}
+
     def _guarded(self, run: Any, number: int) -> None:
         try:
             run(number)
@@ -121,6 +144,7 @@ class Load:
                 "message.timeout.ms": 120000,
                 "retry.backoff.ms": 50,
                 "retry.backoff.max.ms": 200,
+                **self._logged(f"load-{number}"),
             }
         )
         owed = [0] * self.partitions
@@ -146,7 +170,13 @@ class Load:
                 self.sends.append(send)
                 owed[partition] += 1
                 value = b"%d:%d:%d:%b" % (number, partition, send.number, padding)
-                producer.produce(self.topic, value, partition=partition, on_delivery=delivered)
+                try:
+                    producer.produce(self.topic, value, partition=partition, on_delivery=delivered)
+                except KafkaException as refused:
+                    # A broker has said that the topic does not exist.
+                    self.refused.append(f"{time.strftime('%H:%M:%S')} {refused}")
+                    send.error, send.done_at = str(refused), time.monotonic()
+                    owed[partition] -= 1
             due += self._tick_s
             producer.poll(max(0.0, due - time.monotonic()))
             due = max(due, time.monotonic() - 1)

@@ -13,6 +13,7 @@ import pytest
 from compat_tests.cluster.harness import Cluster
 from compat_tests.cluster.load import Load
 from compat_tests.cluster.nodes import KAFKA, OURS
+from compat_tests.cluster.replicas import epochs
 from compat_tests.cluster.test_mixed import judged, produce, same_everywhere
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
@@ -33,6 +34,11 @@ def test_from_kafka_to_ours_and_back(kinds: list[str], tmp_path: Path) -> None:
                     replaced(cluster, number, kind)
                     assert load.wait_acknowledged({0, 1, 2}, 30) is not None, cluster.logs()
         judged(cluster, load, TOPIC, 3)
+        # Ours writes the file of leader epochs when it stops, at the latest.
+        cluster.stop_all()
+        for index in range(3):
+            kept = {number: epochs(node.data / f"{TOPIC}-{index}") for number, node in cluster.nodes.items()}
+            assert len(set(kept.values())) == 1, kept
 
 
 def replaced(cluster: Cluster, number: int, kind: str) -> None:
