@@ -18,7 +18,7 @@ from trio.testing import memory_stream_pair
 
 from kproto import ApiKey, KafkaError, decode, encode, request_class
 from kproto.frame import FrameSplitter, parse_request_header, response_frame
-from kproto.messages import FetchRequest, FetchResponse
+from kproto.messages import FetchRequest, FetchResponse, ListOffsetsResponse
 from kproto.records import Record, build_batch
 from logdir import LogConfig, LogDir
 from logdir.memory_disk import MemoryDisk
@@ -211,3 +211,24 @@ def fetched(*partitions: FetchResponse.PartitionData, session_id: int = 33, **fi
         topic = FetchResponse.FetchableTopicResponse(topic="t", topic_id=TOPIC_ID, partitions=list(partitions))
         responses = [topic]
     return FetchResponse(responses=list(responses), session_id=session_id, **fields)
+
+
+async def caught_up(world: World, *indexes: int) -> Asked:
+    """The first answer, empty, has come; the next request, which waits."""
+    asked = await world.leader.asked()
+    await asked.answer(fetched(*(part(index) for index in indexes)))
+    return await world.leader.asked()
+
+
+async def answer_offsets(world: World, offset: int, code: int = 0) -> int:
+    """Answer the ListOffsets that is next; the timestamp it asked for."""
+    asked = await world.leader.asked()
+    assert asked.key is ApiKey.LIST_OFFSETS
+    assert asked.request.replica_id == US
+    of = asked.request.topics[0].partitions[0]
+    answer = ListOffsetsResponse.ListOffsetsPartitionResponse(
+        partition_index=of.partition_index, error_code=code, offset=offset
+    )
+    topic = ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=[answer])
+    await asked.answer(ListOffsetsResponse(topics=[topic]))
+    return int(of.timestamp)
