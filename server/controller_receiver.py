@@ -15,16 +15,17 @@ Not here: the migration to KRaft, whose controllers send LeaderAndIsr of type Fu
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import trio
 
-from kproto import ErrorCode, KafkaError
+from kproto import ZERO_UUID, ErrorCode, KafkaError
 from replication import (
+    LEADER_BEING_DELETED,
     BadNode,
     BrokerImage,
     Image,
@@ -40,6 +41,7 @@ from replication import (
     UpdateMetadata,
     apply_update,
     read_topic_configs,
+    read_topics,
 )
 
 log = logging.getLogger("barnabas.controller")
@@ -49,6 +51,7 @@ _NO_BROKER_EPOCH = -1  # from controllers older than broker epochs
 
 TopicPartition = tuple[str, int]
 Codes = dict[TopicPartition, ErrorCode]
+T = TypeVar("T")
 
 
 class LocalReplicas(Protocol):
@@ -149,8 +152,10 @@ class Receiver:
             self._controller_epoch = message.controller_epoch
             match message:
                 case LeaderAndIsr():
+                    message = replace(message, partitions=await self._with_ids(message.partitions))
                     return await self._lead_and_follow(message)
                 case UpdateMetadata():
+                    message = replace(message, partitions=await self._with_ids(message.partitions))
                     configs = await self._configs_of(message.partitions)
                     self.replace_image(apply_update(self._image, message, configs))
                     return {}
@@ -188,6 +193,28 @@ class Receiver:
                 await trio.lowlevel.checkpoint()
         return codes
 
+    async def _with_ids(self, changes: tuple[PartitionChange, ...]) -> tuple[PartitionChange, ...]:
+        """`changes` with the topics' ids, which inter-broker protocols before 2.8-IV1 do not send, though the store
+        may have them. Without one a topic's id stays ZERO_UUID.
+        """
+        ids: dict[str, bytes] = {}
+        unknown: list[str] = []
+        for change in changes:
+            if change.topic_id != ZERO_UUID or change.topic in ids or change.partition.leader == LEADER_BEING_DELETED:
+                continue
+            known = self._image.topics.get(change.topic) or self._decided(change.topic)
+            ids[change.topic] = ZERO_UUID if known is None else known.topic_id
+            if known is None:
+                unknown.append(change.topic)
+        if not ids:
+            return changes
+        for seen in await self._read(lambda: read_topics(self._store, unknown, self._unreadable)):
+            ids[seen.name] = seen.node.topic_id or ZERO_UUID
+        return tuple(
+            replace(change, topic_id=ids.get(change.topic, ZERO_UUID)) if change.topic_id == ZERO_UUID else change
+            for change in changes
+        )
+
     async def _configs_of(self, changes: Sequence[PartitionChange]) -> Mapping[str, Mapping[str, str]]:
         """Settings of the topics of `changes`, by name; read from the store where the picture does not have them."""
         configs: dict[str, Mapping[str, str]] = {}
@@ -205,11 +232,15 @@ class Receiver:
                 configs[name] = MappingProxyType({})
                 unknown.append(name)
         if unknown:
-            try:
-                configs.update(await read_topic_configs(self._store, unknown, self._unreadable))
-            except SessionExpired:  # and with it the registration that the message was meant for
-                raise KafkaError(ErrorCode.STALE_BROKER_EPOCH) from None
+            configs.update(await self._read(lambda: read_topic_configs(self._store, unknown, self._unreadable)))
         return configs
+
+    @staticmethod
+    async def _read(read: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await read()
+        except SessionExpired:  # and with it the registration that the message was meant for
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH) from None
 
     @staticmethod
     def _attempt(what: PartitionChange | StoppedPartition, work: Callable[[], object]) -> ErrorCode:

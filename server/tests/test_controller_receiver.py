@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import Sequencer
 
-from kproto import ErrorCode, KafkaError
+from kproto import ZERO_UUID, ErrorCode, KafkaError
 from replication import (
     BrokerImage,
     EmbeddedSession,
@@ -27,6 +27,7 @@ from replication import (
     TopicImage,
     UpdateMetadata,
 )
+from replication.paths import Assignment, TopicNode, encode_topic
 from replication.store import Create
 from server.controller_receiver import Receiver
 
@@ -150,6 +151,30 @@ async def test_what_our_own_controller_has_in_mind_is_not_read() -> None:
     await rig.receiver.receive(rig.lead(change("a", 0, 1)))
     assert rig.store.reads == []
     assert rig.replicas.done == [("a", "lead", 0, {"retention.ms": "7"})]
+
+
+async def test_ids_that_old_controllers_do_not_send_are_read() -> None:
+    rig = Rig()
+    for path in ("/brokers", "/brokers/topics"):
+        await rig.store.commit([Create(path)])
+    topic_id = b"a" * 16
+    node = TopicNode(topic_id, {0: Assignment((1, 2)), 1: Assignment((1, 2))})
+    await rig.store.commit([Create("/brokers/topics/a", encode_topic(node))])
+    old = [replace(change("a", index, 2), topic_id=ZERO_UUID) for index in (0, 1)]
+    older = replace(change("none", 0, 2), topic_id=ZERO_UUID)
+    await rig.receiver.receive(rig.update(*old, older))
+    topics = rig.receiver.image.topics
+    assert (topics["a"].topic_id, len(topics["a"].partitions)) == (topic_id, 2)
+    assert topics["none"].topic_id == ZERO_UUID
+    rig.store.reads.clear()
+    await rig.receiver.receive(rig.update(replace(old[1], partition=change("a", 1, 1, 5).partition), older))
+    assert rig.store.reads == []
+    topics = rig.receiver.image.topics
+    assert [p.leader_epoch for p in topics["a"].partitions] == [0, 5]
+    assert topics["a"].topic_id == topic_id
+    gone = replace(old[0], partition=replace(old[0].partition, leader=-2))
+    await rig.receiver.receive(rig.update(gone))
+    assert set(rig.receiver.image.topics) == {"none"}
 
 
 async def test_one_partition_in_trouble(caplog: pytest.LogCaptureFixture) -> None:
