@@ -191,14 +191,18 @@ class ControllerDriver(ControllerRequests):
             outcomes = await self.create_topics(requests, timeout_ms=int(AUTO_CREATE_WAIT_S * 1000))
         except KafkaError:
             outcomes = await self._leave_topics(requests)
+        exist = [name for name, outcome in outcomes.items() if _exists(outcome)]
+        if exist:
+            with trio.move_on_after(AUTO_CREATE_WAIT_S):
+                await self.image_until(lambda image: all(_has_leaders(image, name) for name in exist))
         for name, outcome in outcomes.items():
             code = ErrorCode.NONE if outcome.error is None else outcome.error.code
-            if code is ErrorCode.NOT_CONTROLLER:  # not any more: another one finds the topic, if it was written
-                code = ErrorCode.LEADER_NOT_AVAILABLE
-            if code is ErrorCode.TOPIC_ALREADY_EXISTS:  # somebody was faster
-                await self._wait_for_leaders(name)
+            if name in exist:
                 code = ErrorCode.NONE if _has_leaders(self.image, name) else ErrorCode.LEADER_NOT_AVAILABLE
-            codes[name] = ErrorCode.LEADER_NOT_AVAILABLE if code is ErrorCode.REQUEST_TIMED_OUT else code
+            elif code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER):
+                # on its way; or its controller is gone, and another one finds the topic, if it was written
+                code = ErrorCode.LEADER_NOT_AVAILABLE
+            codes[name] = code
         return codes
 
     async def _leave_topics(self, requests: Iterable[TopicRequest]) -> dict[str, TopicOutcome]:
@@ -261,10 +265,6 @@ class ControllerDriver(ControllerRequests):
     async def allocate_producer_id_block(self) -> ProducerIdBlock:
         """Producer ids that nobody else has, 1000 of them. Raises ProducerIdsExhausted, StoreError."""
         return await take_producer_ids(self._store, self._broker.id)
-
-    async def _wait_for_leaders(self, name: str) -> None:
-        with trio.move_on_after(AUTO_CREATE_WAIT_S):
-            await self.image_until(lambda image: _has_leaders(image, name))
 
     async def _conclude(
         self,
@@ -329,6 +329,11 @@ def auto_topic(name: str, config: BrokerConfig) -> TopicRequest:
             ),
         )
     return TopicRequest(name)
+
+
+def _exists(outcome: TopicOutcome) -> bool:
+    """Somebody was faster, or it has been left for the controller."""
+    return outcome.error is not None and outcome.error.code is ErrorCode.TOPIC_ALREADY_EXISTS
 
 
 def _has_leaders(image: Image, name: str) -> bool:
