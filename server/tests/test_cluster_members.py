@@ -23,6 +23,7 @@ from kproto.messages import (
     FetchRequest,
     FindCoordinatorRequest,
     HeartbeatRequest,
+    IncrementalAlterConfigsRequest,
     InitProducerIdRequest,
     JoinGroupRequest,
     MetadataRequest,
@@ -82,6 +83,15 @@ class User:
         assert answer.topics[0].error_code == E.NONE
         for index in range(partitions):
             await self.cluster.leader(name, index)
+
+    async def configure(self, broker_id: int, kind: int, name: str, key: str, value: str) -> None:
+        """kind: 2 topic, 4 broker."""
+        change = IncrementalAlterConfigsRequest.AlterableConfig(name=key, value=value)
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+            resource_type=kind, resource_name=name, configs=[change]
+        )
+        answer = await self.ask(broker_id, IncrementalAlterConfigsRequest(resources=[resource]), 1)
+        assert answer.responses[0].error_code == E.NONE
 
     async def coordinator(self, group: str) -> int:
         """As any broker tells."""
@@ -439,6 +449,35 @@ async def test_offsets_of_a_deleted_topic_go_wherever_the_group_lives(autojump_c
         await trio.sleep(1)
         for group in ("a", "b", "c", "d"):
             assert [await user.committed(group, f"t{number}") for number in range(3)] == [-1, -1, 5]
+
+
+async def test_commits_need_as_many_replicas_as_their_topic_says(autojump_clock: MockClock) -> None:
+    async with three_brokers() as cluster:
+        user = User(cluster)
+        await user.topic("t")
+        await user.commit("g", 1)
+        coordinator = await user.coordinator("g")
+        other = next(i for i in cluster.running if i != coordinator)
+        await user.configure(other, 2, GROUP_METADATA_TOPIC, "min.insync.replicas", "3")
+        await trio.sleep(1)
+        await user.commit("g", 2)
+        await cluster.kill(other)
+        await trio.sleep(1)
+        partition = OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=3)
+        topic = OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[partition])
+        answer = await user.ask(coordinator, OffsetCommitRequest(group_id="g", topics=[topic]), 7)
+        assert answer.topics[0].partitions[0].error_code == E.COORDINATOR_NOT_AVAILABLE
+        assert await user.committed("g") == 2
+
+
+async def test_settings_for_all_brokers_reach_all(autojump_clock: MockClock) -> None:
+    async with three_brokers() as cluster:
+        await User(cluster).configure(2, 4, "", "message.max.bytes", "12345")
+        await trio.sleep(1)
+        assert [cluster[i].config.int("message.max.bytes") for i in cluster.running] == [12345] * 3
+        await cluster.stop(3)
+        await cluster.start(3)
+        assert cluster[3].config.int("message.max.bytes") == 12345
 
 
 # -- stopping --------------------------------------------------------------------------------------------------------
