@@ -348,7 +348,7 @@ class LeaderFetcher:
                     await trio.lowlevel.checkpoint()
 
     def _do(self, action: FollowerAction) -> int:
-        """Carry one action out; bytes appended."""
+        """Carry one action out; what it took, in bytes appended."""
         machine = self.machine
         followed = action.partition
         now = trio.current_time()
@@ -369,8 +369,11 @@ class LeaderFetcher:
                         action.offset,
                         partition.high_watermark,
                     )
+                if action.offset < partition.log_end_offset:
+                    size = YIELD_BYTES  # it syncs files
                 partition.truncate_to(action.offset)
             else:
+                size = YIELD_BYTES
                 partition.restart_at(action.offset)
         except StorageError as error:
             self._not_done(action, error, now, rest=error.is_full)
