@@ -57,6 +57,8 @@ log = logging.getLogger("barnabas.followers")
 Key = tuple[str, int]
 
 GRACE_S = 0.03
+SHORTEST_REST_S = 0.01
+"""`replica.fetch.backoff.ms` may be 0, which is no reason to ask without end."""
 YIELD_BYTES = 1 << 20
 """After so many bytes, or so many partitions, appended in one go others get their turn."""
 YIELD_PARTITIONS = 64
@@ -424,5 +426,5 @@ def _settings(config: BrokerConfig, broker_id: int) -> FetcherSettings:
         min_bytes=config.int("replica.fetch.min.bytes"),
         max_bytes=config.int("replica.fetch.response.max.bytes"),
         partition_max_bytes=config.int("replica.fetch.max.bytes"),
-        backoff_s=config.int("replica.fetch.backoff.ms") / 1000,
+        backoff_s=max(config.int("replica.fetch.backoff.ms") / 1000, SHORTEST_REST_S),
     )

@@ -185,7 +185,8 @@ SETTINGS: tuple[Setting, ...] = (
         "replica.fetch.backoff.ms",
         Type.INT,
         1000,
-        "How long a follower waits after an error of a partition, or of the connection.",
+        "How long a follower waits after an error of a partition, or of the connection; at most so long while a leader "
+        "does not know of its election yet.",
         at_least(0),
     ),
     works(
