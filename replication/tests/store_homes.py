@@ -1,12 +1,14 @@
 """The stores that the contract tests run on, behind one face: a tree that can be connected to and expired.
 
-in memory, on disk, on disk with IO in threads: the embedded store. fake ZooKeeper: the store on ZooKeeper with the
-small server of `fake_zookeeper.py`. ZooKeeper: with a real one (slow; needs a JVM). Each test has a tree of its own.
+in memory, on disk, on disk with IO in threads: the embedded store. simulated: that of server/sim, with delays. On a
+fake ZooKeeper: the store on ZooKeeper with the small server of `fake_zookeeper.py`; on ZooKeeper: with a real one
+(slow; needs a JVM). Each test has a tree of its own.
 """
 
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -20,6 +22,7 @@ from replication.store import Store
 from replication.store_memory import EmbeddedSession, EmbeddedStore
 from replication.store_zk import ZooKeeperSettings, ZooKeeperStore, zookeeper_store
 from replication.tests.fake_zookeeper import fake_zookeeper
+from server.sim.store import SimSession, SimStore
 
 SESSION_TIMEOUT_MS = 30_000
 _numbers = itertools.count(1)
@@ -52,6 +55,52 @@ class EmbeddedHome:
 
     async def expire(self, store: EmbeddedSession) -> None:
         await store.expire()
+
+
+class SimulatedHome:
+    """The simulation's store, in real time with short delays."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        world: Any = RealTime(nursery)
+        delays = {"delay_s": (0.0, 0.0005), "watch_delay_s": (0.0, 0.002)}
+        self.store = SimStore(world, random.Random(1), timeout_s=60, **delays)
+
+    async def connect(self) -> SimSession:
+        return self.store.connect("broker")
+
+    async def close(self, store: SimSession) -> None:
+        await store.aclose()
+
+    async def expire(self, store: SimSession) -> None:
+        number = store._inner._session
+        store.expire()
+        while self.store.tree._tree.owned_by(number):  # noqa: ASYNC110 – the store has no event for it
+            await trio.sleep(0.001)
+
+
+class RealTime:
+    """As much of the simulation's `World` as its store needs, without virtual time."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self.nursery = nursery
+
+    @property
+    def now(self) -> float:
+        return trio.current_time()
+
+    def note(self, text: str) -> None:
+        pass
+
+    def after(self, seconds: float, fn: Callable[..., object], *args: object) -> trio.CancelScope:
+        scope = trio.CancelScope()
+
+        async def later() -> None:
+            with scope:
+                await trio.sleep(seconds)
+                fn(*args)
+
+        self.nursery.start_soon(later)
+        return scope
 
 
 class ZooKeeperHome:
@@ -98,6 +147,13 @@ async def on_disk_in_threads(path: Path, server: Callable[[], ZooKeeper]) -> Asy
     store = EmbeddedStore.open(DirectoryFiles(path), run_io=trio.to_thread.run_sync)
     yield EmbeddedHome(store)
     await store.aclose()
+
+
+@asynccontextmanager
+async def simulated(path: Path, server: Callable[[], ZooKeeper]) -> AsyncIterator[Home]:
+    async with trio.open_nursery() as nursery:
+        yield SimulatedHome(nursery)
+        nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager

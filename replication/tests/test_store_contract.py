@@ -1,4 +1,4 @@
-"""What every `Store` must do: the embedded one, the one on ZooKeeper, and with it ZooKeeper itself. See store_homes."""
+"""What every `Store` must do: the embedded one, the simulation's, the one on ZooKeeper (and with it ZooKeeper)."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ from replication.tests.store_homes import (
     on_disk,
     on_disk_in_threads,
     on_zookeeper,
+    simulated,
 )
 
 Connect = Callable[[], Awaitable[Store]]
@@ -67,6 +68,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Z
         in_memory,
         on_disk,
         on_disk_in_threads,
+        simulated,
         on_a_fake_zookeeper,
         pytest.param(on_zookeeper, marks=pytest.mark.slow),
     ],
