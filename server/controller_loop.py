@@ -51,7 +51,6 @@ from replication import (
     TopicImage,
     admin_tree,
     concerns,
-    drop_config_changes,
     is_over,
     leave_controller,
     make_roots,
@@ -60,7 +59,6 @@ from replication import (
     read_brokers,
     read_cluster,
     read_config,
-    read_config_changes,
     read_controller,
     read_deletions,
     read_topics,
@@ -71,6 +69,7 @@ from replication import (
 )
 from server.admin_nodes import look_at_admin_nodes
 from server.config import BrokerConfig
+from server.config_notices import ConfigNotices
 from server.controller_receiver import Codes, LocalReplicas, Receiver
 from server.controller_term import NEWER_EPOCH, SESSION_EXPIRED, ControllerTerm, Slot, TermOver
 from server.membership import wait_for_old_registration
@@ -81,7 +80,6 @@ __all__ = ["ControllerLoop", "LocalReplicas", "Slot"]
 
 log = logging.getLogger("barnabas.controller")
 
-NOTIFICATION_LIFE_MS = 15 * 60 * 1000
 _CONTROLLER_WATCHES = tuple(place for place in WATCHED if place not in WATCHED_BY_ALL)
 
 
@@ -122,6 +120,7 @@ class ControllerLoop:
         self._receiver = Receiver(
             broker.id, partitions, self._store, broker_epoch=lambda: self._broker.epoch, decided=self._decided
         )
+        self._notices = ConfigNotices(self._store, wall_ms, self.reload_config, self._unreadable)
         self._term: ControllerTerm | None = None
         self._won: Term | None = None  # the last election that we won
         self._watching: trio.CancelScope | None = None
@@ -130,7 +129,6 @@ class ControllerLoop:
         self._mail = trio.Event()
         self._auto_creating: set[str] = set()
         self._nursery: trio.Nursery | None = None
-        self._notified: dict[str, int] = {}  # config change notifications seen → when (wall clock)
 
     # -- what others use ---------------------------------------------------------------------------------------------
 
@@ -208,9 +206,7 @@ class ControllerLoop:
         """The first session begins: be known, and learn the settings."""
         await make_roots(self._store)
         self._cluster_id = await settle_cluster_id(self._store, self._cluster_id, self._make_cluster_id)
-        self._notified.update(
-            dict.fromkeys(await read_config_changes(self._store, (), self._unreadable), self._wall_ms())
-        )
+        await self._notices.skip()
         configs = await read_broker_configs(self._store, self._unreadable)
         self._receiver.replace_image(replace(self.image, cluster_id=self._cluster_id, broker_configs=configs))
         if self._broker_configs_changed is not None:
@@ -229,7 +225,7 @@ class ControllerLoop:
         if self._won is not None:
             await leave_controller(self._store, self._won)
         self._adrift = False
-        await self._look_at_configs()
+        await self._notices.look()
         await self._elect()
 
     async def _elect(self) -> None:
@@ -382,7 +378,7 @@ class ControllerLoop:
                 await self._perform(machine.deletions_seen(await read_deletions(self._store)))
             await look_at_admin_nodes(self._store, machine, about, self._perform, self._unreadable)
         if about.configs:
-            await self._look_at_configs()
+            await self._notices.look()
 
     async def _look_at_topics(self, touched: frozenset[str]) -> None:
         """Give the machine topics that others have written: new ones, and those `touched`."""
@@ -393,19 +389,6 @@ class ControllerLoop:
         wanted = [name for name in names if name not in known or name in touched]
         gone = [name for name in known if name not in present]
         await self._perform(machine.topics_seen(await read_topics(self._store, wanted, self._unreadable), gone))
-
-    async def _look_at_configs(self) -> None:
-        """Settings have changed somewhere: read what the notifications name."""
-        now_ms = self._wall_ms()
-        changes = await read_config_changes(self._store, self._notified.keys(), self._unreadable)
-        self._notified.update(dict.fromkeys(changes, now_ms))
-        for entity in dict.fromkeys(changes.values()):
-            if entity is not None:
-                await self.reload_config(*entity)
-        old = [name for name, seen_ms in self._notified.items() if now_ms - seen_ms > NOTIFICATION_LIFE_MS]
-        await drop_config_changes(self._store, old)
-        for name in old:
-            del self._notified[name]
 
     async def reload_config(self, kind: str, name: str) -> None:
         """Read the settings of a topic or of brokers again and put them in force. Other kinds are not ours yet."""
@@ -419,6 +402,8 @@ class ControllerLoop:
             if self._broker_configs_changed is not None:
                 self._broker_configs_changed(self.image.broker_configs)
 
+    # -- small pieces ------------------------------------------------------------------------------------------------
+
     async def _controller(self) -> int | None:
         """Id of the present controller; −1 if somebody is whose entry cannot be read."""
         try:
@@ -426,8 +411,6 @@ class ControllerLoop:
         except BadNode as error:
             self._unreadable(error)
             return -1
-
-    # -- small pieces ------------------------------------------------------------------------------------------------
 
     def _decided(self, topic: str) -> TopicImage | None:
         return None if self._term is None else self._term.machine.image.topics.get(topic)
