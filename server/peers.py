@@ -29,6 +29,8 @@ from replication import Endpoint
 Connect = Callable[[Endpoint], Awaitable[trio.abc.Stream]]
 
 MAX_RESPONSE_BYTES = 1 << 30
+CONNECT_S = 10.0
+"""While a network is cut TCP asks ever more seldom: a new attempt notices sooner that it works again."""
 _SOFTWARE = "barnabas"
 _CHUNK = 256 * 1024  # trio's default of 64 KiB costs a system call and a copy each
 
@@ -45,7 +47,9 @@ async def tcp_connect(endpoint: Endpoint) -> trio.abc.Stream:
 
 
 class PeerConnection:
-    """See the module. client_id: what the peer sees; timeout_s: for connecting and for an answer, each, in seconds."""
+    """See the module. client_id: what the peer sees; timeout_s: for connecting (`CONNECT_S` at most) and for an answer,
+    each, in seconds.
+    """
 
     def __init__(self, connect: Connect, client_id: str, timeout_s: float) -> None:
         self._connect = connect
@@ -108,13 +112,14 @@ class PeerConnection:
         if self._stream is not None:
             return
         self._endpoint = endpoint
+        limit_s = min(self._timeout_s, CONNECT_S)
         try:
-            with trio.fail_after(self._timeout_s):
+            with trio.fail_after(limit_s):
                 self._stream = await self._connect(endpoint)
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise PeerError(f"cannot connect to {_where(endpoint)}: {error or type(error).__name__}") from error
         except trio.TooSlowError:
-            raise PeerError(f"cannot connect to {_where(endpoint)} within {self._timeout_s:g} s") from None
+            raise PeerError(f"cannot connect to {_where(endpoint)} within {limit_s:g} s") from None
 
     async def _exchange(self, request: Any, version: int, timeout_s: float | None) -> Any:
         stream = self._stream
