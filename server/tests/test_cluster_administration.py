@@ -312,8 +312,11 @@ async def test_what_older_brokers_leave_is_looked_at_and_removed(autojump_clock:
             strict=True,
         ):
             await session.commit([Create(f"{place}/{name}", data, sequential=True)])
-        while await session.children(places[0]) or await session.children(places[1]):
-            await trio.lowlevel.checkpoint()
+        for place in places:
+            while True:
+                if not await session.children(place):
+                    break
+                await trio.sleep(0.1)
         await admin.fill(3)
 
 
