@@ -185,7 +185,7 @@ class _Run:
                         (topic, index),
                         f"{producer}.{topic}.{index}",
                         window=rng.randint(1, 5),
-                        pause_s=rng.choice((0.2, 0.7, 1.5)),
+                        pause_s=rng.choice((0.4, 1.0, 2.5)),
                     )
                     lane.producer_id = number
                     self._lanes.append(lane)
