@@ -34,7 +34,7 @@ class Wanted(NamedTuple):
 
     topic: str
     topic_id: bytes
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody wants here
     leader_epoch: int
     fetch_offset: int
     last_fetched_epoch: int

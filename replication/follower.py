@@ -93,6 +93,8 @@ class Followed:
         "state",
         "topic_id",
     )
+    fetch_offset: int
+    last_fetched_epoch: int
 
     def __init__(self, key: Key, topic_id: bytes, leader_epoch: int, log: ReplicaLog) -> None:
         self.key = key
