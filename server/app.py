@@ -111,6 +111,8 @@ class Broker:
         self._wall_clock = wall_clock
         self._rng = rng or SystemRandom()
         self._stop_wanted = trio.Event()
+        self._start_scope = trio.CancelScope()
+        self._has_started = False
         self._hand_over_scope = trio.CancelScope()
         self._stopped = trio.Event()
         self._failure: KafkaError | None = None
@@ -140,7 +142,12 @@ class Broker:
         return self._services
 
     async def stop(self, *, now: bool = False) -> None:
-        """Stop in order; returns when `run` is done. now: without waiting for others to take the leaderships over."""
+        """Stop in order; returns when `run` is done. now: without waiting for others to take the leaderships over.
+
+        A start that is under way is given up.
+        """
+        if not self._has_started:
+            self._start_scope.cancel()
         if now:
             self._hand_over_scope.cancel()
         self._stop_wanted.set()
@@ -179,7 +186,7 @@ class Broker:
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until stopped; started once clients are answered.
+        """Serve until stopped; started once clients are answered, or when it is stopped before that.
 
         Raises LogDirError, StoreError, WrongCluster, BrokerIdTaken, OSError when it cannot start, BrokerFailed when it
         had to stop.
@@ -195,11 +202,14 @@ class Broker:
                 on_failure=self._disk_failed,
             )
             log_dir.open()
-            try:
-                await self._run_on(log_dir, task_status)
-            except BaseException:
-                log_dir.unlock()
-                raise
+            with self._start_scope as early:
+                try:
+                    await self._run_on(log_dir, task_status)
+                except BaseException:
+                    log_dir.unlock()
+                    raise
+            if early.cancelled_caught:
+                task_status.started()
         finally:
             self._stopped.set()
         if self._failure is not None:
@@ -218,7 +228,10 @@ class Broker:
                     self._nursery = nursery
                     self._build(log_dir, nursery)
                     self._is_open = True
-                    await self._start(log_dir, listening)
+                    self._start_scope = trio.CancelScope()  # from here on a stop is one in order
+                    with self._start_scope:
+                        await self._start(log_dir, listening)
+                        self._has_started = True
                     task_status.started()
                     await self._stop_wanted.wait()
                     await self._hand_over()
@@ -368,7 +381,7 @@ class Broker:
 
     async def _hand_over(self) -> None:
         """In a cluster, let others lead what this broker leads while it still serves."""
-        if self._config.is_clustered and self._failure is None:
+        if self._config.is_clustered and self._has_started and self._failure is None:
             with self._hand_over_scope:
                 if await self._controller_client.hand_over():
                     log.info("broker %d leads nothing any more", self._config.broker_id)
@@ -519,6 +532,7 @@ async def _run_until_signal(config: BrokerConfig, ready: Callable[[str], None]) 
             gc.collect()
             gc.freeze()
             gc.set_threshold(50_000, 20, 50)
-            ready(broker.bootstrap)
+            if broker.is_open:
+                ready(broker.bootstrap)
             await broker.stopped()
             nursery.cancel_scope.cancel()

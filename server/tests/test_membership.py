@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
@@ -10,7 +12,8 @@ import trio
 import trio.testing
 
 from logdir import InconsistentMeta, LogDir, MetaProperties
-from replication import BrokerIdTaken, BrokerImage, EmbeddedStore, WrongCluster, make_roots, register_broker
+from replication import BrokerIdTaken, BrokerImage, EmbeddedStore, Store, WrongCluster, make_roots, register_broker
+from server.app import Broker
 from server.config import BrokerConfig
 from server.membership import REGISTRATION_GRACE_S, settle_broker_id, wait_for_old_registration
 from server.testing import embedded_broker, embedded_cluster
@@ -128,3 +131,33 @@ async def test_a_broker_with_our_number_is_told_in_one_sentence(autojump_clock: 
     with pytest.raises(BrokerIdTaken, match=r"another broker is alive with broker.id 1: .*; stop that one, or give"):
         await wait_for_old_registration(tree.connect(), 1, 18)
     assert trio.current_time() == 18 + REGISTRATION_GRACE_S
+
+
+async def test_a_stop_does_not_wait_for_the_start(autojump_clock: trio.testing.MockClock) -> None:
+    async with embedded_cluster(1) as cluster, trio.open_nursery() as nursery:
+        await cluster.kill(1, session_lasts_s=9)
+        began = trio.current_time()
+        nursery.start_soon(cluster.start, 1)
+        await trio.sleep(1)
+        await cluster.stop(1)
+        assert trio.current_time() - began < 2
+        assert not cluster.running
+        await cluster.start(1)
+        assert 8 < trio.current_time() - began < 12
+        await cluster.all_alive()
+
+
+async def test_a_stop_while_the_store_does_not_answer(tmp_path: Path) -> None:
+    @asynccontextmanager
+    async def never() -> AsyncIterator[Store]:
+        await trio.sleep_forever()
+        yield EmbeddedStore.open().connect()
+
+    broker = Broker(
+        BrokerConfig.from_values({"zookeeper.connect": "z", "log.dirs": str(tmp_path), "broker.id": "1"}), store=never
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(nursery.start, broker.run)
+        await trio.testing.wait_all_tasks_blocked()
+        await broker.stop()
+    assert not broker.is_open
