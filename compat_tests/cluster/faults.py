@@ -32,8 +32,8 @@ from compat_tests.cluster.replicas import broken, differences
 TOPIC = "faults"
 PARTITIONS = 6
 SESSION_S = SESSION_TIMEOUT_MS / 1000
-FAIL_OVER_S = SESSION_S + 25
-"""By then a partition whose in-sync replicas live and hear each other must acknowledge again."""
+FAIL_OVER_S = SESSION_S + 60
+"""By then (on a busy machine) a partition whose in-sync replicas live and hear each other must acknowledge again."""
 
 
 @dataclass

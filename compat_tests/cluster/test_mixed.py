@@ -184,14 +184,14 @@ def test_leader_killed(mixed: Cluster, side: list[int], unique: Names) -> None:
     mixed.create_topic(topic, replicas=[[victim, *others], [victim, *others]])
     load = Load(mixed.bootstrap, topic, 2)
     load.start()
-    assert load.wait_acknowledged({0, 1}, 30) is not None
+    assert load.wait_acknowledged({0, 1}, 60) is not None
     mixed.nodes[victim].kill()
-    mixed.wait(lambda: mixed.leader(topic, 0) in takers, "the other kind leads", 30)
-    taken = load.wait_acknowledged({0, 1}, 30)
+    mixed.wait(lambda: mixed.leader(topic, 0) in takers, "the other kind leads", 60)
+    taken = load.wait_acknowledged({0, 1}, 60)
     assert taken is not None, mixed.logs()
     mixed.start_node(victim)
     mixed.wait_healthy()
-    assert load.wait_acknowledged({0, 1}, 30) is not None, mixed.logs()
+    assert load.wait_acknowledged({0, 1}, 60) is not None, mixed.logs()
     judged(mixed, load, topic, 2)
 
 
@@ -210,7 +210,7 @@ def test_controller_killed(mixed: Cluster, side: list[int], unique: Names) -> No
     victim = mixed.make_controller(side)
     epoch = mixed.tree.controller_epoch()
     mixed.nodes[victim].kill()
-    mixed.wait(lambda: mixed.tree.controller() not in (None, victim), "another controller", 30)
+    mixed.wait(lambda: mixed.tree.controller() not in (None, victim), "another controller", 60)
     assert mixed.tree.controller_epoch() > epoch
     topic = unique()
     remaining = [number for number in mixed.nodes if number != victim]
@@ -231,13 +231,13 @@ def test_controlled_shutdown(mixed: Cluster, side: list[int], unique: Names) -> 
         mixed.create_topic(topic, replicas=[[number, *(other for other in mixed.nodes if other != number)]])
         load = Load(mixed.bootstrap, topic, 1)
         load.start()
-        assert load.wait_acknowledged({0}, 30) is not None
+        assert load.wait_acknowledged({0}, 60) is not None
         assert mixed.nodes[number].stop() in (0, 143), mixed.nodes[number].log_tail()
         moved = mixed.tree.state(topic, 0)
         assert moved is not None
         assert moved.leader not in (-1, number)
         assert number not in moved.isr
-        assert load.wait_acknowledged({0}, 10) is not None, mixed.logs()
+        assert load.wait_acknowledged({0}, 60) is not None, mixed.logs()
         mixed.start_node(number)
         mixed.wait_healthy()
         judged(mixed, load, topic, 1)

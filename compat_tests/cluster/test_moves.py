@@ -27,18 +27,20 @@ def test_from_kafka_to_ours_and_back(kinds: list[str], tmp_path: Path) -> None:
         cluster.create_topic(TOPIC, 3)
         load = Load(cluster.bootstrap, TOPIC, 3)
         load.start()
-        assert load.wait_acknowledged({0, 1, 2}, 30) is not None
+        assert load.wait_acknowledged({0, 1, 2}, 60) is not None
         for kind in (kinds[0], KAFKA):
             for number in cluster.nodes:
                 if cluster.nodes[number].kind != kind:
                     replaced(cluster, number, kind)
-                    assert load.wait_acknowledged({0, 1, 2}, 30) is not None, cluster.logs()
+                    assert load.wait_acknowledged({0, 1, 2}, 60) is not None, cluster.logs()
         judged(cluster, load, TOPIC, 3)
-        # Ours writes the file of leader epochs when it stops, at the latest.
+        # Ours writes the file of leader epochs when it stops, at the latest. Who stops last has led without a record.
         cluster.stop_all()
         for index in range(3):
-            kept = {number: epochs(node.data / f"{TOPIC}-{index}") for number, node in cluster.nodes.items()}
-            assert len(set(kept.values())) == 1, kept
+            kept = [epochs(node.data / f"{TOPIC}-{index}") for node in cluster.nodes.values()]
+            longest = max(kept, key=len)
+            assert min(map(len, kept)) > 0
+            assert all(longest.startswith(one) for one in kept), kept
 
 
 def replaced(cluster: Cluster, number: int, kind: str) -> None:
