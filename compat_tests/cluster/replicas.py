@@ -98,8 +98,12 @@ def broken(directory: Path) -> Sequence[str]:
 
 
 def epochs(directory: Path) -> str:
-    """Return the leader epochs a replica remembers, as its file says: `epoch first-offset` lines."""
+    """Return the leader epochs a replica remembers, as its file says: `epoch first-offset` lines.
+
+    Those without a record are left out: only who was leader or follower then knows of them.
+    """
     file = directory / "leader-epoch-checkpoint"
     if not file.exists():
         return ""
-    return "\n".join(file.read_text().splitlines()[2:])
+    last = max((offset for offset, _, _, _ in batches(content(directory)[1])), default=-1)
+    return "\n".join(line for line in file.read_text().splitlines()[2:] if int(line.split()[1]) <= last)
