@@ -69,12 +69,14 @@ class History:
                 self._world.violation(f"{item} of {key} acknowledged at {known}, then at {offset} by {broker_id}")
             return
         self.acknowledged_count += 1
+        self._world.mix(key, item, offset, broker_id)
         self.acknowledged[key][item] = offset
         self._at(key, item, offset, f"acknowledged by {broker_id}")
 
     def record_shown(self, key: TopicPartition, item: Item, offset: int, broker_id: int) -> None:
         """A consumer was given `item` at `offset`."""
         self.shown_count += 1
+        self._world.mix(key, item, offset)
         self._at(key, item, offset, f"shown by {broker_id}")
         self.shown_end[key] = max(self.shown_end[key], offset + 1)
 

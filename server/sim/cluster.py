@@ -177,7 +177,8 @@ class Process:
 
     async def _offload(self, fn: Callable[..., T], *args: Any) -> T:
         """A thread: takes a while, then has done it."""
-        await trio.sleep(self._rng.uniform(0.0002, 0.01))
+        stalls = self._rng.random() < 0.05  # as disks do
+        await trio.sleep(self._rng.uniform(0.1, 1.5) if stalls else self._rng.uniform(0.0002, 0.01))
         return fn(*args)
 
     @asynccontextmanager

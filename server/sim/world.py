@@ -153,6 +153,10 @@ class World:
         self._hash.update(line.encode())
         self.say(line)
 
+    def mix(self, *values: object) -> None:
+        """Something too small to be shown, but a part of the trace."""
+        self._hash.update(repr((self._time, values)).encode())
+
     def say(self, line: str) -> None:
         """For people; not a part of the trace."""
         if self._keep:
