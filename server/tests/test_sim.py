@@ -1,7 +1,8 @@
 """The simulated cluster: seeds that must go well, the same run twice, and that what is wrong is found.
 
-`BARNABAS_SIM_SECONDS` says for how long the slow test tries seeds (300; they begin with `BARNABAS_SIM_SEED`, 1). A
-failing seed is run again, with everything that happens in it, by `python -m server.sim --seeds N --trace`.
+The slow test tries seeds for at most `BARNABAS_SIM_SECONDS` (300), at most `BARNABAS_SIM_SEEDS` (150) of them, from
+`BARNABAS_SIM_FIRST` (1) on. A failing seed is run again, with everything that happens in it, by
+`python -m server.sim --seeds N --trace`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from server.sim.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = int(os.environ.get("BARNABAS_SIM_SECONDS", "300"))
-FIRST = int(os.environ.get("BARNABAS_SIM_SEED", "1"))
+SEEDS = int(os.environ.get("BARNABAS_SIM_SEEDS", "150"))
+FIRST = int(os.environ.get("BARNABAS_SIM_FIRST", "1"))
 KEY = ("t", 0)
 
 
@@ -48,7 +50,7 @@ def test_one_broker() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 300)
 def test_as_many_seeds_as_there_is_time_for() -> None:
-    print(simulated("--seeds", f"{FIRST}-{FIRST + 999}", "--limit", str(SECONDS)))
+    print(simulated("--seeds", f"{FIRST}-{FIRST + SEEDS - 1}", "--limit", str(SECONDS)))
 
 
 def test_the_same_seed_is_the_same_run() -> None:
