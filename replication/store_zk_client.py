@@ -6,7 +6,9 @@ ZooKeeper's. That is safe because our callbacks only hand over to trio (`store_z
 
 - looks at TLS's own buffer before it waits for the socket, or a second answer in one TLS record would wait for a third,
 - polls without making an epoll object per wait (two thirds of kazoo's time per request),
-- trusts the given certificate authorities and no others, and limits the time to connect to one server.
+- trusts the given certificate authorities and no others,
+- limits the time to connect to one server, its first answer included: a server that is starting may accept a connection
+  and never answer on it, and kazoo would wait until the session has ended.
 
 Times here are seconds. Nothing in this file runs in trio.
 """
@@ -143,6 +145,7 @@ class OneThread(SequentialThreadingHandler):  # type: ignore[misc]
         super().__init__()
         self._context = context
         self._connect_timeout = connect_timeout
+        self._unanswered: socket.socket | None = None  # the new connection, until its first byte has come
         self.trouble: str | None = None
 
     def start(self) -> None:
@@ -161,13 +164,14 @@ class OneThread(SequentialThreadingHandler):  # type: ignore[misc]
         try:
             connection = socket.create_connection(address, timeout=limit)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._context is None:
-                return connection
-            try:
-                return self._context.wrap_socket(connection, server_hostname=hostname)
-            except BaseException:
-                connection.close()
-                raise
+            if self._context is not None:
+                try:
+                    connection = self._context.wrap_socket(connection, server_hostname=hostname)
+                except BaseException:
+                    connection.close()
+                    raise
+            self._unanswered = connection
+            return connection
         except OSError as exc:
             self.trouble = f"{hostname or address[0]}:{address[1]}: {exc}"
             raise
@@ -175,6 +179,9 @@ class OneThread(SequentialThreadingHandler):  # type: ignore[misc]
     def select(
         self, readers: Sequence[Any], writers: Sequence[Any], _: Sequence[Any], timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
+        if self._unanswered is not None and self._unanswered in readers:
+            timeout = self._connect_timeout if timeout is None else min(timeout, self._connect_timeout)
+            self._unanswered = None
         decrypted = [one for one in readers if isinstance(one, ssl.SSLSocket) and one.pending()]
         poll = select.poll()
         for one in readers:
@@ -222,11 +229,11 @@ def make_client(
     """A client that is not started. hosts: without path. sasl: user and password for DIGEST-MD5; digest: for the
     scheme of that name. It reconnects for ever, each second in the end.
     """
-    servers = hosts.count(",") + 1
+    share = session_timeout / (hosts.count(",") + 1)
     return KazooClient(
         hosts=hosts,
         timeout=session_timeout,
-        handler=OneThread(context, max(0.5, session_timeout / servers)),
+        handler=OneThread(context, min(share, max(2.0, share / 3))),
         auth_data=[("digest", ":".join(digest))] if digest else None,
         sasl_options={"mechanism": "DIGEST-MD5", "username": sasl[0], "password": sasl[1]} if sasl else None,
         connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0),

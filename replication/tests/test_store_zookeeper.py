@@ -38,7 +38,7 @@ from replication.store import (
     StoreFailed,
 )
 from replication.store_zk import Login, ZooKeeperSettings, ZooKeeperStore, access_list, split_connect, zookeeper_store
-from replication.store_zk_client import OneThread, failure, refusal
+from replication.store_zk_client import OneThread, failure, make_client, refusal
 from replication.store_zk_multi import Acl, Refused, decode_multi, encode_multi
 from replication.tests.fake_zookeeper import FakeZooKeeper, fake_zookeeper
 
@@ -360,6 +360,20 @@ async def test_a_server_that_does_not_answer(server: FakeZooKeeper) -> None:
             ZooKeeperSettings(connect=server.connect, connection_timeout_ms=100, session_timeout_ms=500)
         ):
             raise AssertionError
+
+
+def test_a_server_that_accepts_and_says_nothing_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        handler = OneThread(None, 0.05)
+        with handler.create_connection(mute.getsockname()) as connection:
+            assert handler.select([connection], [], [], 1000) == ([], [], [])
+            peer, _ = mute.accept()
+            with peer:
+                peer.sendall(b"x")
+                assert handler.select([connection], [], [], 1000) == ([connection], [], [])
+    for hosts, seconds in (("a", 6), ("a,b,c", 2), ("a,b,c,d,e,f,g,h,i,j", 1.8)):
+        client = make_client(hosts, session_timeout=18, context=None, sasl=None, digest=None)
+        assert client.handler._connect_timeout == seconds
 
 
 async def test_errors_of_the_user_pass_as_they_are(server: FakeZooKeeper) -> None:
