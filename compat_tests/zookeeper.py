@@ -321,8 +321,19 @@ def expire_session(host: str, port: int, session_id: int, timeout: float = 10) -
     """Take a session over by its id and close it: for its owner it has expired. Raises OSError.
 
     A session's password is derived from its id by the server (Java's Random seeded with the id and a constant), so
-    the id is enough, also for the session of another process.
+    the id is enough, also for the session of another process. Its owner connects again meanwhile, and may take the
+    session back before it is closed: then once more.
     """
+    for _ in range(20):
+        try:
+            _close_session(host, port, session_id, timeout)
+            return
+        except ConnectionError:
+            time.sleep(0.05)
+    raise ConnectionError(f"session 0x{session_id:x} cannot be taken over")
+
+
+def _close_session(host: str, port: int, session_id: int, timeout: float) -> None:
     with socket.create_connection((host, port), timeout=timeout) as connection:
         connection.settimeout(timeout)
         _send(connection, _CONNECT.pack(0, 0, int(timeout * 1000), session_id, 16, session_password(session_id), False))

@@ -69,7 +69,7 @@ async def grows(progress: list[int]) -> None:
 
 async def test_a_server_that_is_killed_and_started_again(tmp_path: Path) -> None:
     with zookeeper(tmp_path) as server:
-        settings = ZooKeeperSettings(connect=server.connect, session_timeout_ms=100_000)
+        settings = ZooKeeperSettings(connect=server.connect, session_timeout_ms=60_000)
         async with zookeeper_store(settings) as store, zookeeper_store(settings) as other:
             await store.commit([Create("/a"), Create("/mine", ephemeral=True), Create("/seen", b"0")])
             session = store.session_id
