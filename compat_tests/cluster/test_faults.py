@@ -17,8 +17,11 @@ pytestmark = [pytest.mark.slow]
 
 @pytest.mark.timeout(3600)
 def test_rounds(kinds: list[str], pytestconfig: pytest.Config, tmp_path: Path) -> None:
-    rounds = pytestconfig.getoption("--rounds") or len(faults.possible())
-    report = faults.run(tmp_path, kinds, rounds, seed=random.randrange(1 << 31), say=faults.say)
+    # Brokers that all start at once may tell a client, before they know better, that its topic does not exist; a
+    # librdkafka producer then fails what it has. That kind is for the command, which counts it as an error.
+    chosen = [name for name in faults.possible() if name != "kill all"]
+    rounds = pytestconfig.getoption("--rounds") or len(chosen)
+    report = faults.run(tmp_path, kinds, rounds, kinds=chosen, seed=random.randrange(1 << 31), say=faults.say)
     print(report)
     assert report.good, report
     assert len(report.rounds) == rounds
