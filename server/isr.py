@@ -59,6 +59,8 @@ class OwnController(Protocol):
 
     async def alter_partition(self, request: Any, version: int) -> Any: ...
 
+    async def image_until(self, ready: Callable[[Image], bool]) -> None: ...
+
 
 class _Unanswered(Exception):
     """The whole request came to nothing; it is to be sent again."""
@@ -87,6 +89,7 @@ class IsrManager:
         self._peer = PeerConnection(connect, f"broker-{config.broker_id}-alter-partition", self._timeout_s)
         self._wanted: Batch = {}
         self._mail = trio.Event()
+        self._asking: trio.CancelScope | None = None
         self._trouble = ""
         self._to_notify: dict[tuple[str, int], None] = {}
         self._changed_at = self._notified_at = 0.0
@@ -102,6 +105,7 @@ class IsrManager:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._look_for_laggards)
+                nursery.start_soon(self._leave_old_controllers)
                 if not self._config().inter_broker_protocol.alter_partition:
                     nursery.start_soon(self._notify)
                 while True:
@@ -120,6 +124,14 @@ class IsrManager:
                 partition.shrink_isr(trio.current_time())
                 if number % _LOOKS_AT_ONCE == 0:
                     await trio.lowlevel.checkpoint()
+
+    async def _leave_old_controllers(self) -> None:
+        """Whoever was asked and is no longer controller, perhaps because it is cut off, is not waited for."""
+        while True:
+            asked = self._image().controller_id
+            await self._driver.image_until(lambda image, asked=asked: image.controller_id != asked)  # type: ignore[misc]
+            if self._asking is not None:
+                self._asking.cancel()
 
     # -- one round ---------------------------------------------------------------------------------------------------
 
@@ -193,11 +205,16 @@ class IsrManager:
             endpoint = None if controller is None else controller.endpoint(self._config().inter_broker_listener)
             if endpoint is None or image.controller_id == self._partitions.broker_id:
                 raise _Unanswered("no controller is known")
-            served = (await self._peer.versions(endpoint)).get(ApiKey.ALTER_PARTITION)
-            if served is None or served[0] > newest:
-                raise _Unanswered(f"broker {image.controller_id} does not serve AlterPartition up to {newest}")
-            version = min(served[1], newest)
-            response = await self._peer.ask(endpoint, self._request(batch, version), version)
+            response = None
+            with trio.CancelScope() as self._asking:
+                served = (await self._peer.versions(endpoint)).get(ApiKey.ALTER_PARTITION)
+                if served is None or served[0] > newest:
+                    raise _Unanswered(f"broker {image.controller_id} does not serve AlterPartition up to {newest}")
+                version = min(served[1], newest)
+                response = await self._peer.ask(endpoint, self._request(batch, version), version)
+            self._asking = None
+            if response is None:
+                raise _Unanswered(f"broker {image.controller_id} is no longer the controller")
         if response.error_code != ErrorCode.NONE:
             raise _Unanswered(f"the controller refuses with {_name(response.error_code)}")
         return _outcomes(batch, response, version)

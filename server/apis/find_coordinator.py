@@ -53,6 +53,8 @@ def _find(svc: Services, ctx: RequestContext, key_type: int, key: str) -> FindCo
         )
     place = svc.groups.place(key)
     if place is None:
+        if not svc.image.brokers:
+            return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "This broker does not know the cluster yet.")
         svc.groups.want_topic()
         return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The topic __consumer_offsets is being created.")
     broker = svc.image.brokers.get(place.leader)

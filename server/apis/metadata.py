@@ -9,6 +9,9 @@ Missing topics are created if the request and `auto.create.topics.enable` allow 
 The answer does not wait for them: it says UNKNOWN_TOPIC_OR_PARTITION, as Apache Kafka's does, and clients ask again. A
 request that names any topic by id is about ids alone.
 
+A broker of a cluster that no controller has told of it yet keeps the question until one has: it cannot say of any topic
+that it does not exist, and clients drop what they have for topics of which they hear that. (Apache Kafka says so.)
+
 Versions: 0 takes an empty list for "all", answers replicas and in-sync replicas only where they are alive, and
 REPLICA_NOT_AVAILABLE if that leaves some out; 1 null for "all", an empty list for none; controller, rack, internal
 topics; 2 cluster id; 4 `allow_auto_topic_creation`; 5 offline replicas; 6 LISTENER_NOT_FOUND (LEADER_NOT_AVAILABLE
@@ -28,7 +31,7 @@ from functools import partial
 from kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
 from kproto.messages import MetadataRequest, MetadataResponse
 from replication import BrokerImage, Image, PartitionImage, TopicImage, is_internal, is_prohibited, name_fault
-from server.api import Api
+from server.api import PENDING, Api
 from server.apis.authorized_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
 from server.context import RequestContext
 from server.services import Services
@@ -38,7 +41,26 @@ _Topic = MetadataResponse.MetadataResponseTopic
 _Partition = MetadataResponse.MetadataResponsePartition
 
 
-def handle(svc: Services, ctx: RequestContext, req: MetadataRequest) -> MetadataResponse:
+_LOOK_AGAIN_S = 0.05
+
+
+def handle(svc: Services, ctx: RequestContext, req: MetadataRequest) -> object:
+    if not svc.image.brokers:
+        if req.topics:
+            _asked(req.topics, ctx.api_version)  # what is wrong with the request is said at once
+        _answer_when_told(svc, ctx, req)
+        return PENDING
+    return _answer_now(svc, ctx, req)
+
+
+def _answer_when_told(svc: Services, ctx: RequestContext, req: MetadataRequest) -> None:
+    if svc.image.brokers:
+        ctx.reply(_answer_now(svc, ctx, req))
+    elif not ctx.closed:
+        svc.timers.after(_LOOK_AGAIN_S, partial(_answer_when_told, svc, ctx, req))
+
+
+def _answer_now(svc: Services, ctx: RequestContext, req: MetadataRequest) -> MetadataResponse:
     wanted = req.topics
     if wanted is None or (ctx.api_version == 0 and not wanted):
         return _answer(svc, svc.image, ctx, req, svc.image.topic_names)

@@ -15,7 +15,7 @@ from trio.testing import memory_stream_pair
 from kproto import ApiKey, ErrorCode, decode, encoder, request_class
 from kproto.frame import FrameSplitter, parse_request_header, response_frame
 from kproto.messages import AlterPartitionRequest, AlterPartitionResponse, ApiVersionsResponse
-from replication import BrokerImage, Endpoint
+from replication import BrokerImage, Endpoint, Image
 from server.config import BrokerConfig
 from server.isr import IsrManager
 from server.tests.replicas import TOPIC, TOPIC_ID, ReplicaWorld, replica_world
@@ -91,6 +91,23 @@ def granted(
     return AlterPartitionResponse(topics=topics)
 
 
+class NotController:
+    """What broker 1 is: a broker whose picture changes while the test goes on."""
+
+    is_active = False
+    broker_epoch = 77
+
+    def __init__(self, world: ReplicaWorld) -> None:
+        self._world = world
+
+    async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
+        raise AssertionError("it is not the controller")
+
+    async def image_until(self, ready: Callable[[Image], bool]) -> None:
+        while not ready(self._world.image):  # noqa: ASYNC110
+            await trio.sleep(0.01)
+
+
 @asynccontextmanager
 async def managed(
     tmp_path: Path, script: Script, versions: tuple[int, int] = (0, 3), protocol: str = "3.9"
@@ -106,7 +123,7 @@ async def managed(
             partitions = world[1].partitions
             manager = IsrManager(
                 partitions,
-                SimpleNamespace(is_active=False, broker_epoch=77),  # type: ignore[arg-type]
+                NotController(world),
                 SimpleNamespace(),  # type: ignore[arg-type]
                 controller.connect,
                 current_config=lambda: config,
@@ -237,3 +254,26 @@ async def test_without_a_controller_it_waits_for_one(autojump_clock: trio.abc.Cl
         assert controller.asked == []
         world.image = world.image.with_controller(CONTROLLER, 2)
         assert await settled(world) == (1, 2)
+
+
+async def test_who_is_no_longer_controller_is_not_waited_for(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
+    answers = trio.Event()
+
+    async with managed(tmp_path, granted) as (world, controller):
+        connect = controller.connect
+
+        async def hang(endpoint: Endpoint) -> trio.abc.Stream:
+            if endpoint.port == 1:  # cut off: nothing comes back, not even a refusal
+                await answers.wait()
+            return await connect(endpoint)
+
+        manager = world[1].partitions.isr
+        assert isinstance(manager, IsrManager)
+        manager._peer._connect = hang
+        world.replicate(2)
+        began = trio.current_time()
+        await trio.sleep(1)
+        place = BrokerImage(8, (Endpoint("PLAINTEXT", "controller", 2),))
+        world.image = world.image.with_brokers({**world.image.brokers, 8: place}).with_controller(8, 2)
+        assert await settled(world) == (1, 2)
+        assert trio.current_time() - began < 2
