@@ -76,6 +76,7 @@ STOP_SECONDS = 3.0
 FAILED_STOP_SECONDS = 0.1
 SWEEP_SECONDS = 1.0
 PICTURE_SECONDS = 10.0
+TOPICS_SECONDS = 5.0
 """How long a broker that has joined a cluster waits for the controller's first word before it calls itself ready."""
 
 
@@ -120,6 +121,7 @@ class Broker:
         self._token: trio.lowlevel.TrioToken | None = None
         self._image: Callable[[], Image] = Image
         self._endpoints: tuple[Endpoint, ...] = ()
+        self._topics_at_start: tuple[str, ...] = ()
         self._store_session: Store
 
     # -- what others use ---------------------------------------------------------------------------------------------
@@ -221,6 +223,7 @@ class Broker:
             await self._settle_identity(log_dir)
             self._apply_broker_configs(await read_broker_configs(session, self._unreadable))
             configs = await self._topic_configs()
+            self._topics_at_start = tuple(configs)
             await self._offload(log_dir.load, lambda topic: self._log_config(configs.get(topic, {})))
             listening = self._bind()
             try:
@@ -363,7 +366,11 @@ class Broker:
         nursery.start_soon(self._sweep)
         if self._config.is_clustered:
             nursery.start_soon(self._groups.forget_deleted_topics, self._controller.image_until)
-            await self._wait_for_picture()
+            nursery.start_soon(self._learn_of_cluster)
+            with trio.move_on_after(PICTURE_SECONDS) as limit:
+                await self._controller.told.wait()
+            if limit.cancelled_caught:
+                log.warning("no controller has told this broker of the cluster for %g s", PICTURE_SECONDS)
         log.info(
             "broker %d of cluster %s serves %s from %s",
             self._config.broker_id,
@@ -372,12 +379,16 @@ class Broker:
             log_dir.path,
         )
 
-    async def _wait_for_picture(self) -> None:
-        """Clients that ask are told of brokers, this one among them."""
-        with trio.move_on_after(PICTURE_SECONDS) as limit:
-            await self._controller.image_until(lambda image: self._config.broker_id in image.brokers)
-        if limit.cancelled_caught:
-            log.warning("no controller has told this broker of the cluster for %g s", PICTURE_SECONDS)
+    async def _learn_of_cluster(self) -> None:
+        """Until a controller has told of the brokers, and of all topics there were at the start, clients have to wait:
+        it begins with the brokers alone, and goes on with what it need not decide first.
+        """
+        config, image_until = self._config, self._controller.image_until
+        await image_until(lambda image: config.broker_id in image.brokers)
+        with trio.move_on_after(TOPICS_SECONDS):  # some may be gone by now, or on their way out
+            await image_until(lambda image: all(name in image.topics for name in self._topics_at_start))
+        self._topics_at_start = ()
+        self._controller.told.set()
 
     async def _hand_over(self) -> None:
         """In a cluster, let others lead what this broker leads while it still serves."""

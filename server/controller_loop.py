@@ -129,8 +129,16 @@ class ControllerLoop:
         self._mail = trio.Event()
         self._auto_creating: set[str] = set()
         self._nursery: trio.Nursery | None = None
+        self.told = trio.Event()  # see `knows_cluster`
+        if connect is None:
+            self.told.set()
 
     # -- what others use ---------------------------------------------------------------------------------------------
+
+    @property
+    def knows_cluster(self) -> bool:
+        """The picture can be believed: in a cluster, a controller has told this broker of all that was there."""
+        return self.told.is_set()
 
     @property
     def image(self) -> Image:

@@ -17,9 +17,7 @@ pytestmark = [pytest.mark.slow]
 
 @pytest.mark.timeout(3600)
 def test_rounds(kinds: list[str], pytestconfig: pytest.Config, tmp_path: Path) -> None:
-    # Brokers that all start at once may tell a client, before they know better, that its topic does not exist; a
-    # librdkafka producer then fails what it has. That kind is for the command, which counts it as an error.
-    chosen = [name for name in faults.possible() if name != "kill all"]
+    chosen = faults.possible()
     rounds = pytestconfig.getoption("--rounds") or len(chosen)
     report = faults.run(tmp_path, kinds, rounds, kinds=chosen, seed=random.randrange(1 << 31), say=faults.say)
     print(report)

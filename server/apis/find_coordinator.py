@@ -53,7 +53,7 @@ def _find(svc: Services, ctx: RequestContext, key_type: int, key: str) -> FindCo
         )
     place = svc.groups.place(key)
     if place is None:
-        if not svc.image.brokers:
+        if not svc.controller.knows_cluster:
             return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "This broker does not know the cluster yet.")
         svc.groups.want_topic()
         return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The topic __consumer_offsets is being created.")

@@ -45,7 +45,7 @@ _LOOK_AGAIN_S = 0.05
 
 
 def handle(svc: Services, ctx: RequestContext, req: MetadataRequest) -> object:
-    if not svc.image.brokers:
+    if not svc.controller.knows_cluster:
         if req.topics:
             _asked(req.topics, ctx.api_version)  # what is wrong with the request is said at once
         _answer_when_told(svc, ctx, req)
@@ -54,7 +54,7 @@ def handle(svc: Services, ctx: RequestContext, req: MetadataRequest) -> object:
 
 
 def _answer_when_told(svc: Services, ctx: RequestContext, req: MetadataRequest) -> None:
-    if svc.image.brokers:
+    if svc.controller.knows_cluster:
         ctx.reply(_answer_now(svc, ctx, req))
     elif not ctx.closed:
         svc.timers.after(_LOOK_AGAIN_S, partial(_answer_when_told, svc, ctx, req))
