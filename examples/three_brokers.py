@@ -78,10 +78,13 @@ def run(home: Path, options: argparse.Namespace, running: dict[str, subprocess.P
     commands = {}
     for number, port in enumerate(ports, 1):
         commands[f"broker {number}"] = broker_command(number, port, connect, home / f"broker-{number}", options.set)
+    logs = {name: home / f"{name}.log" for name in commands}
+    earlier = {name: log.stat().st_size if log.exists() else 0 for name, log in logs.items()}
     for name, command in commands.items():
-        running[name] = start(name, command, home / f"{name}.log")
-    for name, port in zip(commands, ports, strict=True):
-        wait_until(lambda port=port: ask(port, b"") is not None, running[name], home / f"{name}.log")
+        running[name] = start(name, command, logs[name])
+    for name, log in logs.items():
+        # It takes connections before; this it says when the controller has told it of the cluster.
+        wait_until(lambda name=name, log=log: b" serves " in log.read_bytes()[earlier[name] :], running[name], log)
     bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports)
     pids = ", ".join(f"{name} {process.pid}" for name, process in running.items())
     print(f"bootstrap={bootstrap}")

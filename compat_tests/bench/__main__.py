@@ -84,6 +84,7 @@ def run_rounds(directory: Path, names: list[str], rounds: int, scale: Scale, onl
         for turn in range(rounds):
             for title, measure in chosen.items():
                 for name in ordered(names, turn):
+                    os.sync()  # what was written before is not written to the disk meanwhile
                     values = measure(subjects[name])
                     add(results, title, name, values)
                     shown = ", ".join(f"{key} {value:.4g}" for key, value in values.items())
