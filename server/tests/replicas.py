@@ -276,3 +276,20 @@ def replica_world(directory: Path, *, brokers: int = 3, **settings: str) -> Iter
     """Brokers 1 to `brokers` with a replica each of partition 0; nobody leads yet. Settings with `_` for `.`."""
     with ExitStack() as stack:
         yield ReplicaWorld(stack, directory, brokers, {key.replace("_", "."): text for key, text in settings.items()})
+
+
+def offsets(world: ReplicaWorld, broker: int) -> tuple[int, int]:
+    replica = world[broker].replica
+    return replica.high_watermark, replica.log_end_offset
+
+
+def consume(
+    world: ReplicaWorld, broker: int, offset: int = 0, *, version: int = 12, wait_ms: int = 0, rack: str = "",
+    epoch: int = -1,
+) -> Answer:  # fmt: skip
+    asked = FetchRequest.FetchPartition(
+        partition=0, fetch_offset=offset, partition_max_bytes=1 << 20, current_leader_epoch=epoch
+    )
+    topic = FetchRequest.FetchTopic(topic=TOPIC, topic_id=TOPIC_ID, partitions=[asked])
+    request = FetchRequest(max_wait_ms=wait_ms, min_bytes=1, max_bytes=1 << 20, topics=[topic], rack_id=rack)
+    return world[broker].ask(fetch_api.API, request, version)
