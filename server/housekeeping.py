@@ -7,7 +7,7 @@ segments and counting does not, with a checkpoint of trio's between two logs.
 | duty | how often |
 | --- | --- |
 | retention by time, size, log start | `log.retention.check.interval.ms` |
-| flush of complete segments | when they are rolled |
+| flush of complete segments, and recovery points behind them | when they are rolled |
 | flush by `flush.ms` | `log.flush.scheduler.interval.ms`, or the smallest `flush.ms` |
 | recovery points | `log.flush.offset.checkpoint.interval.ms` |
 | log start offsets | `log.flush.start.offset.checkpoint.interval.ms` |
@@ -35,6 +35,8 @@ NEVER_MS = 2**63 - 1
 REMOVAL_SECONDS = 1.0
 LOOK_SECONDS = 5.0
 """How late a removal may be noticed that was asked for while an earlier one was waited for."""
+ROLL_SECONDS = 1.0
+"""Segments that roll within this time share one checkpoint of recovery points."""
 FLUSH_SECONDS_MAX = 5.0
 """Without any `flush.ms` set the flush round only looks whether that has changed."""
 
@@ -125,13 +127,17 @@ class Housekeeping:
         self._roll_seen.set()
 
     async def _flush_rolled(self) -> None:
-        """A complete segment is made safe soon, so that the recovery point follows and a recovery stays short."""
+        """A complete segment is made safe soon, and the recovery point behind it is written down at once: under a load
+        that fills a segment in some seconds, the next round of checkpoints would leave many to be read by a recovery.
+        """
         while True:
             await self._roll_seen.wait()
             self._roll_seen = trio.Event()
             rolled, self._rolled = self._rolled, set()
             for each in rolled:
                 await self._flush(each)
+            await self.checkpoint_recovery_points()
+            await trio.sleep(ROLL_SECONDS)
 
     async def _flush_in_time(self) -> None:
         while True:

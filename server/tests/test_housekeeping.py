@@ -56,8 +56,8 @@ async def test_checkpoints_are_written_in_time(autojump_clock: trio.abc.Clock, t
         assert "t 0 2" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
 
 
-async def test_a_rolled_segment_is_flushed(autojump_clock: trio.abc.Clock) -> None:
-    async with embedded_broker(log_segment_bytes="1000") as broker, connected(broker) as client:
+async def test_a_rolled_segment_is_flushed(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
+    async with embedded_broker(tmp_path, log_segment_bytes="1000") as broker, connected(broker) as client:
         await topic(broker)
         log = broker.services.partitions.get("t", 0).log
         await client.ask(request(batch(b"x" * 600)), 9)
@@ -65,6 +65,8 @@ async def test_a_rolled_segment_is_flushed(autojump_clock: trio.abc.Clock) -> No
         await client.ask(request(batch(b"x" * 600)), 9)
         await trio.sleep(0.1)
         assert log.recovery_point >= 1
+        # Long before the next round of checkpoints.
+        assert f"t 0 {log.recovery_point}" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
 
 
 async def test_flush_ms(autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch) -> None:
