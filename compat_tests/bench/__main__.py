@@ -4,6 +4,9 @@ with `--cluster` for three brokers that replicate.
 `--full-cache` first fills the machine's page cache with a file, as the cache of any machine is that has been up for a
 while. On a virtual machine that matters: a page that the guest never touched costs its first writer a trap into the
 hypervisor, about two CPU seconds per GiB of log, which hide what the brokers themselves take.
+
+`--steady` takes more rounds and counts those in which the machine kept its speed (steadiness.py): for machines whose
+cores are shared with others.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from pathlib import Path
 from compat_tests.bench import cluster
 from compat_tests.bench.measures import MEASURES, Scale, Subject, first_answer, start, start_up, warm_up
 from compat_tests.bench.report import KAFKA, OURS, Results, add, table
+from compat_tests.bench.steadiness import AGREE, PATIENCE, probe, spread
 
 
 def main() -> None:
@@ -31,6 +35,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, help="records of each throughput measure (default: 1,000,000)")
     parser.add_argument("--cluster", action="store_true", help="three brokers with ZooKeeper, Apache Kafka 3.9.1's too")
     parser.add_argument("--full-cache", action="store_true", help="fill the page cache of the machine before")
+    parser.add_argument("--steady", action="store_true", help="count rounds only in which the machine kept its speed")
     parser.add_argument("--only", default="", help="measures whose name contains this text (consuming needs producing)")
     parser.add_argument("--brokers", default=f"{KAFKA},{OURS}", help="which of the two, separated by a comma")
     parser.add_argument("--json", metavar="FILE", help="write every value there")
@@ -51,7 +56,7 @@ def main() -> None:
         if options.cluster:
             cluster.run_rounds(Path(temporary), names, rounds, scale, options.only, results, say)
         else:
-            run_rounds(Path(temporary), names, rounds, scale, options.only, results)
+            run_rounds(Path(temporary), names, rounds, scale, options.only, results, steady=options.steady)
     peer = "Apache Kafka 3.9.1" if options.cluster else "Apache Kafka 4.3.1"
     text = heading(scale, rounds) + "\n\n" + table(results, peer)
     print(text)
@@ -63,8 +68,12 @@ def main() -> None:
         )
 
 
-def run_rounds(directory: Path, names: list[str], rounds: int, scale: Scale, only: str, results: Results) -> None:
-    """Measure start-up first, then all else on brokers that stay up; the order of the brokers alternates."""
+def run_rounds(
+    directory: Path, names: list[str], rounds: int, scale: Scale, only: str, results: Results, *, steady: bool
+) -> None:
+    """Measure start-up first, then all else on brokers that stay up; the order of the brokers alternates. `steady`:
+    take more rounds, and count those in which the machine kept its speed.
+    """
     if only in "start-up and idle memory":
         for turn in range(rounds):
             for name in ordered(names, turn):
@@ -81,14 +90,27 @@ def run_rounds(directory: Path, names: list[str], rounds: int, scale: Scale, onl
             first_answer(broker, time.perf_counter())
             warm_up(subjects[name])
             say(f"{name} is warm")
-        for turn in range(rounds):
+        counted = dict.fromkeys(chosen, 0)
+        for turn in range(rounds * (PATIENCE if steady else 1)):
+            if min(counted.values()) >= rounds:
+                break
             for title, measure in chosen.items():
+                found, probes = {}, [probe()]
                 for name in ordered(names, turn):
                     os.sync()  # what was written before is not written to the disk meanwhile
-                    values = measure(subjects[name])
+                    found[name] = measure(subjects[name])
+                    probes.append(probe())
+                    shown = ", ".join(f"{key} {value:.4g}" for key, value in found[name].items())
+                    say(f"round {turn + 1}: {title}: {name}: {shown}; probes {probes[-2]:.3f} {probes[-1]:.3f}")
+                if steady and spread(probes) > AGREE:
+                    say(f"round {turn + 1}: {title}: not counted, the machine's speed changed by {spread(probes):.2f}")
+                    continue
+                counted[title] += 1
+                for name, values in found.items():
                     add(results, title, name, values)
-                    shown = ", ".join(f"{key} {value:.4g}" for key, value in values.items())
-                    say(f"round {turn + 1}: {title}: {name}: {shown}")
+        for title, number in counted.items():
+            if number < rounds:
+                say(f"{title}: {number} of {rounds} rounds at a steady speed")
     finally:
         for subject in subjects.values():
             subject.broker.stop()
