@@ -18,7 +18,7 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from random import Random, SystemRandom
@@ -66,6 +66,7 @@ from server.timers import Timers
 from server.topic_config import log_config
 
 if TYPE_CHECKING:
+    from server.adoption import Adoption
     from server.followers import Followers
     from server.isr import IsrManager
 
@@ -224,7 +225,12 @@ class Broker:
             self._apply_broker_configs(await read_broker_configs(session, self._unreadable))
             configs = await self._topic_configs()
             self._topics_at_start = tuple(configs)
+            adoption = await self._found_topics([log_dir])
+            if adoption is not None:
+                configs = {**configs, **adoption.configs}
             await self._offload(log_dir.load, lambda topic: self._log_config(configs.get(topic, {})))
+            if adoption is not None:
+                await adoption.enter(session, self._config.broker_id, [log_dir], self._offload)
             listening = self._bind()
             try:
                 async with trio.open_nursery() as nursery:
@@ -447,6 +453,14 @@ class Broker:
         """Topics' own settings, by name: the logs are opened with them."""
         session = self._store_session
         return await read_topic_configs(session, await topic_names(session), self._unreadable)
+
+    async def _found_topics(self, log_dirs: Sequence[LogDir]) -> Adoption | None:
+        """Topics on disk that a broker alone does not know of; None mostly."""
+        if self._config.is_clustered:
+            return None
+        from server.adoption import find_topics  # whoever is in a cluster starts without it
+
+        return await find_topics(self._store_session, log_dirs, self._config, self._rng, self._offload)
 
     async def _create_internal_topic(self, name: str, _partitions: int, _replicas: int, _config: object) -> None:
         for code in (await self._controller.auto_create([name])).values():
