@@ -1,9 +1,14 @@
 """Partition logs on disk, in Apache Kafka's own file formats. Plain synchronous file code: no tasks, no clock.
 
-`LogDir` keeps all `PartitionLog`s of one directory. See ARCHITECTURE.md and the modules; this is the whole face.
+`LogDirs` keeps all log directories of a broker, `LogDir` all `PartitionLog`s of one. See ARCHITECTURE.md and the
+modules; this is the whole face.
+Beside it: `offline`, directories without a broker (its `open_log` and `open_log_dir` are here too).
 """
 
+from typing import TYPE_CHECKING, Any
+
 from logdir.config import LogConfig
+from logdir.dirs import LogDirs, Promoted
 from logdir.disk import Disk
 from logdir.errors import (
     CorruptFile,
@@ -17,8 +22,12 @@ from logdir.files import FileSlice, LogFile
 from logdir.incoming import AppendInfo, AppendOrigin
 from logdir.layout import MetaProperties
 from logdir.log import PartitionLog
-from logdir.manager import Checkpoint, LogDir, Removal
+from logdir.manager import Checkpoint, LogDir
+from logdir.removal import Removal
 from logdir.txn_index import AbortedTxn
+
+if TYPE_CHECKING:
+    from logdir.offline import open_log, open_log_dir
 
 __all__ = [
     "AbortedTxn",
@@ -33,10 +42,23 @@ __all__ = [
     "LogDir",
     "LogDirError",
     "LogDirLocked",
+    "LogDirs",
     "LogFile",
     "MetaProperties",
     "PartitionLog",
+    "Promoted",
     "Removal",
     "StorageError",
     "UnexpectedOffset",
+    "open_log",
+    "open_log_dir",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Late: a broker does not need them.
+    if name in ("open_log", "open_log_dir"):
+        from logdir import offline
+
+        return getattr(offline, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,7 +19,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 Buffer = bytes | bytearray | memoryview
 
@@ -120,6 +120,33 @@ class Disk:
                 raise BlockingIOError(error.errno, "locked by another process", path) from None
             raise
         return fd
+
+
+def _refuse(*arguments: object) -> NoReturn:
+    raise OSError(errno.EROFS, "opened for reading only")
+
+
+class ReadOnlyDisk(Disk):
+    """For whoever looks at files that are not his: a copy, another broker's directory, a file system that is mounted
+    read-only. What would change anything raises OSError.
+    """
+
+    @staticmethod
+    def open(path: str, create: bool = False) -> int:
+        """A descriptor for reading. Raises OSError with `create`."""
+        if create:
+            _refuse()
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    @staticmethod
+    def identity(file: int | str) -> tuple[int, int]:
+        """What tells the file (descriptor or path) from another one that took its name."""
+        found = os.stat(file)
+        return found.st_dev, found.st_ino
+
+    _refused: Any = staticmethod(_refuse)
+    pwritev = truncate = sync = rename = remove = remove_dir = _refused
+    make_dir = sync_dir = sync_all = lock = _refused
 
 
 def read_file(disk: Disk, path: str) -> bytes:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 from logdir.errors import CorruptFile
 
@@ -72,11 +72,21 @@ class OffsetIndex:
     def add(self, last_offset: int, position: int) -> None:
         self._entries.append(last_offset - self.base_offset << 32 | position)
 
+    def entries(self) -> list[tuple[int, int]]:
+        """(last offset, position) of every entry."""
+        return [(self.base_offset + (entry >> 32), entry & 0xFFFFFFFF) for entry in self._entries]
+
     def lookup(self, offset: int) -> int:
         """The position of the last indexed batch whose last offset is at most `offset`; 0 if there is none."""
         entries = self._entries
         slot = bisect_right(entries, offset - self.base_offset << 32 | 0xFFFFFFFF) - 1
         return entries[slot] & 0xFFFFFFFF if slot >= 0 else 0
+
+    def upper_bound(self, position: int) -> int | None:
+        """The last offset of the first indexed batch that starts at `position` or later; None if there is none."""
+        entries = self._entries
+        slot = bisect_left(entries, position, key=_position)
+        return self.base_offset + (entries[slot] >> 32) if slot < len(entries) else None
 
     def last(self) -> tuple[int, int]:
         """(last offset, position) of the last entry, (base offset, 0) if there is none."""
@@ -135,6 +145,10 @@ class TimeIndex:
         timestamp, relative = _TIME.unpack_from(self._data, slot * TIME_ENTRY)
         return timestamp, relative
 
+    def entries(self) -> list[tuple[int, int]]:
+        """(timestamp, offset) of every entry."""
+        return [(timestamp, self.base_offset + relative) for timestamp, relative in _TIME.iter_unpack(self._data)]
+
     def last(self) -> tuple[int, int]:
         """(timestamp, offset) of the last entry, (-1, base offset) if there is none."""
         if not self._data:
@@ -175,3 +189,7 @@ class TimeIndex:
     def encode(self, first: int = 0) -> bytes:
         """The entries from number `first` on, as they stand in the file."""
         return bytes(self._data[first * TIME_ENTRY :])
+
+
+def _position(entry: int) -> int:
+    return entry & 0xFFFFFFFF
