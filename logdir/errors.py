@@ -27,6 +27,11 @@ class StorageError(KafkaError, OSError):
         """The disk (or a quota) is full: the log stays usable and takes appends again when there is room."""
         return self.errno in (errno.ENOSPC, errno.EDQUOT)
 
+    @property
+    def is_ours(self) -> bool:
+        """The process is out of descriptors or memory, or a name is too long: the disk has nothing to do with it."""
+        return self.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENAMETOOLONG)
+
 
 class UnexpectedOffset(KafkaError):
     """A replicated batch starts below the log end offset. `first_offset`, `last_offset`: of what was to be appended."""

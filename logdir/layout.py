@@ -7,7 +7,8 @@ In a log directory:
     meta.properties                  which broker and cluster the directory belongs to (Java properties)
     <topic>-<partition>/             one per replica; the partition is what follows the last `-`
     <topic>-<partition>.<32 hex>-delete/   given up, to be removed (topic shortened: at most 255 characters in all)
-    ...-stray/, ...-future/          set aside by Apache Kafka: not served
+    <topic>-<partition>.<32 hex>-future/   a copy on its way from another log directory
+    ...-stray/                       set aside by Apache Kafka: not served
 
 In a partition's directory, with the base offset as 20 digits:
 
@@ -100,6 +101,13 @@ def deleted_dir(topic: str, partition: int, unique_hex: str) -> str:
     """The name that marks a partition's directory as given up. `unique_hex`: 32 digits."""
     tail = f"-{partition}.{unique_hex}{DELETE_DIR}"
     return topic[: MAX_NAME - len(tail)] + tail
+
+
+def future_dir(topic: str, partition: int, unique_hex: str) -> str:
+    """The name of the copy that a move between log directories makes. Longer than `MAX_NAME` for topics with very
+    long names, which cannot be moved (KAFKA-4893).
+    """
+    return f"{topic}-{partition}.{unique_hex}{FUTURE_DIR}"
 
 
 # ---- .kafka_cleanshutdown

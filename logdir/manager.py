@@ -1,4 +1,4 @@
-"""`LogDir`: all logs of one log directory, and what they share.
+"""`LogDir`: all logs of one log directory, and what they share. A broker's directories together are `dirs.LogDirs`.
 
     log_dir = LogDir(path, wall_ms=clock);  log_dir.open();  log_dir.check_identity(cluster_id=..., node_id=...)
     log_dir.load(config_of)                       every partition found, recovering where the last stop was not clean
@@ -8,15 +8,17 @@
 One directory has one broker at a time (`.lock`) and belongs to it for good (`meta.properties`). Deleting a partition
 renames its directory at once and removes it after `file.delete.delay.ms`; so are single segments. A failed disk ends
 the directory: `failure` says so, its logs refuse appends, and no clean-shutdown mark is left, so that the next start
-recovers.
+recovers. `go_offline` lets go of everything in it.
+
+A `-future` directory holds a copy of a partition of another directory, on its way here (`dirs.py`, KIP-113): it is
+opened into `futures`, counts in the checkpoints under the partition's name as in Apache Kafka, and is not served.
 
 A name that is made, renamed or removed is synced with the next flush of its log, as its data is, not before.
 
 Times are milliseconds of the wall clock. Threads: `load` and `close` may run in one while nobody else uses the
 directory; `remove`, `write_checkpoint` and `flush` of a log may at any time; everything else belongs to the loop.
 
-Not done: several directories (JBOD); `-stray` and `-future` directories of Apache Kafka stay untouched and are not
-served.
+Not done: `-stray` directories of Apache Kafka stay untouched and are not served.
 """
 
 from __future__ import annotations
@@ -27,19 +29,19 @@ import resource
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 from kproto.errors import ErrorCode, KafkaError
 from kproto.records import CorruptRecords
 from logdir import checkpoint, layout
 from logdir.config import LogConfig
-from logdir.disk import Disk, Entry, read_file, remove_if_there, replace_file, write_file
+from logdir.disk import Disk, Entry, read_file, replace_file, write_file
 from logdir.errors import CorruptFile, LogDirError, LogDirLocked, StorageError
 from logdir.files import Pool
 from logdir.layout import MetaProperties
 from logdir.log import PartitionLog
 from logdir.recovery import open_log
+from logdir.removal import Removal, Removals, remove_dir
 
 log = logging.getLogger("barnabas.logdir")
 
@@ -47,15 +49,6 @@ TopicPartition = tuple[str, int]
 METADATA_LOG = "__cluster_metadata"
 MANY = 8
 """From so many logs on, one sync of the file system is cheaper than one of each file."""
-
-
-class Removal(NamedTuple):
-    """Files, or a directory with its files, to be removed at `due_ms`."""
-
-    due_ms: int
-    serial: int
-    paths: tuple[str, ...]
-    is_dir: bool
 
 
 class Checkpoint(NamedTuple):
@@ -69,7 +62,8 @@ class Checkpoint(NamedTuple):
 class LogDir:
     """See the module.
 
-    `random` returns numbers in [0, 1), `unique_hex` 32 digits that never repeat. `on_rolled(log)`: a segment is
+    pool: open files shared with other directories; without it one for `max_open_files`. `random` returns numbers in
+    [0, 1), `unique_hex` 32 digits that never repeat. `on_rolled(log)`: a segment is
     complete, so a flush of its log is due; `on_failure(error)`: the disk failed (may be called from a thread).
     """
 
@@ -79,6 +73,7 @@ class LogDir:
         *,
         wall_ms: Callable[[], int],
         disk: Disk | None = None,
+        pool: Pool | None = None,
         max_open_files: int | None = None,
         random: Callable[[], float] = random_module.random,
         unique_hex: Callable[[], str] = lambda: uuid.uuid4().hex,
@@ -87,8 +82,9 @@ class LogDir:
     ) -> None:
         self.path = path.rstrip("/") or "/"
         self.disk = disk or Disk()
-        self.pool = Pool(_half_of_the_limit() if max_open_files is None else max_open_files)
+        self.pool = pool or Pool(half_of_the_limit() if max_open_files is None else max_open_files)
         self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.futures: dict[TopicPartition, PartitionLog] = {}
         self.failure: StorageError | None = None
         self.meta: MetaProperties | None = None
         self.was_clean = False
@@ -98,7 +94,7 @@ class LogDir:
         self._random = random
         self._unique_hex = unique_hex
         self._lock_fd = -1
-        self._removals: list[Removal] = []
+        self._removals = Removals(self.disk)
         self._serial = 0
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
@@ -195,12 +191,15 @@ class LogDir:
             return
         topic, partition, mark = parsed
         if mark == layout.DELETE_DIR:
-            self._remove_later((path,), now_ms + config_of(topic).file_delete_delay_ms, is_dir=True)
+            self._removals.add((path,), now_ms + config_of(topic).file_delete_delay_ms, is_dir=True)
             return
-        if mark or topic == METADATA_LOG:
+        if mark == layout.STRAY_DIR or topic == METADATA_LOG:
             log.warning("%s is not served: left alone", path)
             return
         key = topic, partition
+        into = self.futures if mark else self.logs
+        if key in into:
+            raise duplicate(key, into[key].directory, path)
         try:
             opened = open_log(
                 self.disk,
@@ -220,7 +219,7 @@ class LogDir:
             ) from error
         if not self.was_clean:
             log.info("recovered %s: offsets %d to %d", path, opened.log_start_offset, opened.log_end_offset)
-        self.logs[key] = opened
+        into[key] = opened
 
     def _read_topic_id(self, path: str, key: TopicPartition) -> bytes | None:
         name = f"{path}/{layout.PARTITION_METADATA}"
@@ -269,21 +268,32 @@ class LogDir:
         return opened
 
     def _create(self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig) -> PartitionLog:
+        name = layout.partition_dir(topic, partition)
+        created = self.logs[topic, partition] = self._make((topic, partition), name, topic_id, config, 0)
+        return created
+
+    def _make(
+        self, key: TopicPartition, name: str, topic_id: bytes | None, config: LogConfig, start_offset: int
+    ) -> PartitionLog:
         if self.failure is not None:
             raise self.failure
-        self._forget_checkpoints((topic, partition))
-        directory = f"{self.path}/{layout.partition_dir(topic, partition)}"
+        self._forget_checkpoints(key)
+        directory = f"{self.path}/{name}"
         self.disk.make_dir(directory)
         try:
-            created = open_log(self.disk, directory, config, self, now_ms=self._wall_ms())
+            created = open_log(
+                self.disk, directory, config, self, now_ms=self._wall_ms(), log_start_offset=start_offset
+            )
             if topic_id is not None:
                 self._write_topic_id(created, topic_id)
         except OSError:
             # Half a partition must not be found by the next start.
-            self._remove_dir(directory)
+            try:
+                remove_dir(self.disk, directory)
+            except OSError as error:
+                log.warning("%s could not be removed: %s", directory, error)
             raise
         created.created_in(self.path)
-        self.logs[topic, partition] = created
         return created
 
     def _write_topic_id(self, opened: PartitionLog, topic_id: bytes) -> None:
@@ -319,32 +329,84 @@ class LogDir:
         Raises `StorageError`.
         """
         opened = self.logs.pop((topic, partition), None)
-        if opened is None:
-            return
+        if opened is not None:
+            self.give_up((topic, partition), opened)
+
+    def give_up(self, key: TopicPartition, opened: PartitionLog) -> None:
+        """`delete` for a log that is in neither table any more. Raises `StorageError`."""
         opened.abandon()
-        path = f"{self.path}/{layout.deleted_dir(topic, partition, self._unique_hex())}"
+        path = f"{self.path}/{layout.deleted_dir(*key, self._unique_hex())}"
+        self._rename(opened.directory, path, "deleting")
+        self._removals.add((path,), self._wall_ms() + opened.config.file_delete_delay_ms, is_dir=True)
+
+    def _rename(self, source: str, target: str, doing: str) -> None:
         try:
-            self.disk.rename(opened.directory, path)
+            self.disk.rename(source, target)
         except OSError as error:
-            failed = StorageError(f"deleting {opened.directory}", error)
+            failed = StorageError(f"{doing} {source}", error)
             self.storage_failed(failed)
             raise failed from error
-        self._remove_later((path,), self._wall_ms() + opened.config.file_delete_delay_ms, is_dir=True)
+
+    # ---- partitions on their way here
+
+    def create_future(
+        self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig, start_offset: int
+    ) -> PartitionLog:
+        """An empty log that starts at `start_offset`, for the copy of a partition of another directory. Raises
+        `StorageError`.
+        """
+        name = layout.future_dir(topic, partition, self._unique_hex())
+        try:
+            created = self._make((topic, partition), name, topic_id, config, start_offset)
+        except StorageError:
+            raise
+        except OSError as error:
+            raise StorageError(f"making {self.path}/{name}", error) from error
+        self.futures[topic, partition] = created
+        return created
+
+    def drop_future(self, topic: str, partition: int) -> None:
+        """The copy is not wanted any more. Raises `StorageError`."""
+        opened = self.futures.pop((topic, partition), None)
+        if opened is not None:
+            self.give_up((topic, partition), opened)
+
+    def promote(self, topic: str, partition: int) -> PartitionLog:
+        """The copy becomes the partition itself. Not safe until `sync_names`, and until then the original must stay.
+        Raises `StorageError`.
+        """
+        opened = self.futures[topic, partition]
+        path = f"{self.path}/{layout.partition_dir(topic, partition)}"
+        self._rename(opened.directory, path, "putting in place")
+        opened.moved_to(path)
+        self.logs[topic, partition] = self.futures.pop((topic, partition))
+        return opened
+
+    def sync_names(self) -> None:
+        """What was made and renamed in the directory itself is safe. From any thread. Raises `StorageError`."""
+        try:
+            self.disk.sync_dir(self.path)
+        except OSError as error:
+            failed = StorageError(f"syncing {self.path}", error)
+            self.storage_failed(failed)
+            raise failed from error
 
     # ---- for the logs (appender.Keeper)
 
     def rolled(self, log: Any) -> None:
-        if self.on_rolled is not None:
+        # A copy that is being made is flushed by whoever makes it.
+        if self.on_rolled is not None and not log.directory.endswith(layout.FUTURE_DIR):
             self.on_rolled(log)
 
     def remove_later(self, paths: list[str], due_ms: int) -> None:
-        self._remove_later(tuple(paths), due_ms, is_dir=False)
+        self._removals.add(paths, due_ms, is_dir=False)
 
     def recovery_point_fell(self, log: Any) -> None:
         try:
             self.write_checkpoint(self.recovery_points())
             if any(
-                start > log.log_start_offset and self.logs.get(key) is log for key, start in self._log_starts.items()
+                start > log.log_start_offset and log in (self.logs.get(key), self.futures.get(key))
+                for key, start in self._log_starts.items()
             ):
                 self.write_checkpoint(self.log_starts())
         except StorageError as error:
@@ -364,64 +426,31 @@ class LogDir:
 
     # ---- removing
 
-    def _remove_later(self, paths: tuple[str, ...], due_ms: int, *, is_dir: bool) -> None:
-        self._serial += 1
-        heappush(self._removals, Removal(due_ms, self._serial, paths, is_dir))
-
     @property
     def next_removal_ms(self) -> int | None:
         """When the next removal is due."""
-        return self._removals[0].due_ms if self._removals else None
+        return self._removals.next_ms
 
     def take_removals(self, now_ms: int) -> list[Removal]:
         """What is due by `now_ms`; to be handed to `remove`."""
-        due = []
-        while self._removals and self._removals[0].due_ms <= now_ms:
-            due.append(heappop(self._removals))
-        return due
+        return self._removals.take(now_ms)
 
     def remove(self, removals: Iterable[Removal]) -> None:
-        """Remove the files for good. From any thread; a large file takes milliseconds. Trouble is logged: the next
-        start tries again.
-        """
-        synced = set()
-        for removal in removals:
-            for path in removal.paths:
-                parent = path.rpartition("/")[0]
-                try:
-                    if removal.is_dir:
-                        self._remove_dir(path)
-                        continue
-                    if parent not in synced:
-                        # What took the place of the segments must be there for good before they go.
-                        synced.add(parent)
-                        self.disk.sync_dir(parent)
-                    remove_if_there(self.disk, path)
-                except FileNotFoundError:
-                    continue  # the partition was deleted meanwhile
-                except OSError as error:
-                    log.warning("%s could not be removed: %s", path, error)
-
-    def _remove_dir(self, path: str) -> None:
-        for entry in self.disk.list(path):
-            if entry.is_dir:
-                self._remove_dir(f"{path}/{entry.name}")
-            else:
-                remove_if_there(self.disk, f"{path}/{entry.name}")
-        self.disk.remove_dir(path)
+        """Remove the files for good. From any thread (removal.py)."""
+        self._removals.remove(removals)
 
     # ---- checkpoints
 
     def recovery_points(self) -> Checkpoint:
         """Up to where every log is synced."""
-        self._recovery_points = {key: opened.recovery_point for key, opened in self.logs.items()}
+        self._recovery_points = {key: opened.recovery_point for key, opened in self._all()}
         return self._checkpoint(checkpoint.RECOVERY_POINT, self._recovery_points)
 
     def log_starts(self) -> Checkpoint:
         """Where logs start that do not start with a segment."""
         self._log_starts = {
             key: opened.log_start_offset
-            for key, opened in self.logs.items()
+            for key, opened in self._all()
             if opened.log_start_offset > opened.first_base_offset
         }
         return self._checkpoint(checkpoint.LOG_START, self._log_starts)
@@ -429,8 +458,13 @@ class LogDir:
     def high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> Checkpoint:
         """`offsets`, and for partitions that are not in it what was known before."""
         known = {**self._high_watermarks, **offsets}
-        self._high_watermarks = {key: offset for key, offset in known.items() if key in self.logs}
+        here = self.logs.keys() | self.futures.keys()
+        self._high_watermarks = {key: offset for key, offset in known.items() if key in here}
         return self._checkpoint(checkpoint.HIGH_WATERMARK, self._high_watermarks)
+
+    def _all(self) -> Iterator[tuple[TopicPartition, PartitionLog]]:
+        yield from self.futures.items()
+        yield from self.logs.items()
 
     def _checkpoint(self, name: str, offsets: dict[TopicPartition, int]) -> Checkpoint:
         self._serial += 1
@@ -469,13 +503,25 @@ class LogDir:
         except OSError as error:
             raise StorageError(f"closing {self.path}", error) from error
         finally:
-            for opened in self.logs.values():
-                opened.abandon()
-            self.logs = {}
-            self.unlock()
+            self._let_go()
+
+    def go_offline(self) -> None:
+        """After a failure: let go of everything, nothing here is touched any more."""
+        self._removals.forget()
+        try:
+            self._let_go()
+        except OSError as error:
+            log.warning("letting go of %s: %s", self.path, error)
+
+    def _let_go(self) -> None:
+        for _, opened in self._all():
+            opened.abandon()
+        self.logs = {}
+        self.futures = {}
+        self.unlock()
 
     def _make_safe(self) -> None:
-        changed = [opened for opened in self.logs.values() if opened.needs_close]
+        changed = [opened for _, opened in self._all() if opened.needs_close]
         for opened in changed:
             opened.prepare_close()
         if len(changed) < MANY:
@@ -491,7 +537,16 @@ class LogDir:
             opened.end_flush(flush)
 
 
-def _half_of_the_limit() -> int:
+def duplicate(key: TopicPartition, one: str, other: str) -> LogDirError:
+    """The same partition twice: nobody but a person can say which one is right."""
+    return LogDirError(
+        f"{key[0]}-{key[1]} is in both {one} and {other}, which happens when a log directory fails, or the machine, at "
+        "the end of a move between two; remove one of them, the one on the disk that failed, or the one that ends "
+        "earlier"
+    )
+
+
+def half_of_the_limit() -> int:
     """The other half is for connections."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 4096 if soft == resource.RLIM_INFINITY else max(min(soft // 2, 4096), 16)

@@ -1,0 +1,350 @@
+"""`LogDirs`: all log directories of a broker (JBOD), each usually a disk of its own (KIP-112, KIP-113).
+
+    dirs = LogDirs(paths, wall_ms=clock);  dirs.open();  dirs.check_identity(cluster_id=..., node_id=...)
+    dirs.load(config_of)
+    log = dirs.open_or_create(topic, partition, topic_id, config, is_new=...)
+    dirs.close(high_watermarks)
+
+Each directory is a `LogDir` with its own lock, identity, checkpoints, removals and clean-shutdown mark; a partition
+lies in one of them. A new one goes where the fewest are, unless somebody has asked for another place (`prefer`).
+
+A directory that fails, at the start or later, is offline (`LogDir.failure`): nothing in it is touched, and the others
+go on. What lay in it is not known while it is away, so a partition that is not new is not made anew elsewhere.
+
+Moving: `create_future` makes an empty copy in the target, whoever moves fills it; `promote` puts it in the place of
+the original; when the target is synced (`LogDir.sync_names`), `Promoted.finish` gives the original up. In this order
+there is a whole partition at every moment; a crash in between leaves two, which the next start refuses, as Apache
+Kafka does. Source: `LogManager.scala` (core, 3.9).
+
+Threads: as `LogDir`.
+"""
+
+from __future__ import annotations
+
+import logging
+import random as random_module
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from kproto.errors import ErrorCode, KafkaError
+from logdir.config import LogConfig
+from logdir.disk import Disk
+from logdir.errors import InconsistentMeta, LogDirError, StorageError
+from logdir.files import Pool
+from logdir.layout import META_PROPERTIES, MetaProperties
+from logdir.log import PartitionLog
+from logdir.manager import LogDir, TopicPartition, duplicate, half_of_the_limit
+
+log = logging.getLogger("barnabas.logdir")
+
+PREFERENCES_MAX = 100_000
+"""So many wishes for partitions that are not there yet are kept; then the oldest are forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    """A copy that has taken the place of its original. Nothing is given up before `finish`."""
+
+    log: PartitionLog
+    target: LogDir
+    key: TopicPartition
+    _source: LogDir
+    _original: PartitionLog
+
+    def finish(self) -> None:
+        """The copy's name is safe: give the original up. Raises `StorageError`."""
+        if self._source.failure is None:
+            self._source.give_up(self.key, self._original)
+        else:
+            self._original.abandon()
+
+
+class LogDirs:
+    """See the module.
+
+    `on_rolled(log)` as for `LogDir`; `on_failure(dir)`: a directory failed while it was in use, for the first time;
+    may be called from a thread.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        *,
+        wall_ms: Callable[[], int],
+        disk: Disk | None = None,
+        max_open_files: int | None = None,
+        random: Callable[[], float] = random_module.random,
+        unique_hex: Callable[[], str] = lambda: uuid.uuid4().hex,
+        on_rolled: Callable[[PartitionLog], None] | None = None,
+        on_failure: Callable[[LogDir], None] | None = None,
+    ) -> None:
+        disk = disk or Disk()
+        pool = Pool(half_of_the_limit() if max_open_files is None else max_open_files)
+        self.dirs = tuple(
+            LogDir(path, wall_ms=wall_ms, disk=disk, pool=pool, random=random, unique_hex=unique_hex) for path in paths
+        )
+        self.on_failure = on_failure
+        self._preferred: dict[TopicPartition, LogDir] = {}
+        for each in self.dirs:
+            each.on_rolled = on_rolled
+            each.on_failure = partial(self._failed, each)
+
+    def __repr__(self) -> str:
+        return f"LogDirs({[each.path for each in self.dirs]!r}, {sum(len(each.logs) for each in self.dirs)} logs)"
+
+    def _failed(self, failed: LogDir, _error: StorageError) -> None:
+        if self.on_failure is not None:
+            self.on_failure(failed)
+
+    def set_on_rolled(self, on_rolled: Callable[[PartitionLog], None]) -> None:
+        for each in self.dirs:
+            each.on_rolled = on_rolled
+
+    # ---- what there is
+
+    @property
+    def online(self) -> list[LogDir]:
+        """The directories that work."""
+        return [each for each in self.dirs if each.failure is None]
+
+    @property
+    def offline(self) -> list[LogDir]:
+        """The directories that have failed."""
+        return [each for each in self.dirs if each.failure is not None]
+
+    @property
+    def logs(self) -> dict[TopicPartition, PartitionLog]:
+        """All partitions' logs, of all directories; a copy of the tables."""
+        merged: dict[TopicPartition, PartitionLog] = {}
+        for each in self.dirs:
+            merged.update(each.logs)
+        return merged
+
+    @property
+    def meta(self) -> MetaProperties | None:
+        """Whose the directories are; None while all are new."""
+        return next((each.meta for each in self.online if each.meta is not None), None)
+
+    @property
+    def was_clean(self) -> bool:
+        """All that was opened had been closed cleanly."""
+        return all(each.was_clean for each in self.online if each.logs)
+
+    def home(self, topic: str, partition: int) -> LogDir | None:
+        """The directory that a partition lies in."""
+        key = topic, partition
+        return next((each for each in self.dirs if key in each.logs), None)
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        home = self.home(topic, partition)
+        return None if home is None else home.logs[topic, partition]
+
+    def future_home(self, topic: str, partition: int) -> LogDir | None:
+        """The directory that a partition is on its way to."""
+        key = topic, partition
+        return next((each for each in self.dirs if key in each.futures), None)
+
+    def future(self, topic: str, partition: int) -> PartitionLog | None:
+        """The copy of a partition that is on its way to another directory."""
+        home = self.future_home(topic, partition)
+        return None if home is None else home.futures[topic, partition]
+
+    # ---- opening
+
+    def open(self) -> None:
+        """Open every directory; those that cannot be are offline from the beginning.
+
+        Raises `LogDirLocked`, `InconsistentMeta`, and `LogDirError` when none can be opened.
+        """
+        try:
+            for each in self.dirs:
+                try:
+                    each.open()
+                except OSError as error:
+                    self._is_lost(each, "opening", error)
+            self._refuse_strangers()
+            self._refuse_none()
+        except BaseException:
+            self.unlock()
+            raise
+
+    @staticmethod
+    def _is_lost(lost: LogDir, doing: str, error: OSError) -> None:
+        lost.failure = error if isinstance(error, StorageError) else StorageError(f"{doing} {lost.path}", error)
+        log.error("the log directory %s is offline: %s", lost.path, lost.failure.message)
+        lost.go_offline()
+
+    def _refuse_none(self) -> None:
+        if not self.online:
+            reasons = "; ".join(str(each.failure.message) for each in self.dirs if each.failure is not None)
+            raise LogDirError(f"no log directory can be used ({reasons}); repair one, or choose another in log.dirs")
+
+    def _refuse_strangers(self) -> None:
+        known = [(each.path, each.meta) for each in self.online if each.meta is not None]
+        for path, meta in known[1:]:
+            first_path, first = known[0]
+            for what, one, other in (
+                ("cluster", first.cluster_id, meta.cluster_id),
+                ("broker", first.node_id, meta.node_id),
+            ):
+                if one is not None and other is not None and one != other:
+                    raise InconsistentMeta(
+                        f"{first_path}/{META_PROPERTIES} belongs to {what} {one!r} and {path}/{META_PROPERTIES} to "
+                        f"{what} {other!r}; take the directories that do not belong together out of log.dirs"
+                    )
+
+    def check_identity(self, *, cluster_id: str, node_id: int) -> None:
+        """Refuse another broker's directories; make new ones ours. Raises `InconsistentMeta`, and `LogDirError` when
+        none can be used.
+        """
+        for each in self.online:
+            try:
+                each.check_identity(cluster_id=cluster_id, node_id=node_id)
+            except OSError as error:
+                self._is_lost(each, "writing meta.properties in", error)
+        self._refuse_none()
+
+    def load(self, config_of: Callable[[str], LogConfig]) -> None:
+        """`load_dir` for one after the other, then `check_loaded`."""
+        for each in self.online:
+            self.load_dir(each, config_of)
+        self.check_loaded()
+
+    def load_dir(self, one: LogDir, config_of: Callable[[str], LogConfig]) -> None:
+        """Open all partitions of a directory; it is offline if that fails. From any thread, each directory in its own.
+
+        Raises `LogDirError` for what a person has to look at.
+        """
+        try:
+            one.load(config_of)
+        except OSError as error:
+            self._is_lost(one, "reading", error)
+
+    def check_loaded(self) -> None:
+        """All directories are loaded. Raises `LogDirError` for a partition that is there twice, and when no directory
+        is left.
+        """
+        self._refuse_none()
+        logs: dict[TopicPartition, PartitionLog] = {}
+        futures: dict[TopicPartition, PartitionLog] = {}
+        for each in self.online:
+            for seen, here in ((logs, each.logs), (futures, each.futures)):
+                for key, opened in here.items():
+                    if key in seen:
+                        raise duplicate(key, seen[key].directory, opened.directory)
+                    seen[key] = opened
+            for key in each.logs.keys() & each.futures.keys():
+                log.warning("%s is a copy of what is beside it: given up", each.futures[key].directory)
+                each.drop_future(*key)
+
+    def unlock(self) -> None:
+        for each in self.dirs:
+            each.unlock()
+
+    # ---- partitions
+
+    def prefer(self, topic: str, partition: int, where: LogDir) -> None:
+        """If the partition is made one day, let it be there."""
+        self._preferred.pop((topic, partition), None)
+        self._preferred[topic, partition] = where
+        if len(self._preferred) > PREFERENCES_MAX:
+            del self._preferred[next(iter(self._preferred))]
+
+    def open_or_create(
+        self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig, *, is_new: bool = True
+    ) -> PartitionLog:
+        """The partition's log with `config`; an empty one if there is none. `topic_id`: 16 bytes. is_new: the
+        partition has never been on this broker.
+
+        Raises KafkaError INCONSISTENT_TOPIC_ID, KAFKA_STORAGE_ERROR for a partition that may lie in a directory which
+        is offline, `StorageError`.
+        """
+        home = self.home(topic, partition)
+        if home is not None:
+            return home.open_or_create(topic, partition, topic_id, config)
+        if not is_new and self.offline:
+            away = ", ".join(each.path for each in self.offline)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{partition} may lie in {away}, which is offline")
+        error: StorageError | None = None
+        for each in self._places((topic, partition)):
+            try:
+                opened = each.open_or_create(topic, partition, topic_id, config)
+            except StorageError as failed:
+                error = failed
+                if not failed.is_full and not failed.is_ours:
+                    each.storage_failed(failed)
+            else:
+                self._preferred.pop((topic, partition), None)
+                return opened
+        if error is None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory works")
+        raise error
+
+    def _places(self, key: TopicPartition) -> list[LogDir]:
+        """Where a new partition may go, the best place first."""
+        online = self.online
+        preferred = self._preferred.get(key)
+        if preferred in online:
+            online.remove(preferred)
+            return [preferred, *_emptiest(online)]
+        return _emptiest(online)
+
+    def high_watermark(self, topic: str, partition: int) -> int:
+        """The high watermark of the last checkpoint, within what the log has. Raises KeyError."""
+        home = self.home(topic, partition)
+        if home is None:
+            raise KeyError(f"{topic}-{partition}")
+        return home.high_watermark(topic, partition)
+
+    def delete(self, topic: str, partition: int) -> None:
+        """Give a partition up, and a copy of it that is being made. Raises `StorageError`."""
+        self.drop_future(topic, partition)
+        home = self.home(topic, partition)
+        if home is not None:
+            home.delete(topic, partition)
+
+    # ---- moves
+
+    def create_future(self, topic: str, partition: int, target: LogDir) -> PartitionLog:
+        """An empty copy of a partition that lies elsewhere. Raises `StorageError`."""
+        original = self.get(topic, partition)
+        assert original is not None
+        start_offset = original.log_start_offset
+        return target.create_future(topic, partition, original.topic_id, original.config, start_offset)
+
+    def drop_future(self, topic: str, partition: int) -> None:
+        """The copy, if there is one, is not wanted any more. Raises `StorageError`."""
+        home = self.future_home(topic, partition)
+        if home is not None:
+            home.drop_future(topic, partition)
+
+    def promote(self, topic: str, partition: int) -> Promoted:
+        """The copy is as long as the original and takes its place. Raises `StorageError`; nothing has changed then."""
+        source, target = self.home(topic, partition), self.future_home(topic, partition)
+        assert source is not None
+        assert target is not None
+        promoted = target.promote(topic, partition)
+        original = source.logs.pop((topic, partition))
+        return Promoted(promoted, target, (topic, partition), source, original)
+
+    # ---- closing
+
+    def close(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
+        """Close every directory; those that have failed get no clean-shutdown mark. Raises the first `StorageError`,
+        after the others are closed.
+        """
+        first: StorageError | None = None
+        for each in self.dirs:
+            try:
+                each.close(high_watermarks)
+            except StorageError as error:
+                log.error("%s was not closed cleanly: %s", each.path, error.message)
+                first = first or error
+        if first is not None:
+            raise first
+
+
+def _emptiest(dirs: Sequence[LogDir]) -> list[LogDir]:
+    return sorted(dirs, key=lambda each: len(each.logs) + len(each.futures))
