@@ -22,6 +22,7 @@ Threads: see log.py.
 
 from __future__ import annotations
 
+import errno
 import struct
 import threading
 from typing import Any, Final, Protocol
@@ -50,7 +51,7 @@ from logdir.incoming import (
     validate,
 )
 from logdir.producers import Producers
-from logdir.replay import note_batch
+from logdir.replay import aborted_of, note_batch
 from logdir.segment import SAVE_EVERY, UNKNOWN, Segment
 from logdir.txn_index import AbortedTxn
 
@@ -417,7 +418,7 @@ class LogAppender:
     def _undo(self, error: OSError | CorruptRecords) -> StorageError:
         """Nothing staged was written: forget it. Returns what to raise."""
         if isinstance(error, CorruptRecords):
-            error = OSError(5, error.message)
+            error = OSError(errno.EIO, error.message)
         failed = StorageError(f"appending to {self._active.path()}", error)
         self._forget_staged()
         try:
@@ -446,12 +447,18 @@ class LogAppender:
 
     def _write_aborted(self) -> None:
         entries, self._aborted = self._aborted, []
+        active = self._active
         try:
-            for entry in entries:
-                self._active.append_aborted(entry)
-        except OSError as error:
+            with self._lock:
+                if not aborted_of(self._disk, self.directory, self._segments, self._snapshots, active):
+                    self._unsynced_dirs.add(self.directory)  # there will be a new file
+                for entry in entries:
+                    active.append_aborted(entry)
+        except (OSError, CorruptRecords) as error:
             # The batches are written; without the entry consumers would take aborted records for committed ones.
-            failed = StorageError(f"writing {self._active.path(layout.TXN_INDEX)}", error)
+            if isinstance(error, CorruptRecords):
+                error = OSError(errno.EIO, error.message)
+            failed = StorageError(f"writing {active.path(layout.TXN_INDEX)}", error)
             self._fail(failed)
             raise failed from error
 

@@ -34,7 +34,7 @@ from logdir.errors import StorageError
 from logdir.files import FileSlice
 from logdir.flush import Flush
 from logdir.producers import Producers
-from logdir.replay import rebuild_producers
+from logdir.replay import aborted_of, rebuild_producers
 from logdir.retention import breached
 from logdir.segment import Segment
 from logdir.txn_index import AbortedTxn, overlapping
@@ -98,8 +98,15 @@ class PartitionLog(LogAppender):
         """Up to where `read_committed` may see: the high watermark, or the first transaction whose end is not below
         it.
         """
-        unstable = self._producers.first_unstable_offset(high_watermark)
-        return high_watermark if unstable is None else min(unstable, high_watermark)
+        producers = self._producers
+        if not producers.open_txns and not producers.completed:
+            return high_watermark
+        unstable = producers.first_unstable_offset(high_watermark)
+        return high_watermark if unstable is None else min(max(unstable, self.log_start_offset), high_watermark)
+
+    def high_watermark_reached(self, offset: int) -> None:
+        """Transactions that ended below `offset` need not be remembered any more: call it now and then."""
+        self._producers.first_unstable_offset(offset)
 
     # ---- reading
 
@@ -164,6 +171,10 @@ class PartitionLog(LogAppender):
         except OSError as error:
             raise StorageError(f"reading {self.directory}", error) from error
 
+    def is_at_end(self, found: FileSlice) -> bool:
+        """Whether `found` is of the newest segment."""
+        return found.file.path == self._active.path()
+
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
         """(timestamp, offset, leader epoch) of the first record at or after `timestamp_ms`, None if there is none.
 
@@ -194,17 +205,38 @@ class PartitionLog(LogAppender):
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     def aborted_transactions(self, offset: int, upper_offset: int) -> list[AbortedTxn]:
-        """The aborted transactions with records in [offset, upper_offset). Raises `StorageError`."""
+        """The aborted transactions with records in [offset, upper_offset), in the order of their ends. Raises
+        KafkaError 2, `StorageError`.
+        """
         found: list[AbortedTxn] = []
         try:
             for segment in self._segments[max(self._segment_at(offset), 0) :]:
-                some, complete = overlapping(segment.aborted(), offset, upper_offset)
-                found += some
-                if complete:
-                    break
+                entries = aborted_of(self._disk, self.directory, self._segments, self._snapshots, segment)
+                if entries:
+                    some, complete = overlapping(entries, offset, upper_offset)
+                    found += some
+                    if complete:
+                        break
         except OSError as error:
             raise StorageError(f"reading {self.directory}", error) from error
         return found
+
+    def aborted_in(self, found: FileSlice, offset: int, upper_offset: int) -> list[AbortedTxn]:
+        """The aborted transactions that whoever gets `found` must know, which is what `read` gave for `offset` and
+        `upper_offset`. There may be more than have records in it, as the offset index is coarse. Raises KafkaError 2,
+        `StorageError`.
+        """
+        number = max(self._segment_at(offset), 0)
+        segments = self._segments
+        while number + 1 < len(segments) and segments[number].path() != found.file.path:
+            number += 1
+        try:
+            bound = segments[number].upper_bound(found.position + found.length)
+        except OSError as error:
+            raise StorageError(f"reading {self.directory}", error) from error
+        if bound is None:
+            bound = segments[number + 1].base_offset if number + 1 < len(segments) else self.log_end_offset
+        return self.aborted_transactions(offset, min(bound, upper_offset))
 
     # ---- cutting
 
@@ -230,6 +262,7 @@ class PartitionLog(LogAppender):
                 keep = self._segment_at(offset) + 1
                 self._delete_segments(keep, len(self._segments), now_ms)
                 self._active = self._segments[-1]
+                aborted_of(self._disk, self.directory, self._segments, self._snapshots, self._active)
                 end = self._active.truncate(offset)
                 fell = self._ends_at(end)
                 self._drop_snapshots(lambda at: at > end)
@@ -465,6 +498,16 @@ class PartitionLog(LogAppender):
     def needs_close(self) -> bool:
         """Something happened since it was opened."""
         return self.needs_flush or self.next_offset != self.log_end_offset or self._active.unfinished
+
+    def moved_to(self, directory: str) -> None:
+        """Its directory has another name now. Nobody flushes it meanwhile."""
+        old = self.directory
+        with self._lock:
+            self.directory = directory
+            self._unsynced_files = {path.replace(old, directory, 1) for path in self._unsynced_files}
+            self._unsynced_dirs = {path.replace(old, directory, 1) for path in self._unsynced_dirs}
+            for segment in self._segments:
+                segment.moved_to(directory)
 
     def abandon(self) -> None:
         """Let go of everything without saving: the log was deleted, or its directory failed."""

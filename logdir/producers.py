@@ -33,6 +33,7 @@ Not done: verification of transactional batches with the coordinator (KIP-890) c
 from __future__ import annotations
 
 import struct
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from kproto.crc32c import crc32c
@@ -90,9 +91,11 @@ class Producers:
         self.entries: dict[int, Producer] = {}
         self.open_txns: dict[int, int] = {}
         """First offset of every open transaction, rising, and whose it is."""
-        self.completed: dict[int, int] = {}
-        """First offset and marker's offset of transactions whose end may not be replicated yet."""
-        self._journal: list[tuple[int, int, Producer | None, dict[int, int] | None, dict[int, int] | None]] = []
+        self.completed: list[tuple[int, int]] = []
+        """A heap of (first offset, marker's offset): transactions whose end may not be replicated yet."""
+        self._journal: list[tuple[int, int, Producer | None, int, int]] = []
+        """What `rollback` undoes: offset, producer id, its entry before, and the first offset of the transaction that
+        began, and of the one that ended there; -1 for none."""
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -166,10 +169,10 @@ class Producers:
                 Producer, (epoch, batches, timestamp, coordinator_epoch, base_offset if starts else txn_start)
             )
         if starts:
-            self._journal.append((base_offset, producer_id, entry, dict(self.open_txns), None))
+            self._journal.append((base_offset, producer_id, entry, base_offset, -1))
             self.open_txns[base_offset] = producer_id
         else:
-            self._journal.append((base_offset, producer_id, entry, None, None))
+            self._journal.append((base_offset, producer_id, entry, -1, -1))
         entries[producer_id] = updated
         return None
 
@@ -201,14 +204,12 @@ class Producers:
         updated = Producer(epoch, batches, timestamp, coordinator_epoch, -1)
         start = entry.txn_start
         aborted = None
+        self._journal.append((offset, producer_id, known, -1, start))
         if start >= 0:
-            self._journal.append((offset, producer_id, known, dict(self.open_txns), dict(self.completed)))
             self.open_txns.pop(start, None)
-            self.completed[start] = offset
+            heappush(self.completed, (start, offset))
             if not commit:
                 aborted = AbortedTxn(producer_id, start, offset, next(iter(self.open_txns), offset + 1))
-        else:
-            self._journal.append((offset, producer_id, known, None, None))
         self.entries[producer_id] = updated
         return aborted
 
@@ -224,15 +225,17 @@ class Producers:
     def rollback(self, from_offset: int = 0) -> None:
         """What was appended at `from_offset` or later, since `commit`, is not written: forget it."""
         while self._journal and self._journal[-1][0] >= from_offset:
-            _, producer_id, entry, open_txns, completed = self._journal.pop()
+            offset, producer_id, entry, began, ended = self._journal.pop()
             if entry is None:
-                del self.entries[producer_id]
+                self.entries.pop(producer_id, None)
             else:
                 self.entries[producer_id] = entry
-            if open_txns is not None:
-                self.open_txns = open_txns
-            if completed is not None:
-                self.completed = completed
+            if began >= 0:
+                del self.open_txns[began]
+            if ended >= 0:
+                self.open_txns = dict(sorted([*self.open_txns.items(), (ended, producer_id)]))
+                self.completed.remove((ended, offset))
+                heapify(self.completed)
 
     # ---- looking
 
@@ -242,11 +245,14 @@ class Producers:
         return next(iter(self.open_txns), None)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """The first offset of a transaction whose end is not below the high watermark."""
-        if self.completed:
-            self.completed = {start: end for start, end in self.completed.items() if end >= high_watermark}
-        starts = [*self.completed, *self.open_txns]
-        return min(starts) if starts else None
+        """The first offset of a transaction whose end is not below the high watermark, which must not fall."""
+        completed = self.completed
+        while completed and completed[0][1] < high_watermark:
+            heappop(completed)
+        undecided = next(iter(self.open_txns), None)
+        if completed and (undecided is None or completed[0][0] < undecided):
+            return completed[0][0]
+        return undecided
 
     # ---- ageing
 
@@ -266,7 +272,8 @@ class Producers:
     def log_start_moved(self, offset: int) -> None:
         """Transactions that ended below the log start are over."""
         if self.completed:
-            self.completed = {start: end for start, end in self.completed.items() if end >= offset}
+            self.completed = [(start, end) for start, end in self.completed if end >= offset]
+            heapify(self.completed)
 
     def clear(self) -> None:
         self.entries.clear()

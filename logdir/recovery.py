@@ -155,6 +155,10 @@ class _Opening:
             Segment(self.disk, self.directory, base, sizes[base], self.keeper.pool, self.lock, now_ms=self.now_ms)
             for base in sorted(sizes)
         ]
+        indexed = {base_offset for base_offset, suffix, _ in others if suffix == layout.TXN_INDEX}
+        for segment in self.segments:
+            if segment.base_offset not in indexed:
+                segment.set_aborted([], save=False)
 
     def _end_what_was_under_way(self, entries: list[Entry]) -> list[Entry]:
         marked = [(entry, layout.parse_marked_name(entry.name)) for entry in entries]
@@ -305,6 +309,7 @@ class _Opening:
                 if batch.header is not None:
                     assert batch.data is not None
                     entry = note_batch(self.producers, batch.data, batch.header, batch.base_offset, True)
+                    self.producers.commit(batch.last_offset + 1)
                     if entry is not None:
                         aborted.append(entry)
                     self._note_epoch(batch)

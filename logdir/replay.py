@@ -5,6 +5,7 @@ Nothing is checked for sequence here: what stands in the log was accepted once.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from kproto.records import BatchHeader, iter_records, parse_control_record
@@ -14,6 +15,8 @@ from logdir.errors import CorruptFile
 from logdir.producers import Producers
 from logdir.segment import Segment
 from logdir.txn_index import AbortedTxn
+
+log = logging.getLogger("barnabas.logdir")
 
 
 def note_batch(
@@ -94,4 +97,30 @@ def replay(segments: Sequence[Segment], producers: Producers, start_offset: int,
             if header is not None and header.producer_id >= 0:
                 data = segment.read(batch.position, batch.size) if header.is_control else b""
                 note_batch(producers, data, header, batch.base_offset, True)
-    producers.commit(end_offset)
+                producers.commit(end_offset)
+
+
+def aborted_of(
+    disk: Disk, directory: str, segments: Sequence[Segment], snapshots: list[int], segment: Segment
+) -> list[AbortedTxn]:
+    """The transaction index of one of `segments`; one that is not right is made anew from the log. Raises OSError,
+    `CorruptRecords`.
+    """
+    try:
+        return segment.aborted()
+    except CorruptFile as error:
+        log.warning("%s: made anew from the log", error)
+    producers = Producers()
+    base = segment.base_offset
+    replay(segments, producers, load_snapshot(disk, directory, snapshots, producers, base), base)
+    entries = []
+    for batch in segment.batches():
+        header = batch.header
+        if header is not None and header.producer_id >= 0:
+            data = segment.read(batch.position, batch.size) if header.is_control else b""
+            entry = note_batch(producers, data, header, batch.base_offset, True)
+            producers.commit(batch.last_offset + 1)
+            if entry is not None:
+                entries.append(entry)
+    segment.set_aborted(entries, save=True)
+    return entries

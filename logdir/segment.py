@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 from kproto.records_legacy import iter_any
 from logdir import layout, txn_index
-from logdir.disk import Disk, read_file, remove_if_there, write_file, write_fully
+from logdir.disk import Disk, read_file, write_file, write_fully
 from logdir.errors import CorruptFile
 from logdir.files import LogFile, Pool
 from logdir.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
@@ -125,7 +125,8 @@ class Segment:
         segment._times = TimeIndex(base_offset)
         for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX):
             write_file(disk, segment.path(suffix), b"", sync=False)
-        remove_if_there(disk, segment.path(layout.TXN_INDEX))
+        txn_index.replace(disk, segment.path(layout.TXN_INDEX), [])
+        segment._txns = []
         file = LogFile(disk, segment.path(), create=True)
         if disk.size(file.fd):
             disk.truncate(file.fd, 0)
@@ -197,7 +198,8 @@ class Segment:
             pass
         else:
             self._offsets = self._times = None
-            self._txns = None
+            if self._txns:
+                self._txns = None  # that there are none is worth remembering, and costs nothing
         self._file = None
         self._tail_floor = None
         del self._tail_lasts[:]
@@ -270,14 +272,9 @@ class Segment:
         return len(self._offsets) - self._offsets.saved if self._offsets is not None else 0
 
     def append_aborted(self, entry: AbortedTxn) -> None:
-        """Add to the transaction index. Raises OSError."""
-        path = self.path(layout.TXN_INDEX)
+        """Add to the transaction index; the directory is not synced. Raises OSError, `CorruptFile`."""
         entries = self.aborted()
-        fd = self._disk.open(path, create=True)
-        try:
-            write_fully(self._disk, fd, (entry.encode(),), len(entries) * txn_index.ENTRY)
-        finally:
-            self._disk.close(fd)
+        txn_index.append(self._disk, self.path(layout.TXN_INDEX), len(entries), entry)
         entries.append(entry)
         self.indexes_dirty = True
 
@@ -479,13 +476,27 @@ class Segment:
 
     def aborted(self) -> list[AbortedTxn]:
         """The entries of the transaction index. Raises OSError, `CorruptFile`."""
-        if self._txns is None:
-            try:
-                data = read_file(self._disk, self.path(layout.TXN_INDEX))
-            except FileNotFoundError:
-                data = b""
-            self._txns = txn_index.decode(data, self.base_offset)
-        return self._txns
+        entries = self._txns
+        if entries is None:
+            entries = self._txns = txn_index.read(self._disk, self.path(layout.TXN_INDEX), self.base_offset)
+            if entries:
+                self._pool.add(self, len(entries) * txn_index.ENTRY)
+        return entries
+
+    def set_aborted(self, entries: list[AbortedTxn], *, save: bool) -> None:
+        """What the transaction index holds, known without reading it; with `save` its file is to hold it too. Raises
+        OSError.
+        """
+        if save:
+            txn_index.replace(self._disk, self.path(layout.TXN_INDEX), entries)
+            self.indexes_dirty = True
+        self._txns = entries
+
+    def upper_bound(self, position: int) -> int | None:
+        """An offset above those of all batches before `position`, from the offset index; None if that ends before.
+        Raises OSError, `CorruptRecords`.
+        """
+        return self._load()[0].upper_bound(position)
 
     # ---- cutting
 
@@ -505,11 +516,7 @@ class Segment:
         self.save_indexes()
         kept = [entry for entry in self.aborted() if entry.last_offset < end]
         if len(kept) < len(self.aborted()):
-            fd = self._disk.open(self.path(layout.TXN_INDEX))
-            try:
-                self._disk.truncate(fd, len(kept) * txn_index.ENTRY)
-            finally:
-                self._disk.close(fd)
+            txn_index.cut(self._disk, self.path(layout.TXN_INDEX), len(kept))
             self._txns = kept
         self._since_index = 0
         del self._tail_lasts[:]
@@ -551,15 +558,17 @@ class Segment:
         self._pool.add(self, offsets.size + times.size)
         for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX):
             write_file(self._disk, self.path(suffix), b"", sync=False)
-        path = self.path(layout.TXN_INDEX)
-        if aborted:
-            write_file(self._disk, path, b"".join([entry.encode() for entry in aborted]), sync=False)
-        else:
-            remove_if_there(self._disk, path)
-        self._offsets, self._times, self._txns = offsets, times, aborted
+        self.set_aborted(aborted, save=True)
+        self._offsets, self._times = offsets, times
         self._max_timestamp, self._max_timestamp_offset = max_timestamp, max_timestamp_offset
         self.dirty = self.indexes_dirty = self.unfinished = True
         self.finish()
+
+    def moved_to(self, directory: str) -> None:
+        """Its files are in `directory` now; a file that is open stays so."""
+        self._directory = directory
+        if self._file is not None:
+            self._file.path = self.path()
 
     def cut_back(self) -> None:
         """Cut what a failed write left behind `size`, for good: what was refused must not come back in place of what is

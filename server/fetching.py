@@ -16,6 +16,7 @@ from typing import Any
 
 from kproto import ZERO_UUID, ErrorCode, KafkaError
 from kproto.messages import FetchRequest, FetchResponse
+from logdir import FileSlice
 from replication import BrokerImage, LeaderState
 from server.api import PENDING
 from server.context import RequestContext
@@ -28,6 +29,7 @@ READ_COMMITTED = 1
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 PartitionData = FetchResponse.PartitionData
+AbortedTransaction = FetchResponse.AbortedTransaction
 Answer = tuple[FetchTarget, FetchResponse.PartitionData]
 
 
@@ -73,7 +75,7 @@ class Fetch:
 
     def start(self, max_wait_ms: int) -> object:
         answers, size, at_once = self._plan()
-        if size >= self.min_bytes or at_once or max_wait_ms <= 0 or not self.targets:
+        if size >= self.min_bytes or at_once or max_wait_ms <= 0 or not self.targets or (size and _has_more(answers)):
             return self._respond(answers)
         self.missing_bytes = self.min_bytes - size
         self._watch()
@@ -90,10 +92,11 @@ class Fetch:
         if not self.watched:
             return  # answered a moment ago, by what told us first
         self.missing_bytes -= added_bytes
-        if added_bytes and self.missing_bytes > 0:
+        # The end of a transaction is a few bytes, and makes all of it readable.
+        if added_bytes and self.missing_bytes > 0 and not self.read_committed:
             return
         answers, size, at_once = self._plan()
-        if size >= self.min_bytes or at_once:
+        if size >= self.min_bytes or at_once or (size and _has_more(answers)):
             self._finish(answers)
         else:
             self.missing_bytes = self.min_bytes - size
@@ -176,12 +179,13 @@ class Fetch:
             upper_offset=last_stable_offset if self.read_committed else high_watermark,
             min_one_batch=first,
         )
+        aborted = _aborted(partition, records, offset, last_stable_offset) if self.read_committed else None
         return PartitionData(
             partition_index=target.index,
             high_watermark=high_watermark,
             last_stable_offset=last_stable_offset,
             log_start_offset=partition.log_start_offset,
-            aborted_transactions=[] if self.read_committed else None,
+            aborted_transactions=aborted,
             records=b"" if records is None else records,
         )
 
@@ -259,7 +263,7 @@ class RackFetch(Fetch):
                     high_watermark=partition.high_watermark,
                     last_stable_offset=partition.last_stable_offset,
                     log_start_offset=partition.log_start_offset,
-                    aborted_transactions=[] if self.read_committed else None,
+                    aborted_transactions=None,
                     preferred_read_replica=preferred,
                     records=b"",
                 )
@@ -406,6 +410,24 @@ def _is_still_settled(target: FetchTarget, replica_id: int, report: bool, now: f
     return True
 
 
+def _has_more(answers: list[Answer]) -> bool:
+    """A slice ends where its segment does and the log goes on in another: no use in waiting for more of it."""
+    return any(
+        isinstance(data.records, FileSlice)
+        and target.partition is not None
+        and not target.partition.log.is_at_end(data.records)
+        for target, data in answers
+    )
+
+
+def _aborted(partition: Partition, records: FileSlice | None, offset: int, last_stable_offset: int) -> Any:
+    """What a `read_committed` consumer has to leave out of `records`, in the order of the transactions' ends."""
+    if records is None:
+        return []
+    found = partition.log.aborted_in(records, offset, last_stable_offset)
+    return [AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset) for entry in found]
+
+
 def _up_to_the_end(partition: Partition, target: FetchTarget, left_bytes: int, first: bool) -> Any:
     records = partition.read(
         target.fetch_offset,
@@ -434,6 +456,7 @@ def _diverging(partition: Partition, target: FetchTarget) -> Any:
             high_watermark=partition.high_watermark,
             last_stable_offset=partition.last_stable_offset,
             log_start_offset=partition.log_start_offset,
+            aborted_transactions=None,
             diverging_epoch=FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end_offset),
             records=b"",
         )

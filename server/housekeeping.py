@@ -102,6 +102,8 @@ class Housekeeping:
 
     async def checkpoint_high_watermarks(self) -> None:
         offsets = {(each.topic, each.index): each.high_watermark for each in self._svc.partitions}
+        for each in self._svc.partitions:
+            each.log.high_watermark_reached(each.high_watermark)
         await self._write(lambda: self._log_dir.high_watermarks(offsets))
 
     async def _write(self, take: Callable[[], Checkpoint]) -> None:

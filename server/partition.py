@@ -210,9 +210,10 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """First offset that `read_committed` may not see: of the earliest open transaction, else the high watermark."""
-        unstable = self.log.first_unstable_offset
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+        """First offset that `read_committed` may not see: of the earliest transaction whose end is not committed, else
+        the high watermark.
+        """
+        return self.log.last_stable_offset(self.high_watermark)
 
     @property
     def low_watermark(self) -> int:

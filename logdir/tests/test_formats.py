@@ -75,7 +75,7 @@ def test_rollback_and_commit() -> None:
     producers = Producers()
     producers.append(1, 0, 0, 0, 0, 5, False, from_client=True)
     producers.commit(1)
-    before = (dict(producers.entries), dict(producers.open_txns), dict(producers.completed))
+    before = (dict(producers.entries), dict(producers.open_txns), list(producers.completed))
     producers.append(1, 0, 1, 0, 1, 5, True, from_client=True)
     producers.append(2, 0, 0, 0, 2, 5, True, from_client=True)
     producers.end_transaction(1, 0, 0, True, 3, 5)

@@ -19,7 +19,10 @@ rack, preferred read replica (KIP-392); 12 flexible, diverging epochs; 13 topic 
 tag; 16 the current leader and its address with errors 6 and 74; 17 directory ids, which concern KRaft; 18 the high
 watermark that the fetcher knows: it is told at once of a higher one.
 
-Not done: aborted-transaction lists (with transactions; until then there are none); followers of versions below 4.
+`read_committed` gets the last stable offset and, from the transaction indexes, the aborted transactions that may have
+records in what it gets; the indexes are coarse, so there may be others. Nobody else gets a list (null).
+
+Not done: followers of versions below 4.
 """
 
 from __future__ import annotations
