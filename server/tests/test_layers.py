@@ -38,6 +38,7 @@ PUBLIC = {
         "records_scan",
         "records_uniform",
         "stored",
+        "varint",
     },
     "logdir": {"memory_disk", "offline", "survey"},
     "coordinator": set(),
@@ -49,6 +50,8 @@ PUBLIC = {
 THIRD_PARTY = {
     "kproto/crc32c.py": {"crc32c"},
     "kproto/compression.py": {"cramjam", "lz4", "zstandard"},
+    "logdir/offline/arrow_fast.py": {"numpy", "pyarrow"},
+    "logdir/offline/columns.py": {"numpy"},
     "replication/store.py": {"trio"},
     "replication/store_memory.py": {"trio"},
     "replication/store_events.py": {"trio"},
