@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class IndexEntry(NamedTuple):
-    """`position` is where the batch starts whose last offset is `last_offset`."""
+    """`position` is where the batch starts whose last offset is `last_offset`, or an earlier one."""
 
     last_offset: int
     position: int
@@ -179,8 +179,9 @@ class SegmentReader(Source):
             last_offset, position = index.last()
             if position >= self.size:
                 return None
+        # Several batches that came at once may share one entry: the last offset of all, the position of the first.
         first = next(self._from_entry(position), None)
-        return index if first is not None and (not len(index) or first.last_offset == last_offset) else None
+        return index if first is not None and (not len(index) or first.base_offset <= last_offset) else None
 
     def _time_index(self) -> TimeIndex | None:
         data = self._beside(layout.TIME_INDEX)
