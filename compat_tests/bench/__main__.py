@@ -1,5 +1,5 @@
 """The command: `python -m compat_tests.bench [--rounds N] [--quick] [--only TEXT] [--json FILE] [--markdown FILE]`,
-with `--cluster` for three brokers that replicate.
+with `--cluster` for three brokers that replicate, with `--storage` for compaction, recovery and start-up.
 
 `--full-cache` first fills the machine's page cache with a file, as the cache of any machine is that has been up for a
 while. On a virtual machine that matters: a page that the guest never touched costs its first writer a trap into the
@@ -21,7 +21,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from compat_tests.bench import cluster
+from compat_tests.bench import cluster, storage
 from compat_tests.bench.measures import MEASURES, Scale, Subject, first_answer, start, start_up, warm_up
 from compat_tests.bench.report import KAFKA, OURS, Results, add, table
 from compat_tests.bench.steadiness import AGREE, PATIENCE, probe, spread
@@ -34,6 +34,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="little work, one round: shows that everything runs")
     parser.add_argument("--records", type=int, help="records of each throughput measure (default: 1,000,000)")
     parser.add_argument("--cluster", action="store_true", help="three brokers with ZooKeeper, Apache Kafka 3.9.1's too")
+    parser.add_argument("--storage", action="store_true", help="compaction, recovery, start with many partitions")
+    parser.add_argument("--gigabytes", type=float, help="to be recovered by --storage (default: 3)")
+    parser.add_argument("--partitions", type=int, help="of the start by --storage (default: 2000)")
     parser.add_argument("--full-cache", action="store_true", help="fill the page cache of the machine before")
     parser.add_argument("--steady", action="store_true", help="count rounds only in which the machine kept its speed")
     parser.add_argument("--only", default="", help="measures whose name contains this text (consuming needs producing)")
@@ -46,6 +49,9 @@ def main() -> None:
     options = parser.parse_args()
     rounds = 1 if options.quick else options.rounds
     scale = Scale.quick() if options.quick else Scale()
+    storage_scale = storage.StorageScale.quick() if options.quick else storage.StorageScale()
+    storage_scale = replace(storage_scale, recovery_gb=options.gigabytes or storage_scale.recovery_gb)
+    storage_scale = replace(storage_scale, partitions=options.partitions or storage_scale.partitions)
     if options.records:
         scale = replace(scale, records=options.records, warm_up_records=options.records // 2)
     names = options.brokers.split(",")
@@ -55,16 +61,21 @@ def main() -> None:
             fill_page_cache(Path(temporary) / "fill")
         if options.cluster:
             cluster.run_rounds(Path(temporary), names, rounds, scale, options.only, results, say)
+        elif options.storage:
+            storage.run_rounds(Path(temporary), names, rounds, storage_scale, options.only, results, say)
         else:
             run_rounds(Path(temporary), names, rounds, scale, options.only, results, steady=options.steady)
     peer = "Apache Kafka 3.9.1" if options.cluster else "Apache Kafka 4.3.1"
-    text = heading(scale, rounds) + "\n\n" + table(results, peer)
+    text = heading(storage_scale.text if options.storage else scale.text, rounds) + "\n\n" + table(results, peer)
     print(text)
     if options.markdown:
         Path(options.markdown).write_text(text + "\n")
     if options.json:
         Path(options.json).write_text(
-            json.dumps({"scale": vars(scale), "rounds": rounds, "results": results}, indent=1)
+            json.dumps(
+                {"scale": vars(storage_scale if options.storage else scale), "rounds": rounds, "results": results},
+                indent=1,
+            )
         )
 
 
@@ -133,12 +144,12 @@ def ordered(names: list[str], turn: int) -> list[str]:
     return names if turn % 2 == 0 else names[::-1]
 
 
-def heading(scale: Scale, rounds: int) -> str:
+def heading(scale: str, rounds: int) -> str:
     """Say what was run where."""
     cores = len(os.sched_getaffinity(0))
     python = platform.python_version()
     return (
-        f"{rounds} round(s), medians; {scale.records:,} records of 1 KiB; {cores} cores, Python {python}, "
+        f"{rounds} round(s), medians; {scale}; {cores} cores, Python {python}, "
         f"load average before {os.getloadavg()[2]:.1f}, {time.strftime('%Y-%m-%d')}"
     )
 

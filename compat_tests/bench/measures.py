@@ -38,6 +38,11 @@ class Scale:
     warm_up_records: int = 300_000
     connections: int = 64
 
+    @property
+    def text(self) -> str:
+        """For the heading."""
+        return f"{self.records:,} records of 1 KiB"
+
     @classmethod
     def quick(cls) -> Scale:
         """A run of minutes whose numbers only show that everything works."""

@@ -1,6 +1,6 @@
 """What the kernel knows about a broker process: CPU seconds (user and system) and resident memory (bytes), from /proc.
 
-Children are added: a broker of several processes is charged for all of them.
+Children are added, those that have ended too: a broker of several processes is charged for all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def cpu_seconds(pid: int) -> float:
     for one in family(pid):
         # The second field, the name in parentheses, may hold blanks.
         fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
+        ticks += sum(map(int, fields[11:15]))
     return ticks / TICKS_PER_SECOND
 
 

@@ -18,6 +18,14 @@ UNITS = {
     "resident_mb": "MB resident",
     "silent_median_s": "s without an acknowledgement, median",
     "silent_max_s": "s without an acknowledgement, longest",
+    "dirty_mb_per_s": "MB/s of dirty records",
+    "all_led_s": "s until all partitions answer",
+    "read_gb": "GB read until then",
+    "ack_p50_ms": "acknowledgement meanwhile, p50 ms",
+    "ack_p99_ms": "acknowledgement meanwhile, p99 ms",
+    "quiet_p99_ms": "acknowledgement before, p99 ms",
+    "size_left": "size after / before",
+    "write_s": "s to write one record into each",
 }
 # results[measure][quantity][broker] = one value for each round
 Results = dict[str, dict[str, dict[str, list[float]]]]

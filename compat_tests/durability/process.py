@@ -30,8 +30,8 @@ class Server:
         }
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> float:
-        """Start and wait until the port accepts; seconds that took."""
+    def start(self, *, wait: bool = True) -> float:
+        """Start and wait until the port accepts, unless that is somebody else's business; seconds that took."""
         arguments = [sys.executable, "-P", "-m", "server", "serve"]
         for key, value in self.settings.items():
             arguments += ["--set", f"{key}={value}"]
@@ -46,7 +46,8 @@ class Server:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        wait_until_open(Broker(self.bootstrap, "Barnabas", self.process, self.log))
+        if wait:
+            wait_until_open(Broker(self.bootstrap, "Barnabas", self.process, self.log))
         return time.monotonic() - started
 
     def kill(self) -> None:
