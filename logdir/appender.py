@@ -401,8 +401,6 @@ class LogAppender:
             self._write_aborted()
         if active.unsaved != unsaved:
             self._index_grew(active)
-        if end - self.recovery_point >= self._config.flush_messages:
-            self.flush()
 
     def _write_rest(self, fd: int, written: int) -> None:
         """The disk took less than all, as it does when it fills up."""
@@ -472,8 +470,12 @@ class LogAppender:
             except OSError:
                 pass  # stays in memory; flush and roll try again and report
 
-    def flush(self) -> None:
-        raise NotImplementedError
+    @property
+    def flush_due(self) -> bool:
+        """`flush.messages` records or more are not synced. Flushing is up to the caller, who may have a thread for
+        it.
+        """
+        return self.log_end_offset - self.recovery_point >= self._config.flush_messages
 
     # ---- rolling
 

@@ -329,6 +329,7 @@ class Broker:
                 current_config=self._current_config,
                 current_image=self._current_image,
                 broker_epoch=lambda: controller.broker_epoch,
+                offload=self._offload,
             )
         self._services = Services(
             partitions=partitions,

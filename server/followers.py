@@ -46,6 +46,7 @@ from replication import (
     Wait,
     throttled_partitions,
 )
+from server.offload import Offload
 from server.peers import Connect, PeerConnection, PeerError
 
 if TYPE_CHECKING:
@@ -103,9 +104,11 @@ class Followers:
         current_config: Callable[[], BrokerConfig],
         current_image: Callable[[], Image],
         broker_epoch: Callable[[], int],
+        offload: Offload,
     ) -> None:
         self.broker_id = broker_id
         self.connect = connect
+        self.offload = offload
         self.broker_epoch = broker_epoch
         self.throttle = ReplicationThrottle()
         self._current_config = current_config
@@ -348,6 +351,16 @@ class LeaderFetcher:
                 if size >= YIELD_BYTES or number % YIELD_PARTITIONS == 0:
                     size = 0
                     await trio.lowlevel.checkpoint()
+        due = [
+            action.partition.log.partition
+            for action in actions
+            if isinstance(action, Append)
+            and isinstance(action.partition.log, LocalLog)
+            and action.partition.log.partition.log.flush_due
+        ]
+        if due:
+            # `flush.messages`: before the next Fetch, which tells the leader what is here.
+            await self._owner.offload(_flush, due)
 
     def _do(self, action: FollowerAction) -> int:
         """Carry one action out; what it took, in bytes appended."""
@@ -412,6 +425,17 @@ class LeaderFetcher:
             # The leader's log starts inside this batch (DeleteRecords): it is the first one to be had.
             partition.restart_at(error.first_offset)
             partition.append_as_follower(records, epoch, action.high_watermark, action.log_start_offset)
+
+
+def _flush(partitions: list[Partition]) -> None:
+    """In a thread. What cannot be flushed takes no more records."""
+    for partition in partitions:
+        if partition.write_error is None:
+            try:
+                partition.log.flush()
+            except StorageError as error:
+                partition.write_error = error
+                log.error("%s", error)
 
 
 def _settings(config: BrokerConfig, broker_id: int) -> FetcherSettings:

@@ -8,6 +8,7 @@ segments and counting does not, with a checkpoint of trio's between two logs.
 | --- | --- |
 | retention by time, size, log start | `log.retention.check.interval.ms` |
 | flush of complete segments, and recovery points behind them | when they are rolled |
+| flush by `flush.messages` | when so many records are not synced; answers wait for it |
 | flush by `flush.ms` | `log.flush.scheduler.interval.ms`, or the smallest `flush.ms` |
 | recovery points | `log.flush.offset.checkpoint.interval.ms` |
 | log start offsets | `log.flush.start.offset.checkpoint.interval.ms` |
@@ -26,6 +27,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from logdir import Checkpoint, LogDir, PartitionLog, StorageError
+from server.flushing import Flusher
 from server.services import Services
 
 log = logging.getLogger("barnabas.housekeeping")
@@ -56,6 +58,7 @@ class Housekeeping:
         """Do everything that is due, for ever."""
         self._log_dir.on_rolled = self._note_rolled
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._flush_for_answers)
             nursery.start_soon(self._flush_rolled)
             nursery.start_soon(self._remove)
             await trio.sleep(self._svc.config.int("log.initial.task.delay.ms") / 1000)
@@ -122,7 +125,15 @@ class Housekeeping:
             partition.log.expire_producers(self._svc.wall_ms(), self._svc.config.int("producer.id.expiration.ms"))
             await trio.lowlevel.checkpoint()
 
-    # -- flushes -----------------------------------------------------------------------------------------------------
+    # -- flushes (those of `flush.messages` are done by flushing.py) ---------------------------------------------------
+
+    async def _flush_for_answers(self) -> None:
+        partitions = self._svc.partitions
+        partitions.flusher = flusher = Flusher(self._svc.offload)
+        try:
+            await flusher.run()
+        finally:
+            partitions.flusher = None
 
     def _note_rolled(self, rolled: PartitionLog) -> None:
         self._rolled.add(rolled)

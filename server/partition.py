@@ -12,6 +12,9 @@ A replicated one has, where it is led, a `LeaderState` (`replication.leader`): i
 from the leader's answers (`append_as_follower`); it serves consumers up to it (KIP-392).
 
 The high watermark survives changes of role. It moves back only when the log is cut below it.
+
+When `flush.messages` records are not synced the host is asked for a flush, and until `flushed` says that it is done
+what was appended is held back: `held_at` is the offset behind which nothing is acknowledged or committed.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from replication import LeaderState, PartitionImage, Proposal, Refusal
 
 log = logging.getLogger("barnabas.partition")
 
+NEVER = 2**63
 UNCOMMITTED_MAX = 1024
 DROPPED_MAX = 256
 """How many callbacks nobody waits for any more are kept before they are looked for."""
@@ -61,6 +65,9 @@ class PartitionHost(Protocol):
     def stage(self, partition: Partition) -> None:
         """It wants to be written at the end of the round."""
 
+    def flush(self, partition: Partition) -> None:
+        """Sync its log, and call its `flushed`, at once or later."""
+
     def propose(self, partition: Partition, proposal: Proposal) -> None:
         """Ask the controller for another ISR."""
 
@@ -77,6 +84,8 @@ class Partition:
     __slots__ = (
         "_commits",
         "_dropped",
+        "_flush_waiters",
+        "_held_bytes",
         "_host",
         "_serial",
         "_stage",
@@ -86,6 +95,7 @@ class Partition:
         "_waiters",
         "adding_replicas",
         "epoch_start_offset",
+        "held_at",
         "high_watermark",
         "index",
         "is_leader",
@@ -135,6 +145,9 @@ class Partition:
         self._commits: list[tuple[int, int, CommitCallback]] = []
         self._dropped: dict[CommitCallback, None] = {}
         self._serial = count()
+        self.held_at: int | None = None
+        self._held_bytes = 0
+        self._flush_waiters: list[tuple[int, CommitCallback]] = []
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else f"follower of {self.leader_id}"
@@ -186,12 +199,17 @@ class Partition:
         self.leader = None
         self.epoch_start_offset = -1
         self.isr = ()
+        self._give_up(code)
+        self.wake_all()
+
+    def _give_up(self, code: ErrorCode) -> None:
+        """Tell everybody who waits for what was appended."""
+        self._answer_flushed(NEVER, code)
         commits, self._commits = self._commits, []
         dropped, self._dropped = self._dropped, {}
         for _, _, callback in commits:
             if callback not in dropped:
                 callback(code)
-        self.wake_all()
 
     def wake_all(self) -> None:
         """Something changed that is not more bytes: a role, the log's start."""
@@ -273,7 +291,43 @@ class Partition:
         except StorageError as error:
             self.write_error = error
             raise
+        if self.log.flush_due and self.held_at is None:
+            self.held_at = max(self.high_watermark, self.log.recovery_point)
+            self._host.flush(self)
         return added
+
+    def flushed(self, error: StorageError | None = None) -> None:
+        """The flush that the host was asked for is done, or has failed."""
+        if error is not None:
+            self.write_error = error
+            self._give_up(error.code)
+            return
+        partition_log = self.log
+        if partition_log.flush_due and not partition_log.abandoned:
+            # More came meanwhile. Held back is what this flush did not cover.
+            self.held_at = end = max(self.high_watermark, partition_log.recovery_point)
+            self._host.flush(self)
+        else:
+            self.held_at = None
+            end = NEVER
+        added, self._held_bytes = self._held_bytes, 0
+        self._answer_flushed(end, ErrorCode.NONE)
+        if self.is_leader:
+            self._advance(added)
+
+    def when_flushed(self, offset: int, callback: CommitCallback) -> None:
+        """Call `callback(NONE)` once what is below `offset`, which is above `held_at`, is synced as far as
+        `flush.messages` demands; with an error when that failed or leadership is lost.
+        """
+        self._flush_waiters.append((offset, callback))
+
+    def _answer_flushed(self, end: int, code: ErrorCode) -> None:
+        waiters, self._flush_waiters = self._flush_waiters, []
+        for offset, callback in waiters:
+            if offset <= end:
+                callback(code)
+            else:
+                self._flush_waiters.append((offset, callback))
 
     def announce(self, added_bytes: int) -> None:
         """The second half of `write`."""
@@ -289,6 +343,9 @@ class Partition:
                 waiter.progress(added_bytes)
             return
         end = self.log.log_end_offset
+        if self.held_at is not None:
+            self._held_bytes += added_bytes
+            end = self.held_at
         if end > self.high_watermark:
             self.high_watermark = end
             if self._commits:
@@ -304,7 +361,7 @@ class Partition:
         host = self._host
         reached = leader.high_watermark(
             self.high_watermark,
-            self.log.log_end_offset,
+            self.log.log_end_offset if self.held_at is None else self.held_at,
             min_insync_replicas=self.log.config.min_insync_replicas,
             lag_seconds=host.lag_seconds,
             is_alive=host.is_alive,

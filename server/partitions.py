@@ -19,7 +19,7 @@ from typing import Protocol
 import trio
 
 from kproto import ErrorCode, KafkaError
-from logdir import LogConfig, LogDir
+from logdir import LogConfig, LogDir, StorageError
 from replication import GROUP_METADATA_TOPIC, BrokerImage, Image, PartitionImage, Proposal
 from server.partition import Partition
 from server.throttles import LeaderThrottle
@@ -94,6 +94,8 @@ class Partitions:
         self.followers: FollowerRoles | None = None
         self.isr: IsrProposals | None = None
         self.leader_throttle = LeaderThrottle(broker_id, current_image)
+        self.flusher: Callable[[Partition], None] | None = None
+        """Syncs a partition's log in a thread (`server.flushing`); without it that is done on the spot."""
         self._staged: dict[Partition, None] = {}
         self._after_write: list[Callable[[], None]] = []
 
@@ -280,6 +282,17 @@ class Partitions:
     def propose(self, partition: Partition, proposal: Proposal) -> None:
         if self.isr is not None:
             self.isr.submit(partition, proposal)
+
+    def flush(self, partition: Partition) -> None:
+        if self.flusher is not None:
+            self.flusher(partition)
+            return
+        error = None
+        try:
+            partition.log.flush()
+        except StorageError as caught:
+            error = caught
+        partition.flushed(error)
 
     # -- the round's write -------------------------------------------------------------------------------------------
 

@@ -310,9 +310,11 @@ def test_flush_messages() -> None:
     log = open_dir(disk).open_or_create("t", 0, TOPIC_ID, LogConfig(flush_messages=3))
     put(log, "a")
     put(log, "b")
-    assert log.recovery_point == 0
+    assert not log.flush_due
     put(log, "c")
-    assert log.recovery_point == 3
+    assert (log.flush_due, log.recovery_point) == (True, 0)
+    log.flush()
+    assert (log.flush_due, log.recovery_point) == (False, 3)
 
 
 def test_idle_logs_hold_no_descriptors() -> None:

@@ -4,7 +4,8 @@ Behaviour: each partition takes exactly one batch of format 2. It is checked, gi
 request is handled; the round's end writes all partitions that got something, each with one call, and then this
 request is answered: at once for acks=1, when the high watermark passes for acks=all, never for acks=0, where any
 error closes the connection, the only sign a client can see. acks=all needs `min.insync.replicas` in sync before the
-append (19) and still when the high watermark passes (20); a leader that loses its place answers 6. Trouble of one
+append (19) and still when the high watermark passes (20); a leader that loses its place answers 6. Where
+`flush.messages` asks for a flush, no answer leaves before it is done (`Partition.held_at`). Trouble of one
 partition is a value in its answer. Requests of one connection are pipelined: the next is taken up while an acks=all
 one waits, and answers leave in order.
 
@@ -47,7 +48,7 @@ _TRANSACTIONAL = 0x10
 class _Pending:
     """A Produce request between its appends and its answer."""
 
-    __slots__ = ("acks", "appended", "commits", "ctx", "failed", "response", "svc", "timeout_ms", "timer")
+    __slots__ = ("acks", "appended", "commits", "ctx", "failed", "response", "svc", "timeout_ms", "timer", "waits")
 
     def __init__(self, svc: Services, ctx: RequestContext, req: ProduceRequest, response: ProduceResponse) -> None:
         self.svc = svc
@@ -59,6 +60,7 @@ class _Pending:
         self.commits: dict[_Commit, None] = {}
         self.failed = False
         self.timer: Any = None
+        self.waits = False
 
     def written(self) -> None:
         """The round's write is done."""
@@ -72,7 +74,13 @@ class _Pending:
         if self.acks == -1:
             self._await_commits()
             if self.commits:
+                self.waits = True
                 self.timer = self.svc.timers.after(max(self.timeout_ms, 0) / 1000, self._timed_out)
+                return
+        elif any(partition.held_at is not None for partition, _, _ in self.appended):
+            self._await_flushes()
+            if self.commits:
+                self.waits = True
                 return
         self._reply()
 
@@ -94,13 +102,21 @@ class _Pending:
                 self.commits[commit] = None
                 partition.when_committed(end_offset, commit)
 
+    def _await_flushes(self) -> None:
+        for partition, answer, end_offset in self.appended:
+            if answer.error_code == 0 and partition.held_at is not None and partition.held_at < end_offset:
+                commit = _Commit(self, answer, partition)
+                self.commits[commit] = None
+                partition.when_flushed(end_offset, commit)
+
     def committed(self, commit: _Commit, code: ErrorCode) -> None:
         del self.commits[commit]
         if code != ErrorCode.NONE:
             self.failed = True
             _fill_error(commit.answer, KafkaError(code), self.ctx.api_version)
-        if not self.commits and self.timer is not None:
-            self.timer.cancel()
+        if not self.commits and self.waits:
+            if self.timer is not None:
+                self.timer.cancel()
             self._reply()
 
     def _timed_out(self) -> None:

@@ -25,6 +25,7 @@ from logdir.memory_disk import MemoryDisk
 from replication import BrokerImage, Endpoint, Image, PartitionImage, TopicImage
 from server.config import BrokerConfig
 from server.followers import Followers
+from server.offload import inline
 from server.partition import Partition
 from server.partitions import Partitions
 
@@ -132,6 +133,7 @@ class World:
             current_config=lambda: self.config,
             current_image=lambda: self.image,
             broker_epoch=lambda: 77,
+            offload=inline,
         )
 
     async def _connect(self, endpoint: Endpoint) -> trio.abc.Stream:

@@ -1,0 +1,53 @@
+"""Flushes that answers wait for: those of `flush.messages`.
+
+When a log holds that many records that are not synced, Apache Kafka syncs it inside of the append, and the answer comes
+after. Here the loop goes on meanwhile: the partition holds back its high watermark and the answers for what it has
+appended (`Partition`), a thread syncs, and `Partition.flushed` lets go of what is safe. What is appended meanwhile
+waits for the same or for the next flush, so that with `flush.messages=1`, where every acknowledged record is on the
+disk, one sync serves many requests.
+
+A partition has one flush under way at most; those of different ones run side by side.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import trio
+
+from logdir import StorageError
+from server.offload import Offload
+from server.partition import Partition
+
+log = logging.getLogger("barnabas.housekeeping")
+
+
+class Flusher:
+    """`run` serves for ever; called with a partition it flushes that soon."""
+
+    def __init__(self, offload: Offload) -> None:
+        self._offload = offload
+        self._due: list[Partition] = []
+        self._seen = trio.Event()
+
+    def __call__(self, partition: Partition) -> None:
+        self._due.append(partition)
+        self._seen.set()
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            while True:
+                await self._seen.wait()
+                self._seen = trio.Event()
+                due, self._due = self._due, []
+                for partition in due:
+                    nursery.start_soon(self._flush, partition)
+
+    async def _flush(self, partition: Partition) -> None:
+        error = None
+        try:
+            await self._offload(partition.log.flush)
+        except StorageError as caught:
+            log.error("%s", caught)
+            error = caught
+        partition.flushed(error)
