@@ -1,7 +1,7 @@
-"""Coordinator machines: consumer groups (and later transactions) as values in, values out. See ARCHITECTURE.md.
+"""Coordinator machines: consumer groups and transactions as values in, values out. See ARCHITECTURE.md.
 
 Nothing here knows tasks, sockets, clocks or files; `server.shards` drives it. The shape of every machine is in
-`coordinator.machine`.
+`coordinator.machine`. Transactions have a face of their own, `coordinator.txn`.
 """
 
 from coordinator.group.answers import join_error, sync_error

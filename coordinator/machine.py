@@ -10,7 +10,10 @@ An operation never blocks, reads no clock, opens nothing. It returns a `Result`;
 4. gives each of `held` to its token when everything appended so far is committed (the high watermark passed it), these
    records or, if there are none, earlier ones. If that does not happen in time, or leadership is lost first, it calls
    `failed(code, True, now)` and carries on with that instead: the records may still become committed, so no hard state
-   is taken back, but the clients must not believe it.
+   is taken back, but the clients must not believe it;
+5. calls `committed(now)` when the records are committed, after `held` and also when `failed(code, True, now)` was
+   called before, and carries on with what it returns. When leadership is lost first it is never called;
+6. carries out each of `effects`, at once: requests to the world outside, each of a type that says what comes back.
 
 *Hard* state is what the log must bring back. *Soft* state (who waits, whose heartbeat is due, a rebalance that is
 under way) may change inside an operation; after a fail-over clients ask again. Prior art: Apache Kafka's
@@ -53,13 +56,15 @@ class Reply(NamedTuple):
 
 class Result(NamedTuple):
     """What an operation decided; see the module. `failed(code, appended, now)` takes the log's error and returns what
-    to do instead of `held`; it is there whenever that matters.
+    to do instead of `held`; it is there whenever that matters. `committed` and `effects` are used by transactions.
     """
 
     records: Sequence[Record] = ()
     replies: Sequence[Reply] = ()
     held: Sequence[Reply] = ()
     failed: Callable[[ErrorCode, bool, Now], Result] | None = None
+    committed: Callable[[Now], Result] | None = None
+    effects: Sequence[Any] = ()
 
 
 NOTHING = Result()
@@ -73,14 +78,16 @@ def answer(token: Any, response: Any) -> Result:
 class Decision:
     """Collects what one operation decides, from however deep in the machine, and becomes its `Result`."""
 
-    __slots__ = ("_held", "_if_failed", "_refusals", "records", "replies")
+    __slots__ = ("_held", "_if_failed", "_refusals", "_when_committed", "effects", "records", "replies")
 
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.replies: list[Reply] = []
+        self.effects: list[Any] = []
         self._held: list[Reply] = []
         self._refusals: list[Callable[[ErrorCode], Any]] = []
         self._if_failed: list[Callable[[Decision, ErrorCode, bool, Now], None]] = []
+        self._when_committed: list[Callable[[Decision, Now], None]] = []
 
     def reply(self, token: Any, response: Any) -> None:
         """Answer `token` now."""
@@ -95,10 +102,21 @@ class Decision:
         """Take soft state back when the write fails: `undo(decision, code, appended, now)`, see the module."""
         self._if_failed.append(undo)
 
+    def when_committed(self, act: Callable[[Decision, Now], None]) -> None:
+        """Go on with `act(decision, now)` when the records are committed."""
+        self._when_committed.append(act)
+
     def result(self) -> Result:
         if self.records or self._held:
-            return Result(self.records, self.replies, self._held, self._failed)
-        return Result(replies=self.replies) if self.replies else NOTHING
+            committed = self._committed if self._when_committed else None
+            return Result(self.records, self.replies, self._held, self._failed, committed, self.effects)
+        return Result(replies=self.replies, effects=self.effects) if self.replies or self.effects else NOTHING
+
+    def _committed(self, now: Now) -> Result:
+        then = Decision()
+        for act in self._when_committed:
+            act(then, now)
+        return then.result()
 
     def _failed(self, code: ErrorCode, appended: bool, now: Now) -> Result:
         instead = Decision()
