@@ -51,6 +51,7 @@ __all__ = [
     "iter_any",
     "iter_legacy",
     "iter_messages",
+    "unwrap",
     "up_convert",
     "up_converting",
 ]
@@ -157,14 +158,16 @@ def iter_legacy(buf: Buffer, offset: int = 0, *, max_bytes: int = MAX_DECOMPRESS
     """The records of a set, wrappers opened (each to at most `max_bytes`). Raises `CorruptRecords`."""
     for message in iter_messages(buf, offset):
         if message.codec:
-            for inner in _unwrap(message, max_bytes):
+            for inner in unwrap(message, max_bytes):
                 yield Record(inner.offset, inner.timestamp, inner.key, inner.value)
         else:
             yield Record(message.offset, message.timestamp, message.key, message.value)
 
 
-def _unwrap(wrapper: Message, max_bytes: int) -> Iterator[Message]:
-    """The inner messages with absolute offsets and their own or, with log-append time, the wrapper's timestamp."""
+def unwrap(wrapper: Message, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Message]:
+    """The messages inside of a compressed one, with absolute offsets and their own or, with log-append time, the
+    wrapper's timestamp. Raises `CorruptRecords`.
+    """
     data = _open_wrapper(wrapper, max_bytes)
     base = 0
     if wrapper.magic == 1 and wrapper.offset != 0:
@@ -420,7 +423,7 @@ def _add_messages(
     append_time = messages[0].is_log_append_time  # of a wrapper it counts for all inside
     source: Iterable[Message] = messages
     if wrapped := messages[0].codec:
-        source = _unwrap(messages[0], max_bytes)
+        source = unwrap(messages[0], max_bytes)
     try:
         for number, message in enumerate(source):
             if message.magic != outer_magic:

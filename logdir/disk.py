@@ -61,6 +61,11 @@ class Disk:
         return os.fstat(fd).st_size
 
     @staticmethod
+    def set_mtime(fd: int, mtime_ms: int) -> None:
+        """Let the file look as if it was last written then."""
+        os.utime(fd, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
+
+    @staticmethod
     def make_dir(path: str) -> None:
         """FileExistsError if it is there; parents must be."""
         os.mkdir(path, 0o755)
@@ -146,7 +151,7 @@ class ReadOnlyDisk(Disk):
 
     _refused: Any = staticmethod(_refuse)
     pwritev = truncate = sync = rename = remove = remove_dir = _refused
-    make_dir = sync_dir = sync_all = lock = _refused
+    make_dir = sync_dir = sync_all = lock = set_mtime = _refused
 
 
 def read_file(disk: Disk, path: str) -> bytes:

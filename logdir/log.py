@@ -1,7 +1,7 @@
 """One partition's log: a row of segments that is appended to at the end, read anywhere, and cut at both ends.
 
-Appending is in appender.py. Here: reading (no bytes are read, a `FileSlice` says where they are), truncating what a
-new leader does not have, giving up what is too old, and making what was written safe.
+Appending is in appender.py, compaction in compacted.py. Here: reading (no bytes are read, a `FileSlice` says where
+they are), truncating what a new leader does not have, giving up what is too old, and making what was written safe.
 
     log_start_offset <= ... <= recovery_point <= log_end_offset <= next_offset
 
@@ -15,7 +15,7 @@ Threads: a log belongs to the loop; `flush` (or `begin_flush` and what it return
 threads meanwhile. `_lock` guards the list of segments and the index files; appends and reads, which touch neither, do
 not take it.
 
-Not done: compaction, tiered storage, down-conversion (the answer's business), `preallocate`.
+Not done: tiered storage, down-conversion (the answer's business), `preallocate`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from collections.abc import Callable
 from kproto.errors import ErrorCode, KafkaError
 from kproto.records import CorruptRecords
 from logdir import layout
-from logdir.appender import LogAppender
 from logdir.checkpoint import LEADER_EPOCH
+from logdir.compacted import CompactedLog
 from logdir.disk import remove_if_there, replace_file
 from logdir.errors import StorageError
 from logdir.files import FileSlice
@@ -40,7 +40,7 @@ from logdir.segment import Segment
 from logdir.txn_index import AbortedTxn, overlapping
 
 
-class PartitionLog(LogAppender):
+class PartitionLog(CompactedLog):
     """See the module. Made by `recovery.open_log`."""
 
     __slots__ = ()
@@ -250,6 +250,7 @@ class PartitionLog(LogAppender):
         if offset < 0:
             raise ValueError(f"cannot truncate to {offset}")
         self.write()
+        self._stop_for_truncation(offset)
         if offset >= self.log_end_offset:
             self.epochs.truncate_from_end(self.log_end_offset)
             self._epoch = self.epochs.latest
@@ -283,6 +284,7 @@ class PartitionLog(LogAppender):
     def truncate_fully(self, offset: int, now_ms: int) -> None:
         """Drop everything; the log starts, and ends, at `offset`. Raises `StorageError`."""
         self._forget_staged()
+        self._stop_for_truncation(0)
         try:
             with self._lock:
                 self._delete_segments(0, len(self._segments), now_ms)
@@ -370,8 +372,11 @@ class PartitionLog(LogAppender):
     def retain(self, now_ms: int, high_watermark: int | None = None) -> int:
         """Give up segments that are below the log start, too many or too old (retention.py); returns how many.
 
-        Only below the high watermark, which is the log end if it is not given. Raises `StorageError`.
+        Only below the high watermark, which is the log end if it is not given; none while the log is being compacted.
+        Raises `StorageError`.
         """
+        if self.compacting:
+            return 0
         try:
             gone = breached(
                 self._segments,
@@ -474,6 +479,7 @@ class PartitionLog(LogAppender):
         `StorageError`.
         """
         self.write()
+        self.stop_compaction()
         try:
             with self._lock:
                 active = self._active
@@ -499,6 +505,14 @@ class PartitionLog(LogAppender):
         """Something happened since it was opened."""
         return self.needs_flush or self.next_offset != self.log_end_offset or self._active.unfinished
 
+    def skip_to(self, offset: int, now_ms: int) -> None:
+        """There are no records up to `offset`, behind the log's end: it ends there now. Raises `StorageError`."""
+        if self._active.size == 0 and len(self._segments) == 1:
+            self.truncate_fully(offset, now_ms)
+            return
+        self.roll(now_ms, offset)
+        self.log_end_offset = self.next_offset = offset
+
     def moved_to(self, directory: str) -> None:
         """Its directory has another name now. Nobody flushes it meanwhile."""
         old = self.directory
@@ -512,6 +526,7 @@ class PartitionLog(LogAppender):
     def abandon(self) -> None:
         """Let go of everything without saving: the log was deleted, or its directory failed."""
         self.abandoned = True
+        self._let_go_of_compaction()
         with self._lock:
             for segment in self._segments:
                 segment.close()

@@ -23,6 +23,7 @@ class File:
         self.data = bytearray()
         self.durable = b""
         self.changes: list[tuple[int, bytes | None]] = []  # (position, bytes), or (size, None) for a cut
+        self.mtime_ms = 0
 
     def write(self, position: int, data: bytes) -> None:
         if position > len(self.data):
@@ -184,6 +185,11 @@ class MemoryDisk(Disk):
     def size(self, fd: int) -> int:  # type: ignore[override]
         return len(self.open_files[fd][0].data)
 
+    def set_mtime(self, fd: int, mtime_ms: int) -> None:  # type: ignore[override]
+        file, path = self.open_files[fd]
+        self._called("set_mtime", path)
+        file.mtime_ms = mtime_ms
+
     def sync(self, fd: int) -> None:  # type: ignore[override]
         file, path = self.open_files[fd]
         self._called("sync", path)
@@ -237,7 +243,7 @@ class MemoryDisk(Disk):
     def list(self, path: str) -> list[Entry]:  # type: ignore[override]
         self._called("list", path)
         return [
-            Entry(name, isinstance(node, Directory), 0 if isinstance(node, Directory) else len(node.data), 0)
+            Entry(name, False, len(node.data), node.mtime_ms) if isinstance(node, File) else Entry(name, True, 0, 0)
             for name, node in self._directory(path).names.items()
         ]
 

@@ -177,14 +177,18 @@ class _Opening:
         logs = [(entry, base) for entry, base, suffix in swaps if suffix == layout.LOG]
         if logs:
             first = min(base for _, base in logs)
-            end = max(self._end_of_swap(entry, base) for entry, base in logs)
-            for entry, parsed in marked:
-                plain = layout.parse_file_name(entry.name)
-                if parsed is None and plain is not None and first <= plain[0] < end:
-                    self._remove(entry.name)
-        for entry, _, _ in swaps:
+            end = max(first + 1, *(self._end_of_swap(entry, base) for entry, base in logs))
+            covered = [entry.name for entry, parsed in marked if parsed is None and _covers(first, end, entry.name)]
+            # The log files first: what is left of a segment without it is nothing.
+            for name in sorted(covered, key=lambda name: not name.endswith(layout.LOG)):
+                self._remove(name)
+            # Another crash must not bring them back beside what takes their place.
+            self.disk.sync_dir(self.directory)
+        for entry, _, _ in sorted(swaps, key=lambda swap: swap[2] != layout.LOG):
             path = f"{self.directory}/{entry.name}"
             self.disk.rename(path, path.removesuffix(layout.SWAP))
+        if swaps:
+            self.disk.sync_dir(self.directory)
         return [entry for entry in self.disk.list(self.directory) if not entry.is_dir]
 
     def _end_of_swap(self, entry: Entry, base_offset: int) -> int:
@@ -328,3 +332,11 @@ class _Opening:
         cut = segment.size - position
         segment.rebuilt(position, offsets, times, aborted, newest, newest_offset)
         return end, cut
+
+
+def _covers(first: int, end: int, name: str) -> bool:
+    """Whether a file belongs to what a new segment with offsets from `first` to `end` stands for. The producers' state
+    before it stays.
+    """
+    plain = layout.parse_file_name(name)
+    return plain is not None and first <= plain[0] < end and plain != (first, layout.SNAPSHOT)

@@ -72,14 +72,17 @@ def find_batch(disk: Disk, fd: int, position: int, end: int, offset: int) -> tup
     return None
 
 
-def iter_batches(disk: Disk, fd: int, start: int, end: int, *, whole: bool = False) -> Iterator[StoredBatch]:
+def iter_batches(
+    disk: Disk, fd: int, start: int, end: int, *, whole: bool = False, step: int = 0
+) -> Iterator[StoredBatch]:
     """The batches in [start, end) of the file, the first one beginning at `start`; one that `end` cuts is left out.
 
-    With `whole` they come with their data, and their checksums are checked. Raises `CorruptRecords`, OSError.
+    With `whole` they come with their data, and their checksums are checked. `step`: bytes to be read at once, if it is
+    to be another number than usual. Raises `CorruptRecords`, OSError.
     """
     chunk = memoryview(b"")
     chunk_start = position = start
-    step = CHUNK if whole else STEP
+    step = step or (CHUNK if whole else STEP)
     while position + MIN_MESSAGE <= end:
         at = position - chunk_start
         if at + MIN_MESSAGE > len(chunk) or (at + BATCH_OVERHEAD > len(chunk) and chunk_start + len(chunk) < end):

@@ -1,0 +1,392 @@
+"""One run of compaction: reads closed segments, writes `.cleaned` files. Touches nothing else, so it may be a thread's
+or another process's business.
+
+    for cleaned in CompactionRun(disk, plan, limits, spend):
+        ...                            put in place of the old segments (compacted.py) before going on
+
+First the dirty part is read and the last offset of each key noted (offset_map.py); if the keys are too many, as far as
+they fit, and the rest stays dirty. Then every segment from the first on is read and filtered, group by group:
+
+- a record stays if it is the last of its key, or lies behind what was noted; one without a key goes;
+- a tombstone (no value) stays for `delete.retention.ms` after the run that first found nothing older than it. That
+  time, the delete horizon, is written into the batch (attribute bit 6, KIP-534). Of formats 0 and 1, which have no
+  place for it, tombstones go with the age of their file;
+- records of aborted transactions go, end markers when nothing of theirs is left and their horizon has passed;
+- of a batch that is the last of its producer, an empty shell stays, so that its sequence number is still known after a
+  restart; also of the last batch of all, so that the end offset is.
+
+A batch of which all stays is copied as it is, any other written anew with its own codec. Checksums of all that is read
+are checked: filtering damaged records would give them a good checksum.
+
+Facts are Apache Kafka's (Cleaner). Measured on CPython 3.11 at 2.5 GHz: see `compat_tests/bench`.
+
+Not done: segments with offsets too far apart for their index (KAFKA-6264) are refused, not split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from kproto.records import BatchHeader, CorruptRecords, iter_records, parse_control_record, records_data
+from kproto.records_filter import Span, batch_of, empty_batch, keyed_records, legacy_messages, legacy_of
+from logdir import layout, txn_index
+from logdir.compaction import (
+    MAX_RELATIVE_OFFSET,
+    CleanedSegment,
+    CompactionAborted,
+    CompactionLimits,
+    CompactionPlan,
+    CompactionStats,
+    Source,
+)
+from logdir.compaction_txns import Transactions
+from logdir.disk import Buffer, Disk, read_file, remove_if_there, write_file, write_fully
+from logdir.errors import CorruptFile
+from logdir.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from logdir.offset_map import OffsetMap
+from logdir.scan import StoredBatch, iter_batches
+
+Kept = tuple[Buffer, int, int]
+"""What is to be written of a batch: the bytes, its last offset, its max timestamp."""
+
+
+class CompactionRun:
+    """See the module; iterated over once. `spend(bytes)` is called for what is read and written: it may sleep, and it
+    may raise `CompactionAborted`.
+
+    Iterating raises `CompactionAborted` (also when files vanish or shrink under it), KafkaError 2 (`CorruptRecords`)
+    and 76 (a codec's library is missing), OSError. What was being written is then removed. Raises ValueError for
+    limits that hold no key.
+
+    stats: `CompactionStats`; end_offset: the log's first dirty offset when all is done.
+    """
+
+    def __init__(
+        self, disk: Disk, plan: CompactionPlan, limits: CompactionLimits, spend: Callable[[int], None]
+    ) -> None:
+        self._disk = disk
+        self._plan = plan
+        self._spend = spend
+        self._buffer_bytes = max(limits.io_buffer_bytes, 4096)
+        self._map = OffsetMap(limits.dedupe_buffer_bytes, limits.load_factor)
+        self._latest = plan.first_dirty_offset - 1
+        self.stats = CompactionStats()
+
+    @property
+    def end_offset(self) -> int:
+        return self._latest + 1
+
+    def __iter__(self) -> Iterator[CleanedSegment]:
+        self._note_keys()
+        self.stats.map_fill = self._map.fill
+        transactions = Transactions(self._plan.aborted)
+        for group in self._plan.groups(self.end_offset):
+            yield self._clean(group, transactions)
+
+    # ---- reading
+
+    def _path(self, source: Source, suffix: str) -> str:
+        return f"{self._plan.directory}/{layout.file_name(source.base_offset, suffix)}"
+
+    def _batches(self, source: Source, position: int = 0) -> Iterator[StoredBatch]:
+        """All batches from `position` on, with their data, checked."""
+        path = self._path(source, layout.LOG)
+        try:
+            fd = self._disk.open(path)
+        except FileNotFoundError:
+            raise CompactionAborted(f"{path} is gone") from None
+        try:
+            spent = position
+            for batch in iter_batches(self._disk, fd, position, source.size, whole=True, step=self._buffer_bytes):
+                position = batch.position + batch.size
+                if position - spent >= self._buffer_bytes:
+                    self._spend(position - spent)
+                    spent = position
+                yield batch
+            if position != source.size:
+                if self._disk.size(fd) < source.size:
+                    raise CompactionAborted(f"{path} was cut")
+                raise CorruptRecords(f"{path} ends inside a batch at {position}")
+            if position > spent:
+                self._spend(position - spent)
+        finally:
+            self._disk.close(fd)
+
+    # ---- the keys
+
+    def _note_keys(self) -> None:
+        plan = self._plan
+        transactions = Transactions(entry for entry in plan.aborted if entry.last_offset >= plan.first_dirty_offset)
+        dirty = 0
+        for number, source in enumerate(plan.sources):
+            if source.base_offset <= plan.first_dirty_offset:
+                dirty = number
+        sources = plan.sources[dirty:]
+        ends = [*(source.base_offset for source in sources[1:]), plan.first_uncleanable_offset]
+        for source, end in zip(sources, ends, strict=True):
+            position = self._position_of(source, plan.first_dirty_offset)
+            for batch in self._batches(source, position):
+                self.stats.map_bytes += batch.size
+                if not self._note_batch(batch, transactions):
+                    return
+            self._latest = max(self._latest, end - 1)
+
+    def _position_of(self, source: Source, offset: int) -> int:
+        """Where to begin in order to find `offset`."""
+        if offset <= source.base_offset:
+            return 0
+        try:
+            index = OffsetIndex(source.base_offset, read_file(self._disk, self._path(source, layout.OFFSET_INDEX)))
+        except (FileNotFoundError, CorruptFile):
+            return 0
+        position = index.lookup(offset)
+        return position if position < source.size else 0
+
+    def _note_batch(self, batch: StoredBatch, transactions: Transactions) -> bool:
+        """False when there is no room for all of its keys."""
+        header = batch.header
+        assert batch.data is not None
+        first = self._plan.first_dirty_offset
+        if header is None:
+            messages = legacy_messages(batch.data).messages
+            self.stats.map_records += len(messages)
+            records = [(m.key, m.offset) for m in messages if m.key is not None and m.offset >= first]
+        else:
+            self.stats.map_records += header.record_count
+            if header.is_control:
+                transactions.marker_may_go(header, _marker_kind(batch.data, header))
+                records = []
+            elif transactions.is_aborted(header) or not header.record_count:
+                records = []
+            else:
+                base = header.base_offset
+                spans = keyed_records(records_data(batch.data, 0, header), header.record_count)
+                records = [(span[1], base + span[0]) for span in spans if span[1] is not None]
+                if base < first:
+                    records = [record for record in records if record[1] >= first]
+        if records:
+            taken = self._map.put(records)
+            if taken < len(records):
+                if taken:
+                    self._latest = records[taken - 1][1]
+                return False
+        if batch.last_offset >= first:
+            self._latest = batch.last_offset
+        return True
+
+    # ---- filtering
+
+    def _clean(self, group: list[Source], transactions: Transactions) -> CleanedSegment:
+        plan = self._plan
+        writer = _Writer(self._disk, plan, group[0].base_offset, self._buffer_bytes, self._spend)
+        try:
+            for source in group:
+                legacy_tombstones = source.mtime_ms > plan.legacy_horizon_ms
+                for batch in self._batches(source):
+                    self.stats.bytes_read += batch.size
+                    if batch.header is None:
+                        kept = self._filter_legacy(batch, legacy_tombstones)
+                    else:
+                        kept = self._filter(batch, batch.header, transactions)
+                    if kept is not None:
+                        writer.add(*kept)
+            cleaned = writer.finish(transactions.take_kept(), group)
+        except BaseException:
+            writer.discard()
+            raise
+        self.stats.bytes_written += cleaned.size
+        return cleaned
+
+    def _filter(self, batch: StoredBatch, header: BatchHeader, transactions: Transactions) -> Kept | None:
+        """What is left of a batch of format 2."""
+        plan, stats = self._plan, self.stats
+        raw = batch.data
+        assert raw is not None
+        horizon = header.delete_horizon_ms
+        past_horizon = horizon is not None and horizon <= plan.now_ms
+        stats.records_read += header.record_count
+        if header.is_control:
+            may_go = transactions.marker_may_go(header, _marker_kind(raw, header))
+            discard = may_go and past_horizon
+        else:
+            may_go = False
+            discard = transactions.is_aborted(header)
+
+        kept: list[Span] = []
+        has_tombstone = False
+        if header.record_count and not discard:
+            data = records_data(raw, 0, header)
+            spans = keyed_records(data, header.record_count)
+            if header.is_control:
+                kept = spans
+            else:
+                kept, has_tombstone = self._last_of_keys(header.base_offset, spans, past_horizon)
+            if kept:
+                stats.records_kept += len(kept)
+                sets_horizon = (has_tombstone or may_go) and horizon is None
+                if len(kept) == len(spans) and not sets_horizon:
+                    return raw, header.last_offset, header.max_timestamp
+                if sets_horizon:
+                    horizon = plan.now_ms + plan.delete_retention_ms
+                written = batch_of(header, data, kept, horizon)
+                return written, header.last_offset, int.from_bytes(written[35:43], "big", signed=True)
+        if self._is_last_of_producer(header) or header.next_offset == plan.first_uncleanable_offset:
+            return empty_batch(header), header.last_offset, header.max_timestamp
+        return None
+
+    def _last_of_keys(self, base: int, spans: list[Span], past_horizon: bool) -> tuple[list[Span], bool]:
+        """(the records that stay, whether a tombstone is among them)"""
+        latest = self._latest
+        known = self._map.get([span[1] for span in spans])
+        kept = []
+        has_tombstone = 0
+        for span, last in zip(spans, known, strict=True):
+            offset = base + span[0]
+            if offset <= latest:
+                if span[1] is None:
+                    self.stats.invalid_records += 1
+                    continue
+                if offset < last or (span[2] and past_horizon):
+                    continue
+            kept.append(span)
+            has_tombstone |= span[2]
+        return kept, has_tombstone != 0
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        if header.producer_id < 0:
+            return False
+        last = self._plan.producers.get(header.producer_id)
+        if last is None:
+            return False
+        offset, epoch = last
+        if offset >= 0:
+            return header.last_offset == offset
+        return header.is_control and header.producer_epoch == epoch
+
+    def _filter_legacy(self, batch: StoredBatch, keep_tombstones: bool) -> Kept | None:
+        """What is left of a message of format 0 or 1."""
+        assert batch.data is not None
+        opened = legacy_messages(batch.data)
+        messages = opened.messages
+        known = self._map.get([message.key for message in messages])
+        kept = []
+        for message, last in zip(messages, known, strict=True):
+            if message.offset <= self._latest:
+                if message.key is None:
+                    self.stats.invalid_records += 1
+                    continue
+                if message.offset < last or (message.value is None and not keep_tombstones):
+                    continue
+            kept.append(message)
+        self.stats.records_read += len(messages)
+        self.stats.records_kept += len(kept)
+        if not kept:
+            return None
+        if len(kept) == len(messages) and opened.clean:
+            return batch.data, batch.last_offset, batch.max_timestamp
+        timestamp = max(message.timestamp for message in kept) if opened.magic else -1
+        return legacy_of(opened, kept), kept[-1].offset, timestamp
+
+
+def _marker_kind(data: memoryview, header: BatchHeader) -> int | None:
+    for record in iter_records(data) if header.record_count else ():
+        return parse_control_record(record)[0]
+    return None
+
+
+class _Writer:
+    """The `.cleaned` files of one group."""
+
+    def __init__(
+        self, disk: Disk, plan: CompactionPlan, base_offset: int, buffer_bytes: int, spend: Callable[[int], None]
+    ) -> None:
+        self._disk = disk
+        self._plan = plan
+        self._base_offset = base_offset
+        self._buffer_bytes = buffer_bytes
+        self._spend = spend
+        self._offsets = OffsetIndex(base_offset)
+        self._times = TimeIndex(base_offset)
+        self._buffers: list[Buffer] = []
+        self._position = 0
+        self._written = 0
+        self._indexed = 0
+        self._first_timestamp = -1
+        self._max_timestamp = -1
+        self._max_timestamp_offset = base_offset
+        try:
+            self._fd = disk.open(self._path(layout.LOG), create=True)
+        except FileNotFoundError:
+            raise CompactionAborted(f"{plan.directory} is gone") from None
+        try:
+            if disk.size(self._fd):
+                disk.truncate(self._fd, 0)
+            remove_if_there(disk, self._path(layout.TXN_INDEX))
+        except BaseException:
+            self.discard()
+            raise
+
+    def _path(self, suffix: str) -> str:
+        return f"{self._plan.directory}/{layout.file_name(self._base_offset, suffix)}{layout.CLEANED}"
+
+    def add(self, data: Buffer, last_offset: int, max_timestamp: int) -> None:
+        if last_offset - self._base_offset > MAX_RELATIVE_OFFSET:
+            raise CorruptRecords(f"offset {last_offset} is too far from {self._base_offset}, where its segment begins")
+        position = self._position
+        if position == 0:
+            self._first_timestamp = max_timestamp
+        if max_timestamp > self._max_timestamp:
+            self._max_timestamp = max_timestamp
+            self._max_timestamp_offset = last_offset
+        if position - self._indexed > self._plan.index_interval_bytes:
+            most = self._plan.segment_index_bytes
+            if self._offsets.size + OFFSET_ENTRY <= most:
+                self._offsets.add(last_offset, position)
+                if self._times.size + 2 * TIME_ENTRY <= most and self._max_timestamp >= 0:
+                    self._times.add(self._max_timestamp, self._max_timestamp_offset)
+            self._indexed = position
+        self._buffers.append(data)
+        self._position = position + len(data)
+        if self._position - self._written >= self._buffer_bytes:
+            self._write()
+
+    def _write(self) -> None:
+        if self._buffers:
+            write_fully(self._disk, self._fd, self._buffers, self._written)
+            size = self._position - self._written
+            self._buffers = []
+            self._written = self._position
+            self._spend(size)
+
+    def finish(self, aborted: list[txn_index.AbortedTxn], group: list[Source]) -> CleanedSegment:
+        disk = self._disk
+        self._write()
+        if self._max_timestamp >= 0:
+            self._times.add(self._max_timestamp, self._max_timestamp_offset)
+        write_file(disk, self._path(layout.OFFSET_INDEX), self._offsets.encode(), sync=True)
+        write_file(disk, self._path(layout.TIME_INDEX), self._times.encode(), sync=True)
+        if aborted:
+            entries = b"".join([entry.encode() for entry in aborted])
+            write_file(disk, self._path(layout.TXN_INDEX), entries, sync=True)
+        disk.sync(self._fd)
+        # The age of records without timestamps is that of their file.
+        disk.set_mtime(self._fd, group[-1].mtime_ms)
+        disk.sync_dir(self._plan.directory)
+        disk.close(self._fd)
+        return CleanedSegment(
+            self._base_offset,
+            tuple(source.base_offset for source in group),
+            self._position,
+            self._first_timestamp,
+            self._max_timestamp,
+            self._max_timestamp_offset,
+        )
+
+    def discard(self) -> None:
+        self._buffers = []
+        self._disk.close(self._fd)
+        for suffix in layout.SEGMENT_SUFFIXES:
+            try:
+                remove_if_there(self._disk, self._path(suffix))
+            except OSError:
+                return  # the next start removes them
