@@ -101,6 +101,8 @@ class SegmentReader(Source):
                     if check_crcs and whole:
                         batch.check()
                     yield batch
+                if floor >= bounds.end:
+                    return
         except Damaged as damage:
             if not (damage.torn and self.next_base_offset is None):
                 raise
