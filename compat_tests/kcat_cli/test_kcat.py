@@ -11,6 +11,8 @@ import pytest
 from compat_tests.processes import Background, run
 from compat_tests.tools import Program, kcat
 
+# Each case starts the program some times, and each time it takes a second.
+pytestmark = pytest.mark.slow
 CLIENT = "kcat"
 Names = Callable[..., str]
 
