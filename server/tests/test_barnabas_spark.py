@@ -322,13 +322,11 @@ def test_segments_replaced_while_they_are_read(home: Path) -> None:
     found = []
     for batch in reader.read(task):
         found += batch.column("offset").to_pylist()
-        for base in (50, 100):
+        for base in (50, 100) if len(found) < 150 else ():
             log = home / "orders-0" / f"{base:020d}.log"
             copy = log.with_suffix(".swap")
             copy.write_bytes(log.read_bytes())
             copy.rename(log)
-        if len(found) == 150:
-            log.unlink()
     assert found == list(range(200))
 
 
