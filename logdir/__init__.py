@@ -7,6 +7,16 @@ Beside it: `offline`, directories without a broker (its `open_log` and `open_log
 
 from typing import TYPE_CHECKING, Any
 
+from logdir.cleaner_checkpoint import CleanerCheckpoint
+from logdir.compaction import (
+    CleanedSegment,
+    CompactionAborted,
+    CompactionLimits,
+    CompactionPlan,
+    CompactionState,
+    CompactionStats,
+    dirtiest,
+)
 from logdir.config import LogConfig
 from logdir.dirs import LogDirs, Promoted
 from logdir.disk import Disk
@@ -34,6 +44,13 @@ __all__ = [
     "AppendInfo",
     "AppendOrigin",
     "Checkpoint",
+    "CleanedSegment",
+    "CleanerCheckpoint",
+    "CompactionAborted",
+    "CompactionLimits",
+    "CompactionPlan",
+    "CompactionState",
+    "CompactionStats",
     "CorruptFile",
     "Disk",
     "FileSlice",
@@ -50,6 +67,7 @@ __all__ = [
     "Removal",
     "StorageError",
     "UnexpectedOffset",
+    "dirtiest",
     "open_log",
     "open_log_dir",
 ]
