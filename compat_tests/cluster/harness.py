@@ -1,4 +1,4 @@
-"""A cluster: one ZooKeeper and several brokers, started, hurt, healed and described.
+"""A cluster: ZooKeeper (one server or several) and several brokers, started, hurt, healed and described.
 
     with Cluster(directory, [OURS, OURS, KAFKA], network=True) as cluster:
         cluster.create_topic("t", partitions=6)
@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from compat_tests.brokers import free_ports
 from compat_tests.cluster.network import Network
 from compat_tests.cluster.nodes import KAFKA, NODES, Node, NodeFailed
 from compat_tests.cluster.tree import State, Tree
-from compat_tests.zookeeper import ZooKeeper, start_zookeeper
+from compat_tests.zookeeper import Ensemble, ZooKeeper, ensemble, start_zookeeper
 
 ZOOKEEPER = "zk"
 START_TIMEOUT_S = 120
@@ -67,6 +67,7 @@ class Cluster:
         settings: Mapping[str, str] | None = None,
         chroot: str = "",
         start: bool = True,
+        zookeepers: int = 1,
     ) -> None:
         self.directory = directory
         self.network = Network([ZOOKEEPER, *(f"b{number}" for number in range(1, len(kinds) + 1))]) if network else None
@@ -75,6 +76,9 @@ class Cluster:
         self._ports = [BROKER_PORT] * len(kinds) if network else free_ports(len(kinds))
         self._kinds = list(kinds)
         self._settings = {**SETTINGS, **(settings or {})}
+        self._zookeepers = zookeepers
+        self._ensemble: Ensemble | None = None
+        self._rest = ExitStack()
         self.zookeeper: ZooKeeper | None = None
         self.nodes: dict[int, Node] = {}
         self._tree: Tree | None = None
@@ -106,17 +110,32 @@ class Cluster:
 
     def start_zookeeper(self) -> None:
         """Start ZooKeeper; what starts it again on its data is `zookeeper.start()`."""
+        if self._zookeepers > 1:
+            self._ensemble = self._rest.enter_context(ensemble(self.directory / "zookeeper", self._zookeepers))
+            self.zookeeper = self._ensemble.servers[0]
+            return
         host = self.network.address(ZOOKEEPER) if self.network else "127.0.0.1"
         prefix = self.network.prefix(ZOOKEEPER) if self.network else ()
         port = ZOOKEEPER_PORT if self.network else 0
         self.zookeeper = start_zookeeper(self.directory / "zookeeper", host=host, port=port, prefix=prefix)
 
+    @property
+    def ensemble(self) -> Ensemble:
+        """The ZooKeeper servers of a cluster that was made with several."""
+        assert self._ensemble is not None
+        return self._ensemble
+
+    @property
+    def _connect(self) -> str:
+        """What brokers and tools are told of ZooKeeper."""
+        assert self.zookeeper is not None
+        return (self._ensemble or self.zookeeper).connect + self._chroot
+
     def add_node(self, number: int, kind: str, port: int = 0, **settings: str) -> Node:
         """Make a broker of the cluster, not yet started."""
         host = self.network.address(f"b{number}") if self.network else "127.0.0.1"
         prefix = self.network.prefix(f"b{number}") if self.network else ()
-        assert self.zookeeper is not None
-        given = {"zookeeper.connect": self.zookeeper.connect + self._chroot, **self._settings, **settings}
+        given = {"zookeeper.connect": self._connect, **self._settings, **settings}
         address = (host, port or free_ports(1)[0])
         node = NODES[kind](number, self.directory / f"broker-{number}", address, given, prefix)
         self.nodes[number] = node
@@ -141,6 +160,7 @@ class Cluster:
             self._tree = None
         if self.zookeeper is not None:
             self.zookeeper.stop()
+        self._rest.close()
         if self.network is not None:
             self.network.close()
 
@@ -154,8 +174,7 @@ class Cluster:
     def tree(self) -> Tree:
         """A connection to its ZooKeeper."""
         if self._tree is None:
-            assert self.zookeeper is not None
-            self._tree = Tree(self.zookeeper.connect + self._chroot)
+            self._tree = Tree(self._connect)
         return self._tree
 
     def node(self, number: int | None) -> Node:
