@@ -215,7 +215,8 @@ class TxnKit:
         for _, result in held:
             assert result.failed is not None
             told = result.failed(ErrorCode.NOT_LEADER_OR_FOLLOWER, True, self.now)
-            assert told._replace(replies=()) == Result(), told
+            assert not told.records
+            assert not told.effects
             if result.held:
                 self._deliver(told.replies)
         if lose_uncommitted:
@@ -226,6 +227,7 @@ class TxnKit:
         for record in self.log:
             self.shard.replay(record.key, record.value)
         self.run(self.shard.loaded(self.now))
+        self.advance(0)
 
     def _deliver(self, replies: Iterable[Any]) -> None:
         for token, response in replies:
@@ -241,6 +243,7 @@ class TxnKit:
     def advance(self, seconds: float) -> None:
         """Let time pass, doing what is due at its time."""
         end = self.seconds + seconds
+        self.settle()
         for _ in range(100_000):
             dues = [due for due in (self.shard.deadline(), self.queues.deadline()) if due is not None and due <= end]
             if not dues:
@@ -301,12 +304,14 @@ class TxnKit:
         self.run(self.shard.add_partitions(name, *producer, partitions, version, token, self.now))
         return token if token in self.open else self.error(token)
 
-    def add_offsets(self, producer: Producer, *, name: str = "x", version: int = 4) -> ErrorCode:
+    def add_offsets(
+        self, producer: Producer, *, name: str = "x", version: int = 4, partition: int = OFFSETS[1]
+    ) -> ErrorCode:
         token = self.token()
         request = AddOffsetsToTxnRequest(
             transactional_id=name, producer_id=producer.producer_id, producer_epoch=producer.epoch, group_id="g"
         )
-        self.run(self.shard.add_offsets(request, version, OFFSETS, token, self.now))
+        self.run(self.shard.add_offsets(request, version, (OFFSETS[0], partition), token, self.now))
         return self.error(token)
 
     def verify(self, producer: Producer, *partitions: tuple[str, int], name: str = "x") -> list[ErrorCode]:

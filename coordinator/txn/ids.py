@@ -140,11 +140,11 @@ class TransactionalIds:
 
     def loaded(self, now: Now) -> Result:
         """The log was read to its end, and all of it is committed. Markers of decided transactions go out again."""
-        self._is_loaded = True
         out = Decision()
         for entry in self.ids.values():
             entry.settle()
             self._go_on(entry, now, out)
+        self._is_loaded = True
         return out.result()
 
     def unload(self) -> None:
@@ -230,7 +230,10 @@ class TransactionalIds:
                     txn.client_version,
                 )
                 out.effects.append(entry.markers)
+            elif self._is_loaded:
+                self._maybe_complete(entry, now, out)
             else:
+                # One record at a time: nobody knows how many there are.
                 self._deadlines.set((entry.transactional_id, Due.COMPLETE), now.seconds)
         elif txn.state is State.ONGOING and txn.timeout_ms != NO_TIMEOUT_MS:
             self._deadlines.set((entry.transactional_id, Due.TIME_OUT), _due(txn, now))
