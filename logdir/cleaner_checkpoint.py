@@ -1,7 +1,8 @@
 """`cleaner-offset-checkpoint`: up to where each compacted log of a directory is clean (the first dirty offset).
 
 One per log directory, in the format of checkpoint.py. It may be older than the logs: then what is clean is cleaned
-once more. A file that cannot be read stands for an empty one, as everything is dirty then.
+once more. A file that cannot be read stands for an empty one, as everything is dirty then. Logs that are not compacted
+any more keep their entry: recovery knows by it that gaps between segments are no loss (recovery.py).
 """
 
 from __future__ import annotations
@@ -10,13 +11,12 @@ import logging
 import threading
 from collections.abc import Collection
 
-from logdir.checkpoint import read_offsets, write_offsets
+from logdir.checkpoint import CLEANER, read_offsets, write_offsets
 from logdir.disk import Disk
 from logdir.errors import CorruptFile, StorageError
 
 log = logging.getLogger("barnabas.logdir")
 
-CLEANER_OFFSET = "cleaner-offset-checkpoint"
 TopicPartition = tuple[str, int]
 
 
@@ -30,19 +30,20 @@ class CleanerCheckpoint:
         self._disk = disk
         self._directory = directory
         self._lock = threading.Lock()
-        self._saved: dict[TopicPartition, int] = {}
+        self._saved: dict[TopicPartition, int] | None = {}
+        """What the file holds, as far as that is known."""
         self.offsets: dict[TopicPartition, int] = {}
 
     def load(self) -> None:
         """Read the file; none is as good as an empty one. Raises `StorageError`."""
         try:
-            self.offsets = read_offsets(self._disk, self._directory, CLEANER_OFFSET)
+            self.offsets = read_offsets(self._disk, self._directory, CLEANER)
             self._saved = dict(self.offsets)
         except CorruptFile as error:
-            log.warning("%s/%s is not used, so all logs are cleaned anew: %s", self._directory, CLEANER_OFFSET, error)
-            self.offsets = {}
+            log.warning("%s/%s is not used, so all logs are cleaned anew: %s", self._directory, CLEANER, error)
+            self.offsets, self._saved = {}, None
         except OSError as error:
-            raise StorageError(f"reading {self._directory}/{CLEANER_OFFSET}", error) from error
+            raise StorageError(f"reading {self._directory}/{CLEANER}", error) from error
 
     def put(self, partition: TopicPartition, first_dirty_offset: int) -> None:
         self.offsets[partition] = first_dirty_offset
@@ -63,7 +64,8 @@ class CleanerCheckpoint:
             if offsets == self._saved:
                 return
             try:
-                write_offsets(self._disk, self._directory, CLEANER_OFFSET, offsets)
+                write_offsets(self._disk, self._directory, CLEANER, offsets)
             except OSError as error:
-                raise StorageError(f"writing {self._directory}/{CLEANER_OFFSET}", error) from error
+                self._saved = None
+                raise StorageError(f"writing {self._directory}/{CLEANER}", error) from error
             self._saved = offsets

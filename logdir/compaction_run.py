@@ -116,6 +116,8 @@ class CompactionRun:
 
     def _note_keys(self) -> None:
         plan = self._plan
+        if not plan.sources:
+            return
         transactions = Transactions(entry for entry in plan.aborted if entry.last_offset >= plan.first_dirty_offset)
         dirty = 0
         for number, source in enumerate(plan.sources):

@@ -99,6 +99,7 @@ class LogDir:
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
+        self._cleaned_to: dict[TopicPartition, int] = {}
         self._checkpoint_lock = threading.Lock()
         self._written_serial: dict[str, int] = {}
 
@@ -168,6 +169,7 @@ class LogDir:
         self._recovery_points = self._read_checkpoint(checkpoint.RECOVERY_POINT)
         self._log_starts = self._read_checkpoint(checkpoint.LOG_START)
         self._high_watermarks = self._read_checkpoint(checkpoint.HIGH_WATERMARK)
+        self._cleaned_to = self._read_checkpoint(checkpoint.CLEANER)
         now_ms = self._wall_ms()
         for entry in sorted(entries):
             if entry.is_dir:
@@ -211,6 +213,7 @@ class LogDir:
                 log_start_offset=self._log_starts.get(key, 0),
                 clean=self.was_clean,
                 topic_id=self._read_topic_id(path, key),
+                cleaned_to=self._cleaned_to.get(key, 0),
             )
         except (CorruptRecords, CorruptFile) as error:
             raise LogDirError(

@@ -38,6 +38,7 @@ from logdir.segment import Segment
 from logdir.txn_index import AbortedTxn
 
 log = logging.getLogger("barnabas.logdir")
+MAX_OFFSET = 2**63 - 1
 
 
 def open_log(
@@ -51,24 +52,31 @@ def open_log(
     log_start_offset: int = 0,
     clean: bool = False,
     topic_id: bytes | None = None,
+    cleaned_to: int = 0,
 ) -> PartitionLog:
     """The log in `directory`, which is there; an empty directory becomes an empty log. Reads no file that it need
     not. Raises OSError.
 
-    `recovery_point` and `log_start_offset` are those of the checkpoints, `clean` says that the last stop was.
+    `recovery_point`, `log_start_offset` and `cleaned_to` (the cleaner's) are those of the checkpoints, `clean` says
+    that the last stop was.
     """
-    return _Opening(disk, directory, config, keeper, now_ms).run(recovery_point, log_start_offset, clean, topic_id)
+    opening = _Opening(disk, directory, config, keeper, now_ms, cleaned_to)
+    return opening.run(recovery_point, log_start_offset, clean, topic_id)
 
 
 class _Opening:
     """What is known while a log is being opened."""
 
-    def __init__(self, disk: Disk, directory: str, config: LogConfig, keeper: Keeper, now_ms: int) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, config: LogConfig, keeper: Keeper, now_ms: int, cleaned_to: int
+    ) -> None:
         self.disk = disk
         self.directory = directory
         self.config = config
         self.keeper = keeper
         self.now_ms = now_ms
+        self.gaps_to = MAX_OFFSET if config.compact else cleaned_to
+        """Compaction leaves gaps between segments, also in a log that is not compacted any more."""
         self.lock = threading.RLock()
         self.segments: list[Segment] = []
         self.snapshots: list[int] = []
@@ -262,6 +270,8 @@ class _Opening:
             # It was synced, and then closed: of that the sync knows nothing.
             self.segments[first - 1].renew_max_timestamp()
             self.segments[first - 1].finish()
+        # Later snapshots may be torn, or of batches that are not there any more; those that are needed are made anew.
+        self._drop_snapshots(lambda at: at > bases[first])
         start = load_snapshot(self.disk, self.directory, self.snapshots, self.producers, bases[first])
         replay(self.segments[:first], self.producers, start, bases[first])
         # The file of epochs may be older than a truncation; from here on the batches know better.
@@ -272,10 +282,9 @@ class _Opening:
                 log.warning("%s begins before %d, where the log ends: removed", segment.path(), end)
                 self._drop(self.segments[self.segments.index(segment) :])
                 break
-            if not self.config.compact and end < segment.base_offset <= end + MAX_RELATIVE_OFFSET:
+            if self.gaps_to < segment.base_offset and end < segment.base_offset <= end + MAX_RELATIVE_OFFSET:
                 # The end of the segment before was lost, and no sign of it is left there. A log with a hole would
-                # never be filled by replication, so the rest goes. Compaction leaves such gaps; our logs have no
-                # others.
+                # never be filled by replication, so the rest goes.
                 log.warning("%s does not begin at %d, where the log ends: removed", segment.path(), end)
                 self._drop(self.segments[self.segments.index(segment) :])
                 break
