@@ -203,6 +203,7 @@ class KafkaNode(Node):
     """Apache Kafka 3.9.1. *heap* and *options* may be changed before it starts."""
 
     kind = KAFKA
+    jars = KAFKA_ZK_JARS
     heap = DEFAULT_HEAP
     options: Sequence[str] = KAFKA_OPTIONS
     logging: Sequence[str] = LOGGING
@@ -211,7 +212,7 @@ class KafkaNode(Node):
         properties = self.directory / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
         memory = (f"-Xms{self.heap}", f"-Xmx{self.heap}")
-        jars = classpath(KAFKA_ZK_JARS)
+        jars = classpath(self.jars)
         return [java(), *memory, *self.options, *self.logging, "-cp", jars, "kafka.Kafka", str(properties)]
 
 

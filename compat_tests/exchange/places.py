@@ -1,0 +1,140 @@
+"""The brokers that hand directories over: Apache Kafka 4.3.1 (KRaft), 3.9.1 (ZooKeeper), ours alone and in a cluster.
+
+All have the same defaults for what the tests rest on: a cleaner that does not wait, small index files. A directory as
+kill -9 leaves it is copied from a broker that is stopped in its tracks: what a killed process has written is what the
+system keeps for it, and so is what another process reads meanwhile.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+
+from compat_tests.brokers import KAFKA_JARS, free_ports
+from compat_tests.cluster.nodes import KafkaNode, Node, OurNode
+from compat_tests.exchange.filler import until
+from compat_tests.jars import classpath, java
+from compat_tests.processes import run
+
+BROKER = 1
+SETTINGS = {
+    "num.partitions": "1",
+    "offsets.topic.num.partitions": "3",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.segment.bytes": "20000",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.max.session.timeout.ms": "1800000",
+    "log.index.size.max.bytes": "65536",
+    "log.cleaner.backoff.ms": "100",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+    "auto.create.topics.enable": "false",
+}
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+
+
+class KRaftNode(KafkaNode):
+    """Apache Kafka 4.3.1, one node that is its own controller."""
+
+    jars = KAFKA_JARS
+
+    def command(self) -> list[str]:
+        command = super().command()
+        if not (self.data / "meta.properties").exists():
+            properties = str(self.directory / "server.properties")
+            tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", properties]
+            run([java(), "-XX:TieredStopAtLevel=1", "-cp", classpath(self.jars), *tool])
+        return command
+
+
+def kraft(directory: Path, **settings: str) -> KRaftNode:
+    """Apache Kafka 4.3.1 on `directory`/data."""
+    port, controller = free_ports(2)
+    roles = {
+        "process.roles": "broker,controller",
+        "node.id": str(BROKER),
+        "controller.quorum.voters": f"{BROKER}@127.0.0.1:{controller}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "offsets.topic.segment.bytes": "1048576",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+    }
+    return KRaftNode(BROKER, directory, ("127.0.0.1", port), {**SETTINGS, **roles, **settings})
+
+
+def with_zookeeper(kind: type[Node], directory: Path, connect: str, settings: Mapping[str, str]) -> Node:
+    """Apache Kafka 3.9.1 or ours on `directory`/data, as a member of the cluster at `connect`."""
+    (port,) = free_ports(1)
+    return kind(BROKER, directory, ("127.0.0.1", port), {**SETTINGS, "zookeeper.connect": connect, **settings})
+
+
+def ours_alone(directory: Path, **settings: str) -> OurNode:
+    """Our broker without ZooKeeper on `directory`/data."""
+    (port,) = free_ports(1)
+    return OurNode(BROKER, directory, ("127.0.0.1", port), {**SETTINGS, **settings})
+
+
+def copy(data: Path, target: Path) -> Path:
+    """Copy a log directory to `target`/data, sparse files sparse; returns `target`."""
+    target.mkdir(parents=True)
+    subprocess.run(["cp", "-r", "--sparse=always", str(data), str(target / "data")], check=True, timeout=60)
+    return target
+
+
+def copy_as_killed(node: Node, target: Path) -> Path:
+    """The directory of a running broker as kill -9 would leave it now, in `target`/data; returns `target`."""
+    node.pause()
+    try:
+        return copy(node.data, target)
+    finally:
+        node.resume()
+
+
+class Serving:
+    """A broker for the length of a block, from when it leads all that its directory holds. Said what it logged when the
+    block fails.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    def __enter__(self) -> Node:
+        self.node.start()
+        try:
+            self.node.wait_open()
+            admin = AdminClient({"bootstrap.servers": self.node.bootstrap})
+            until(lambda: partitions_on(self.node.data) <= led(admin), f"{self.node} does not lead all it has")
+        except BaseException:
+            print(self.node.log_tail())
+            self.node.kill()
+            raise
+        return self.node
+
+    def __exit__(self, failed: object, *_: object) -> None:
+        self.node.stop()
+        if failed is not None:
+            print(self.node.log_tail())
+
+
+def partitions_on(data: Path) -> set[str]:
+    """Names of the directories of partitions in a log directory."""
+    found = {path.name for path in data.glob("*-*") if path.is_dir() and path.name.rpartition("-")[2].isdigit()}
+    return found - {"__cluster_metadata-0"}
+
+
+def led(admin: AdminClient) -> set[str]:
+    """The partitions that have a leader, named like their directories."""
+    topics = admin.list_topics(timeout=30).topics
+    return {
+        f"{name}-{partition.id}"
+        for name, topic in topics.items()
+        for partition in topic.partitions.values()
+        if partition.leader >= 0
+    }
