@@ -1,4 +1,4 @@
-"""The command line: `barnabas serve`, `barnabas dev`, `barnabas config`.
+"""The command line: `barnabas serve`, `barnabas dev`, `barnabas config`, `barnabas log` (log_cli.py).
 
 Exit codes: 0 ended as asked, a stop by SIGTERM or SIGINT included · 1 the broker failed · 2 the command line or the
 settings cannot be used. Only what the chosen command needs is imported: a broker answers half a second after it was
@@ -15,6 +15,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
+from server import log_cli
+
 if TYPE_CHECKING:
     from server.config import BrokerConfig
 
@@ -28,6 +30,7 @@ examples:
   KAFKA_LOG_DIRS=/data barnabas serve --log-format json
   barnabas dev                                         a throw-away broker on a free port
   barnabas config --check server.properties            what would be said about this file
+  barnabas log verify /data                            check a log directory, without a broker
 
 settings: Apache Kafka's own, from --set over KAFKA_* variables over the file; listed by `barnabas config --all`
 exit codes: 0 ended as asked, 1 the broker failed, 2 the command line or the settings cannot be used
@@ -97,6 +100,8 @@ def parser() -> argparse.ArgumentParser:
         "--check", metavar="FILE", help="only check this file: warnings and refusals; exit code 2 if it is refused"
     )
     config.add_argument("--markdown", action="store_true", help="print docs/settings.md")
+
+    log_cli.add_parser(commands)
     return top
 
 
@@ -157,6 +162,10 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] | No
             return _serve(chosen, environment)
         if chosen.command == "dev":
             return _dev(chosen)
+        if chosen.command == "log":
+            from server import log_cli_run
+
+            return log_cli_run.run(chosen)
         return _config(chosen, environment)
     except BrokenPipeError:  # `barnabas config --all | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -18,7 +18,7 @@ from __future__ import annotations
 from os import PathLike, fspath
 
 from logdir.offline.batch import Batch, LogRecord
-from logdir.offline.directory import LogDirReader
+from logdir.offline.directory import LogDirReader, is_log_dir
 from logdir.offline.errors import NotALog, SegmentGone
 from logdir.offline.log import LogReader
 from logdir.offline.segment import IndexEntry, SegmentReader
@@ -34,6 +34,7 @@ __all__ = [
     "NotALog",
     "SegmentGone",
     "SegmentReader",
+    "is_log_dir",
     "open_log",
     "open_log_dir",
 ]

@@ -6,13 +6,15 @@ import os
 from typing import Final
 
 from logdir import layout
-from logdir.checkpoint import HIGH_WATERMARK, LOG_START, RECOVERY_POINT, read_offsets
-from logdir.disk import ReadOnlyDisk, read_file
+from logdir.checkpoint import HIGH_WATERMARK, LEADER_EPOCH, LOG_START, RECOVERY_POINT, read_offsets
+from logdir.disk import Entry, ReadOnlyDisk, read_file
 from logdir.offline.errors import NotALog
 from logdir.offline.log import LogReader
 
 CLEANER = "cleaner-offset-checkpoint"
 CHECKPOINTS: Final = (RECOVERY_POINT, HIGH_WATERMARK, LOG_START, CLEANER)
+PARTITION_FILES: Final = frozenset({LEADER_EPOCH, layout.PARTITION_METADATA})
+"""Beside the segments of a partition."""
 
 
 class LogDirReader:
@@ -79,3 +81,22 @@ class LogDirReader:
         OSError.
         """
         return {name: read_offsets(self._disk, self.path, name) for name in CHECKPOINTS}
+
+
+def is_log_dir(path: str) -> bool:
+    """Whether it is a broker's log directory, or a copy of one, not a partition's directory or a file. Raises
+    OSError.
+    """
+    try:
+        return are_of_log_dir(ReadOnlyDisk().list(path))
+    except NotADirectoryError:
+        return False
+
+
+def are_of_log_dir(entries: list[Entry]) -> bool:
+    """The same by the names that are there."""
+    if any(entry.name == layout.META_PROPERTIES for entry in entries):
+        return True
+    if any(layout.parse_file_name(entry.name) or entry.name in PARTITION_FILES for entry in entries):
+        return False
+    return any(entry.is_dir and layout.parse_partition_dir(entry.name) for entry in entries)

@@ -8,7 +8,7 @@ working shows in `SegmentGone`, and in records that come later and are not seen.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from logdir import layout
@@ -19,7 +19,7 @@ from logdir.errors import CorruptFile
 from logdir.offline.batch import Batch
 from logdir.offline.errors import NotALog
 from logdir.offline.segment import SegmentReader
-from logdir.offline.source import Bounds, Source
+from logdir.offline.source import HIGHEST, LOWEST, Aborted, Bounds, Source
 from logdir.producers import Producers
 from logdir.txn_index import AbortedTxn, overlapping
 
@@ -48,8 +48,6 @@ class LogReader(Source):
         self.path: Final = path
         self.directory: Final = directory
         named = layout.parse_partition_dir(directory.rpartition("/")[2])
-        if named is not None and named.mark == layout.FUTURE_DIR:
-            named = layout.parse_partition_dir(named.topic) or named
         self.topic: Final = topic if topic is not None or named is None else named.topic
         self.partition: Final = partition if partition is not None or named is None else named.partition
         sizes = {}
@@ -95,12 +93,10 @@ class LogReader(Source):
     def log(self) -> LogReader:
         return self
 
-    def _read(self, bounds: Bounds, *, whole: bool, check_crcs: bool) -> Iterator[Batch]:
-        if self.is_whole:
-            bounds = bounds._replace(start=max(bounds.start, self.start_offset))
-        return self._over_segments(bounds, whole, check_crcs)
+    def _clip(self, bounds: Bounds) -> Bounds:
+        return bounds._replace(start=max(bounds.start, self.start_offset)) if self.is_whole else bounds
 
-    def _over_segments(self, bounds: Bounds, whole: bool, check_crcs: bool) -> Iterator[Batch]:
+    def _read(self, bounds: Bounds, *, whole: bool, check_crcs: bool) -> Iterator[Batch]:
         for segment in self.segments:
             if segment.base_offset >= bounds.end:
                 return
@@ -210,6 +206,20 @@ class LogReader(Source):
             if complete:
                 break
         return found
+
+    def committed_filter(self) -> Callable[[Batch], bool]:
+        """Says of a batch whether a consumer that reads committed records gets it. Raises as `last_stable_offset` and
+        `aborted_transactions`.
+        """
+        stable = self.last_stable_offset()
+        is_aborted = Aborted(self, Bounds(LOWEST, HIGHEST, LOWEST, HIGHEST))
+
+        def is_committed(batch: Batch) -> bool:
+            if batch.is_control or batch.base_offset >= stable:
+                return False
+            return not (batch.is_transactional and is_aborted(batch))
+
+        return is_committed
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
         """The offset of the first record with that timestamp or a later one, as ListOffsets answers; None if there is

@@ -67,6 +67,10 @@ class Source(ABC):
     def log(self) -> LogReader:
         """The log that this is, or is part of."""
 
+    def _clip(self, bounds: Bounds) -> Bounds:
+        """The bounds within those of the place itself."""
+        return bounds
+
     @abstractmethod
     def _read(self, bounds: Bounds, *, whole: bool, check_crcs: bool) -> Iterator[Batch]:
         """The batches that may hold wanted records."""
@@ -88,7 +92,7 @@ class Source(ABC):
         `KafkaError`; its message names file and position), `SegmentGone` when a broker removed a file meanwhile,
         OSError.
         """
-        bounds = Bounds.of(start_offset, end_offset, min_timestamp_ms, max_timestamp_ms)
+        bounds = self._clip(Bounds.of(start_offset, end_offset, min_timestamp_ms, max_timestamp_ms))
         return self._read(bounds, whole=whole, check_crcs=check_crcs)
 
     def records(
@@ -107,7 +111,7 @@ class Source(ABC):
         control records, whose key and value are the broker's. Raises as `batches`, and `CorruptFile` for a bad
         transaction index.
         """
-        bounds = Bounds.of(start_offset, end_offset, min_timestamp_ms, max_timestamp_ms)
+        bounds = self._clip(Bounds.of(start_offset, end_offset, min_timestamp_ms, max_timestamp_ms))
         return self._records(bounds, isolation, control, check_crcs)
 
     def _records(self, bounds: Bounds, isolation: Isolation, control: bool, check_crcs: bool) -> Iterator[LogRecord]:
@@ -147,13 +151,13 @@ class Source(ABC):
             if "topic" in names or "partition" in names:
                 raise ValueError(f"{self.log.directory} is not named <topic>-<partition>: say topic and partition")
             topic, partition = "", -1
-        bounds = Bounds.of(start_offset, end_offset, min_timestamp_ms, max_timestamp_ms)
+        bounds = self._clip(Bounds.of(start_offset, end_offset, min_timestamp_ms, max_timestamp_ms))
         return iter_record_batches(
             self._data_batches(bounds, isolation, control, check_crcs),
             topic=topic,
             partition=partition,
             columns=names,
-            start_offset=start_offset,
+            start_offset=None if bounds.start == LOWEST else bounds.start,
             end_offset=end_offset,
             min_timestamp_ms=min_timestamp_ms,
             max_timestamp_ms=max_timestamp_ms,

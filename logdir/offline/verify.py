@@ -20,7 +20,7 @@ from logdir.checkpoint import HIGH_WATERMARK, LEADER_EPOCH, LOG_START, decode_li
 from logdir.disk import Entry, ReadOnlyDisk, read_file
 from logdir.epochs import LeaderEpochs
 from logdir.errors import CorruptFile, LogDirError
-from logdir.offline.directory import CHECKPOINTS
+from logdir.offline.directory import CHECKPOINTS, PARTITION_FILES, are_of_log_dir
 from logdir.offline.errors import NotALog
 from logdir.offline.log import LogReader
 from logdir.offline.problems import Problem
@@ -28,7 +28,6 @@ from logdir.offline.verify_index import LogState
 from logdir.offline.verify_segment import Progress, SegmentCheck
 from logdir.producers import Producers
 
-KNOWN_FILES: Final = frozenset({LEADER_EPOCH, layout.PARTITION_METADATA})
 KRAFT_FILES = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint(\.deleted|\.part)?|quorum-state")
 DIRECTORY_FILES: Final = frozenset(
     {*CHECKPOINTS, layout.LOCK, layout.CLEAN_SHUTDOWN, layout.META_PROPERTIES, "bootstrap.checkpoint"}
@@ -53,7 +52,7 @@ def verify(path: str, progress: Progress = no_progress) -> Iterator[Problem]:
         entries = disk.list(path)
     except NotADirectoryError:
         return _verify_file(disk, path, progress)
-    if is_log_dir(entries):
+    if are_of_log_dir(entries):
         return _DirectoryCheck(disk, path, entries, progress).run()
     clean = _exists(disk, f"{path.rpartition('/')[0]}/{layout.CLEAN_SHUTDOWN}")
     return _verify_log(disk, LogReader(path), entries, clean, progress)
@@ -66,19 +65,10 @@ def size_to_verify(path: str) -> int:
         entries = disk.list(path)
     except NotADirectoryError:
         return LogReader(path).size if path.endswith((layout.LOG, ".checkpoint")) else 0
-    if not is_log_dir(entries):
+    if not are_of_log_dir(entries):
         return _logs_size(entries)
     found = (entry for entry in entries if entry.is_dir and layout.parse_partition_dir(entry.name))
     return sum(_logs_size(disk.list(f"{path}/{entry.name}")) for entry in found)
-
-
-def is_log_dir(entries: list[Entry]) -> bool:
-    """Whether these are the names of a broker's log directory, not of a partition's."""
-    if any(entry.name == layout.META_PROPERTIES for entry in entries):
-        return True
-    return not any(layout.parse_file_name(entry.name) or entry.name in KNOWN_FILES for entry in entries) and any(
-        entry.is_dir and layout.parse_partition_dir(entry.name) for entry in entries
-    )
 
 
 def _logs_size(entries: list[Entry]) -> int:
@@ -152,7 +142,7 @@ def _check_names(log: LogReader, entries: list[Entry]) -> Iterator[Problem]:
                 yield Problem("index-orphan", path, "there is no such segment", warning=True)
         elif layout.parse_marked_name(entry.name) is not None:
             yield Problem("leftover", path, "was being removed or put in place", warning=True)
-        elif entry.name not in KNOWN_FILES and not KRAFT_FILES.fullmatch(entry.name):
+        elif entry.name not in PARTITION_FILES and not KRAFT_FILES.fullmatch(entry.name):
             yield Problem("unknown-file", path, "does not belong in a partition's directory", warning=True)
 
 
@@ -306,6 +296,8 @@ class _DirectoryCheck:
             yield Problem("name", path, "is no partition's directory; a broker refuses to start")
             return
         if named.mark:
+            if named.mark == layout.FUTURE_DIR:  # on its way to this directory, with checkpoints of its own
+                self._checkpoints.pop((named.topic, named.partition), None)
             yield Problem("leftover", path, f"set aside ({named.mark}), not looked into", warning=True)
             return
         if not TOPIC.fullmatch(named.topic) or named.topic in (".", ".."):
