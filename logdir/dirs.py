@@ -33,7 +33,7 @@ from logdir.config import LogConfig
 from logdir.disk import Disk
 from logdir.errors import InconsistentMeta, LogDirError, StorageError
 from logdir.files import Pool
-from logdir.layout import META_PROPERTIES, MetaProperties
+from logdir.layout import MAX_NAME, META_PROPERTIES, MetaProperties, future_dir
 from logdir.log import PartitionLog
 from logdir.manager import LogDir, TopicPartition, duplicate, half_of_the_limit
 
@@ -306,6 +306,11 @@ class LogDirs:
             home.delete(topic, partition)
 
     # ---- moves
+
+    @staticmethod
+    def can_move(topic: str, partition: int) -> bool:
+        """The name of a copy is not too long for a file system."""
+        return len(future_dir(topic, partition, "0" * 32)) <= MAX_NAME
 
     def create_future(self, topic: str, partition: int, target: LogDir) -> PartitionLog:
         """An empty copy of a partition that lies elsewhere. Raises `StorageError`."""

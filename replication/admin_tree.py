@@ -93,6 +93,12 @@ async def read_log_dir_events(store: Store, unreadable: Unreadable) -> tuple[lis
     return names, sorted(brokers)
 
 
+async def leave_log_dir_event(store: Store, broker_id: int) -> None:
+    """Tell the controller that this broker has lost a log directory. Raises StoreError."""
+    data = paths.encode_log_dir_event(broker_id)
+    await store.commit([Create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", data, sequential=True)])
+
+
 async def drop_isr_changes(store: Store, guard: Check, names: Iterable[str]) -> None:
     """Remove ISR change notifications. What cannot be removed now is met again with the next one."""
     await _drop(store, guard, paths.ISR_CHANGES, names)

@@ -1,13 +1,13 @@
 """The broker: builds every part once, starts and stops them in order.
 
-Start: lock the log directory → open the metadata store, its own or ZooKeeper → settle who we are, and check it against
-the directory → load the logs (recovering after an unclean stop) → bind the listeners → register, perhaps become
-controller, lead and follow what the controller says → serve. Ready means: whoever connects is answered.
+Start: lock the log directories → open the metadata store, its own or ZooKeeper → settle who we are, and check it
+against the directories → load the logs (recovering after an unclean stop) → bind the listeners → register, perhaps
+become controller, lead and follow what the controller says → serve. Ready means: whoever connects is answered.
 
 Stop: in a cluster, hand the leaderships over (controlled shutdown) → stop accepting → let requests that were taken up
 finish, until the deadline → stop the tasks → flush, checkpoint, mark the clean stop → close the store, which ends the
-registration. A log directory that cannot be written any more stops the broker without the mark, so that the next start
-recovers: with one directory there is nothing left to serve.
+registration. A log directory that cannot be used any more gets no mark, so that the next start recovers it; the broker
+goes on with the others, unless there is none, or it has its metadata there (`server/storage.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from kproto import KafkaError, uuid_to_text
-from logdir import Disk, LogConfig, LogDir, LogDirError
+from logdir import Disk, LogConfig, LogDir, LogDirError, LogDirs
 from replication import (
     DEFAULT_ENTITY,
     BadNode,
@@ -61,6 +61,7 @@ from server.producer_ids import ProducerIds
 from server.reactor import Reactor
 from server.services import Services
 from server.shards import GroupShards
+from server.storage import FailedDirs, load_dirs, make_dirs, metadata_dir
 from server.streams import StreamTransport
 from server.timers import Timers
 from server.topic_config import log_config
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from server.adoption import Adoption
     from server.followers import Followers
     from server.isr import IsrManager
+    from server.moves import Moves
 
 log = logging.getLogger("barnabas.broker")
 
@@ -106,7 +108,7 @@ class Broker:
         disk: Disk | None = None,
     ) -> None:
         self._config = config
-        self._open_store = store or (lambda: open_store(config, offload))
+        self._given_store = store
         self._connect = connect
         self._disk = disk
         self._offload = offload
@@ -117,7 +119,7 @@ class Broker:
         self._has_started = False
         self._hand_over_scope = trio.CancelScope()
         self._stopped = trio.Event()
-        self._failure: KafkaError | None = None
+        self._failure: str | None = None
         self._is_open = False
         self._token: trio.lowlevel.TrioToken | None = None
         self._image: Callable[[], Image] = Image
@@ -196,50 +198,48 @@ class Broker:
         """
         self._token = trio.lowlevel.current_trio_token()
         try:
-            log_dir = LogDir(
-                self._config.log_dir,
-                disk=self._disk,
-                wall_ms=self._wall_ms,
-                random=self._rng.random,
-                unique_hex=lambda: f"{self._rng.getrandbits(128):032x}",
-                on_failure=self._disk_failed,
+            dirs = make_dirs(
+                self._config, disk=self._disk, wall_ms=self._wall_ms, rng=self._rng, on_failure=self._disk_failed
             )
-            log_dir.open()
+            dirs.open()
             with self._start_scope as early:
                 try:
-                    await self._run_on(log_dir, task_status)
+                    await self._run_on(dirs, task_status)
                 except BaseException:
-                    log_dir.unlock()
+                    dirs.unlock()
                     raise
             if early.cancelled_caught:
                 task_status.started()
         finally:
             self._stopped.set()
         if self._failure is not None:
-            raise BrokerFailed(self._failure.message or self._failure.code.name)
+            raise BrokerFailed(self._failure)
 
-    async def _run_on(self, log_dir: LogDir, task_status: trio.TaskStatus[None]) -> None:
-        async with self._open_store() as self._store_session:
+    async def _run_on(self, dirs: LogDirs, task_status: trio.TaskStatus[None]) -> None:
+        has_own_store = self._given_store is None and not self._config.is_clustered
+        metadata = metadata_dir(dirs) if has_own_store else None
+        async with self._open_store(metadata) as self._store_session:
             session = self._store_session
-            await self._settle_identity(log_dir)
+            await self._settle_identity(dirs)
+            self._failed_dirs = FailedDirs(dirs, metadata, session, self._config.broker_id)
             self._apply_broker_configs(await read_broker_configs(session, self._unreadable))
             configs = await self._topic_configs()
             self._topics_at_start = tuple(configs)
-            adoption = await self._found_topics([log_dir])
+            adoption = await self._found_topics(dirs.online)
             if adoption is not None:
                 configs = {**configs, **adoption.configs}
-            await self._offload(log_dir.load, lambda topic: self._log_config(configs.get(topic, {})))
+            await load_dirs(dirs, lambda topic: self._log_config(configs.get(topic, {})), self._offload)
             if adoption is not None:
-                await adoption.enter(session, self._config.broker_id, [log_dir], self._offload)
+                await adoption.enter(session, self._config.broker_id, dirs.online, self._offload)
             listening = self._bind()
             try:
                 async with trio.open_nursery() as nursery:
                     self._nursery = nursery
-                    self._build(log_dir, nursery)
+                    self._build(dirs, nursery)
                     self._is_open = True
                     self._start_scope = trio.CancelScope()  # from here on a stop is one in order
                     with self._start_scope:
-                        await self._start(log_dir, listening)
+                        await self._start(dirs, listening)
                         self._has_started = True
                     task_status.started()
                     await self._stop_wanted.wait()
@@ -251,28 +251,32 @@ class Broker:
                 self._reactor.close() if hasattr(self, "_reactor") else None
                 for sock, _ in listening:
                     sock.close()
-            await self._close(log_dir)
+            await self._close(dirs)
 
-    async def _settle_identity(self, log_dir: LogDir) -> None:
-        """Who we are: our number, and that the data directory belongs to it and to this cluster."""
-        session, meta = self._store_session, log_dir.meta
+    def _open_store(self, metadata: LogDir | None) -> AbstractAsyncContextManager[Store]:
+        if self._given_store is not None:
+            return self._given_store()
+        return open_store(self._config, self._offload, "" if metadata is None else metadata.path)
+
+    async def _settle_identity(self, dirs: LogDirs) -> None:
+        """Who we are: our number, and that the log directories belong to it and to this cluster."""
+        session, meta = self._store_session, dirs.meta
         self._config = await settle_broker_id(self._config, meta, session)
         known = meta.cluster_id if meta is not None else None
         if meta is not None:
-            log_dir.check_identity(cluster_id=known or "", node_id=self._config.broker_id)
+            dirs.check_identity(cluster_id=known or "", node_id=self._config.broker_id)
         if self._config.is_clustered:
             await settle_cluster_id(session, known, self._new_cluster_id)
 
-    def _build(self, log_dir: LogDir, nursery: trio.Nursery) -> None:
+    def _build(self, dirs: LogDirs, nursery: trio.Nursery) -> None:
         """The composition root: every part is made here, and only here."""
         config = self._config
         self._timers = timers = Timers()
         self._partitions = partitions = Partitions(
             config.broker_id,
-            log_dir,
+            dirs,
             self._log_config,
             self._current_image,
-            self._storage_failed,
             now=trio.current_time,
             wall_ms=self._wall_ms,
             lag_ms=lambda: self._config.int("replica.lag.time.max.ms"),
@@ -286,8 +290,8 @@ class Broker:
             rng=self._rng,
             make_cluster_id=self._new_cluster_id,
             connect=self._connect if config.is_clustered else None,
-            cluster_id=log_dir.meta.cluster_id if log_dir.meta else None,
-            recovered=bool(log_dir.logs) and not log_dir.was_clean,
+            cluster_id=dirs.meta.cluster_id if dirs.meta else None,
+            recovered=not dirs.was_clean,
             broker_configs_changed=self._apply_broker_configs,
         )
         self._controller_client = ControllerClient(
@@ -331,6 +335,11 @@ class Broker:
                 broker_epoch=lambda: controller.broker_epoch,
                 offload=self._offload,
             )
+        self._moves: Moves | None = None
+        if len(dirs.dirs) > 1:
+            from server.moves import Moves
+
+            self._moves = partitions.moves = Moves(partitions, self._offload, self._current_config)
         self._services = Services(
             partitions=partitions,
             controller=controller,
@@ -351,7 +360,7 @@ class Broker:
             partitions.write_staged, trio.current_time, self._door.closed, config.int("max.connections")
         )
 
-    async def _start(self, log_dir: LogDir, listening: list[tuple[socket.socket, str]]) -> None:
+    async def _start(self, dirs: LogDirs, listening: list[tuple[socket.socket, str]]) -> None:
         nursery = self._nursery
         nursery.start_soon(self._timers.run)
         nursery.start_soon(self._services.producer_ids.run)
@@ -363,8 +372,11 @@ class Broker:
         if self._isr is not None:
             nursery.start_soon(self._isr.run)
         await nursery.start(self._controller.run)
-        log_dir.check_identity(cluster_id=self._controller.image.cluster_id, node_id=self._config.broker_id)
-        nursery.start_soon(Housekeeping(self._services, log_dir).run)
+        dirs.check_identity(cluster_id=self._controller.image.cluster_id, node_id=self._config.broker_id)
+        nursery.start_soon(self._failed_dirs.run)
+        if self._moves is not None:
+            nursery.start_soon(self._moves.run)
+        nursery.start_soon(Housekeeping(self._services, dirs).run)
         for sock, listener in listening:
             self._reactor.add_listener(sock, self._door.welcome(listener))
         listening.clear()
@@ -383,7 +395,7 @@ class Broker:
             self._config.broker_id,
             self._controller.image.cluster_id,
             ", ".join(f"{e.listener}://{e.host}:{e.port}" for e in self._endpoints),
-            log_dir.path,
+            ", ".join(each.path for each in dirs.online),
         )
 
     async def _learn_of_cluster(self) -> None:
@@ -415,10 +427,10 @@ class Broker:
             if not self._reactor.drop_idle() or trio.current_time() >= deadline:
                 return
 
-    async def _close(self, log_dir: LogDir) -> None:
+    async def _close(self, dirs: LogDirs) -> None:
         high_watermarks = {(each.topic, each.index): each.high_watermark for each in self._partitions}
         with trio.CancelScope(shield=True):
-            await self._offload(partial(log_dir.close, high_watermarks))
+            await self._offload(partial(dirs.close, high_watermarks))
         log.info("broker %d stopped%s", self._config.broker_id, "" if self._failure is None else " after a failure")
 
     # -- pieces ------------------------------------------------------------------------------------------------------
@@ -502,17 +514,21 @@ class Broker:
     def _unreadable(error: BadNode) -> None:
         log.error("%s", error)
 
-    def _storage_failed(self, error: KafkaError) -> None:
-        """The log directory cannot be written: stop, after what is under way was answered with the error."""
-        if self._failure is None:
-            log.critical("stopping: %s", error.message)
-            self._failure = error
-            self._stop_wanted.set()
-
-    def _disk_failed(self, error: KafkaError) -> None:
-        """As `_storage_failed`, perhaps from a thread."""
+    def _disk_failed(self, failed: LogDir) -> None:
+        """As `_dir_failed`, perhaps from a thread."""
         assert self._token is not None
-        self._token.run_sync_soon(self._storage_failed, error)
+        self._token.run_sync_soon(self._dir_failed, failed)
+
+    def _dir_failed(self, failed: LogDir) -> None:
+        """A log directory has failed: what is under way is answered with the error; stop if we cannot do without it."""
+        if not hasattr(self, "_partitions"):
+            return
+        self._partitions.dir_failed(failed)
+        why = self._failed_dirs.fatal(failed)
+        if why is not None and self._failure is None:
+            log.critical("stopping: %s", why)
+            self._failure = why
+            self._stop_wanted.set()
 
 
 def run(config: BrokerConfig, ready: Callable[[str], None]) -> int:

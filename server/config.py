@@ -242,9 +242,14 @@ class BrokerConfig:
         return self.optional_str("broker.rack")
 
     @property
+    def log_dirs(self) -> builtins.list[builtins.str]:
+        """The log directories, at least one."""
+        return split_list(self.optional_str("log.dirs") or self.str("log.dir"))
+
+    @property
     def log_dir(self) -> builtins.str:
-        """The one data directory."""
-        return split_list(self.optional_str("log.dirs") or self.str("log.dir"))[0]
+        """The first log directory."""
+        return self.log_dirs[0]
 
     @property
     def inter_broker_listener(self) -> builtins.str:
@@ -386,12 +391,8 @@ class _Reader:
         directories = split_list(str(values[key]))
         if not directories:
             self.problem(key, self._text(key, static), "it must name a directory")
-        elif len(directories) > 1:
-            self.problem(
-                key,
-                self._text(key, static),
-                "several data directories are not supported yet; allowed: one directory",
-            )
+        elif len({os.path.abspath(directory) for directory in directories}) < len(directories):
+            self.problem(key, self._text(key, static), "it must name each directory once")
 
     def _times(self, values: dict[str, Value], static: Mapping[str, str]) -> None:
         for least, most in (

@@ -61,7 +61,7 @@ class LocalReplicas(Protocol):
     """
 
     def become_leader(
-        self, topic: str, topic_id: bytes, image: PartitionImage, config: Mapping[str, str]
+        self, topic: str, topic_id: bytes, image: PartitionImage, config: Mapping[str, str], *, is_new: bool
     ) -> object: ...
 
     def become_follower(
@@ -71,6 +71,8 @@ class LocalReplicas(Protocol):
         image: PartitionImage,
         config: Mapping[str, str],
         leader: BrokerImage | None,
+        *,
+        is_new: bool,
     ) -> object: ...
 
     def stop(self, topic: str, index: int, leader_epoch: int, delete: bool) -> None: ...
@@ -175,10 +177,10 @@ class Receiver:
             where = (topic, change.topic_id, partition, configs[topic])
             work: Callable[[], object]
             if partition.leader == mine:
-                work = partial(self._partitions.become_leader, *where)
+                work = partial(self._partitions.become_leader, *where, is_new=change.is_new)
             else:
                 leader = leaders.get(partition.leader) or self._image.brokers.get(partition.leader)
-                work = partial(self._partitions.become_follower, *where, leader)
+                work = partial(self._partitions.become_follower, *where, leader, is_new=change.is_new)
             codes[topic, partition.index] = self._attempt(change, work)
             if count % _AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()  # thousands of logs must not hold up everybody else
@@ -250,6 +252,8 @@ class Receiver:
         except KafkaError as error:
             if error.code in _ORDINARY:
                 log.debug("%s: %s", what, error.code.name)
+            elif error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                log.warning("%s-%d: %s", *_name(what), error.message)
             else:
                 log.exception("%s failed", what)
             return error.code
@@ -261,6 +265,10 @@ class Receiver:
     @staticmethod
     def _unreadable(error: BadNode) -> None:
         log.error("left out, because it cannot be read: %s", error)
+
+
+def _name(what: PartitionChange | StoppedPartition) -> tuple[str, int]:
+    return what.topic, what.partition.index if isinstance(what, PartitionChange) else what.index
 
 
 _ORDINARY = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH)  # a message that says nothing new

@@ -16,7 +16,7 @@ Throttles (KIP-73): `follower.replication.throttled.rate` in bytes per second fo
 throttled.replicas`; replicas that are in sync are never held back.
 
 A full disk lets a partition rest and try again: the broker drops out of the in-sync replicas and comes back by itself
-when there is room. Any other failure of the disk ends the broker (`logdir`).
+when there is room. Any other failure of the disk takes the log directory offline (`Partitions.dir_failed`).
 """
 
 from __future__ import annotations

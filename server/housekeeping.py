@@ -16,7 +16,8 @@ segments and counting does not, with a checkpoint of trio's between two logs.
 | producers that wrote nothing for `producer.id.expiration.ms` | `producer.id.expiration.check.interval.ms` |
 | removal of `.deleted` files and `-delete` directories | when `file.delete.delay.ms` is over |
 
-A disk that fails is reported by the log directory itself, which ends the broker. Not done: compaction.
+Every log directory has its own checkpoints and removals. A disk that fails is reported by the directory itself, which
+is passed over from then on. Not done: compaction.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from logdir import Checkpoint, LogDir, PartitionLog, StorageError
+from logdir import Checkpoint, LogDir, LogDirs, PartitionLog, StorageError
 from server.flushing import Flusher
 from server.services import Services
 
@@ -44,19 +45,19 @@ FLUSH_SECONDS_MAX = 5.0
 
 
 class Housekeeping:
-    """All duties of one broker on its log directory; `run` serves for ever."""
+    """All duties of one broker on its log directories; `run` serves for ever."""
 
-    def __init__(self, services: Services, log_dir: LogDir) -> None:
+    def __init__(self, services: Services, dirs: LogDirs) -> None:
         self._svc = services
-        self._log_dir = log_dir
+        self._dirs = dirs
         self._rolled: set[PartitionLog] = set()
         self._roll_seen = trio.Event()
         self._flushed_at: dict[PartitionLog, float] = {}
-        self._written: dict[str, dict[tuple[str, int], int]] = {}
+        self._written: dict[tuple[str, str], dict[tuple[str, int], int]] = {}
 
     async def run(self) -> None:
         """Do everything that is due, for ever."""
-        self._log_dir.on_rolled = self._note_rolled
+        self._dirs.set_on_rolled(self._note_rolled)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._flush_for_answers)
             nursery.start_soon(self._flush_rolled)
@@ -98,26 +99,28 @@ class Housekeeping:
             await trio.lowlevel.checkpoint()
 
     async def checkpoint_recovery_points(self) -> None:
-        await self._write(self._log_dir.recovery_points)
+        await self._write(LogDir.recovery_points)
 
     async def checkpoint_log_starts(self) -> None:
-        await self._write(self._log_dir.log_starts)
+        await self._write(LogDir.log_starts)
 
     async def checkpoint_high_watermarks(self) -> None:
         offsets = {(each.topic, each.index): each.high_watermark for each in self._svc.partitions}
         for each in self._svc.partitions:
             each.log.high_watermark_reached(each.high_watermark)
-        await self._write(lambda: self._log_dir.high_watermarks(offsets))
+        await self._write(lambda log_dir: log_dir.high_watermarks(offsets))
 
-    async def _write(self, take: Callable[[], Checkpoint]) -> None:
-        checkpoint = take()
-        if self._written.get(checkpoint.name) == checkpoint.offsets:
-            return
-        try:
-            await self._svc.offload(self._log_dir.write_checkpoint, checkpoint)
-            self._written[checkpoint.name] = checkpoint.offsets
-        except StorageError as error:
-            log.error("%s", error)
+    async def _write(self, take: Callable[[LogDir], Checkpoint]) -> None:
+        for log_dir in self._dirs.online:
+            checkpoint = take(log_dir)
+            place = log_dir.path, checkpoint.name
+            if self._written.get(place) == checkpoint.offsets:
+                continue
+            try:
+                await self._svc.offload(log_dir.write_checkpoint, checkpoint)
+                self._written[place] = checkpoint.offsets
+            except StorageError as error:
+                log.error("%s", error)
 
     async def expire_producers(self) -> None:
         """Forget the sequence numbers of producers that have been silent for long."""
@@ -181,9 +184,10 @@ class Housekeeping:
 
     async def _remove(self) -> None:
         while True:
-            due = self._log_dir.take_removals(self._svc.wall_ms())
-            if due:
-                await self._svc.offload(self._log_dir.remove, due)
-            next_ms = self._log_dir.next_removal_ms
+            for log_dir in self._dirs.online:
+                due = log_dir.take_removals(self._svc.wall_ms())
+                if due:
+                    await self._svc.offload(log_dir.remove, due)
+            next_ms = min((at for each in self._dirs.online if (at := each.next_removal_ms) is not None), default=None)
             wait_seconds = LOOK_SECONDS if next_ms is None else (next_ms - self._svc.wall_ms()) / 1000
             await trio.sleep(min(max(wait_seconds, REMOVAL_SECONDS), LOOK_SECONDS))

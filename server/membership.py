@@ -1,7 +1,7 @@
 """Whose member a broker is: which store holds the metadata, which number the broker has, when it may register.
 
 With `zookeeper.connect` the store is ZooKeeper, shared with the other brokers of the cluster; without it the broker
-runs alone and the store is a journal in its data directory.
+runs alone and the store is a journal in one of its log directories.
 
 The number is that of the settings, of the data directory's meta.properties, or generated: the version of
 /brokers/seqid counts how often anybody wrote it, so each writer gets a number of its own, put above
@@ -37,15 +37,15 @@ REGISTRATION_GRACE_S = 2.0
 """How much longer than a session an old registration may stay: ZooKeeper expires sessions in ticks. Seconds."""
 
 
-def open_store(config: BrokerConfig, offload: Offload) -> AbstractAsyncContextManager[Store]:
-    """The store of the settings' choice, opened by entering the context."""
+def open_store(config: BrokerConfig, offload: Offload, directory: str) -> AbstractAsyncContextManager[Store]:
+    """The store of the settings' choice, opened by entering the context. directory: of a broker alone."""
     if config.is_clustered:
         # kazoo is imported by those who use it
         from replication import zookeeper_store
         from server.zookeeper_settings import zookeeper_settings
 
         return zookeeper_store(zookeeper_settings(config))
-    return _embedded_store(config.log_dir, offload)
+    return _embedded_store(directory, offload)
 
 
 @asynccontextmanager

@@ -13,6 +13,9 @@ from the leader's answers (`append_as_follower`); it serves consumers up to it (
 
 The high watermark survives changes of role. It moves back only when the log is cut below it.
 
+While the partition is copied to another log directory, `future` is the copy (`server/moves.py`); what is cut from the
+log is cut from it too. When the copy is complete, it becomes `log`.
+
 When `flush.messages` records are not synced the host is asked for a flush, and until `flushed` says that it is done
 what was appended is held back: `held_at` is the offset behind which nothing is acknowledged or committed.
 """
@@ -23,11 +26,11 @@ import logging
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Protocol
 
 from kproto import ErrorCode, KafkaError
 from logdir import AppendInfo, AppendOrigin, FileSlice, PartitionLog, StorageError
 from replication import LeaderState, PartitionImage, Proposal, Refusal
+from server.partition_host import PartitionHost, ProgressWaiter
 
 log = logging.getLogger("barnabas.partition")
 
@@ -39,46 +42,14 @@ DROPPED_MAX = 256
 CommitCallback = Callable[[ErrorCode], None]
 
 
-class ProgressWaiter(Protocol):
-    """Waits for readable bytes. `progress` is called after `added_bytes` more became readable, or with 0 when
-    something else changed.
-    """
-
-    def progress(self, added_bytes: int) -> None: ...
-
-
-class PartitionHost(Protocol):
-    """What a partition needs of its broker. lag_seconds: `replica.lag.time.max.ms`. now: seconds of trio's clock."""
-
-    @property
-    def broker_id(self) -> int: ...
-
-    @property
-    def lag_seconds(self) -> float: ...
-
-    def now(self) -> float: ...
-
-    def wall_ms(self) -> int: ...
-
-    def is_alive(self, broker_id: int) -> bool: ...
-
-    def stage(self, partition: Partition) -> None:
-        """It wants to be written at the end of the round."""
-
-    def flush(self, partition: Partition) -> None:
-        """Sync its log, and call its `flushed`, at once or later."""
-
-    def propose(self, partition: Partition, proposal: Proposal) -> None:
-        """Ask the controller for another ISR."""
-
-
 class Partition:
     """See the module. All offsets are log offsets; the high watermark is the first offset that is *not* yet
     committed.
 
     `leader_id` -1: nobody leads. `partition_epoch`: version of the state that the role was taken from. `isr`: the
     committed one, empty where this broker does not lead. `leader`: set where this broker leads and is not the only
-    replica.
+    replica. `cuts`: counts how often records were cut from the log's end. `resigned_with`: what those hear who come too
+    late.
     """
 
     __slots__ = (
@@ -94,7 +65,9 @@ class Partition:
         "_uncommitted",
         "_waiters",
         "adding_replicas",
+        "cuts",
         "epoch_start_offset",
+        "future",
         "held_at",
         "high_watermark",
         "index",
@@ -106,6 +79,7 @@ class Partition:
         "log",
         "partition_epoch",
         "replicas",
+        "resigned_with",
         "topic",
         "topic_id",
         "write_error",
@@ -126,6 +100,9 @@ class Partition:
         self.index = index
         self.topic_id = topic_id
         self.log = partition_log
+        self.future: PartitionLog | None = None
+        self.cuts = 0
+        self.resigned_with = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.is_leader = False
         self.leader: LeaderState | None = None
         self.leader_id = -1
@@ -194,7 +171,8 @@ class Partition:
         self.adding_replicas = tuple(image.adding_replicas)
 
     def resign(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
-        """Stop leading (deleted, or somebody else leads): whoever waits is told."""
+        """Stop leading (deleted, offline, or somebody else leads): whoever waits is told."""
+        self.resigned_with = code
         self.is_leader = False
         self.leader = None
         self.epoch_start_offset = -1
@@ -251,7 +229,7 @@ class Partition:
                 raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
         if only_leader and not self.is_leader:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise KafkaError(self.resigned_with)
 
     # -- write -------------------------------------------------------------------------------------------------------
 
@@ -260,7 +238,7 @@ class Partition:
     ) -> AppendInfo:
         """Check and stage; `buf` is patched in place and must stay unchanged until `write`. Raises KafkaError."""
         if not self.is_leader:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise KafkaError(self.resigned_with)
         if self.write_error is not None:
             raise self.write_error
         # More in-sync replicas than there are replicas cannot be asked for.
@@ -418,7 +396,7 @@ class Partition:
         when leadership is lost.
         """
         if not self.is_leader:
-            callback(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            callback(self.resigned_with)
         elif self.high_watermark >= offset:
             callback(self._outcome())
         else:
@@ -559,9 +537,20 @@ class Partition:
         self._cut()
 
     def _cut(self) -> None:
+        self.cuts += 1
         self.high_watermark = min(max(self.high_watermark, self.log.log_start_offset), self.log.log_end_offset)
         self._uncommitted.clear()
+        if self.future is not None:
+            try:
+                self.future.truncate_to(self.log.log_end_offset, self._host.wall_ms())
+            except StorageError as error:
+                log.error("%s-%d is not moved on: %s", self.topic, self.index, error)
         self.wake_all()
+
+    @property
+    def is_moving(self) -> bool:
+        """It is being copied to another log directory."""
+        return self.future is not None
 
     # -- read --------------------------------------------------------------------------------------------------------
 
@@ -574,7 +563,12 @@ class Partition:
             if partition_log.log_start_offset <= offset <= partition_log.log_end_offset:
                 return None
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        return partition_log.read(offset, max_bytes, upper_offset=upper_offset, min_one_batch=min_one_batch)
+        try:
+            return partition_log.read(offset, max_bytes, upper_offset=upper_offset, min_one_batch=min_one_batch)
+        except StorageError as error:
+            if not (error.is_ours or partition_log.abandoned):
+                self._host.storage_failed(self, error)
+            raise
 
     def add_waiter(self, waiter: ProgressWaiter, *, at_log_end: bool = False) -> None:
         """Tell `waiter` of what becomes readable: below the high watermark, or at the log's end (followers)."""

@@ -6,7 +6,11 @@ writes once, then waiters are woken, then the callbacks left with `after_write` 
 round.
 
 Who else must know of a role hears it from here: `groups` (coordinators), `followers` (fetches from leaders), `isr`
-(wishes for another ISR on their way to the controller). Each is None where there is nobody.
+(wishes for another ISR on their way to the controller), `moves` (copies to other log directories). Each is None where
+there is nobody.
+
+A log directory that fails takes its partitions offline (`dir_failed`): they are not found any more, look-ups and the
+controller get KAFKA_STORAGE_ERROR until the broker is started again, and the others go on.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from typing import Protocol
 import trio
 
 from kproto import ErrorCode, KafkaError
-from logdir import LogConfig, LogDir, StorageError
+from logdir import LogConfig, LogDir, LogDirs, Promoted, StorageError
 from replication import GROUP_METADATA_TOPIC, BrokerImage, Image, PartitionImage, Proposal
 from server.partition import Partition
 from server.throttles import LeaderThrottle
@@ -55,14 +59,20 @@ class IsrProposals(Protocol):
     def submit(self, partition: Partition, proposal: Proposal) -> None: ...
 
 
+class LogDirMoves(Protocol):
+    """Who copies partitions from one log directory to another."""
+
+    def go_on(self, partition: Partition) -> None:
+        """There is a copy (`Partition.future`): fill it. It may be known already."""
+
+
 def _wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
 class Partitions:
     """See the module. `log_config(topic_config)` turns a topic's own settings into its effective `LogConfig`;
-    `failed(error)` is called once when the log directory cannot be written any more; `lag_ms()` is
-    `replica.lag.time.max.ms`.
+    `lag_ms()` is `replica.lag.time.max.ms`.
 
     Part of `server.partition.PartitionHost`.
     """
@@ -70,29 +80,30 @@ class Partitions:
     def __init__(
         self,
         broker_id: int,
-        log_dir: LogDir,
+        log_dirs: LogDirs,
         log_config: Callable[[Mapping[str, str]], LogConfig],
         current_image: Callable[[], Image],
-        failed: Callable[[KafkaError], None],
         *,
         now: Callable[[], float] = trio.current_time,
         wall_ms: Callable[[], int] = _wall_ms,
         lag_ms: Callable[[], int] = lambda: 30_000,
     ) -> None:
         self.broker_id = broker_id
-        self.log_dir = log_dir
+        self.log_dirs = log_dirs
         self.now = now
         self.wall_ms = wall_ms
         self._lag_ms = lag_ms
         self._log_config = log_config
         self._image = current_image
-        self._failed = failed
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[bytes, int], Partition] = {}
         self._indexes: dict[str, set[int]] = {}
+        self._offline: dict[tuple[str, int], bytes] = {}
+        self._offline_ids: set[tuple[bytes, int]] = set()
         self.groups: GroupRoles | None = None
         self.followers: FollowerRoles | None = None
         self.isr: IsrProposals | None = None
+        self.moves: LogDirMoves | None = None
         self.leader_throttle = LeaderThrottle(broker_id, current_image)
         self.flusher: Callable[[Partition], None] | None = None
         """Syncs a partition's log in a thread (`server.flushing`); without it that is done on the spot."""
@@ -102,20 +113,26 @@ class Partitions:
     # -- look-up -----------------------------------------------------------------------------------------------------
 
     def get(self, topic: str, index: int) -> Partition:
-        """Raises KafkaError 3 (no such partition) or 6 (not on this broker)."""
+        """Raises KafkaError 3 (no such partition), 6 (not on this broker) or 56 (its log directory has failed)."""
         partition = self._by_name.get((topic, index))
         if partition is not None:
             return partition
+        if (topic, index) in self._offline:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         known = self._image().topics.get(topic)
         if known is not None and 0 <= index < len(known.partitions):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def get_by_id(self, topic_id: bytes, index: int) -> Partition:
-        """Raises KafkaError 100 (no such topic id), 3 (no such partition) or 6 (not on this broker)."""
+        """Raises KafkaError 100 (no such topic id), 3 (no such partition), 6 (not on this broker) or 56 (its log
+        directory has failed).
+        """
         partition = self._by_id.get((topic_id, index))
         if partition is not None:
             return partition
+        if (topic_id, index) in self._offline_ids:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         known = self._image().topic_by_id(topic_id)
         if known is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -126,6 +143,10 @@ class Partitions:
     def find(self, topic: str, index: int) -> Partition | None:
         return self._by_name.get((topic, index))
 
+    def is_offline(self, topic: str, index: int) -> bool:
+        """Its log directory has failed."""
+        return (topic, index) in self._offline
+
     def __iter__(self) -> Iterator[Partition]:
         return iter(list(self._by_name.values()))
 
@@ -134,19 +155,29 @@ class Partitions:
 
     # -- roles, told by the controller -------------------------------------------------------------------------------
 
-    def become_leader(self, topic: str, topic_id: bytes, image: PartitionImage, config: Mapping[str, str]) -> Partition:
-        """Lead a partition; its log is opened, or created when there is none.
+    def become_leader(
+        self,
+        topic: str,
+        topic_id: bytes,
+        image: PartitionImage,
+        config: Mapping[str, str],
+        *,
+        is_new: bool = True,
+    ) -> Partition:
+        """Lead a partition; its log is opened, or created when there is none. is_new: the controller has not told of it
+        before, so it cannot lie in a log directory that is offline.
 
         Raises KafkaError for this partition: STALE_CONTROLLER_EPOCH (the leader epoch is not newer than ours),
         UNKNOWN_TOPIC_OR_PARTITION (this broker is no replica), INCONSISTENT_TOPIC_ID, KAFKA_STORAGE_ERROR.
         """
-        partition = self._admit(topic, topic_id, image, config)
+        partition = self._admit(topic, topic_id, image, config, is_new)
         if partition is None:
             return self._by_name[topic, image.index]
         if self.followers is not None:
             self.followers.unfollow(partition)
         self._write_now(partition)
         partition.lead(image)
+        self._go_on_moving(partition)
         if topic == GROUP_METADATA_TOPIC and self.groups is not None:
             self.groups.lead(partition)
         return partition
@@ -158,16 +189,19 @@ class Partitions:
         image: PartitionImage,
         config: Mapping[str, str],
         leader: BrokerImage | None,
+        *,
+        is_new: bool = True,
     ) -> Partition:
         """Follow the leader that `image` names; its address is `leader`, None if it is not known or there is none,
         and then nothing is fetched. Raises KafkaError as `become_leader`.
         """
-        partition = self._admit(topic, topic_id, image, config)
+        partition = self._admit(topic, topic_id, image, config, is_new)
         if partition is None:
             return self._by_name[topic, image.index]
         self._write_now(partition)
         led = partition.is_leader
         partition.follow(image)
+        self._go_on_moving(partition)
         if led and topic == GROUP_METADATA_TOPIC and self.groups is not None:
             self.groups.resign(partition.index)
         if self.followers is not None:
@@ -177,8 +211,12 @@ class Partitions:
                 self.followers.follow(partition, leader)
         return partition
 
-    def _admit(self, topic: str, topic_id: bytes, image: PartitionImage, config: Mapping[str, str]) -> Partition | None:
+    def _admit(
+        self, topic: str, topic_id: bytes, image: PartitionImage, config: Mapping[str, str], is_new: bool
+    ) -> Partition | None:
         """The partition, opened or made if it is not there; None if there is no change of role. Raises KafkaError."""
+        if (topic, image.index) in self._offline:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "its log directory is offline")
         partition = self._by_name.get((topic, image.index))
         if partition is not None:
             known = partition.topic_id
@@ -192,18 +230,24 @@ class Partitions:
         if self.broker_id not in image.replicas:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if partition is None:
-            return self._open(topic, topic_id, image.index, config)
+            return self._open(topic, topic_id, image.index, config, is_new)
         if known != topic_id and any(topic_id):
             self._name(partition, topic_id)
         # More was decided of it by an answer to our own wish than this message knows.
         return partition if image.partition_epoch >= partition.partition_epoch else None
 
-    def _open(self, topic: str, topic_id: bytes, index: int, config: Mapping[str, str]) -> Partition:
-        partition_log = self.log_dir.open_or_create(
-            topic, index, topic_id if any(topic_id) else None, self._log_config(config)
-        )
-        high_watermark = self.log_dir.high_watermark(topic, index)
+    def _open(self, topic: str, topic_id: bytes, index: int, config: Mapping[str, str], is_new: bool) -> Partition:
+        try:
+            partition_log = self.log_dirs.open_or_create(
+                topic, index, topic_id if any(topic_id) else None, self._log_config(config), is_new=is_new
+            )
+        except KafkaError as error:
+            if error.code == ErrorCode.KAFKA_STORAGE_ERROR and not is_new:
+                self._note_offline(topic, index, topic_id)
+            raise
+        high_watermark = self.log_dirs.high_watermark(topic, index)
         partition = Partition(self, topic, index, topic_id, partition_log, high_watermark)
+        partition.future = self.log_dirs.future(topic, index)
         self._by_name[topic, index] = partition
         self._by_id[topic_id, index] = partition
         self._indexes.setdefault(topic, set()).add(index)
@@ -211,7 +255,7 @@ class Partitions:
 
     def _name(self, partition: Partition, topic_id: bytes) -> None:
         """A topic from before topic ids got one."""
-        self.log_dir.open_or_create(partition.topic, partition.index, topic_id, partition.log.config)
+        self.log_dirs.open_or_create(partition.topic, partition.index, topic_id, partition.log.config)
         self._by_id.pop((partition.topic_id, partition.index), None)
         partition.topic_id = topic_id
         self._by_id[topic_id, partition.index] = partition
@@ -220,7 +264,11 @@ class Partitions:
         """What the round staged belongs to the old role."""
         if partition in self._staged:
             del self._staged[partition]
-            partition.write()
+            try:
+                partition.write()
+            except StorageError as error:
+                self.storage_failed(partition, error)
+                raise
 
     def stop(self, topic: str, index: int, leader_epoch: int, delete: bool) -> None:
         """Follow no longer, and with `delete` give the log up as well, also one that nobody leads or follows.
@@ -228,6 +276,8 @@ class Partitions:
         Without `delete` a leader goes on leading until it hears of another one, as in Apache Kafka. Raises KafkaError
         FENCED_LEADER_EPOCH if `leader_epoch` is older than ours (-2 and -1 are not compared), KAFKA_STORAGE_ERROR.
         """
+        if (topic, index) in self._offline:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "its log directory is offline")
         partition = self._by_name.get((topic, index))
         if partition is not None:
             if leader_epoch not in (EPOCH_DURING_DELETE, NO_EPOCH) and leader_epoch < partition.leader_epoch:
@@ -239,16 +289,11 @@ class Partitions:
 
     def delete(self, topic: str, index: int) -> None:
         """Stop serving a partition and give its directory up for removal."""
-        partition = self._by_name.pop((topic, index), None)
+        partition = self._forget(topic, index)
         if partition is None:
-            self.log_dir.delete(topic, index)
+            self.log_dirs.delete(topic, index)
             return
-        self._by_id.pop((partition.topic_id, index), None)
-        indexes = self._indexes[topic]
-        indexes.discard(index)
-        last = not indexes
-        if last:
-            del self._indexes[topic]
+        last = topic not in self._indexes
         image = self._image()
         known = image.topics.get(topic)
         # A replica that moved away, or a topic that is gone?
@@ -260,15 +305,99 @@ class Partitions:
                 self.groups.topics_deleted([topic])
         if self.followers is not None:
             self.followers.unfollow(partition)
-        self._staged.pop(partition, None)
         partition.resign(ErrorCode.NOT_LEADER_OR_FOLLOWER if moved else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        self.log_dir.delete(topic, index)
+        self.log_dirs.delete(topic, index)
+
+    def _forget(self, topic: str, index: int) -> Partition | None:
+        """Take a partition out of the tables: it is not found any more, and nothing of it is written."""
+        partition = self._by_name.pop((topic, index), None)
+        if partition is None:
+            return None
+        self._by_id.pop((partition.topic_id, index), None)
+        indexes = self._indexes[topic]
+        indexes.discard(index)
+        if not indexes:
+            del self._indexes[topic]
+        self._staged.pop(partition, None)
+        partition.future = None
+        return partition
+
+    # -- log directories ---------------------------------------------------------------------------------------------
+
+    def dir_failed(self, failed: LogDir) -> None:
+        """A log directory has failed: whoever waits for its partitions is told, and moves to or from it are over.
+        Calling it again does nothing.
+        """
+        lost = [key for key in failed.logs if key in self._by_name]
+        for key in failed.futures:
+            partition = self._by_name.get(key)
+            if partition is not None:
+                partition.future = None
+        failed.go_offline()
+        for topic, index in lost:
+            partition = self._forget(topic, index)
+            assert partition is not None
+            self._note_offline(topic, index, partition.topic_id)
+            if topic == GROUP_METADATA_TOPIC and self.groups is not None:
+                self.groups.resign(index)
+            if self.followers is not None:
+                self.followers.unfollow(partition)
+            partition.resign(ErrorCode.KAFKA_STORAGE_ERROR)
+        if lost:
+            log.error("%s is offline, and with it %d partitions", failed.path, len(lost))
+
+    def _note_offline(self, topic: str, index: int, topic_id: bytes) -> None:
+        self._offline[topic, index] = topic_id
+        self._offline_ids.add((topic_id, index))
+
+    def storage_failed(self, partition: Partition, error: StorageError) -> None:
+        """Reading or writing a partition failed: its directory is given up."""
+        home = self.log_dirs.home(partition.topic, partition.index)
+        if home is not None and home.logs[partition.topic, partition.index] is partition.log:
+            home.storage_failed(error)
+            self.dir_failed(home)
+
+    def _go_on_moving(self, partition: Partition) -> None:
+        if partition.future is not None and self.moves is not None:
+            self.moves.go_on(partition)
+
+    def move(self, partition: Partition, target: LogDir) -> None:
+        """Copy a partition to another directory, and have it served from there when that is done; or call a move off,
+        when it is there already. Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        topic, index = partition.topic, partition.index
+        on_the_way_to = self.log_dirs.future_home(topic, index)
+        if on_the_way_to is not None and on_the_way_to is not target:
+            partition.future = None
+            self.log_dirs.drop_future(topic, index)
+        if self.log_dirs.home(topic, index) is not target and partition.future is None:
+            if self.log_dirs.offline:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "there may be a copy in the directory that is offline")
+            partition.future = self.log_dirs.create_future(topic, index, target)
+        self._go_on_moving(partition)
+
+    def promote(self, partition: Partition) -> Promoted | None:
+        """Serve the copy from now on, which has everything; None if there are answers that wait for a flush of the
+        original. Raises `StorageError`.
+        """
+        self._write_now(partition)
+        copy, original = partition.future, partition.log
+        if copy is None or partition.held_at is not None or copy.log_end_offset != original.log_end_offset:
+            return None
+        promoted = self.log_dirs.promote(partition.topic, partition.index)
+        partition.log, partition.future = promoted.log, None
+        if original.latest_epoch > copy.latest_epoch:
+            copy.assign_leader_epoch(original.latest_epoch)
+        return promoted
 
     def config_changed(self, topic: str, config: Mapping[str, str]) -> None:
         """A topic's settings changed (or the broker's defaults for them)."""
         effective = self._log_config(config)
         for index in self._indexes.get(topic, ()):
-            self._by_name[topic, index].log.config = effective
+            partition = self._by_name[topic, index]
+            partition.log.config = effective
+            if partition.future is not None:
+                partition.future.config = effective
 
     # -- what partitions ask of their broker -------------------------------------------------------------------------
 
@@ -308,13 +437,16 @@ class Partitions:
         while self._staged or self._after_write:
             staged, self._staged = self._staged, {}
             written = []
+            failed = []
             for partition in staged:
                 try:
                     written.append((partition, partition.write_quietly()))
-                except KafkaError as error:
-                    self._failed(error)
+                except StorageError as error:
+                    failed.append((partition, error))
             for partition, added_bytes in written:
                 partition.announce(added_bytes)
+            for partition, failure in failed:
+                self.storage_failed(partition, failure)
             callbacks, self._after_write = self._after_write, []
             for callback in callbacks:
                 try:

@@ -10,8 +10,8 @@ with the write themselves.
 
 If the log refuses, the machine takes its soft state back and says what to answer (`Result.failed`); a write that is
 not committed within `offsets.commit.timeout.ms`, or with too few replicas, is answered with the error that this means
-for the client and stays in the log. A write error of the log directory stops the broker, so nothing replayed from a
-lost write is ever served.
+for the client and stays in the log. A write error takes the log directory offline, and its groups are forgotten
+(`resign`), so nothing replayed from a lost write is ever served.
 
 Loading: whoever becomes leader replays the partition from its log start to its *end*, in slices between which the loop
 runs. What is behind the high watermark then was perhaps acknowledged by the leader before, whose high watermark was

@@ -32,6 +32,7 @@ from trio.testing import MockClock, memory_stream_pair
 
 from kproto import ApiKey, decode, response_class
 from kproto.frame import FrameSplitter, parse_response_header, request_frame
+from logdir import Disk
 from replication import EmbeddedSession, EmbeddedStore, Endpoint, Image, PartitionImage
 from server.app import Broker
 from server.config import BrokerConfig
@@ -85,14 +86,23 @@ class Client:
 
 @asynccontextmanager
 async def embedded_broker(
-    directory: str | Path | None = None, offload: Offload = inline, seed: int = 0, **settings: str
+    directory: str | Path | None = None,
+    offload: Offload = inline,
+    seed: int = 0,
+    *,
+    disk: Disk | None = None,
+    **settings: str,
 ) -> AsyncIterator[Broker]:
     """Start a broker in this loop and stop it at the end. Settings are Kafka's keys with `_` for `.`:
-    `num_partitions="3"`.
+    `num_partitions="3"`. disk: instead of the operating system's files, for the logs.
     """
     with tempfile.TemporaryDirectory(prefix="barnabas-") as temporary:
         broker = Broker(
-            _config(directory or temporary, settings), offload=offload, wall_clock=_wall_clock(), rng=Random(seed)
+            _config(directory or temporary, settings),
+            offload=offload,
+            wall_clock=_wall_clock(),
+            rng=Random(seed),
+            disk=disk,
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(broker.run)
@@ -173,8 +183,11 @@ class EmbeddedCluster:
         """Ids of the brokers that run."""
         return [broker_id for broker_id, member in self.members.items() if member.is_running]
 
-    async def start(self, broker_id: int, /, **settings: str) -> Broker:
-        """Start a broker, with further settings; returns when it serves. With its old data if it ran before."""
+    async def start(self, broker_id: int, /, *, disk: Disk | None = None, **settings: str) -> Broker:
+        """Start a broker, with further settings; returns when it serves. With its old data if it ran before.
+
+        disk: instead of the operating system's files, for the logs.
+        """
         member = self.members.setdefault(broker_id, Member(self._directory / str(broker_id)))
         assert not member.is_running
 
@@ -190,6 +203,7 @@ class EmbeddedCluster:
 
         broker = Broker(
             _config(member.directory, {"broker_id": str(broker_id), **self._settings, **settings}),
+            disk=disk,
             offload=self._offload,
             wall_clock=_wall_clock(),
             rng=Random(self._seed * 1000 + broker_id),

@@ -1,13 +1,12 @@
-"""DescribeLogDirs (key 35, versions 0-5): what lies where on this broker's disk (KIP-113).
+"""DescribeLogDirs (key 35, versions 0-5): what lies where on this broker's disks (KIP-113).
 
-Behaviour: the log directory with the partitions asked for (null: all) that are there: bytes of their segments, and
-how far they lag behind the high watermark. Partitions that are not here are left out, without an error. A directory
-that cannot be written any more is answered with KAFKA_STORAGE_ERROR and nothing else.
+Behaviour: every log directory with the partitions asked for (null: all) that are there: bytes of their segments, and
+how far they lag behind the high watermark. Partitions that are not here are left out, without an error. A partition on
+its way to another directory is in both: there as a copy (`is_future_key`), whose lag is what is still to be copied; -1
+if the original cannot be reached. A directory that has failed is answered with KAFKA_STORAGE_ERROR and nothing else.
 
 Versions: 1 is as 0; 2 flexible; 3 an error for the whole request; 4 size and free bytes of the file system (KIP-827);
 5 says whether the directory is cordoned (KIP-1066), which it never is.
-
-Not done: several log directories and moving partitions between them (`is_future_key` is false).
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from collections.abc import Collection
 
 from kproto import ApiKey, ErrorCode
 from kproto.messages import DescribeLogDirsRequest, DescribeLogDirsResponse
+from logdir import LogDir
 from server.api import Api
 from server.context import RequestContext
 from server.services import Services
@@ -25,24 +25,38 @@ _Result = DescribeLogDirsResponse.DescribeLogDirsResult
 _Topic = DescribeLogDirsResponse.DescribeLogDirsTopic
 _Partition = DescribeLogDirsResponse.DescribeLogDirsPartition
 _LONG_MAX = 2**63 - 1
+_LAG_UNKNOWN = -1
+
+_Key = tuple[str, int]
 
 
 async def handle(svc: Services, ctx: RequestContext, req: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    path = _path(svc)
+    wanted: Collection[_Key] | None = None
+    if req.topics is not None:
+        wanted = {(topic.topic, index) for topic in req.topics for index in topic.partitions}
+    return DescribeLogDirsResponse(
+        results=[await _describe(svc, ctx, each, wanted) for each in svc.partitions.log_dirs.dirs]
+    )
+
+
+async def _describe(
+    svc: Services, ctx: RequestContext, log_dir: LogDir, wanted: Collection[_Key] | None
+) -> DescribeLogDirsResponse.DescribeLogDirsResult:
+    path = _whole(log_dir)
     total_bytes = usable_bytes = -1
     try:
-        if svc.partitions.log_dir.failure is not None:
-            raise svc.partitions.log_dir.failure
+        if log_dir.failure is not None:
+            raise log_dir.failure
         if ctx.api_version >= 4:
             total_bytes, usable_bytes = await svc.offload(_space, path)
     except OSError:
-        return DescribeLogDirsResponse(results=[_Result(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path)])
-    result = _Result(log_dir=path, topics=_topics(svc, req), total_bytes=total_bytes, usable_bytes=usable_bytes)
-    return DescribeLogDirsResponse(results=[result])
+        return _Result(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path)
+    topics = _topics(svc, log_dir, wanted)
+    return _Result(log_dir=path, topics=topics, total_bytes=total_bytes, usable_bytes=usable_bytes)
 
 
-def _path(svc: Services) -> str:
-    return os.path.abspath(svc.partitions.log_dir.path)
+def _whole(one: LogDir) -> str:
+    return os.path.abspath(one.path)
 
 
 def _space(path: str) -> tuple[int, int]:
@@ -51,23 +65,26 @@ def _space(path: str) -> tuple[int, int]:
     return min(found.f_blocks * found.f_frsize, _LONG_MAX), min(found.f_bavail * found.f_frsize, _LONG_MAX)
 
 
-def _topics(svc: Services, req: DescribeLogDirsRequest) -> list[_Topic]:
-    wanted: Collection[tuple[str, int]] | None = None
-    if req.topics is not None:
-        wanted = {(topic.topic, index) for topic in req.topics for index in topic.partitions}
-    topics: dict[str, _Topic] = {}
-    for partition in svc.partitions:
-        if wanted is not None and (partition.topic, partition.index) not in wanted:
-            continue
-        topic = topics.setdefault(partition.topic, _Topic(name=partition.topic))
-        log = partition.log
-        topic.partitions.append(
-            _Partition(
-                partition_index=partition.index,
-                partition_size=log.size,
-                offset_lag=max(partition.high_watermark - log.log_end_offset, 0),
+def _topics(
+    svc: Services, log_dir: LogDir, wanted: Collection[_Key] | None
+) -> list[DescribeLogDirsResponse.DescribeLogDirsTopic]:
+    topics: dict[str, DescribeLogDirsResponse.DescribeLogDirsTopic] = {}
+    for is_future, logs in ((False, log_dir.logs), (True, log_dir.futures)):
+        for key, log in logs.items():
+            if wanted is not None and key not in wanted:
+                continue
+            name, index = key
+            partition = svc.partitions.find(name, index)
+            if partition is None:
+                lag = _LAG_UNKNOWN
+            elif is_future:
+                lag = partition.log_end_offset - log.log_end_offset
+            else:
+                lag = max(partition.high_watermark - log.log_end_offset, 0)
+            topic = topics.setdefault(name, _Topic(name=name))
+            topic.partitions.append(
+                _Partition(partition_index=index, partition_size=log.size, offset_lag=lag, is_future_key=is_future)
             )
-        )
     return list(topics.values())
 
 

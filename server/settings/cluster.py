@@ -203,15 +203,27 @@ SETTINGS: tuple[Setting, ...] = (
         "How long such a window is.",
         at_least(1),
     ),
+    works(
+        "alter.log.dirs.replication.quota.window.num",
+        Type.INT,
+        11,
+        "How many windows the rate for replica.alter.log.dirs.io.max.bytes.per.second is averaged over.",
+        at_least(1),
+    ),
+    works(
+        "alter.log.dirs.replication.quota.window.size.seconds",
+        Type.INT,
+        1,
+        "How long such a window is.",
+        at_least(1),
+    ),
     *family(
         no_effect,
-        "Belongs to several data directories, tiered storage or KRaft.",
+        "Belongs to tiered storage or KRaft.",
         "there is none of it here",
         (
             ("follower.fetch.last.tiered.offset.enable", Type.BOOLEAN, False),
             ("eligible.leader.replicas.enable", Type.BOOLEAN, False),
-            ("alter.log.dirs.replication.quota.window.num", Type.INT, 11, at_least(1)),
-            ("alter.log.dirs.replication.quota.window.size.seconds", Type.INT, 1, at_least(1)),
         ),
     ),
     # KIP-73 and KIP-113: these three exist only as dynamic settings
@@ -225,15 +237,9 @@ SETTINGS: tuple[Setting, ...] = (
         "How many bytes per second this broker may fetch from leaders, of the replicas in the topics' "
         "follower.replication.throttled.replicas.",
     ),
-    no_effect(
+    throttle(
         "replica.alter.log.dirs.io.max.bytes.per.second",
-        Type.LONG,
-        LONG_MAX,
-        "there is one data directory",
-        at_least(0),
-        doc="Limits the copying between data directories, in bytes per second.",
-        scope=Scope.CLUSTER,
-        dynamic_only=True,
+        "How many bytes per second this broker may copy from one log directory to another.",
     ),
     # A KRaft server.properties of one combined node starts this broker as well; what needs a quorum is refused.
     only(
@@ -388,6 +394,10 @@ SETTINGS: tuple[Setting, ...] = (
         ),
     ),
     no_effect(
-        "cordoned.log.dirs", Type.LIST, (), "there is one data directory", doc="Directories that get no new partitions."
+        "cordoned.log.dirs",
+        Type.LIST,
+        (),
+        "every log directory takes new partitions",
+        doc="Directories that get no new partitions.",
     ),
 )

@@ -39,8 +39,8 @@ SETTINGS: tuple[Setting, ...] = (
         "log.dirs",
         Type.STRING,
         None,
-        "The directory that holds all data; takes precedence over log.dir.",
-        note="one directory; a list of several is refused",
+        "The directories that hold all data, with commas between; takes precedence over log.dir. Each new partition "
+        "goes to the one with the fewest. When one fails, its partitions are offline and the others go on.",
     ),
     works(
         "log.segment.bytes",
@@ -331,11 +331,15 @@ SETTINGS: tuple[Setting, ...] = (
         "log.dir.failure.timeout.ms",
         Type.LONG,
         30000,
-        "there is no other broker to report a failed disk to",
+        "the broker tries to tell the controller of a failed log directory until it is told, and does not stop over it",
         at_least(1),
     ),
-    no_effect(
-        "num.replica.alter.log.dirs.threads", Type.INT, None, "there is one data directory, nothing moves between two"
+    works(
+        "num.replica.alter.log.dirs.threads",
+        Type.INT,
+        None,
+        "How many partitions may be moved between log directories at the same time; without it as many as there are "
+        "directories.",
     ),
     only(
         "log.local.retention.ms",

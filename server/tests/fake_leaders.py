@@ -16,11 +16,11 @@ from typing import Any
 import trio
 from trio.testing import memory_stream_pair
 
-from kproto import ApiKey, KafkaError, decode, encode, request_class
+from kproto import ApiKey, decode, encode, request_class
 from kproto.frame import FrameSplitter, parse_request_header, response_frame
 from kproto.messages import FetchRequest, FetchResponse, ListOffsetsResponse
 from kproto.records import Record, build_batch
-from logdir import LogConfig, LogDir
+from logdir import LogConfig, LogDirs
 from logdir.memory_disk import MemoryDisk
 from replication import BrokerImage, Endpoint, Image, PartitionImage, TopicImage
 from server.config import BrokerConfig
@@ -113,17 +113,15 @@ class World:
         values = {"broker.id": str(US), "log.dirs": "/data", "zookeeper.connect": "memory", **settings}
         self.config = BrokerConfig.from_values(values)
         self.disk = disk
-        self.log_dir = LogDir("/data", wall_ms=lambda: NOW, disk=disk, random=lambda: 0.5)
-        self.log_dir.open()
-        self.log_dir.load(lambda topic: LogConfig())
+        self.log_dirs = LogDirs(["/data"], wall_ms=lambda: NOW, disk=disk, random=lambda: 0.5)
+        self.log_dirs.open()
+        self.log_dirs.load(lambda topic: LogConfig())
         self.image = Image()
-        self.failures: list[KafkaError] = []
         self.partitions = Partitions(
             US,
-            self.log_dir,
+            self.log_dirs,
             lambda overrides: LogConfig(),
             lambda: self.image,
-            self.failures.append,
             wall_ms=lambda: NOW,
         )
         self.leaders = {1: FakeLeader(nursery), 2: FakeLeader(nursery)}

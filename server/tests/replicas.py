@@ -17,7 +17,7 @@ from typing import Any
 from kproto import ErrorCode, KafkaError, decode, encode, encoder, request_class, response_class
 from kproto.messages import FetchRequest
 from kproto.records import Record, build_batch, iter_records
-from logdir import AppendOrigin, FileSlice, LogConfig, LogDir
+from logdir import AppendOrigin, FileSlice, LogConfig, LogDirs
 from logdir.memory_disk import MemoryDisk
 from replication import BrokerImage, Endpoint, Image, PartitionImage, Proposal, TopicImage
 from server.api import PENDING, Api
@@ -78,22 +78,21 @@ class FakeTimers:
 class Replicas:
     """One broker."""
 
-    def __init__(self, world: ReplicaWorld, broker_id: int, log_dir: LogDir, settings: dict[str, str]) -> None:
+    def __init__(self, world: ReplicaWorld, broker_id: int, log_dirs: LogDirs, settings: dict[str, str]) -> None:
         self.world = world
         self.id = broker_id
         self.partitions = Partitions(
             broker_id,
-            log_dir,
+            log_dirs,
             lambda config: world.log_config,
             lambda: world.image,
-            world.failures.append,
             now=lambda: world.seconds,
             wall_ms=lambda: NOW,
             lag_ms=lambda: world.lag_ms,
         )
         self.partitions.isr = SimpleNamespace(submit=lambda *wish: world.wishes.append(wish))
         self.timers = FakeTimers(world)
-        values = {"broker.id": str(broker_id), "log.dirs": log_dir.path, **settings}
+        values = {"broker.id": str(broker_id), "log.dirs": log_dirs.dirs[0].path, **settings}
         config = BrokerConfig.from_values(values)
         self.svc: Any = SimpleNamespace(
             partitions=self.partitions,
@@ -169,12 +168,12 @@ class ReplicaWorld:
         self._show()
         self.brokers: dict[int, Replicas] = {}
         for each in ids:
-            log_dir = LogDir(f"{directory}/{each}", disk=MemoryDisk(), wall_ms=lambda: NOW, random=lambda: 0.0)
-            log_dir.open()
-            stack.callback(log_dir.close)
-            log_dir.check_identity(cluster_id="test", node_id=each)
-            log_dir.load(lambda topic: self.log_config)
-            self.brokers[each] = Replicas(self, each, log_dir, settings)
+            log_dirs = LogDirs([f"{directory}/{each}"], disk=MemoryDisk(), wall_ms=lambda: NOW, random=lambda: 0.0)
+            log_dirs.open()
+            stack.callback(log_dirs.close)
+            log_dirs.check_identity(cluster_id="test", node_id=each)
+            log_dirs.load(lambda topic: self.log_config)
+            self.brokers[each] = Replicas(self, each, log_dirs, settings)
 
     def __getitem__(self, broker_id: int) -> Replicas:
         return self.brokers[broker_id]

@@ -498,7 +498,7 @@ async def test_a_broker_stops_in_order_and_nobody_notices(autojump_clock: MockCl
             assert partition.leader in cluster.running
             assert leaving not in partition.isr
             assert (await user.produce("t", b"after", index), user.retried) == (1, set())
-        assert cluster[leaving].services.partitions.log_dir.failure is None
+        assert cluster[leaving].services.partitions.log_dirs.offline == []
 
 
 async def test_a_rolling_restart_loses_nothing(autojump_clock: MockClock) -> None:

@@ -27,7 +27,7 @@ def notices(values: dict[str, str]) -> list[str]:
 # -- refused by name -------------------------------------------------------------------------------
 
 REFUSED = {
-    "log.dirs": "/a,/b",
+    "log.dirs": "/a,/a",
     "log.cleaner.enable": "true",
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     "super.users": "User:admin",

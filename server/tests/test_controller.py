@@ -44,13 +44,22 @@ class Replicas:
         self.configs: list[tuple[str, dict[str, str]]] = []
         self.broken: set[str] = set()
 
-    def become_leader(self, topic: str, topic_id: bytes, image: PartitionImage, config: Mapping[str, str]) -> None:
+    def become_leader(
+        self, topic: str, topic_id: bytes, image: PartitionImage, config: Mapping[str, str], *, is_new: bool
+    ) -> None:
         if topic in self.broken:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no space")
         self.led[topic, image.index] = (topic_id, image, dict(config))
 
     def become_follower(
-        self, topic: str, topic_id: bytes, image: PartitionImage, config: Mapping[str, str], leader: BrokerImage | None
+        self,
+        topic: str,
+        topic_id: bytes,
+        image: PartitionImage,
+        config: Mapping[str, str],
+        leader: BrokerImage | None,
+        *,
+        is_new: bool,
     ) -> None:
         assert leader is None, "there is nobody to follow"
 

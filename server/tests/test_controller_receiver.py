@@ -46,11 +46,20 @@ class Replicas:
         self.done: list[tuple[object, ...]] = []
         self.broken: dict[str, Exception] = {}
 
-    def become_leader(self, topic: str, topic_id: bytes, image: PartitionImage, config: Mapping[str, str]) -> None:
+    def become_leader(
+        self, topic: str, topic_id: bytes, image: PartitionImage, config: Mapping[str, str], *, is_new: bool
+    ) -> None:
         self._do(topic, "lead", image.index, dict(config))
 
     def become_follower(
-        self, topic: str, topic_id: bytes, image: PartitionImage, config: Mapping[str, str], leader: BrokerImage | None
+        self,
+        topic: str,
+        topic_id: bytes,
+        image: PartitionImage,
+        config: Mapping[str, str],
+        leader: BrokerImage | None,
+        *,
+        is_new: bool,
     ) -> None:
         self._do(topic, "follow", image.index, dict(config), leader.endpoints[0].host if leader else None)
 

@@ -179,6 +179,7 @@ REQUESTS: dict[ApiKey, Callable[[World, int], Values]] = {
     ),
     ApiKey.DESCRIBE_CONFIGS: _always(resources=[{"resource_type": TOPIC, "resource_name": "t"}]),
     ApiKey.ALTER_CONFIGS: _settings([{"name": "retention.ms", "value": "5000"}]),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: _always(dirs=[{"path": "/no", "topics": [{"name": "t", "partitions": [0]}]}]),
     ApiKey.DESCRIBE_LOG_DIRS: _always(topics=None),
     ApiKey.CREATE_PARTITIONS: _always(topics=[{"name": "t", "count": 2, "assignments": None}], timeout_ms=1000),
     ApiKey.DELETE_GROUPS: _always(groups_names=["idle"]),
@@ -198,8 +199,9 @@ NOT_AN_ERROR = {
     (ApiKey.ELECT_LEADERS, 1): {ErrorCode.ELECTION_NOT_NEEDED},
     (ApiKey.ELECT_LEADERS, 2): {ErrorCode.ELECTION_NOT_NEEDED},
     (ApiKey.JOIN_GROUP, 4): {ErrorCode.MEMBER_ID_REQUIRED},
+    **{(ApiKey.ALTER_REPLICA_LOG_DIRS, version): {ErrorCode.LOG_DIR_NOT_FOUND} for version in range(3)},
 }
-"""Answers that say that all is well, with a code: nothing to elect; come again with the id given to you."""
+"""Answers that say that all is well, with a code: nothing to elect; come again with the id given; no such place."""
 
 PAIRS = [
     (api.key, version)

@@ -206,7 +206,7 @@ async def test_failing_disk_fails_the_partition(autojump_clock: MockClock) -> No
         disk.on_call = broken
         await asked.answer(fetched(part(0, batch(0, b"a"), high_watermark=1), part(1)))
         assert (await world.leader.asked()).forgotten == [0]
-        assert world.log_dir.failure is not None
+        assert world.log_dirs.dirs[0].failure is not None
 
 
 async def test_our_own_mistake_with_a_partition_is_not_its_neighbours(

@@ -16,7 +16,7 @@ from typing import Any
 
 from kproto import ErrorCode, KafkaError, decode, encode, request_class, response_class
 from kproto.records import Record, build_batch, build_control_batch
-from logdir import AppendOrigin, LogConfig, LogDir
+from logdir import AppendOrigin, LogConfig, LogDirs
 from replication import Image, PartitionImage, TopicImage, is_internal
 from server.api import Api
 from server.offload import inline
@@ -48,8 +48,9 @@ class DataWorld:
         self.seconds = 0.0
         self.image = Image()
         self.configs: dict[str, LogConfig] = {}
-        self.log_dir = LogDir(str(directory), wall_ms=lambda: self.wall_ms, random=lambda: 0.0)
-        self.partitions = Partitions(0, self.log_dir, self._config, lambda: self.image, lambda error: None)
+        self.log_dirs = LogDirs([str(directory)], wall_ms=lambda: self.wall_ms, random=lambda: 0.0)
+        self.log_dir = self.log_dirs.dirs[0]
+        self.partitions = Partitions(0, self.log_dirs, self._config, lambda: self.image)
         self.producer_ids = FakeProducerIds()
         self.svc: Any = SimpleNamespace(
             partitions=self.partitions,
@@ -125,10 +126,10 @@ class DataWorld:
 @contextmanager
 def data_world(directory: Path) -> Iterator[DataWorld]:
     world = DataWorld(directory)
-    world.log_dir.open()
-    world.log_dir.check_identity(cluster_id="test", node_id=0)
-    world.log_dir.load(lambda topic: LogConfig())
+    world.log_dirs.open()
+    world.log_dirs.check_identity(cluster_id="test", node_id=0)
+    world.log_dirs.load(lambda topic: LogConfig())
     try:
         yield world
     finally:
-        world.log_dir.close()
+        world.log_dirs.close()

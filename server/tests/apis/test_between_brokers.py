@@ -176,7 +176,7 @@ async def test_update_metadata(version: int, autojump_clock: MockClock) -> None:
 async def test_stop_replica(version: int, autojump_clock: MockClock) -> None:
     async with peer() as there:
         await there.lead_or_follow(7, led(0, 7), led(1, 1), led(2, 7, 6))
-        directory = Path(there.broker.services.partitions.log_dir.path)
+        directory = Path(there.broker.services.partitions.log_dirs.dirs[0].path)
         response, codes = await there.stop(version, *(StoppedPartition("t", index, -2, False) for index in range(3)))
         assert response.error_code == 0
         assert codes == {("t", 0): 0, ("t", 1): 0, ("t", 2): 0}

@@ -1,0 +1,216 @@
+"""Moves of partitions from one log directory of this broker to another (KIP-113).
+
+Where a partition is to go there is an empty copy (`Partition.future`, a `-future` directory). It is filled from the log
+that is served, piece by piece: read in a thread, appended on the loop as a follower appends what it fetched. When it
+has everything it is synced; the last records, those that came meanwhile, are copied without giving anybody a turn, and
+in the same turn the copy takes the log's place. Then, in a thread, the copy's last records, its checkpoints and its name
+are made safe, and only after that the original is given up. So at every moment, through any crash, one whole log is there.
+
+What is cut from the log is cut from the copy (`Partition`); a copy that was found at the start is first cut to what both
+have in common, by leader epochs. What the log gives up at its start meanwhile need not be copied. A move ends, too, when
+its partition is deleted or goes offline, or when it is asked to be elsewhere (`Partitions.move`). A full disk in the
+target lets it rest.
+
+Throttle: `replica.alter.log.dirs.io.max.bytes.per.second`, over all moves. As many at a time as
+`num.replica.alter.log.dirs.threads` says, the others wait. Source: `ReplicaAlterLogDirsThread.scala`,
+`LogManager.scala` (3.9). Unlike there the copy is synced before it is served.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import trio
+
+from logdir import AppendOrigin, PartitionLog, Promoted, StorageError, UnexpectedOffset
+from replication import ReplicationThrottle
+from server.offload import Offload
+
+if TYPE_CHECKING:
+    from server.config import BrokerConfig
+    from server.partition import Partition
+    from server.partitions import Partitions
+
+log = logging.getLogger("barnabas.moves")
+
+PIECE_BYTES = 256 * 1024
+"""Read in one go. A last piece that is not half of it is read on the loop."""
+REST_S = 5.0
+"""How long a move rests that cannot go on, because of a full disk for instance. Seconds."""
+LOOK_S = 0.1
+"""How often a throttled move looks whether it may go on. Seconds."""
+
+
+class Moves:
+    """See the module. `run` must be running for moves to go on."""
+
+    def __init__(self, partitions: Partitions, offload: Offload, current_config: Callable[[], BrokerConfig]) -> None:
+        self._partitions = partitions
+        self._offload = offload
+        self._current_config = current_config
+        self._throttle = ReplicationThrottle()
+        self._known: set[Partition] = set()
+        self._due, self._taken = trio.open_memory_channel["Partition"](math.inf)
+
+    def go_on(self, partition: Partition) -> None:
+        """Part of `server.partitions.LogDirMoves`."""
+        if partition not in self._known:
+            self._known.add(partition)
+            self._due.send_nowait(partition)
+
+    async def run(self) -> None:
+        """Move what there is to move, for ever."""
+        at_once = self._current_config().optional_int("num.replica.alter.log.dirs.threads")
+        async with trio.open_nursery() as nursery:
+            for _ in range(max(at_once or len(self._partitions.log_dirs.dirs), 1)):
+                nursery.start_soon(self._work, nursery)
+
+    async def _work(self, nursery: trio.Nursery) -> None:
+        async for partition in self._taken:
+            try:
+                await self._move(partition)
+            except StorageError as error:
+                log.warning("%s-%d is not moved on: %s", partition.topic, partition.index, error)
+            except Exception:
+                log.exception("moving %s-%d failed", partition.topic, partition.index)
+            self._known.discard(partition)
+            if partition.future is not None:
+                nursery.start_soon(self._go_on_later, partition)
+
+    async def _go_on_later(self, partition: Partition) -> None:
+        await trio.sleep(REST_S)
+        if partition.future is not None:
+            self.go_on(partition)
+
+    # -- one move ----------------------------------------------------------------------------------------------------
+
+    async def _move(self, partition: Partition) -> None:
+        """Copy until there is nothing left, and put the copy in place; or until nobody wants it any more."""
+        copy = partition.future
+        if copy is None:
+            return
+        began = trio.current_time()
+        self._cut_to_common(partition.log, copy)
+        synced = at_tail = False
+        while partition.future is copy:
+            if self._is_whole(partition, copy):
+                if synced:
+                    promoted = self._partitions.promote(partition)
+                    if promoted is not None:
+                        await self._finish(partition, promoted)
+                        log.info(
+                            "%s-%d is in %s now, after %.1f s",
+                            partition.topic,
+                            partition.index,
+                            promoted.target.path,
+                            trio.current_time() - began,
+                        )
+                        return
+                    await trio.sleep(LOOK_S)  # its answers wait for a flush of the original
+                else:
+                    await self._offload(copy.flush)
+                    synced = True
+                continue
+            if not at_tail:
+                await self._until_allowed()
+            copied = await self._copy_piece(partition, copy, at_once=at_tail and synced)
+            at_tail = copied < PIECE_BYTES // 2
+            if not (at_tail and synced):
+                await trio.lowlevel.checkpoint()
+
+    @staticmethod
+    def _is_whole(partition: Partition, copy: PartitionLog) -> bool:
+        return copy.log_end_offset == partition.log.log_end_offset
+
+    async def _copy_piece(self, partition: Partition, copy: PartitionLog, *, at_once: bool) -> int:
+        """Copy some of what is missing; how many bytes. at_once: without giving anybody else a turn."""
+        original, now_ms = partition.log, self._partitions.wall_ms()
+        start, end = original.log_start_offset, original.log_end_offset
+        if copy.log_end_offset < start:
+            copy.truncate_fully(start, now_ms)
+            return 0
+        copy.delete_records(start, copy.log_end_offset)
+        cuts = partition.cuts
+        piece = partition.read(copy.log_end_offset, PIECE_BYTES, upper_offset=end, min_one_batch=True)
+        if piece is None:
+            copy.skip_to(end, now_ms)  # compaction has left nothing before the end
+            return 0
+        try:
+            data = piece.read() if at_once else await self._offload(piece.read)
+        except EOFError:
+            return PIECE_BYTES  # it was cut meanwhile
+        except OSError as error:
+            failed = StorageError(f"reading {original.directory}", error)
+            if not failed.is_ours and not original.abandoned:
+                self._partitions.storage_failed(partition, failed)
+            raise failed from error
+        if partition.future is copy and partition.cuts == cuts and not copy.abandoned:
+            self._append(copy, memoryview(data), now_ms)
+            self._throttle.record(len(data), trio.current_time())
+        return len(data)
+
+    @staticmethod
+    def _append(copy: PartitionLog, data: memoryview, now_ms: int) -> None:
+        try:
+            copy.append(data, leader_epoch=-1, now_ms=now_ms, origin=AppendOrigin.REPLICATION)
+        except UnexpectedOffset as error:
+            # The original starts inside this batch (DeleteRecords), and batches are copied whole.
+            if error.first_offset > copy.log_start_offset:
+                copy.truncate_to(error.first_offset, now_ms)
+            else:
+                copy.truncate_fully(error.first_offset, now_ms)
+            copy.append(data, leader_epoch=-1, now_ms=now_ms, origin=AppendOrigin.REPLICATION)
+        copy.write()
+
+    async def _until_allowed(self) -> None:
+        """Wait while more was copied lately than may be."""
+        throttle = self._throttle
+        while True:
+            config = self._current_config()
+            throttle.rate = config.int("replica.alter.log.dirs.io.max.bytes.per.second")
+            throttle.samples = config.int("alter.log.dirs.replication.quota.window.num")
+            throttle.sample_s = float(config.int("alter.log.dirs.replication.quota.window.size.seconds"))
+            if not throttle.exceeded(trio.current_time()):
+                return
+            await trio.sleep(LOOK_S)
+
+    def _cut_to_common(self, original: PartitionLog, copy: PartitionLog) -> None:
+        """While the copy was out of sight the original may have been truncated, and have grown anew."""
+        now_ms = self._partitions.wall_ms()
+        while copy.log_end_offset > copy.log_start_offset:
+            epoch, end = original.end_offset_for_epoch(copy.latest_epoch)
+            if epoch < 0:
+                break
+            end = min(end, copy.end_offset_for_epoch(epoch)[1])
+            if epoch == copy.latest_epoch:
+                copy.truncate_to(min(end, original.log_end_offset), now_ms)
+                return
+            if end <= copy.log_start_offset:
+                break
+            copy.truncate_to(end, now_ms)
+        if copy.log_end_offset != original.log_start_offset:
+            copy.truncate_fully(original.log_start_offset, now_ms)
+
+    async def _finish(self, partition: Partition, promoted: Promoted) -> None:
+        """The copy is served: make it safe, and then give the original up. Raises StorageError: both stay."""
+        target = promoted.target
+        with trio.CancelScope(shield=True):  # a stop must not leave both behind
+            try:
+                await self._offload(promoted.log.flush)
+                await self._offload(target.sync_names)
+            except StorageError:
+                log.error("%s-%d: its original is kept, as its copy is not safe", partition.topic, partition.index)
+                raise
+            try:
+                for checkpoint in (
+                    target.recovery_points(),
+                    target.log_starts(),
+                    target.high_watermarks({promoted.key: partition.high_watermark}),
+                ):
+                    await self._offload(target.write_checkpoint, checkpoint)
+            except StorageError as error:
+                log.warning("%s-%d was moved, but: %s", partition.topic, partition.index, error)
+            promoted.finish()

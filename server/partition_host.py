@@ -1,0 +1,46 @@
+"""What a partition needs of its broker, and who may wait for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from logdir import StorageError
+    from replication import Proposal
+    from server.partition import Partition
+
+
+class ProgressWaiter(Protocol):
+    """Waits for readable bytes. `progress` is called after `added_bytes` more became readable, or with 0 when
+    something else changed.
+    """
+
+    def progress(self, added_bytes: int) -> None: ...
+
+
+class PartitionHost(Protocol):
+    """What a partition needs of its broker. lag_seconds: `replica.lag.time.max.ms`. now: seconds of trio's clock."""
+
+    @property
+    def broker_id(self) -> int: ...
+
+    @property
+    def lag_seconds(self) -> float: ...
+
+    def now(self) -> float: ...
+
+    def wall_ms(self) -> int: ...
+
+    def is_alive(self, broker_id: int) -> bool: ...
+
+    def stage(self, partition: Partition) -> None:
+        """It wants to be written at the end of the round."""
+
+    def flush(self, partition: Partition) -> None:
+        """Sync its log, and call its `flushed`, at once or later."""
+
+    def propose(self, partition: Partition, proposal: Proposal) -> None:
+        """Ask the controller for another ISR."""
+
+    def storage_failed(self, partition: Partition, error: StorageError) -> None:
+        """The disk cannot be read or written."""
