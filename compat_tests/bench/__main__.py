@@ -1,5 +1,6 @@
 """The command: `python -m compat_tests.bench [--rounds N] [--quick] [--only TEXT] [--json FILE] [--markdown FILE]`,
-with `--cluster` for three brokers that replicate, with `--storage` for compaction, recovery and start-up.
+with `--cluster` for three brokers that replicate, with `--storage` for compaction, recovery and start-up, with
+`--spark-log` for Spark's two ways to read a topic.
 
 `--full-cache` first fills the machine's page cache with a file, as the cache of any machine is that has been up for a
 while. On a virtual machine that matters: a page that the guest never touched costs its first writer a trap into the
@@ -37,6 +38,9 @@ def main() -> None:
     parser.add_argument("--storage", action="store_true", help="compaction, recovery, start with many partitions")
     parser.add_argument("--gigabytes", type=float, help="to be recovered by --storage (default: 3)")
     parser.add_argument("--partitions", type=int, help="of the start by --storage (default: 2000)")
+    parser.add_argument(
+        "--spark-log", action="store_true", help="Spark: its Kafka source and barnabas-log, on one topic"
+    )
     parser.add_argument("--full-cache", action="store_true", help="fill the page cache of the machine before")
     parser.add_argument("--steady", action="store_true", help="count rounds only in which the machine kept its speed")
     parser.add_argument("--only", default="", help="measures whose name contains this text (consuming needs producing)")
@@ -57,6 +61,16 @@ def main() -> None:
     names = options.brokers.split(",")
     results: Results = {}
     with tempfile.TemporaryDirectory(prefix="compat-bench-", dir=options.directory) as temporary:
+        if options.spark_log:
+            from compat_tests.bench import spark_log
+
+            text = spark_log.run(
+                Path(temporary), names, rounds, options.records or (100_000 if options.quick else 2_000_000)
+            )
+            print(text)
+            if options.markdown:
+                Path(options.markdown).write_text(text + "\n")
+            return
         if options.full_cache:
             fill_page_cache(Path(temporary) / "fill")
         if options.cluster:
