@@ -5,6 +5,8 @@ each request until DescribeTransactions shows no decided transaction; in the `_l
 end of their epochs ("skip": thousands of InitProducerId requests are left out). A line is a request, what was told, and
 what DescribeTransactions showed: error, state, time-out, producer id, epoch, partitions, whether it has a start.
 Producer ids are whatever the brokers handed out, so ours are matched to theirs as they appear.
+
+In one case the machine deviates on purpose (`coordinator.txn.ending`), which some lines of the traces show.
 """
 
 from __future__ import annotations
@@ -101,18 +103,31 @@ class Replayed:
             shown.transaction_start_time_ms >= 0,
         ]
 
+    def is_kept_out(self, op: list[Any]) -> bool:
+        """EndTxn 5 with the epoch before the present one, when the last end was one of an older client."""
+        if op[0] != "end" or op[2] < 5:
+            return False
+        entry = self.kit.shard.ids.get(op[1])
+        txn = None if entry is None else entry.txn
+        return txn is not None and txn.client_version < 2 and txn[:2] == self.producer(op[3], op[4] + 1)
+
 
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.stem)
 def test_the_machine_answers_as_apache_kafka_did(path: Path) -> None:
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     replayed = Replayed(lines[0]["transaction_version"])
+    kept_out = 0
     for number, line in enumerate(lines[1:], 2):
         op, told, after = line["do"], line["told"], line["after"]
         where = f"{path.name}:{number} {op}"
+        if replayed.is_kept_out(op):
+            kept_out += told[0] != ErrorCode.PRODUCER_FENCED
+            told = [ErrorCode.PRODUCER_FENCED, -1, -1]
         assert replayed.do(op, told) == told, where
         assert replayed.described(op[1], after) == after, where
         if number % 20 == 0:
             replayed.kit.check()
+    assert (kept_out > 0) is (lines[0]["transaction_version"] == 2)
 
 
 def test_there_are_traces() -> None:

@@ -8,6 +8,10 @@ the previous producer id) from the next transaction's end (equal). A producer ma
 its partitions got into a transaction: the epoch rises then all the same. A repetition while the markers are on their
 way, and any request while a record is being written, is answered CONCURRENT_TRANSACTIONS. Source: KIP-890 and
 `TransactionCoordinator.endTransaction` of Apache Kafka 4.3.
+
+Difference from it: only an end of version 2 can be repeated. When the last end was one of an older client, Apache Kafka
+4.3 takes any EndTxn 5 with the epoch before for a repetition, and so hands the present epoch to a producer that an
+older client has fenced.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 from typing import Final
 
 from coordinator.txn.states import DECIDED, Event, State
-from coordinator.txn.transaction import EXHAUSTED_FROM, Txn
+from coordinator.txn.transaction import EPOCH_BUMPING, EXHAUSTED_FROM, Txn
 from kproto import ErrorCode
 
 Verdict = Event | ErrorCode
@@ -78,6 +82,9 @@ def verdict_bumping(txn: Txn, is_busy: bool, producer_id: int, epoch: int, commi
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     # Until the markers are written the id is still the old one, and its epoch 32767.
     if txn.producer_epoch == epoch + 1 or (overflowed and txn.state not in DECIDED):
+        if txn.client_version < EPOCH_BUMPING:
+            # The last end did not bump the epoch, so this is not its repetition.
+            return _FENCED
         return BUMPING_REPEATED[txn.state][commit]
     if txn.producer_epoch == epoch:
         return BUMPING[txn.state][commit]

@@ -198,7 +198,7 @@ class TransactionalIds:
     def _not_written(self, entry: TransactionalId, out: Decision, code: ErrorCode, appended: bool, now: Now) -> None:
         if appended or self._is_gone:
             return
-        log.warning("transactional id %r: no change, for the log refuses it: %s", entry.transactional_id, code.name)
+        log.info("transactional id %r: no change, for the log refuses it: %s", entry.transactional_id, code.name)
         entry.target = None
         if entry.logged is not None and entry.logged.state in DECIDED:
             # The markers are written; only this record is missing, and the id stays busy until it is there.
