@@ -45,6 +45,8 @@ from replication import (
     topic_names,
 )
 from server.apis import APIS
+from server.cleaner import Cleaner
+from server.cleaner_process import OffloadCompactor, ProcessCompactor
 from server.config import BrokerConfig
 from server.controller import ControllerDriver
 from server.controller_client import ControllerClient
@@ -376,7 +378,10 @@ class Broker:
         nursery.start_soon(self._failed_dirs.run)
         if self._moves is not None:
             nursery.start_soon(self._moves.run)
-        nursery.start_soon(Housekeeping(self._services, dirs).run)
+        cleaner = self._cleaner()
+        if cleaner is not None:
+            nursery.start_soon(cleaner.run)
+        nursery.start_soon(Housekeeping(self._services, dirs, cleaner).run)
         for sock, listener in listening:
             self._reactor.add_listener(sock, self._door.welcome(listener))
         listening.clear()
@@ -397,6 +402,13 @@ class Broker:
             ", ".join(f"{e.listener}://{e.host}:{e.port}" for e in self._endpoints),
             ", ".join(each.path for each in dirs.online),
         )
+
+    def _cleaner(self) -> Cleaner | None:
+        if not self._config.bool("log.cleaner.enable"):
+            return None
+        # A process sees the system's files only, and needs time that passes by itself.
+        in_process = self._disk is None and self._offload is in_thread
+        return Cleaner(self._services, ProcessCompactor if in_process else lambda: OffloadCompactor(self._offload))
 
     async def _learn_of_cluster(self) -> None:
         """Until a controller has told of the brokers, and of all topics there were at the start, clients have to wait:

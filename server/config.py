@@ -361,6 +361,7 @@ class _Reader:
             values["offsets.topic.replication.factor"] = _OFFSETS_REPLICAS_IN_CLUSTER
         self._data_directory(values, static)
         self._times(values, static)
+        self._cleaners(values, static)
         overrides = self._connection_limits(values, static)
         listeners, advertised = self._listeners(values, static)
         return listeners, advertised, overrides
@@ -402,6 +403,13 @@ class _Reader:
             low_value, high_value = values[least], values[most]
             if isinstance(low_value, int) and isinstance(high_value, int) and low_value > high_value:
                 self.problem(least, self._text(least, static), f"it must not be above {most}={high_value}")
+
+    def _cleaners(self, values: dict[str, Value], static: Mapping[str, str]) -> None:
+        key = "log.cleaner.dedupe.buffer.size"
+        size, cleaners = values[key], values["log.cleaner.threads"]
+        if isinstance(size, int) and isinstance(cleaners, int) and cleaners and size // cleaners <= 1 << 20:
+            why = f"it must be above 1 MiB (1048576) for each of log.cleaner.threads={cleaners}"
+            self.problem(key, self._text(key, static), why)
 
     def _connection_limits(self, values: dict[str, Value], static: Mapping[str, str]) -> dict[str, int]:
         key = "max.connections.per.ip.overrides"

@@ -127,8 +127,17 @@ def check_broker(config: BrokerConfig, after: Mapping[str, str], *, per_broker: 
             raise KafkaError(ErrorCode.INVALID_REQUEST, refusal(name, text, why))
     try:
         if per_broker:
-            BrokerConfig(config.static, config.cluster_defaults, after)
+            changed = BrokerConfig(config.static, config.cluster_defaults, after)
         else:
-            BrokerConfig(config.static, after, config.broker_overrides)
+            changed = BrokerConfig(config.static, after, config.broker_overrides)
     except SettingsRefused as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    _check_cleaners(config.int("log.cleaner.threads"), changed.int("log.cleaner.threads"))
+
+
+def _check_cleaners(before: int, after: int) -> None:
+    """Apache Kafka lets their number grow to the double and shrink to the half in one step. Raises KafkaError."""
+    least, most = max(before // 2, 1), before * 2
+    if after != before and not least <= after <= most:
+        why = f"while the broker runs with {before} it can be changed to {least} at least and {most} at most"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, refusal("log.cleaner.threads", str(after), why))

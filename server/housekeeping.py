@@ -17,7 +17,7 @@ segments and counting does not, with a checkpoint of trio's between two logs.
 | removal of `.deleted` files and `-delete` directories | when `file.delete.delay.ms` is over |
 
 Every log directory has its own checkpoints and removals. A disk that fails is reported by the directory itself, which
-is passed over from then on. Not done: compaction.
+is passed over from then on. Logs that are compacted are the cleaner's business (cleaner.py), their retention too.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from logdir import Checkpoint, LogDir, LogDirs, PartitionLog, StorageError
+from server.cleaner import Cleaner
 from server.flushing import Flusher
 from server.services import Services
 
@@ -47,9 +48,10 @@ FLUSH_SECONDS_MAX = 5.0
 class Housekeeping:
     """All duties of one broker on its log directories; `run` serves for ever."""
 
-    def __init__(self, services: Services, dirs: LogDirs) -> None:
+    def __init__(self, services: Services, dirs: LogDirs, cleaner: Cleaner | None = None) -> None:
         self._svc = services
         self._dirs = dirs
+        self._cleaner = cleaner
         self._rolled: set[PartitionLog] = set()
         self._roll_seen = trio.Event()
         self._flushed_at: dict[PartitionLog, float] = {}
@@ -83,6 +85,8 @@ class Housekeeping:
     async def retain(self) -> None:
         """Give up segments that are too old, too many, or below the log start."""
         for partition in self._svc.partitions:
+            if self._cleaner is not None and self._cleaner.keeps(partition.log):
+                continue
             try:
                 gone = partition.log.retain(self._svc.wall_ms(), partition.high_watermark)
             except StorageError as error:

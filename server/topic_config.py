@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, cast
 from kproto import ErrorCode, KafkaError
 from server.config import BrokerConfig, refusal, shown
 from server.settings import TOPIC, BadValue, Support, Value
-from server.settings.log import NO_CLEANER
 
 if TYPE_CHECKING:
     from logdir import LogConfig
@@ -115,6 +114,4 @@ def remarks(overrides: Mapping[str, str]) -> list[str]:
             lines.append(f"{name}={text} does not count: {why}")
         elif row.setting.support is Support.NO_EFFECT:
             lines.append(f"{name}={text} has no effect here: {row.setting.note}")
-    if "compact" in overrides.get("cleanup.policy", ""):
-        lines.append(f"cleanup.policy={overrides['cleanup.policy']}: {NO_CLEANER}")
     return lines

@@ -21,7 +21,6 @@ from server.settings.model import (
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 CLEANUP_POLICIES = ("compact", "delete")
-NO_CLEANER = "logs are not compacted yet; topics with cleanup.policy=compact keep every record"
 NO_PREALLOCATION = "log files grow as they are written"
 _CLUSTER = Scope.CLUSTER
 _RETENTION = Check("at least 1, or -1 for no limit", lambda value: value != 0)
@@ -117,7 +116,6 @@ SETTINGS: tuple[Setting, ...] = (
         "What happens to old data: delete (by time and size), compact (keep the last record of each key), or both.",
         some_of(*CLEANUP_POLICIES),
         scope=_CLUSTER,
-        note=NO_CLEANER,
     ),
     works(
         "log.index.size.max.bytes",
@@ -294,25 +292,91 @@ SETTINGS: tuple[Setting, ...] = (
         "How long after the start the first flush, retention and checkpoint rounds come.",
         at_least(0),
     ),
-    only(
+    works(
         "log.cleaner.enable",
         Type.BOOLEAN,
-        False,
-        "Whether logs are compacted in the background.",
-        NO_CLEANER,
-        kafka_default="true",
+        True,
+        "Whether logs of topics with cleanup.policy=compact are compacted in the background.",
+    ),
+    works(
+        "log.cleaner.threads",
+        Type.INT,
+        1,
+        "How many logs may be compacted at the same time, each by a process of its own.",
+        at_least(0),
+        scope=_CLUSTER,
+    ),
+    works(
+        "log.cleaner.backoff.ms",
+        Type.LONG,
+        15000,
+        "How long the cleaner waits before it looks again when no log needed compaction.",
+        at_least(0),
+        scope=_CLUSTER,
+    ),
+    works(
+        "log.cleaner.dedupe.buffer.size",
+        Type.LONG,
+        134217728,
+        "Memory in bytes, over all cleaners, for the map from keys to their last offsets. Keys that do not fit wait "
+        "for the next pass.",
+        scope=_CLUSTER,
+    ),
+    works(
+        "log.cleaner.io.buffer.load.factor",
+        Type.DOUBLE,
+        0.9,
+        "How full the map from keys to offsets may become.",
+        scope=_CLUSTER,
+    ),
+    works(
+        "log.cleaner.io.buffer.size",
+        Type.INT,
+        524288,
+        "Memory in bytes, over all cleaners, for reading and writing; grows for a batch that is larger.",
+        at_least(0),
+        scope=_CLUSTER,
+    ),
+    works(
+        "log.cleaner.io.max.bytes.per.second",
+        Type.DOUBLE,
+        1.7976931348623157e308,
+        "How many bytes all cleaners together may read and write in a second, on average.",
+        scope=_CLUSTER,
+    ),
+    works(
+        "log.cleaner.delete.retention.ms",
+        Type.LONG,
+        86400000,
+        "How long compaction keeps the mark of a deleted key, in milliseconds, so that slow readers still see it.",
+        at_least(0),
+        scope=_CLUSTER,
+    ),
+    works(
+        "log.cleaner.min.compaction.lag.ms",
+        Type.LONG,
+        0,
+        "How long a record stays uncompacted at least, in milliseconds.",
+        at_least(0),
+        scope=_CLUSTER,
+    ),
+    works(
+        "log.cleaner.max.compaction.lag.ms",
+        Type.LONG,
+        LONG_MAX,
+        "How long a record may stay uncompacted, in milliseconds; then the dirty share of its log does not matter.",
+        at_least(1),
+        scope=_CLUSTER,
+    ),
+    works(
+        "log.cleaner.min.cleanable.ratio",
+        Type.DOUBLE,
+        0.5,
+        "Which share of a log must be uncompacted before it is compacted.",
+        between(0, 1),
+        scope=_CLUSTER,
     ),
     no_effect("log.preallocate", Type.BOOLEAN, False, NO_PREALLOCATION, scope=_CLUSTER),
-    no_effect("log.cleaner.threads", Type.INT, 1, NO_CLEANER, at_least(0), scope=_CLUSTER),
-    no_effect("log.cleaner.backoff.ms", Type.LONG, 15000, NO_CLEANER, at_least(0), scope=_CLUSTER),
-    no_effect("log.cleaner.dedupe.buffer.size", Type.LONG, 134217728, NO_CLEANER, scope=_CLUSTER),
-    no_effect("log.cleaner.io.buffer.load.factor", Type.DOUBLE, 0.9, NO_CLEANER, scope=_CLUSTER),
-    no_effect("log.cleaner.io.buffer.size", Type.INT, 524288, NO_CLEANER, at_least(0), scope=_CLUSTER),
-    no_effect("log.cleaner.io.max.bytes.per.second", Type.DOUBLE, 1.7976931348623157e308, NO_CLEANER, scope=_CLUSTER),
-    no_effect("log.cleaner.delete.retention.ms", Type.LONG, 86400000, NO_CLEANER, at_least(0), scope=_CLUSTER),
-    no_effect("log.cleaner.min.compaction.lag.ms", Type.LONG, 0, NO_CLEANER, at_least(0), scope=_CLUSTER),
-    no_effect("log.cleaner.max.compaction.lag.ms", Type.LONG, LONG_MAX, NO_CLEANER, at_least(1), scope=_CLUSTER),
-    no_effect("log.cleaner.min.cleanable.ratio", Type.DOUBLE, 0.5, NO_CLEANER, between(0, 1), scope=_CLUSTER),
     no_effect(
         "log.message.format.version",
         Type.STRING,

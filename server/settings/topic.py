@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from server.settings.log import (
     CLEANUP_POLICIES,
     COMPRESSION_TYPES,
-    NO_CLEANER,
     NO_PREALLOCATION,
     TIMESTAMP_TYPES,
 )
@@ -74,7 +73,6 @@ TOPIC_SETTINGS: tuple[TopicSetting, ...] = (
             ("delete",),
             "What happens to old data: delete (by time and size), compact (keep the last record of each key), or both.",
             some_of(*CLEANUP_POLICIES),
-            note=NO_CLEANER,
         ),
         "log.cleanup.policy",
     ),
@@ -103,13 +101,12 @@ TOPIC_SETTINGS: tuple[TopicSetting, ...] = (
         "compression.zstd.level",
     ),
     _row(
-        no_effect(
+        works(
             "delete.retention.ms",
             Type.LONG,
             86400000,
-            NO_CLEANER,
+            "How long compaction keeps the mark of a deleted key, in milliseconds, so that slow readers still see it.",
             at_least(0),
-            doc="How long compaction keeps the mark of a deleted key.",
         ),
         "log.cleaner.delete.retention.ms",
     ),
@@ -195,13 +192,12 @@ TOPIC_SETTINGS: tuple[TopicSetting, ...] = (
         "log.local.retention.ms",
     ),
     _row(
-        no_effect(
+        works(
             "max.compaction.lag.ms",
             Type.LONG,
             LONG_MAX,
-            NO_CLEANER,
+            "How long a record may stay uncompacted, in milliseconds; then the dirty share of the log does not matter.",
             at_least(1),
-            doc="How long a record may stay uncompacted.",
         ),
         "log.cleaner.max.compaction.lag.ms",
     ),
@@ -275,24 +271,22 @@ TOPIC_SETTINGS: tuple[TopicSetting, ...] = (
         "log.message.timestamp.type",
     ),
     _row(
-        no_effect(
+        works(
             "min.cleanable.dirty.ratio",
             Type.DOUBLE,
             0.5,
-            NO_CLEANER,
+            "Which share of the log must be uncompacted before it is compacted.",
             between(0, 1),
-            doc="Which share of the log must be uncompacted before compaction starts.",
         ),
         "log.cleaner.min.cleanable.ratio",
     ),
     _row(
-        no_effect(
+        works(
             "min.compaction.lag.ms",
             Type.LONG,
             0,
-            NO_CLEANER,
+            "How long a record stays uncompacted at least, in milliseconds.",
             at_least(0),
-            doc="How long a record stays uncompacted at least.",
         ),
         "log.cleaner.min.compaction.lag.ms",
     ),

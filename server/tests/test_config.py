@@ -28,7 +28,7 @@ def notices(values: dict[str, str]) -> list[str]:
 
 REFUSED = {
     "log.dirs": "/a,/a",
-    "log.cleaner.enable": "true",
+    "log.cleaner.dedupe.buffer.size": "1048576",
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     "super.users": "User:admin",
     "allow.everyone.if.no.acl.found": "false",

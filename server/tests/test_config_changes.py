@@ -105,6 +105,12 @@ def test_broker_settings_that_may_change(after: dict[str, str], per_broker: bool
             {"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "8"},
             "must not be above log.cleaner.max.compaction.lag.ms=8",
         ),
+        ({"log.cleaner.threads": "0"}, "log.cleaner.threads=0 is refused: while the broker runs with 1 it can be"),
+        ({"log.cleaner.threads": "3"}, "changed to 1 at least and 2 at most"),
+        (
+            {"log.cleaner.dedupe.buffer.size": "1048576"},
+            "it must be above 1 MiB (1048576) for each of log.cleaner.threads=1",
+        ),
     ],
     ids=lambda value: str(value),
 )

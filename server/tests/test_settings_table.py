@@ -47,7 +47,7 @@ SAME_MEANING = {
     "group.share.partition.max.record.locks",  # 4.x
     "listener.security.protocol.map",  # the order of pairs
 }
-OTHER_DEFAULTS = {"broker.id", "node.id", "log.cleaner.enable", "log.dir", "offsets.topic.replication.factor"}
+OTHER_DEFAULTS = {"broker.id", "node.id", "log.dir", "offsets.topic.replication.factor"}
 
 # Settings we know beyond AbstractKafkaConfig: dynamic-only ones (DynamicConfig.Broker), Kafka's own authorizers', and
 # where the login for ZooKeeper is.
