@@ -161,8 +161,11 @@ class CompactedLog(LogAppender):
         """The log is about to be cut at `offset`."""
         if self._compaction is not None and offset < self._compaction.first_uncleanable_offset:
             self.stop_compaction()
-        if self._truncated_to is None or offset < self._truncated_to:
-            self._truncated_to = offset
+
+    def _note_truncation(self, end_offset: int) -> None:
+        """The log was cut and ends at `end_offset`: what comes there now was never cleaned."""
+        if self._truncated_to is None or end_offset < self._truncated_to:
+            self._truncated_to = end_offset
 
     def _let_go_of_compaction(self) -> None:
         """The log is not ours any more; recovery ends what is half done."""

@@ -319,6 +319,7 @@ class PartitionLog(CompactedLog):
         self.log_end_offset = self.next_offset = offset
         self._position = self._active.size
         self._generation += 1
+        self._note_truncation(offset)
         self.recovery_point = min(self.recovery_point, offset)
         self._set_roll_limits()
         return fell

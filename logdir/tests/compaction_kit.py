@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kproto.records import Record, build_batch, build_control_batch, iter_records, read_header
+from kproto.records import Record, build_batch, build_control_batch, iter_records
 from kproto.records_legacy import iter_any
 from logdir import AppendOrigin, LogConfig, LogDir, PartitionLog
 from logdir.compaction import CompactionLimits, CompactionState
@@ -118,4 +118,29 @@ class Compacted:
         return sorted(entry.name for entry in self.disk.list(f"{PATH}/t-0"))
 
 
-__all__ = ["COMPACT", "LIMITS", "NOW", "Compacted", "read_header"]
+def committed(log: PartitionLog) -> list[tuple[int, bytes | None, bytes | None]]:
+    """(offset, key, value) of what a consumer of committed records sees."""
+    aborted = log.aborted_transactions(log.log_start_offset, log.log_end_offset)
+    seen = []
+    for header, data in stored(log):
+        bad = header.is_transactional and any(
+            entry.producer_id == header.producer_id and entry.first_offset <= header.base_offset <= entry.last_offset
+            for entry in aborted
+        )
+        if not header.is_control and not bad:
+            seen += [(record.offset, record.key, record.value) for record in iter_records(data)]
+    return seen
+
+
+def final_values(log: PartitionLog) -> dict[bytes | None, bytes]:
+    """What somebody knows who has read the committed records from the first to the last."""
+    values: dict[bytes | None, bytes] = {}
+    for _, key, value in committed(log):
+        if value is None:
+            values.pop(key, None)
+        else:
+            values[key] = value
+    return values
+
+
+__all__ = ["COMPACT", "LIMITS", "NOW", "Compacted", "committed", "final_values"]
