@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,98 +12,22 @@ from trio.testing import MockClock
 
 from kproto import ErrorCode
 from kproto.messages import (
-    CreateTopicsRequest,
     DeleteRecordsRequest,
     DescribeLogDirsRequest,
-    FetchRequest,
     FindCoordinatorRequest,
     HeartbeatRequest,
     ListOffsetsRequest,
-    MetadataRequest,
     OffsetCommitRequest,
     OffsetForLeaderEpochRequest,
-    ProduceRequest,
 )
-from kproto.records import Record, build_batch, iter_headers, iter_records
 from logdir import LogDirError
 from replication import GROUP_METADATA_TOPIC
-from server.app import Broker, BrokerFailed
-from server.testing import Client, connected, embedded_broker
+from server.app import BrokerFailed
+from server.testing import connected, embedded_broker
 from server.tests.faulty_disk import FaultyDisk
+from server.tests.two_dirs import LONG_MS, World, fetch, two_dirs
 
 E = ErrorCode
-LONG_MS = 60_000
-
-
-class World:
-    """A broker with the directories `a` (where its metadata are) and `b`."""
-
-    def __init__(self, broker: Broker, client: Client, disk: FaultyDisk, a: Path, b: Path) -> None:
-        self.broker = broker
-        self.client = client
-        self.disk = disk
-        self.a = a
-        self.b = b
-
-    async def topic(self, name: str, partitions: int = 1) -> None:
-        topic = CreateTopicsRequest.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
-        answer = await self.client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=LONG_MS), 5)
-        assert answer.topics[0].error_code == E.NONE
-
-    def home(self, name: str, index: int) -> Path | None:
-        found = self.broker.services.partitions.log_dirs.home(name, index)
-        return None if found is None else Path(found.path)
-
-    def in_dir(self, path: Path, name: str) -> int:
-        """The first partition of a topic that lies there."""
-        return next(index for index in range(100) if self.home(name, index) == path)
-
-    async def produce(self, name: str, index: int, value: bytes = b"v", acks: int = -1) -> tuple[int, int]:
-        """(error code, offset)"""
-        batch = build_batch([Record(0, 1_750_000_000_000, b"k", value)])
-        data = ProduceRequest.PartitionProduceData(index=index, records=batch)
-        topic = ProduceRequest.TopicProduceData(name=name, partition_data=[data])
-        answer = await self.client.ask(ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[topic]), 9)
-        (partition,) = answer.responses[0].partition_responses
-        return partition.error_code, partition.base_offset
-
-    async def values(self, name: str, index: int) -> list[bytes] | int:
-        """All values, or the error code."""
-        answer = await self.client.ask(fetch(name, index, 0, 0), 11)
-        (partition,) = answer.responses[0].partitions
-        if partition.error_code:
-            return int(partition.error_code)
-        data = bytes(partition.records)
-        return [
-            record.value or b""
-            for position, header in iter_headers(data)
-            for record in iter_records(data[position : position + header.size])
-        ]
-
-    async def metadata(self, name: str) -> list[Any]:
-        answer = await self.client.ask(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name)]), 8)
-        return sorted(answer.topics[0].partitions, key=lambda partition: partition.partition_index)
-
-    async def until_told(self, name: str, index: int) -> None:
-        """The controller has heard that the partition has no replica any more."""
-        await self.broker.services.controller.image_until(lambda image: image.partition(name, index).leader == -1)
-
-
-def fetch(name: str, index: int, offset: int, max_wait_ms: int) -> FetchRequest:
-    asked = FetchRequest.FetchPartition(
-        partition=index, fetch_offset=offset, partition_max_bytes=1 << 20, current_leader_epoch=-1
-    )
-    topic = FetchRequest.FetchTopic(topic=name, partitions=[asked])
-    return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20, topics=[topic])
-
-
-@asynccontextmanager
-async def two_dirs(tmp_path: Path, disk: FaultyDisk | None = None, **settings: str) -> AsyncIterator[World]:
-    disk = disk or FaultyDisk()
-    a, b = tmp_path / "a", tmp_path / "b"
-    with trio.fail_after(1000):
-        async with embedded_broker(log_dirs=f"{a},{b}", disk=disk, **settings) as broker, connected(broker) as client:  # type: ignore[arg-type]
-            yield World(broker, client, disk, a, b)
 
 
 async def test_partitions_are_spread_and_found_again(tmp_path: Path, autojump_clock: MockClock) -> None:
