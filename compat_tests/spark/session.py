@@ -15,7 +15,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from compat_tests.jars import ToolMissing, cache_root, jar_directory
+from compat_tests.jars import PROJECT_ROOT, ToolMissing, cache_root, jar_directory
 
 POM = Path(__file__).with_name("pom.xml")
 FALLBACK_TOKEN_PROVIDER = "4.0.0"
@@ -50,9 +50,13 @@ def _pom(connector: str, token_provider: str) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a process that uses Spark: this Python for the workers, loopback for every socket."""
+    """Return the environment of a process that uses Spark: this Python for the workers, which find our data source in
+    the checkout, loopback for every socket.
+    """
+    places = dict.fromkeys([*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(PROJECT_ROOT)])
     return {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable} | {
-        "SPARK_LOCAL_IP": "127.0.0.1"
+        "PYTHONPATH": os.pathsep.join(place for place in places if place),
+        "SPARK_LOCAL_IP": "127.0.0.1",
     }
 
 
