@@ -37,6 +37,8 @@ def encode_lines(lines: Iterable[str]) -> bytes:
 
 def decode_lines(data: bytes, name: str) -> list[list[str]]:
     """The entries, split at blanks. Raises `CorruptFile` for another version or count."""
+    if not data:  # Apache Kafka makes the file before there is anything to write
+        return []
     try:
         lines = data.decode().split("\n")
         version, count = int(lines[0]), int(lines[1])

@@ -6,12 +6,11 @@ import os
 from typing import Final
 
 from logdir import layout
-from logdir.checkpoint import HIGH_WATERMARK, LEADER_EPOCH, LOG_START, RECOVERY_POINT, read_offsets
+from logdir.checkpoint import CLEANER, HIGH_WATERMARK, LEADER_EPOCH, LOG_START, RECOVERY_POINT, read_offsets
 from logdir.disk import Entry, ReadOnlyDisk, read_file
 from logdir.offline.errors import NotALog
 from logdir.offline.log import LogReader
 
-CLEANER = "cleaner-offset-checkpoint"
 CHECKPOINTS: Final = (RECOVERY_POINT, HIGH_WATERMARK, LOG_START, CLEANER)
 PARTITION_FILES: Final = frozenset({LEADER_EPOCH, layout.PARTITION_METADATA})
 """Beside the segments of a partition."""
