@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import trio
 
+from kproto.messages import DeleteGroupsRequest, OffsetCommitRequest, OffsetFetchRequest
 from kproto.records import Record, build_batch, iter_headers, iter_records
 from logdir import CompactionAborted, CompactionStats, PartitionLog, StorageError
 from server import app
@@ -346,3 +347,58 @@ async def test_without_a_cleaner_nothing_is_compacted(autojump_clock: trio.abc.C
         await overwrite(broker, client)
         await trio.sleep(100)
         assert len(content(log_of(broker))) == 30
+
+
+async def commit(client: Client, group: str, offset: int) -> None:
+    part = OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+    asked = OffsetCommitRequest(
+        group_id=group, topics=[OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[part])]
+    )
+    answer = await client.ask(asked, 7)
+    assert answer.topics[0].partitions[0].error_code == 0
+
+
+async def committed(client: Client, group: str) -> int:
+    asked = OffsetFetchRequest(
+        group_id=group, topics=[OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+    )
+    answer = await client.ask(asked, 7)
+    assert answer.error_code == 0
+    return int(answer.topics[0].partitions[0].committed_offset)
+
+
+async def test_committed_offsets_shrink_and_survive(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
+    """Commits that were overwritten, groups that were deleted, and offsets that expired leave the disk."""
+    settings = {
+        "offsets_topic_segment_bytes": "2000",
+        "offsets_topic_num_partitions": "1",
+        "offsets_retention_minutes": "1",
+        "offsets_retention_check_interval_ms": "60000",
+        "log_cleaner_delete_retention_ms": "60000",
+        "log_cleaner_backoff_ms": "30000",
+    }
+    async with compacting(tmp_path, log_cleanup_policy="delete", **settings) as (broker, client):
+        await broker.services.controller.auto_create(["__consumer_offsets"])
+        for number in range(100):
+            await commit(client, "kept", number)
+            await commit(client, "deleted", number)
+            await commit(client, "expired", number)
+        log = log_of(broker, "__consumer_offsets")
+        grown = log.size
+        assert (await client.ask(DeleteGroupsRequest(groups_names=["deleted"]), 1)).results[0].error_code == 0
+        for _ in range(5):
+            await trio.sleep(40)
+            await commit(client, "kept", 1000)
+        for number in range(30):  # so that the tombstones are in closed segments
+            await commit(client, "kept", 2000 + number)
+        await trio.sleep(120)
+        for number in range(30):
+            await commit(client, "kept", 3000 + number)
+        await trio.sleep(120)
+        assert log.size < grown / 4
+        keys = [key for offset, key, _ in content(log) if offset < log.segment_bases[-1]]
+        assert not [key for key in keys if b"deleted" in key or b"expired" in key]
+    async with embedded_broker(tmp_path, **{**SETTINGS, **settings}) as again, connected(again) as client:
+        await trio.sleep(5)  # they are loaded
+        assert await committed(client, "kept") == 3029
+        assert await committed(client, "deleted") == await committed(client, "expired") == -1
