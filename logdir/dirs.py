@@ -12,9 +12,9 @@ A directory that fails, at the start or later, is offline (`LogDir.failure`): no
 go on. What lay in it is not known while it is away, so a partition that is not new is not made anew elsewhere.
 
 Moving: `create_future` makes an empty copy in the target, whoever moves fills it; `promote` puts it in the place of
-the original; when the target is synced (`LogDir.sync_names`), `Promoted.finish` gives the original up. In this order
-there is a whole partition at every moment; a crash in between leaves two, which the next start refuses, as Apache
-Kafka does. Source: `LogManager.scala` (core, 3.9).
+the original; when the target is synced (`LogDir.sync_names`), `Promoted.finish` gives the original up, and the source
+is synced. In this order there is a whole partition at every moment; if the machine stops in between there are two,
+which the next start refuses, as Apache Kafka does. Source: `LogManager.scala` (core, 3.9).
 
 Threads: as `LogDir`.
 """
@@ -50,13 +50,13 @@ class Promoted:
     log: PartitionLog
     target: LogDir
     key: TopicPartition
-    _source: LogDir
+    source: LogDir
     _original: PartitionLog
 
     def finish(self) -> None:
         """The copy's name is safe: give the original up. Raises `StorageError`."""
-        if self._source.failure is None:
-            self._source.give_up(self.key, self._original)
+        if self.source.failure is None:
+            self.source.give_up(self.key, self._original)
         else:
             self._original.abandon()
 

@@ -3,13 +3,14 @@
 Where a partition is to go there is an empty copy (`Partition.future`, a `-future` directory). It is filled from the log
 that is served, piece by piece: read in a thread, appended on the loop as a follower appends what it fetched. When it
 has everything it is synced; the last records, those that came meanwhile, are copied without giving anybody a turn, and
-in the same turn the copy takes the log's place. Then, in a thread, the copy's last records, its checkpoints and its name
-are made safe, and only after that the original is given up. So at every moment, through any crash, one whole log is there.
+in the same turn the copy takes the log's place. Then, in a thread, the copy's last records, its checkpoints and its
+name are made safe, and only after that the original is given up. So at every moment, through any crash, one whole log
+is there.
 
-What is cut from the log is cut from the copy (`Partition`); a copy that was found at the start is first cut to what both
-have in common, by leader epochs. What the log gives up at its start meanwhile need not be copied. A move ends, too, when
-its partition is deleted or goes offline, or when it is asked to be elsewhere (`Partitions.move`). A full disk in the
-target lets it rest.
+What is cut from the log is cut from the copy (`Partition`); a copy that was found at the start is first cut to what
+both have in common, by leader epochs. What the log gives up at its start meanwhile need not be copied. A move ends,
+too, when its partition is deleted or goes offline, or when it is asked to be elsewhere (`Partitions.move`). A full disk
+in the target lets it rest.
 
 Throttle: `replica.alter.log.dirs.io.max.bytes.per.second`, over all moves. As many at a time as
 `num.replica.alter.log.dirs.threads` says, the others wait. Source: `ReplicaAlterLogDirsThread.scala`,
@@ -214,3 +215,5 @@ class Moves:
             except StorageError as error:
                 log.warning("%s-%d was moved, but: %s", partition.topic, partition.index, error)
             promoted.finish()
+            if promoted.source.failure is None:
+                await self._offload(promoted.source.sync_names)

@@ -1,0 +1,272 @@
+"""LogDirs: several directories, each on its disk; failures, moves, and crashes at every step of a move."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Callable
+
+import pytest
+
+from kproto.errors import ErrorCode, KafkaError
+from logdir import AppendOrigin, InconsistentMeta, LogConfig, LogDirError, LogDirs, MetaProperties, StorageError
+from logdir.memory_disk import MemoryDisk
+from logdir.tests.kit import NOW, TOPIC_ID, Clock, put, stored
+
+A, B, C = "/disks/a", "/disks/b", "/disks/c"
+CONFIG = LogConfig(segment_bytes=500)
+
+
+def make(disk: MemoryDisk, *paths: str) -> LogDirs:
+    counter = iter(range(10**9))
+    return LogDirs(
+        paths or (A, B),
+        disk=disk,
+        wall_ms=Clock(),
+        random=lambda: 0.0,
+        unique_hex=lambda: f"{next(counter):032x}",
+    )
+
+
+def opened(disk: MemoryDisk, *paths: str) -> LogDirs:
+    dirs = make(disk, *paths)
+    dirs.open()
+    dirs.check_identity(cluster_id="c", node_id=1)
+    dirs.load(lambda topic: CONFIG)
+    return dirs
+
+
+def failing(path: str, code: int = errno.EIO, *calls: str) -> Callable[[str, str], None]:
+    def on_call(call: str, where: str) -> None:
+        if where.startswith(path) and (not calls or call in calls):
+            raise OSError(code, os.strerror(code), where)
+
+    return on_call
+
+
+def create(dirs: LogDirs, topic: str, index: int = 0) -> str:
+    dirs.open_or_create(topic, index, TOPIC_ID, CONFIG)
+    home = dirs.home(topic, index)
+    assert home is not None
+    return home.path
+
+
+def test_a_new_partition_goes_where_the_fewest_are() -> None:
+    disk = MemoryDisk()
+    dirs = opened(disk, A, B, C)
+    assert [create(dirs, "t", index) for index in range(4)] == [A, B, C, A]
+    dirs.prefer("wished", 0, dirs.dirs[0])
+    assert create(dirs, "wished") == A
+    dirs.delete("t", 1)
+    assert [create(dirs, "u", index) for index in range(3)] == [B, B, C]
+    dirs.close()
+    dirs = opened(disk, A, B, C)
+    assert [len(each.logs) for each in dirs.dirs] == [3, 2, 2]
+    assert dirs.was_clean
+    # Those on their way count too.
+    dirs.create_future("wished", 0, dirs.dirs[1])
+    assert create(dirs, "v") == C
+
+
+def test_a_directory_that_cannot_be_used_is_offline() -> None:
+    disk = MemoryDisk()
+    dirs = opened(disk)
+    assert [create(dirs, "t", index) for index in range(2)] == [A, B]
+    dirs.close()
+    disk.on_call = failing(B)
+    dirs = opened(disk)
+    assert ([each.path for each in dirs.online], [each.path for each in dirs.offline]) == ([A], [B])
+    assert set(dirs.logs) == {("t", 0)}
+    with pytest.raises(KafkaError) as caught:
+        dirs.open_or_create("t", 1, TOPIC_ID, CONFIG, is_new=False)
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert create(dirs, "new") == A
+    dirs.close()
+    disk.on_call = failing("/disks")
+    with pytest.raises(LogDirError, match="no log directory can be used"):
+        opened(disk)
+    disk.on_call = None
+    assert set(opened(disk).logs) == {("t", 0), ("t", 1), ("new", 0)}
+
+
+@pytest.mark.parametrize("call", ["list", "lock", "pread"])
+def test_a_directory_that_fails_while_it_is_opened_or_loaded(call: str) -> None:
+    disk = MemoryDisk()
+    dirs = opened(disk)
+    for index in range(2):
+        create(dirs, "t", index)
+        log = dirs.get("t", index)
+        assert log is not None
+        put(log, "x")
+    disk.open_files, disk.locked = {}, set()
+    disk.on_call = failing(f"{A}/t-0" if call == "pread" else A, errno.EIO, "open" if call == "lock" else call)
+    dirs = opened(disk)
+    assert [each.path for each in dirs.offline] == [A]
+    assert set(dirs.logs) == {("t", 1)}
+    assert disk.locked == {f"{B}/.lock"}
+
+
+def test_creating_goes_on_to_the_next_directory() -> None:
+    disk = MemoryDisk()
+    failed = []
+    dirs = opened(disk)
+    dirs.on_failure = failed.append
+    disk.on_call = failing(A, errno.ENOSPC, "make_dir")
+    assert create(dirs, "t") == B
+    assert not failed, "a full disk may have room again"
+    disk.on_call = failing(A, errno.EMFILE, "open")
+    assert create(dirs, "t", 1) == B
+    assert not failed, "the disk has nothing to do with it"
+    disk.on_call = failing(A, errno.EIO, "make_dir")
+    assert create(dirs, "t", 2) == B
+    assert failed == [dirs.dirs[0]]
+    disk.on_call = failing(B, errno.ENOSPC)
+    with pytest.raises(StorageError):
+        create(dirs, "t", 3)
+
+
+def test_directories_of_different_brokers() -> None:
+    disk = MemoryDisk()
+    dirs = make(disk)
+    dirs.open()
+    dirs.dirs[0].write_meta(MetaProperties(0, "c", 1))
+    dirs.dirs[1].write_meta(MetaProperties(1, "c", 2))  # KRaft's form, too
+    dirs.unlock()
+    with pytest.raises(InconsistentMeta, match=r"broker 1 and /disks/b/meta\.properties to broker 2"):
+        opened(disk)
+    assert not disk.locked
+    make(disk, B).open()
+
+
+def test_the_same_partition_twice() -> None:
+    disk = MemoryDisk()
+    dirs = opened(disk)
+    create(dirs, "t")
+    dirs.close()
+    disk.make_dir(f"{B}/t-0")
+    with pytest.raises(LogDirError, match=f"t-0 is in both {A}/t-0 and {B}/t-0"):
+        opened(disk)
+    disk.rename(f"{B}/t-0", f"{B}/t-0.{7:032x}-future")
+    disk.open_files, disk.locked = {}, set()
+    dirs = opened(disk)
+    assert dirs.future("t", 0) is not None
+    assert dirs.home("t", 0) is dirs.dirs[0]
+
+
+def copy_all(dirs: LogDirs, topic: str, index: int) -> None:
+    source, copy = dirs.get(topic, index), dirs.future(topic, index)
+    assert source is not None
+    assert copy is not None
+    while copy.log_end_offset < source.log_end_offset:
+        found = source.read(copy.log_end_offset, 700, upper_offset=source.log_end_offset, min_one_batch=True)
+        assert found is not None
+        copy.append(memoryview(found.read()), leader_epoch=-1, now_ms=NOW, origin=AppendOrigin.REPLICATION)
+        copy.write()
+
+
+def move(dirs: LogDirs, topic: str, index: int, target: int) -> None:
+    """As `server.moves` does it."""
+    dirs.create_future(topic, index, dirs.dirs[target])
+    copy_all(dirs, topic, index)
+    copy = dirs.future(topic, index)
+    assert copy is not None
+    copy.flush()
+    promoted = dirs.promote(topic, index)
+    promoted.log.flush()
+    promoted.target.write_checkpoint(promoted.target.recovery_points())
+    promoted.target.write_checkpoint(promoted.target.log_starts())
+    promoted.target.sync_names()
+    promoted.finish()
+    promoted.source.sync_names()
+
+
+def test_a_move() -> None:
+    disk = MemoryDisk()
+    dirs = opened(disk)
+    create(dirs, "t")
+    log = dirs.get("t", 0)
+    assert log is not None
+    for number in range(12):
+        put(log, f"{number}" * 60, leader_epoch=number // 5)
+    log.delete_records(4, 12)
+    before = stored(log)
+    found = log.read(4, 100, upper_offset=12, min_one_batch=True)
+    assert found is not None
+    data = found.read()
+    move(dirs, "t", 0, 1)
+    moved = dirs.get("t", 0)
+    assert moved is not None
+    assert moved is not log
+    assert (moved.directory, dirs.future("t", 0)) == (f"{B}/t-0", None)
+    assert stored(moved) == before
+    assert found.read() == data, "who was reading goes on"
+    assert (moved.log_start_offset, moved.epochs.latest) == (4, 2)
+    put(moved, "x" * 400)
+    put(moved, "y" * 400)
+    moved.flush()
+    a = dirs.dirs[0]
+    assert a.next_removal_ms is not None
+    a.remove(a.take_removals(a.next_removal_ms))
+    assert {entry.name for entry in disk.list(A) if entry.is_dir} == set()
+    before = stored(moved)
+    dirs.close()
+    dirs = opened(disk)
+    moved = dirs.get("t", 0)
+    assert moved is not None
+    assert (stored(moved), moved.log_start_offset) == (before, 4)
+
+
+class PowerOff(Exception):
+    pass
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_power_goes_at_any_step_of_a_move(seed: int) -> None:
+    """Whatever was acknowledged as safe is found in one place; the one moment when two are there is noticed."""
+    step = outcomes = 0
+    while True:
+        rng = random.Random(seed * 1000 + step)
+        disk = MemoryDisk()
+        dirs = opened(disk)
+        create(dirs, "t")
+        log = dirs.get("t", 0)
+        assert log is not None
+        for number in range(6):
+            put(log, f"{number}" * 100)
+        log.delete_records(2, 6)
+        log.flush()
+        dirs.dirs[0].write_checkpoint(dirs.dirs[0].recovery_points())
+        dirs.dirs[0].write_checkpoint(dirs.dirs[0].log_starts())
+        before = stored(log)
+        left = step
+
+        def on_call(call: str, where: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise PowerOff
+
+        disk.on_call = on_call
+        try:
+            move(dirs, "t", 0, 1)
+            done = True
+        except PowerOff:
+            done = False
+        disk.on_call = None
+        disk.crash(rng)
+        try:
+            dirs = opened(disk)
+        except LogDirError as error:
+            assert "is in both" in str(error), (seed, step)  # noqa: PT017
+            outcomes |= 1
+        else:
+            found = dirs.get("t", 0)
+            assert found is not None, (seed, step)
+            assert stored(found) == before, (seed, step)
+            outcomes |= 2 if found.directory.startswith(A) else 4
+        if done:
+            break
+        step += 1
+    assert step > 20
+    assert outcomes & 6 == 6, "before and after were seen"
