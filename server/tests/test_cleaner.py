@@ -372,7 +372,7 @@ async def test_committed_offsets_shrink_and_survive(autojump_clock: trio.abc.Clo
     settings = {
         "offsets_topic_segment_bytes": "2000",
         "offsets_topic_num_partitions": "1",
-        "offsets_retention_minutes": "1",
+        "offsets_retention_minutes": "10",
         "offsets_retention_check_interval_ms": "60000",
         "log_cleaner_delete_retention_ms": "60000",
         "log_cleaner_backoff_ms": "30000",
@@ -387,7 +387,7 @@ async def test_committed_offsets_shrink_and_survive(autojump_clock: trio.abc.Clo
         grown = log.size
         assert (await client.ask(DeleteGroupsRequest(groups_names=["deleted"]), 1)).results[0].error_code == 0
         for _ in range(5):
-            await trio.sleep(40)
+            await trio.sleep(150)
             await commit(client, "kept", 1000)
         for number in range(30):  # so that the tombstones are in closed segments
             await commit(client, "kept", 2000 + number)
