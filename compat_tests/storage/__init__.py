@@ -1,0 +1,1 @@
+"""What becomes of stored records, seen by stock clients: compaction."""
