@@ -384,6 +384,7 @@ class Partitions:
         copy, original = partition.future, partition.log
         if copy is None or partition.held_at is not None or copy.log_end_offset != original.log_end_offset:
             return None
+        copy.delete_records(max(original.log_start_offset, copy.log_start_offset), copy.log_end_offset)
         promoted = self.log_dirs.promote(partition.topic, partition.index)
         partition.log, partition.future = promoted.log, None
         if original.latest_epoch > copy.latest_epoch:
