@@ -252,7 +252,7 @@ def test_filters(session: SparkSession, place: Place) -> None:
         assert rows(found) == rows(every.where(text)), text
         assert found.rdd.getNumPartitions() <= tasks_max, text
         plan = found._jdf.queryExecution().executedPlan().toString()
-        assert ("Filter" not in plan) == nothing_left, plan
+        assert ("Filter " not in plan) == nothing_left, plan
     every.unpersist()
 
 
