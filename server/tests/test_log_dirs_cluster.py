@@ -1,6 +1,5 @@
 """Three brokers under a mock clock; one loses one of its two log directories, and others take over what was there."""
 
-
 from __future__ import annotations
 
 from pathlib import Path
