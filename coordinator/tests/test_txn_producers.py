@@ -309,7 +309,10 @@ def test_nobody_is_served_after_the_partition_moved() -> None:
     kit.commit_lag = True
     token = kit.end(producer)
     shard = kit.shard
+    written = kit._held[-1][1]
     kit.restart()
+    assert written.committed is not None
+    assert not written.committed(kit.now).effects
     assert kit.error(token) == ErrorCode.NOT_COORDINATOR
     assert kit.state() == "Ongoing"
     kit.shard = shard

@@ -38,8 +38,10 @@ MARKER_ERRORS = (
 class Client:
     """One instance of a producer. It may be a zombie and not know it."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, knows_two: bool) -> None:
         self.name = name
+        self.knows_two = knows_two
+        """Of transaction.version 2: it ends its transactions with EndTxn 5."""
         self.me: Producer | None = None
         self.before: Producer | None = None
 
@@ -50,7 +52,6 @@ class Run:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.level = self.rng.choice((0, 1, 2, 2))
-        self.knows_two = self.level >= 1
         self.kit = TxnKit(TxnConfig(transaction_version=self.level))
         if self.rng.random() < 0.3:
             for i, name in enumerate(NAMES):
@@ -58,7 +59,7 @@ class Run:
                 self.kit.log.append(txn_record(name, txn._replace(previous_producer_id=i + 1), min(self.level, 1)))
             self.kit.committed_to = len(NAMES)
             self.kit.restart()
-        self.clients = [Client(name) for name in NAMES for _ in range(2)]
+        self.clients = [Client(name, self.level > 0 and self.rng.random() < 0.7) for name in NAMES for _ in range(2)]
         self.waiting: list[tuple[int, Callable[[Any], None]]] = []
         # Per name: everybody who was ever handed out, and where the newest instance begins.
         self.handed: dict[str, list[Producer]] = {name: [] for name in NAMES}
@@ -80,7 +81,7 @@ class Run:
             self.expect(token, client, owner, lambda answer: self.initialised(client, owner, answer))
         elif choice < 0.55:
             partitions = rng.sample(PARTITIONS, rng.choice((1, 1, 2, 3)))
-            version = rng.choice((3, 5)) if self.knows_two else 3
+            version = 5 if client.knows_two else 3
             told = kit.add(me, *partitions, name=name, version=version)
             if isinstance(told, ErrorCode):
                 self.expect_now(client, me, told, lambda: self.added(name, me, set(partitions)))
@@ -88,7 +89,7 @@ class Run:
                 self.expect(told, client, me, lambda answer: self.added(name, me, set(partitions)))
         else:
             commit = rng.random() < 0.6
-            version = 5 if self.knows_two and rng.random() < 0.7 else 4
+            version = 5 if client.knows_two else 4
             token = kit.end(me, commit, name=name, version=version)
             self.expect(token, client, me, lambda answer: self.ended(client, me, commit, version, answer))
 
@@ -299,12 +300,12 @@ def run(seed: int, steps: int) -> Run:
 
 def test_random_producers() -> None:
     runs = [run(seed, 120) for seed in range(25)]
-    assert sum(each.told_commit for each in runs) > 50
-    assert sum(each.told_abort for each in runs) > 50
+    assert sum(each.told_commit for each in runs) > 30
+    assert sum(each.told_abort for each in runs) > 30
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(1_000, 3_000, 500))
+@pytest.mark.parametrize("first", range(1_000, 2_000, 250))
 def test_more_random_producers(first: int) -> None:
-    for seed in range(first, first + 500):
+    for seed in range(first, first + 250):
         run(seed, 150)

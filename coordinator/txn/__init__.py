@@ -1,6 +1,17 @@
 """The transaction coordinator: `shard` decides, `markers` delivers what it decided to partition leaders.
 
 This is the face; it is not part of the package's, so that a broker nobody uses transactions on need not load it.
+
+What the driver does, besides what `coordinator.machine` says:
+
+- one `TxnShard` per partition of `__transaction_state` and leader epoch, one `MarkerQueues` for all of them;
+- after a load, and only when everything in the log is committed, `loaded`; then `expire` whenever `deadline` has come;
+  `remove_expired` now and then; `unload`, and `MarkerQueues.remove`, when the partition goes;
+- `NeedProducerId`: fetch an id, call `given` or `refused`, carry on with the result;
+- `MarkersToWrite`: `MarkerQueues.add`, then `requests`; send each to its broker (to itself by a direct call), `answered`
+  with what comes back, `requests` again; every `Marked` of both to `TxnShard.marked` of its source, and carry on;
+- `Leader.GONE` only when it has been told of the cluster, for a partition that is gone is skipped;
+- who has no shard for the id is told NOT_COORDINATOR, who has one that is being read COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 from coordinator.txn.answers import verification_error

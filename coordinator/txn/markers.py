@@ -152,7 +152,8 @@ class MarkerQueues:
         self._later = [(due, part) for due, part in self._later if due > now]
         for part in placing:
             by_leader: dict[int | Leader, set[TopicPartition]] = {}
-            for partition in part.partitions:
+            # In order, so that the same events give the same requests, in tests and simulations.
+            for partition in sorted(part.partitions):
                 by_leader.setdefault(leader_of(*partition), set()).add(partition)
             for leader, partitions in by_leader.items():
                 piece = part._replace(partitions=frozenset(partitions))
@@ -189,7 +190,7 @@ class MarkerQueues:
         told = {} if response is None else _by_producer(response)
         for part in self._in_flight.pop(broker_id, ()):
             outcomes: dict[Outcome, set[TopicPartition]] = {}
-            for partition in part.partitions:
+            for partition in sorted(part.partitions):
                 # A partition the answer does not speak of was not dealt with.
                 code = told.get((part.markers.producer_id, *partition), ErrorCode.REQUEST_TIMED_OUT)
                 outcome = OUTCOMES.get(code, Outcome.SLOW)
