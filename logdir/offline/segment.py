@@ -241,7 +241,8 @@ class SegmentReader(Source):
                 newest, start = timestamp, position
         try:
             for batch in self._walk(start):
-                newest = max(newest, batch.max_timestamp)
+                if batch.record_count:
+                    newest = max(newest, batch.max_timestamp)
         except Damaged as damage:
             if not (damage.torn and self.next_base_offset is None):
                 raise

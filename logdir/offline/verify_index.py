@@ -3,8 +3,9 @@
 The offset index names a batch's start and last offset. (Before 4.0 Apache Kafka made one entry for all batches that
 came with one write, a follower's or the cleaner's: the position of the first, the last offset of the last.) The time
 index names the batch that first has the largest timestamp so far; that of a finished segment ends with the segment's
-largest. The transaction index has an entry for every abort marker whose transaction has records here or before, and
-none without a marker. Trailing zeros are the unused space of an index in use.
+largest. (Apache Kafka counts the batches that compaction left without records, we do not; both will do.) The
+transaction index has an entry for every abort marker whose transaction has records here or before, and none without a
+marker. Trailing zeros are the unused space of an index in use.
 
 Formats: `logdir.index`, `logdir.txn_index`. Positions are bytes, timestamps milliseconds.
 """
@@ -186,6 +187,7 @@ class _Times(_Sparse):
     entry_size = TIME_ENTRY
 
     _newest = -1
+    _newest_of_records = -1
     _last = -1
 
     def _rising(self) -> Iterator[Problem | tuple[int, int, int]]:
@@ -203,9 +205,11 @@ class _Times(_Sparse):
 
     def batch(self, batch: Batch) -> Iterator[Problem]:
         self._newest = max(self._newest, batch.max_timestamp)
+        if batch.record_count:
+            self._newest_of_records = max(self._newest_of_records, batch.max_timestamp)
         while self._next is not None and self._next[2] <= batch.last_offset:
             slot, timestamp, offset = self._next
-            if timestamp != self._newest or batch.max_timestamp != timestamp:
+            if batch.max_timestamp != timestamp or timestamp not in (self._newest, self._newest_of_records):
                 yield self.problem(
                     f"entry {slot} says timestamp {timestamp} for offset {offset}, the largest up to there is "
                     f"{self._newest}, that of its batch {batch.max_timestamp}",
@@ -223,8 +227,8 @@ class _Times(_Sparse):
                 slot, f"entry {slot} (timestamp {timestamp}, offset {offset}) is behind the end of the log"
             )
             yield from self._advance()
-        if self._data and not self.is_last and self._last < self._newest:
-            yield self.problem(f"ends with timestamp {self._last}, the segment's largest is {self._newest}")
+        if self._data and not self.is_last and self._last < self._newest_of_records:
+            yield self.problem(f"ends with timestamp {self._last}, the segment's largest is {self._newest_of_records}")
 
 
 class _Txns(IndexCheck):
