@@ -8,8 +8,8 @@ What the driver does, besides what `coordinator.machine` says:
 - after a load, and only when everything in the log is committed, `loaded`; then `expire` whenever `deadline` has come;
   `remove_expired` now and then; `unload`, and `MarkerQueues.remove`, when the partition goes;
 - `NeedProducerId`: fetch an id, call `given` or `refused`, carry on with the result;
-- `MarkersToWrite`: `MarkerQueues.add`, then `requests`; send each to its broker (to itself by a direct call), `answered`
-  with what comes back, `requests` again; every `Marked` of both to `TxnShard.marked` of its source, and carry on;
+- `MarkersToWrite`: `MarkerQueues.add`, then `requests`; send each to its broker (to itself by a direct call), hand what
+  comes back to `answered`, ask `requests` again; every `Marked` of both goes to `TxnShard.marked` of its source;
 - `Leader.GONE` only when it has been told of the cluster, for a partition that is gone is skipped;
 - who has no shard for the id is told NOT_COORDINATOR, who has one that is being read COORDINATOR_LOAD_IN_PROGRESS.
 """
