@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from kproto import KafkaError, uuid_to_text
-from logdir import Disk, LogConfig, LogDir, LogDirError, LogDirs
+from logdir import Disk, LogDir, LogDirError, LogDirs
 from replication import (
     DEFAULT_ENTITY,
     BadNode,
@@ -66,7 +66,7 @@ from server.shards import GroupShards
 from server.storage import FailedDirs, load_dirs, make_dirs, metadata_dir
 from server.streams import StreamTransport
 from server.timers import Timers
-from server.topic_config import log_config
+from server.topic_config import LogConfigs
 
 if TYPE_CHECKING:
     from server.adoption import Adoption
@@ -123,6 +123,7 @@ class Broker:
         self._stopped = trio.Event()
         self._failure: str | None = None
         self._is_open = False
+        self._log_config = LogConfigs(self._current_config)
         self._token: trio.lowlevel.TrioToken | None = None
         self._image: Callable[[], Image] = Image
         self._endpoints: tuple[Endpoint, ...] = ()
@@ -503,9 +504,6 @@ class Broker:
 
     def _wall_ms(self) -> int:
         return int(self._wall_clock() * 1000)
-
-    def _log_config(self, overrides: Mapping[str, str]) -> LogConfig:
-        return log_config(self._config, overrides)
 
     def _apply_broker_configs(self, configs: Mapping[str, Mapping[str, str]]) -> None:
         """Dynamic settings of brokers changed: a new `BrokerConfig`, handed to whoever keeps something made of it."""

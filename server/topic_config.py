@@ -7,7 +7,7 @@ layers, then the default. Two of them have more to say than one value each: the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
 from kproto import ErrorCode, KafkaError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from logdir import LogConfig
 
 LONG_MAX = 2**63 - 1
+REMEMBERED_MAX = 1000
 _TIMESTAMP_BOUNDS = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
 NOT_OF_THE_LOG = frozenset(
     {
@@ -77,6 +78,29 @@ def log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
     }
     fields["cleanup_policy"] = frozenset(cast("tuple[str, ...]", values["cleanup.policy"]))
     return LogConfig(**fields)  # type: ignore[arg-type]  # names and types are held together by a test
+
+
+class LogConfigs:
+    """`log_config` for many partitions: what was made of the same settings is made once. A start with 2,000 partitions
+    asks 4,000 times, at 0.15 ms each.
+    """
+
+    def __init__(self, current_config: Callable[[], BrokerConfig]) -> None:
+        self._current_config = current_config
+        self._made_of: BrokerConfig | None = None
+        self._made: dict[tuple[tuple[str, str], ...], LogConfig] = {}
+
+    def __call__(self, overrides: Mapping[str, str]) -> LogConfig:
+        """What the log of a topic with these settings needs to know, by the broker's settings in force."""
+        config = self._current_config()
+        if config is not self._made_of or len(self._made) > REMEMBERED_MAX:
+            self._made_of = config
+            self._made = {}
+        key = tuple(sorted(overrides.items()))
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = log_config(config, overrides)
+        return made
 
 
 def check(config: BrokerConfig, overrides: Mapping[str, str | None]) -> None:

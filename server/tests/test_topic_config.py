@@ -93,6 +93,19 @@ def test_bad_stored_values_fall_back() -> None:
     ]
 
 
+def test_what_was_made_of_the_same_settings_is_made_once() -> None:
+    config = broker({"log.segment.bytes": "555"})
+    configs = topic_config.LogConfigs(lambda: config)
+    made = configs({"retention.ms": "5", "segment.ms": "6"})
+    assert made == topic_config.log_config(config, {"retention.ms": "5", "segment.ms": "6"})
+    assert configs({"segment.ms": "6", "retention.ms": "5"}) is made
+    assert configs({"segment.ms": "6"}).retention_ms != 5
+    config = broker({"log.segment.bytes": "777"})
+    assert configs({"retention.ms": "5", "segment.ms": "6"}).segment_bytes == 777
+    for number in range(topic_config.REMEMBERED_MAX + 5):
+        assert configs({"retention.ms": str(number)}).retention_ms == number
+
+
 def test_remarks() -> None:
     assert topic_config.remarks({"retention.ms": "5"}) == []
     (line,) = topic_config.remarks({"preallocate": "true"})
