@@ -11,6 +11,7 @@ import pytest
 
 pytest.register_assert_rewrite("compat_tests.cases", "compat_tests.checks")
 
+from compat_tests import dump_log  # noqa: E402
 from compat_tests.brokers import Broker, start_barnabas, start_kafka, wait_until_open  # noqa: E402
 from compat_tests.matrix import PROPERTY, Matrix, Place  # noqa: E402
 
@@ -29,6 +30,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--broker-set", action="append", default=[], metavar="KEY=VALUE", help="a setting for the started broker"
     )
     group.addoption("--rounds", type=int, default=0, metavar="N", help="rounds of faults on a cluster (default: a few)")
+    group.addoption(
+        "--dump-log-mib",
+        type=int,
+        default=256,
+        metavar="N",
+        help="how much of the logs that our brokers left Apache Kafka's DumpLogSegments looks through at the end",
+    )
     group.addoption("--matrix", metavar="FILE", help="write the matrix client x case there, as Markdown")
     group.addoption("--matrix-name", metavar="NAME", help="what the heading of the matrix calls the broker")
 
@@ -88,6 +96,25 @@ def _broker_kind(config: pytest.Config) -> str:
     if config.getoption("--bootstrap"):
         return str(config.getoption("--bootstrap"))
     return "Apache Kafka 4.3.1" if config.getoption("--peer") == "kafka" else "Barnabas"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _sound_directories(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """At the end Apache Kafka's DumpLogSegments finds nothing wrong in what our brokers left under pytest's directory.
+
+    It fails in the last test's teardown, and names the files. What is too much to look at is left out, oldest first; a
+    session without slow tests starts no JVM for that.
+    """
+    yield
+    if not any(item.get_closest_marker("slow") for item in request.session.items):
+        return
+    chosen = dump_log.within(
+        dump_log.log_directories(tmp_path_factory.getbasetemp()), request.config.getoption("--dump-log-mib") << 20
+    )
+    complaints = dump_log.complaints(chosen)
+    if complaints:
+        lines = "\n".join(complaints[:60])
+        pytest.fail(f"DumpLogSegments has {len(complaints)} complaints about directories left:\n{lines}", pytrace=False)
 
 
 @pytest.fixture(scope="session")

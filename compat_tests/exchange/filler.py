@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from compat_tests.exchange.picture import OFFSETS
+from compat_tests.exchange.picture import COMPACTED, OFFSETS, QUIET
 
 TIMEOUT_S = 30
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -41,7 +41,6 @@ COMPACT = {
     "min.compaction.lag.ms": "0",
     "delete.retention.ms": str(DAY_MS),
 }
-COMPACTED = ("compacted", "no-tombstones", "compacted-and-deleted", "compacted-format-1", "compacted-transactions")
 # Both make a new segment after some dozen batches; 4.x takes no segment.bytes below 1 MiB.
 SMALL_SEGMENTS = {"segment.bytes": "10000", "index.interval.bytes": "400"}
 SMALL_INDEXES = {"segment.index.bytes": "48", "index.interval.bytes": "200"}
@@ -69,7 +68,7 @@ class Filler:
         self.random = random.Random(seed)
         self.prefix = prefix
         self.start_ms = 1_760_000_000_000
-        self.admin = AdminClient({"bootstrap.servers": bootstrap})
+        self.admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
         self.held: list[Producer] = []
         self._number = 0
 
@@ -234,6 +233,12 @@ class Filler:
         gone = self.topic("gone", 2)
         self.send(producer, gone, 1, self.some_records(5))
         self.admin.delete_topics([gone])[gone].result(TIMEOUT_S)
+        # A kill may take back what was deleted since the last checkpoint.
+        checkpoint = self.data / "log-start-offset-checkpoint"
+        until(
+            lambda: checkpoint.exists() and f"{name} 0 33" in checkpoint.read_text(),
+            "the checkpoint of log starts was not written",
+        )
 
     # -- groups ------------------------------------------------------------------------------------------------------
 
@@ -273,8 +278,9 @@ class Filler:
 
     def more(self) -> None:
         """On a broker that another one's directory was handed to: append to its logs, go on in its groups."""
+        there = self.admin.list_topics(timeout=TIMEOUT_S).topics
         for codec in CODECS:
-            for topic in ("codecs", "append-time", "transactions", "records-deleted"):
+            for topic in ("codecs", "append-time", "records-deleted", *there.keys() & {"transactions"}):
                 self.send(self.producer(codec), self.prefix + topic, 0, self.some_records(6), size=3)
         # A producer id that somebody had before would come with sequence numbers that do not fit.
         self.send(self.producer("lz4", idempotence=True), self.prefix + "idempotent", 0, self.some_records(10), size=5)
@@ -319,6 +325,7 @@ class Filler:
         return Producer(
             {
                 "bootstrap.servers": self.bootstrap,
+                **QUIET,
                 "compression.type": codec,
                 "enable.idempotence": idempotence,
                 "linger.ms": 5,
@@ -339,6 +346,7 @@ class Filler:
         return Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
+                **QUIET,
                 "group.id": group,
                 "client.id": f"client of {group}",
                 "enable.auto.commit": False,
@@ -406,7 +414,7 @@ class Filler:
     def await_cleaner(self) -> None:
         """Wait until the compacted logs are clean up to their last segment, as the cleaner's checkpoint says."""
         if self.abilities.cleaner:
-            until(lambda: not self._to_clean(), "the cleaner was not done")
+            until(lambda: not self._to_clean(), lambda: f"the cleaner was not done with {self._to_clean()}", 90)
 
     def _to_clean(self) -> list[str]:
         """Partitions' directories that the cleaner has not done with."""
@@ -424,11 +432,11 @@ class Filler:
         return dirty
 
 
-def until(ready: Callable[[], bool], what: str, timeout: float = TIMEOUT_S) -> None:
-    """Wait for a condition outside. Raises AssertionError."""
+def until(ready: Callable[[], bool], what: str | Callable[[], str], timeout: float = TIMEOUT_S) -> None:
+    """Wait for a condition outside. Raises AssertionError with `what`."""
     deadline = time.monotonic() + timeout
     while not ready():
-        assert time.monotonic() < deadline, f"{what} in {timeout} s"
+        assert time.monotonic() < deadline, f"{what if isinstance(what, str) else what()} in {timeout} s"
         time.sleep(0.05)
 
 

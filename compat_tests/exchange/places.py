@@ -7,15 +7,19 @@ system keeps for it, and so is what another process reads meanwhile.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from compat_tests import dump_log
 from compat_tests.brokers import KAFKA_JARS, free_ports
 from compat_tests.cluster.nodes import KafkaNode, Node, OurNode
 from compat_tests.exchange.filler import until
+from compat_tests.exchange.picture import QUIET, Picture
 from compat_tests.jars import classpath, java
 from compat_tests.processes import run
 
@@ -32,7 +36,9 @@ SETTINGS = {
     "group.max.session.timeout.ms": "1800000",
     "log.index.size.max.bytes": "65536",
     "log.cleaner.backoff.ms": "100",
+    "log.flush.start.offset.checkpoint.interval.ms": "200",
     "log.cleaner.min.cleanable.ratio": "0.01",
+    "log.cleaner.dedupe.buffer.size": "4194304",
     "auto.create.topics.enable": "false",
 }
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -85,6 +91,9 @@ def copy(data: Path, target: Path) -> Path:
     """Copy a log directory to `target`/data, sparse files sparse; returns `target`."""
     target.mkdir(parents=True)
     subprocess.run(["cp", "-r", "--sparse=always", str(data), str(target / "data")], check=True, timeout=60)
+    properties = data.parent / dump_log.OF_KAFKA
+    if properties.exists():
+        shutil.copy(properties, target)
     return target
 
 
@@ -109,7 +118,7 @@ class Serving:
         self.node.start()
         try:
             self.node.wait_open()
-            admin = AdminClient({"bootstrap.servers": self.node.bootstrap})
+            admin = AdminClient({"bootstrap.servers": self.node.bootstrap, **QUIET})
             until(lambda: partitions_on(self.node.data) <= led(admin), f"{self.node} does not lead all it has")
         except BaseException:
             print(self.node.log_tail())
@@ -138,3 +147,47 @@ def led(admin: AdminClient) -> set[str]:
         for partition in topic.partitions.values()
         if partition.leader >= 0
     }
+
+
+def check_filling(filled: Picture) -> None:
+    """What the tests rest on is there: a comparison of nothing with nothing proves nothing."""
+    records = {place: seen for (isolation, place), seen in filled.records.items() if isolation == "read_uncommitted"}
+    assert len(records["compacted", 0]) < 0.5 * filled.facts["end", "compacted", "0", "read_uncommitted"][0]
+    assert any(seen.value is None for seen in records["compacted", 0])
+    assert filled.facts["start", "records-deleted", "0", "read_uncommitted"][0] == 33
+    assert {seen.timestamp_type for seen in records["append-time", 0]} == {2}
+    assert filled.facts["group", "static", "state"][2][0][0] == "instance-1"
+
+
+def check_transactions(filled: Picture) -> None:
+    """As above, where there are transactions."""
+    assert len(filled.records["read_committed", ("left-open", 0)]) == 5
+    assert len(filled.records["read_committed", ("transactions", 0)]) == 90
+    assert len(filled.records["read_uncommitted", ("transactions", 0)]) == 126
+
+
+def make_topics_like(filled: Picture, bootstrap: str) -> dict[str, str]:
+    """Make topics with the names, partitions and settings of those in a picture; their ids."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    wanted = [
+        NewTopic(path[1], len(partitions), 1, config=filled.facts["config", path[1]])
+        for path, partitions in filled.facts.items()
+        if path[0] == "partitions"
+    ]
+    for future in admin.create_topics(wanted).values():
+        future.result(30)
+    described = admin.describe_topics(TopicCollection([topic.topic for topic in wanted]))
+    return {name: str(future.result(30).topic_id) for name, future in described.items()}
+
+
+def take_over(source: Path, target: Path, ids: Mapping[str, str]) -> None:
+    """Put the partitions of a log directory into the places of those of the same names in another broker's, and its
+    checkpoints; ids: the topics' ids there.
+    """
+    for name in partitions_on(source):
+        shutil.rmtree(target / name)
+        shutil.copytree(source / name, target / name)
+        topic_id = ids[name.rpartition("-")[0]]
+        (target / name / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}")
+    for checkpoint in source.glob("*-checkpoint"):
+        shutil.copy(checkpoint, target)
