@@ -56,16 +56,22 @@ class LogReader(Source):
             if known is not None and known[1] == layout.LOG and not entry.is_dir:
                 sizes[known[0]] = entry.size
         bases = sorted(sizes)
-        self._all: tuple[SegmentReader, ...] = tuple(
-            SegmentReader(disk, self, f"{directory}/{layout.file_name(base, layout.LOG)}", base, sizes[base], after)
-            for base, after in zip(bases, [*bases[1:], None], strict=False)
-        )
+        found = []
+        for base, after in zip(bases, [*bases[1:], None], strict=False):
+            try:
+                found.append(SegmentReader(disk, self, self._log_path(base), base, sizes[base], after))
+            except FileNotFoundError:
+                continue  # removed since it was listed
+        self._all: tuple[SegmentReader, ...] = tuple(found)
         self.segments: tuple[SegmentReader, ...] = self._all
         if name is not None:
             self.segments = tuple(segment for segment in self._all if segment.path == path) or (self._single(path),)
         elif not bases and not any(entry.name == layout.PARTITION_METADATA for entry in entries):
             raise NotALog(f"{path} holds no segment (<20 digits>.log)")
         self._stable: int | None = None
+
+    def _log_path(self, base_offset: int) -> str:
+        return f"{self.directory}/{layout.file_name(base_offset, layout.LOG)}"
 
     def _single(self, path: str) -> SegmentReader:
         """A file under another name than that of a segment in service."""

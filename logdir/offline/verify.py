@@ -29,6 +29,7 @@ from logdir.offline.verify_segment import Progress, SegmentCheck
 from logdir.producers import Producers
 
 KRAFT_FILES = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint(\.deleted|\.part)?|quorum-state")
+KRAFT_SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")
 DIRECTORY_FILES: Final = frozenset(
     {*CHECKPOINTS, layout.LOCK, layout.CLEAN_SHUTDOWN, layout.META_PROPERTIES, "bootstrap.checkpoint"}
 )
@@ -120,6 +121,8 @@ def _verify_log(
         known = layout.parse_file_name(entry.name)
         if known is not None and known[1] == layout.SNAPSHOT:
             yield from _check_snapshot(disk, f"{log.directory}/{entry.name}", known[0], known_end, clean)
+        elif KRAFT_SNAPSHOT.fullmatch(entry.name):
+            yield from _verify_segment(LogReader(f"{log.directory}/{entry.name}"), True, no_progress, None)
     yield from _check_epochs(disk, log, known_end)
     try:
         _ = log.topic_id

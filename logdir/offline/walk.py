@@ -18,6 +18,8 @@ from logdir.scan import MIN_MESSAGE
 HEADERS_STEP = 32 << 10
 """Bytes read at once where only headers are wanted; batches larger than that are jumped over."""
 WHOLE_STEP = 1 << 20
+BATCH_MAX = 512 << 20
+"""What claims to be larger is no batch: nobody can be made to take all memory for it."""
 MIN_V1 = 34
 """A message of format 1 without key and value."""
 
@@ -67,6 +69,8 @@ def walk(disk: Disk, fd: int, path: str, start: int, end: int, *, whole: bool) -
             if size < MIN_MESSAGE:
                 raise Damaged(path, position, f"impossible batch length {length}")
             raise Damaged(path, position, f"unknown magic {magic}")
+        if size > BATCH_MAX:
+            raise Damaged(path, position, f"impossible batch length {length}")
         if magic == 2:
             if size < BATCH_OVERHEAD:
                 raise Damaged(path, position, f"batch of {size} bytes, less than its header needs")
