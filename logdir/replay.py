@@ -59,16 +59,22 @@ def rebuild_producers(
     disk: Disk, directory: str, segments: Sequence[Segment], snapshots: list[int], producers: Producers, end_offset: int
 ) -> None:
     """Make `producers` what it was at `end_offset`. Raises OSError, `CorruptRecords`."""
-    replay(segments, producers, load_snapshot(disk, directory, snapshots, producers, end_offset), end_offset)
+    first = segments[0].base_offset
+    replay(segments, producers, load_snapshot(disk, directory, snapshots, producers, first, end_offset), end_offset)
 
 
-def load_snapshot(disk: Disk, directory: str, snapshots: list[int], producers: Producers, end_offset: int) -> int:
-    """Load the newest good snapshot at or before `end_offset`; its offset, 0 with empty state if there is none. Bad
+def load_snapshot(
+    disk: Disk, directory: str, snapshots: list[int], producers: Producers, first_offset: int, end_offset: int
+) -> int:
+    """Load the newest good snapshot in [first_offset, end_offset]; its offset, 0 with empty state if there is none. Bad
     ones are removed. Raises OSError.
+
+    first_offset: of the first segment. From an earlier snapshot on there are batches missing, among them perhaps the
+    end of a transaction, which would then stay open for ever.
     """
     producers.clear()
     for offset in sorted(snapshots, reverse=True):
-        if offset > end_offset:
+        if not first_offset <= offset <= end_offset:
             continue
         path = f"{directory}/{layout.file_name(offset, layout.SNAPSHOT)}"
         try:
@@ -112,7 +118,8 @@ def aborted_of(
         log.warning("%s: made anew from the log", error)
     producers = Producers()
     base = segment.base_offset
-    replay(segments, producers, load_snapshot(disk, directory, snapshots, producers, base), base)
+    first = segments[0].base_offset
+    replay(segments, producers, load_snapshot(disk, directory, snapshots, producers, first, base), base)
     entries = []
     for batch in segment.batches():
         header = batch.header

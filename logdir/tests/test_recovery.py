@@ -6,9 +6,10 @@ import random
 
 import pytest
 
-from kproto.records import iter_headers
+from kproto.records import build_control_batch, iter_headers
 from kproto.records_legacy import build_message_set
-from logdir import LogConfig, LogDir, LogDirError, PartitionLog
+from logdir import AppendOrigin, LogConfig, LogDir, LogDirError, PartitionLog
+from logdir.disk import write_file
 from logdir.layout import file_name
 from logdir.memory_disk import File, MemoryDisk
 from logdir.tests.kit import NOW, PATH, TOPIC_ID, batch, open_dir, put, stored
@@ -345,3 +346,28 @@ def test_recovery_itself_may_crash(seed: int) -> None:
     disk.crash(rng)
     log = open_dir(disk, config=CONFIG).logs["t", 0]
     assert stored(log)[: len(flushed)] == flushed, seed
+
+
+def test_a_snapshot_from_before_a_gap_is_not_believed() -> None:
+    """Retention took the segment with a transaction's end, and a crash the snapshots made since, but not an old one:
+    the transaction must not be open for ever.
+    """
+    disk = MemoryDisk()
+    log_dir = open_dir(disk, config=CONFIG)
+    log = log_dir.open_or_create("t", 0, TOPIC_ID, CONFIG)
+    put(log, "open", producer=(8, 0, 0), transactional=True)
+    log.roll(NOW)
+    name = f"{PATH}/t-0/{file_name(1, '.snapshot')}"
+    old = bytes(disk.node(name).data)
+    put(log, "open", producer=(8, 0, 1), transactional=True)
+    marker = build_control_batch(producer_id=8, producer_epoch=0, commit=True, coordinator_epoch=0, timestamp=NOW)
+    log.append(marker, leader_epoch=0, now_ms=NOW, origin=AppendOrigin.COORDINATOR)
+    log.roll(NOW)
+    put(log, "later")
+    log.delete_records(3, 4)
+    log.retain(NOW)
+    assert (log.segment_bases, log.first_unstable_offset) == ([3], None)
+    write_file(disk, name, old, sync=False)
+    disk.remove(f"{PATH}/t-0/{file_name(3, '.snapshot')}")
+    log = killed(disk).logs["t", 0]
+    assert (log.log_start_offset, log.log_end_offset, log.first_unstable_offset) == (3, 4, None)
