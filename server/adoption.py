@@ -96,11 +96,12 @@ async def find_topics(
     Raises StoreError, LogDirError (KRaft's metadata cannot be read), OSError.
     """
     names = {name for log_dir in log_dirs for name, _ in partitions_in(log_dir.disk, log_dir.path)}
-    names.difference_update(await topic_names(store))
-    if not names:
-        return None
     if not await is_new(store):
-        log.warning("not served, as the metadata does not know them: %s", _names(sorted(names)))
+        unknown = sorted(names.difference(await topic_names(store)))
+        if unknown:
+            log.warning("not served, as the metadata does not know them: %s", _names(unknown))
+        return None
+    if not names:
         return None
     on_disk = await offload(_topic_ids, log_dirs)
     metadata = await offload(_kraft_metadata, log_dirs)
