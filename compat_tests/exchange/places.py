@@ -7,8 +7,10 @@ system keeps for it, and so is what another process reads meanwhile.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from compat_tests.brokers import KAFKA_JARS, free_ports
 from compat_tests.cluster.nodes import KafkaNode, Node, OurNode
 from compat_tests.exchange.filler import until
 from compat_tests.exchange.picture import QUIET, Picture
-from compat_tests.jars import classpath, java
+from compat_tests.jars import PROJECT_ROOT, classpath, java
 from compat_tests.processes import run
 
 BROKER = 1
@@ -130,6 +132,15 @@ class Serving:
         self.node.stop()
         if failed is not None:
             print(self.node.log_tail())
+
+
+def verify(directory: Path) -> None:
+    """`barnabas log verify` finds nothing wrong in `directory`/data. Raises Failed with what it says."""
+    program = os.environ.get("BARNABAS_COMMAND", "").split() or [sys.executable, "-P", "-m", "server"]
+    run(
+        [*program, "log", "verify", str(directory / "data")],
+        environment={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
+    )
 
 
 def partitions_on(data: Path) -> set[str]:

@@ -38,6 +38,7 @@ def test_kraft(tmp_path: Path) -> None:
     # Members of KIP-848 groups are not known here; their offsets are.
     del filled.facts["group", "new", "state"]
     for directory in (killed, kafka.directory):
+        places.verify(directory)
         ours = places.ours_alone(directory)
         with Serving(ours):
             found = picture.take(ours.bootstrap)
@@ -75,6 +76,7 @@ def test_zookeeper_there_and_back(tmp_path: Path, tree: ZooKeeper) -> None:
     clean = places.copy(kafka.data, tmp_path / "clean")
 
     for directory in (killed, clean):
+        places.verify(directory)
         # In ZooKeeper mode the directory does not hold the settings.
         picture.assert_same(kafka=filled.without("config"), ours=seen_alone(directory).without("config"))
 
