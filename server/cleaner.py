@@ -83,6 +83,7 @@ class Cleaner:
         self._svc = services
         self._make_compactor = make_compactor
         self._checkpoints: dict[LogDir, CleanerCheckpoint] = {}
+        self._changed: list[CleanerCheckpoint] = []
         self._busy: set[PartitionLog] = set()
         self._left_out: set[PartitionLog] = set()
         self._deaths: dict[PartitionLog, int] = {}
@@ -152,6 +153,9 @@ class Cleaner:
             key: topic_id for key, topic_id in self._topic_ids.items() if self._svc.partitions.find(*key)
         }
         self._deaths = {each: count for each, count in self._deaths.items() if each in known}
+        changed, self._changed = self._changed, []
+        for checkpoint in changed:
+            await self._save(checkpoint)
         chosen = dirtiest({partition: state for partition, state in states.items() if self._is_free(partition)})
         return None if chosen is None else (chosen, states[chosen])
 
@@ -183,8 +187,9 @@ class Cleaner:
         each = partition.log
         checkpoint = self._checkpoint(home)
         if self._topic_ids.setdefault(key, partition.topic_id) != partition.topic_id:
-            checkpoint.drop(key)  # of a topic that is gone
             self._topic_ids[key] = partition.topic_id
+            if checkpoint.drop(key) is not None:  # of a topic that is gone
+                self._changed.append(checkpoint)
         elif key not in checkpoint.offsets:
             self._take_along(key, checkpoint)
         state = each.compaction_state(
@@ -192,6 +197,7 @@ class Cleaner:
         )
         if state.checkpoint_invalid:
             checkpoint.put(key, state.first_dirty_offset)
+            self._changed.append(checkpoint)
         return state
 
     def _take_along(self, key: tuple[str, int], checkpoint: CleanerCheckpoint) -> None:
@@ -200,6 +206,7 @@ class Cleaner:
             offset = None if other is checkpoint else other.drop(key)
             if offset is not None:
                 checkpoint.put(key, offset)
+                self._changed += checkpoint, other
 
     def _checkpoint(self, log_dir: LogDir) -> CleanerCheckpoint:
         known = self._checkpoints.get(log_dir)
@@ -237,7 +244,7 @@ class Cleaner:
                 home.disk,
                 plan,
                 self._limits(),
-                lambda size: self._spend(each, size),
+                lambda size: self._spend(partition, each, size),
                 lambda cleaned: self._put_in_place(each, plan, cleaned),
             )
         except Exception as error:
@@ -257,12 +264,10 @@ class Cleaner:
             except StorageError as error:
                 log.error("%s", error)
 
-    async def _spend(self, each: PartitionLog, size: int) -> None:
-        if not each.compacting:
-            raise CompactionAborted("the log was truncated, deleted or moved")
+    async def _spend(self, partition: Partition, each: PartitionLog, size: int) -> None:
+        _check(partition, each)
         await self._throttle.take(size)
-        if not each.compacting:
-            raise CompactionAborted("the log was truncated, deleted or moved")
+        _check(partition, each)
 
     async def _put_in_place(self, each: PartitionLog, plan: CompactionPlan, cleaned: CleanedSegment) -> None:
         """In five steps, those that block in a thread; once begun it is ended, whoever wants us to stop."""
@@ -350,3 +355,11 @@ class Cleaner:
                     gone,
                     partition.log_start_offset,
                 )
+
+
+def _check(partition: Partition, each: PartitionLog) -> None:
+    """Raises CompactionAborted if it is of no use any more."""
+    if not each.compacting:
+        raise CompactionAborted("the log was truncated or deleted")
+    if partition.is_moving or partition.log is not each:
+        raise CompactionAborted("the log moves to another directory")

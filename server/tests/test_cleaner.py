@@ -402,3 +402,43 @@ async def test_committed_offsets_shrink_and_survive(autojump_clock: trio.abc.Clo
         await trio.sleep(5)  # they are loaded
         assert await committed(client, "kept") == 3029
         assert await committed(client, "deleted") == await committed(client, "expired") == -1
+
+
+async def test_a_topic_made_anew_is_dirty_from_its_start(autojump_clock: trio.abc.Clock) -> None:
+    async with compacting(log_cleaner_backoff_ms="60000") as (broker, client):
+        await overwrite(broker, client)
+        await trio.sleep(61)
+        assert len(content(log_of(broker))) < 10
+        await broker.services.controller.delete_topics(["t"], timeout_ms=1000)
+        await topic(broker)
+        await overwrite(broker, client, 20)
+        await trio.sleep(121)
+        assert len(content(log_of(broker))) < 10
+
+
+async def test_a_log_that_moved_is_as_clean_as_before(
+    autojump_clock: trio.abc.Clock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "barnabas.cleaner")
+    places = [tmp_path / "one", tmp_path / "two"]
+    async with compacting(log_dirs=f"{places[0]},{places[1]}") as (broker, client):
+        await overwrite(broker, client)
+        await trio.sleep(5)
+        partition = broker.services.partitions.get("t", 0)
+        dirs = broker.services.partitions.log_dirs
+        home = dirs.home("t", 0)
+        assert home is not None
+        (target,) = [each for each in dirs.online if each is not home]
+        known = checkpoint(Path(home.path))["t 0"]
+        before = content(partition.log)
+        compacted = len(caplog.records)
+        broker.services.partitions.move(partition, target)
+        await trio.sleep(5)
+        assert dirs.home("t", 0) is target
+        assert content(partition.log) == before
+        assert len(caplog.records) == compacted
+        await overwrite(broker, client)
+        await trio.sleep(5)
+        assert len(content(partition.log)) < 10
+        assert "t 0" not in checkpoint(Path(home.path))
+        assert checkpoint(Path(target.path))["t 0"] > known
