@@ -30,8 +30,10 @@ from logdir.producers import Producers
 
 KRAFT_FILES = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint(\.deleted|\.part)?|quorum-state")
 KRAFT_SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")
+JOURNAL: Final = "metadata.journal"
+"""Where a broker of ours that is alone keeps its metadata."""
 DIRECTORY_FILES: Final = frozenset(
-    {*CHECKPOINTS, layout.LOCK, layout.CLEAN_SHUTDOWN, layout.META_PROPERTIES, "bootstrap.checkpoint"}
+    {*CHECKPOINTS, layout.LOCK, layout.CLEAN_SHUTDOWN, layout.META_PROPERTIES, "bootstrap.checkpoint", JOURNAL}
 )
 NO_PARTITIONS: Final = frozenset({"remote-log-index-cache"})
 TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -85,6 +87,8 @@ def _exists(disk: ReadOnlyDisk, path: str) -> bool:
 
 
 def _trouble(path: str, error: Exception, kind: str) -> Problem:
+    if isinstance(error, FileNotFoundError):
+        return Problem("gone", path, "was removed meanwhile", warning=True)
     if isinstance(error, OSError):
         return Problem("unreadable", path, error.strerror or str(error))
     return Problem(kind, path, str(error).removeprefix(f"{path} "))
@@ -312,10 +316,7 @@ class _DirectoryCheck:
             yield Problem("unreadable", path, "holds no segment", warning=True)
             return
         except OSError as error:
-            if isinstance(error, FileNotFoundError):
-                yield Problem("gone", path, "was removed meanwhile", warning=True)
-            else:
-                yield _trouble(path, error, "unreadable")
+            yield _trouble(path, error, "unreadable")
             return
         checkpoints = self._checkpoints.pop((named.topic, named.partition), {})
         yield from _verify_log(self._disk, log, entries, self._clean, self._progress, checkpoints)

@@ -156,6 +156,11 @@ def _future_snapshot(place: Place) -> None:
     _snapshot(place, change)
 
 
+def _directory(place: Place) -> None:
+    (place.home / LEADER_EPOCH).unlink()
+    (place.home / LEADER_EPOCH).mkdir()
+
+
 def _other_topic_id(place: Place) -> None:
     other = place.path / "t-1"
     copy(place.home, other)
@@ -214,6 +219,7 @@ DAMAGE: dict[str, tuple[Damage, str, str]] = {
     "a checkpoint of a stranger": (
         lambda p: (p.path / LOG_START).write_bytes(encode_offsets({("gone", 3): 1})) and None,
         "checkpoint-orphan", LOG_START),
+    "a checkpoint that is a directory": (_directory, "unreadable", LEADER_EPOCH),
     "a topic id of nothing": (_text(PARTITION_METADATA, "version: 0\ntopic_id: ???"), "metadata", PARTITION_METADATA),
     "two topic ids": (_other_topic_id, "metadata", PARTITION_METADATA),
     "a version that is none": (lambda p: (p.path / META_PROPERTIES).write_text("version=x\n") and None,
@@ -272,8 +278,22 @@ def test_after_a_clean_stop_there_is_no_excuse(what: str, clean: Path, tmp_path:
 
 
 def test_every_kind_is_tested() -> None:
-    rare = {"gone", "unreadable"}
-    assert {kind for _, kind, _ in DAMAGE.values()} == set(KINDS) - rare
+    assert {kind for _, kind, _ in DAMAGE.values()} == set(KINDS) - {"gone"}
+
+
+def test_files_that_go_while_they_are_looked_at(clean: Path, tmp_path: Path) -> None:
+    """A broker deletes a segment, its snapshot, the whole partition."""
+    home = copy(clean, tmp_path / "logs") / "t-0"
+    doomed = [sorted(home.glob("*.log"))[2], sorted(home.glob("*.snapshot"))[2]]
+
+    def remove(size: int) -> None:
+        for file in doomed:
+            file.unlink(missing_ok=True)
+
+    problems = list(verify(str(home), remove))
+    assert {(problem.kind, problem.path, problem.warning) for problem in problems} == {
+        ("gone", str(file), True) for file in doomed
+    }
 
 
 def test_one_bad_batch_does_not_hide_the_next(clean: Path, tmp_path: Path) -> None:
