@@ -17,8 +17,8 @@ limit (we convert it and give what fits), it fills its answers up with the begin
 (we give what there is), and a consumer that meets control batches at the end of a log gets such a beginning alone,
 which it takes for a message that is too large (we give nothing until there is something).
 
-Not done: message sets in stored segments; they pass through here unchanged or converted, but the log does not open
-them yet.
+What a log has in formats 0 and 1 passes unchanged where the client knows the format, and is converted like batches
+where it does not.
 """
 
 from __future__ import annotations
@@ -165,9 +165,10 @@ def _following(partition: Partition, data: bytes, max_bytes: int) -> tuple[int, 
     while end + LOG_OVERHEAD <= len(data) and end + _entry_bytes(data, end) <= len(data):
         last = end
         end += _entry_bytes(data, end)
-    if not end or data[last + _MAGIC_AT] != 2:
+    if not end:
         return None
-    base_offset = int.from_bytes(data[last : last + 8], "big")
-    offset = base_offset + int.from_bytes(data[last + 23 : last + 27], "big") + 1
+    offset = int.from_bytes(data[last : last + 8], "big") + 1
+    if data[last + _MAGIC_AT] == 2:  # the offset of an older message is that of its last one
+        offset += int.from_bytes(data[last + 23 : last + 27], "big")
     stored = partition.read(offset, max_bytes, upper_offset=partition.high_watermark, min_one_batch=True)
     return None if stored is None else (offset, stored)
