@@ -51,64 +51,133 @@ def keyed_records(data: bytes, count: int) -> list[Span]:
     """
     spans: list[Span] = []
     add = spans.append
-    position = 0
+    position = index = attempt = 0
+    size = len(data)
     try:
-        for _ in range(count):
+        while index < count:
             start = position
-            # Length; n is the zigzag form, twice the value. The usual one has one or two bytes.
-            n = data[position]
-            position += 1
-            if n > 127:
-                m = data[position]
+            # Numbers are zigzag varints: twice the value, odd if negative; the usual one has one or two bytes.
+            n = data[start]
+            if n < 128:
+                end = start + 1 + (n >> 1)
+                position = start + 2  # one byte of attributes
+            else:
+                m = data[start + 1]
                 if m < 128:
-                    n += (m << 7) - 128
-                    position += 1
+                    end = start + 2 + ((m << 7) + (n & 127) >> 1)
+                    position = start + 3
                 else:
-                    n, position = read_varint(data, start)
-                    n <<= 1
-            if n & 1 or n < 0:
-                raise CorruptRecords(f"record of negative length, {start} bytes into the batch")
-            end = position + (n >> 1)
-            position += 1  # attributes
+                    m, position = read_varint(data, start)
+                    n = m < 0
+                    end = position + m
+                    position += 1
             while data[position] > 127:  # timestamp delta
                 position += 1
             position += 1
-            # offset delta
-            n = data[position]
+            delta = data[position]
             position += 1
-            if n > 127:
+            if delta > 127:
                 m = data[position]
                 if m < 128:
-                    n += (m << 7) - 128
+                    delta += (m << 7) - 128
                     position += 1
                 else:
-                    n, position = read_varint(data, position - 1)
-                    n <<= 1
-            delta = n >> 1
-            if n & 1:
-                delta = -1
-            # key
-            n = data[position]
+                    m, position = read_varint(data, position - 1)
+                    delta = m << 1 if m >= 0 else 1
+            m = data[position]
             position += 1
-            if n > 127:
-                n, position = read_varint(data, position - 1)
-                n <<= 1
-            if n & 1 or n < 0:
+            if m > 127:
+                m, position = read_varint(data, position - 1)
+                m = m << 1 if m >= 0 else 1
+            if m & 1:
                 key = None
             else:
-                stop = position + (n >> 1)
+                stop = position + (m >> 1)
                 key = data[position:stop]
                 position = stop
-            # The lowest bit of a zigzag number is its sign: a value of negative length is none.
-            if position >= end or delta < 0:
-                raise CorruptRecords(f"a field reaches beyond its record, {start} bytes into the batch")
-            add((delta, key, data[position] & 1, start, end))
+            if position >= end or (n | delta) & 1:
+                raise CorruptRecords(f"impossible record {start} bytes into the batch")
+            # The lowest bit of the value's length is its sign: a negative one is no value.
+            add((delta >> 1, key, data[position] & 1, start, end))
             position = end
+            index += 1
+            if index >= attempt and end < size and data[end] == data[start] and key:
+                like = _alike(data, start, end, count - index + 1)
+                if like:
+                    spans.pop()
+                    spans += like
+                    index += len(like) - 1
+                    position = like[-1][4]
+                else:
+                    attempt = index + 16
     except IndexError:
         raise CorruptRecords("the batch ends inside a record") from None
-    if position != len(data):
-        raise CorruptRecords(f"{len(data) - position} bytes left over behind the last of {count} records")
+    if position != size:
+        raise CorruptRecords(f"{size - position} bytes left over behind the last of {count} records")
     return spans
+
+
+def _alike(data: bytes, start: int, end: int, count: int) -> list[Span]:
+    """The good record at `start` ... `end` and those behind it that have its length and whose fields stand at the same
+    places, at most `count` together; none if they are too few. A strided slice looks at one byte of all of them.
+    """
+    stride = end - start
+    at = start
+    repeated = []
+    while data[at] > 127:
+        repeated.append(at)
+        at += 1
+    repeated.append(at)
+    times_at = at + 2
+    delta_at = times_at + 1
+    if data[times_at] > 127 or len(repeated) > 2:
+        return []
+    wide = data[delta_at] > 127
+    key_at = delta_at + 2 if wide else delta_at + 1
+    repeated.append(key_at)
+    key_size = data[key_at]
+    if key_size > 127 or key_size & 1:
+        return []
+    key_at += 1
+    value_at = key_at + (key_size >> 1)
+
+    count = min(count, (len(data) - start) // stride)
+    limit = start + (count - 1) * stride
+    for place in repeated:
+        column = data[place : limit + place - start + 1 : stride]
+        same = len(column) - len(column.lstrip(column[:1]))
+        if same < count:
+            count = same
+            limit = start + (count - 1) * stride
+    times = data[times_at : limit + times_at - start + 1 : stride]
+    lows = data[delta_at : limit + delta_at - start + 1 : stride]
+    if count < 4 or not times.isascii():
+        return []
+    if wide:
+        highs = data[delta_at + 1 : limit + delta_at - start + 2 : stride]
+        if not highs.isascii() or lows.translate(None, _EVEN_LOW):
+            return []
+        deltas = [(high << 7) + low - 128 >> 1 for low, high in zip(lows, highs, strict=True)]
+    else:
+        # A batch's 65th record has a wider delta, so up to there at most.
+        narrow = len(lows) - len(lows.lstrip(_EVEN_ONE))
+        if narrow < 4:
+            return []
+        deltas = [low >> 1 for low in lows[:narrow]]
+    count = len(deltas)
+    limit = start + (count - 1) * stride
+    span = value_at - key_at
+    keys = [data[place : place + span] for place in range(key_at, limit + key_at - start + 1, stride)]
+    nulls = data[value_at : limit + value_at - start + 1 : stride].translate(_LOWEST_BIT)
+    return list(
+        zip(deltas, keys, nulls, range(start, limit + 1, stride), range(end, limit + stride + 1, stride), strict=True)
+    )
+
+
+_EVEN_ONE: Final = bytes(range(0, 128, 2))
+_EVEN_LOW: Final = bytes(range(128, 256, 2))
+"""First bytes of varints that are not negative: the only one, and the first of several."""
+_LOWEST_BIT: Final = bytes(byte & 1 for byte in range(256))
 
 
 def batch_of(header: BatchHeader, data: bytes, spans: Iterable[Span], delete_horizon_ms: int | None) -> bytes:
@@ -121,30 +190,43 @@ def batch_of(header: BatchHeader, data: bytes, spans: Iterable[Span], delete_hor
     attributes = header.attributes & ~DELETE_HORIZON
     if base is not None:
         attributes |= DELETE_HORIZON
-    max_timestamp = NO_TIMESTAMP
-    body = bytearray()
-    count = 0
-    for _, _, _, start, end in spans:
-        _, at = read_varint(data, start)
-        delta, rest = read_varlong(data, at + 1)
-        timestamp = wrap64(header.base_timestamp + delta) if append_time is None else append_time
-        if base is None:
-            base = timestamp
-        if timestamp > max_timestamp:
-            max_timestamp = timestamp
-        delta_bytes = varint(wrap64(timestamp - base))
-        body += varint(1 + len(delta_bytes) + end - rest)
-        body.append(0)
-        body += delta_bytes
-        body += data[rest:end]
-        count += 1
-    if base is None:
+    kept = list(spans)
+    if not kept:
         raise ValueError("a batch of no records is `empty_batch`")
+    places = [_timestamp_at(data, span[3]) for span in kept]
+    newest = header.base_timestamp + max(places)[0]
+    if base is None and append_time is None and not places[0][0] and newest == wrap64(newest):
+        # The usual case: the timestamps count from the same time, so the records stay as they are.
+        base = header.base_timestamp
+        body = b"".join([data[span[3] : span[4]] for span in kept])
+        max_timestamp = newest
+    else:
+        times = [wrap64(header.base_timestamp + delta) if append_time is None else append_time for delta, _ in places]
+        base = times[0] if base is None else base
+        max_timestamp = max(times)
+        parts = []
+        for timestamp, (_, rest), span in zip(times, places, kept, strict=True):
+            delta_bytes = varint(wrap64(timestamp - base))
+            parts += [varint(1 + len(delta_bytes) + span[4] - rest), b"\0", delta_bytes, data[rest : span[4]]]
+        body = b"".join(parts)
+    max_timestamp = max(max_timestamp, NO_TIMESTAMP)
     if append_time is not None:
         max_timestamp = append_time
     codec = attributes & CODEC_MASK
     packed = compress(codec, body) if codec else body
-    return _packed(header, packed, attributes, base, max_timestamp, count)
+    return _packed(header, packed, attributes, base, max_timestamp, len(kept))
+
+
+def _timestamp_at(data: bytes, start: int) -> tuple[int, int]:
+    """(timestamp delta, position behind it) of the record at `start`."""
+    position = start
+    while data[position] > 127:  # length
+        position += 1
+    position += 2
+    byte = data[position]
+    if byte < 128:
+        return byte >> 1 ^ -(byte & 1), position + 1
+    return read_varlong(data, position)
 
 
 def empty_batch(header: BatchHeader) -> bytes:
