@@ -39,6 +39,8 @@ HEAD: Final = struct.Struct(">I")
 ABORTED, CORRUPT, STORAGE, BROKEN = "aborted", "corrupt", "storage", "broken"
 FAILURES: Final = (ABORTED, CORRUPT, STORAGE, BROKEN)
 """The log was truncated or deleted · its records cannot be read · the disk failed · a bug."""
+NICENESS: Final = 5
+"""Where cores are short, clients come first; a third of what the broker itself would get is left."""
 SPEND_BYTES: Final = 1 << 20
 """So many bytes are asked for at once: some tens of round trips a second."""
 
@@ -126,6 +128,7 @@ def main() -> None:
     """Serve the broker that started this process."""
     # Ctrl-C reaches all processes of a terminal; the broker decides what becomes of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(NICENESS)
     target = os.dup(1)
     os.dup2(2, 1)  # whatever a library prints is no message
     Worker(0, target).serve()
