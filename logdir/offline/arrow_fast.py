@@ -85,11 +85,12 @@ def iter_record_batches(
     schema = arrow_schema(columns)
     bounds = (start_offset, end_offset, min_timestamp_ms, max_timestamp_ms)
     for group in _groups(batches, group_bytes):
-        found = _select(read_columns(group), *bounds)
-        for first in range(0, found.offset.size, rows):
-            part = found if found.offset.size <= rows else found.keep(slice(first, first + rows))
-            arrays = [_COLUMN[name](part, topic, partition) for name in columns]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        for columns_read in read_columns(group):
+            found = _select(columns_read, *bounds)
+            for first in range(0, found.offset.size, rows):
+                part = found if found.offset.size <= rows else found.keep(slice(first, first + rows))
+                arrays = [_COLUMN[name](part, topic, partition) for name in columns]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _groups(batches: Iterable[Batch], group_bytes: int) -> Iterator[list[Batch]]:

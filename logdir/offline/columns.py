@@ -15,13 +15,14 @@ Needs numpy; whoever imports this module wants columns. Record layout: `kproto.r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from kproto.compression import MAX_DECOMPRESSED_BYTES, CorruptRecords, decompress
-from kproto.records import append_record
+from kproto.records import BATCH_OVERHEAD, BatchHeader, append_record
 from kproto.varint import read_varint
 from logdir.offline.batch import CREATE_TIME, LOG_APPEND_TIME
 
@@ -38,6 +39,13 @@ RUN_MIN: Final = 8
 """Fewer records of one length are walked over as fast one by one."""
 FEW: Final = 16
 """From how few records on their headers are read one by one."""
+
+
+PIECE_BYTES: Final = 16 << 20
+"""After how many bytes of records no further batch is added: compressed ones may grow a thousandfold, and Arrow counts
+these bytes in 32 bits.
+"""
+NO_TIMESTAMP_TYPE: Final = -1
 
 
 class _Doubt(Exception):
@@ -76,18 +84,23 @@ class Columns(NamedTuple):
         return Columns(self.data, *(column[wanted] for column in self[1:]))
 
 
-def read_columns(batches: Sequence[Batch], *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Columns:
-    """The records of `batches`, whose checksums are taken as checked. `max_bytes` bounds what one may grow to.
+def read_columns(batches: Sequence[Batch], *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Columns]:
+    """The records of `batches`, whose checksums are taken as checked, some batches at a time. `max_bytes` bounds what
+    one may grow to.
 
     Raises `CorruptRecords` with file and position, `KafkaError` 76 (UNSUPPORTED_COMPRESSION_TYPE) for a codec whose
     library is missing, OSError.
     """
-    if all(batch.magic == 2 for batch in batches):
+    first = 0
+    while first < len(batches):
         try:
-            return _read(_unpack(batches, max_bytes))
-        except (_Doubt, CorruptRecords):
-            pass
-    return _read(_unpack_plainly(batches))
+            found = _unpack(batches, first, max_bytes)
+            columns = _read(found)
+        except (_Doubt, CorruptRecords, IndexError):
+            found = _unpack_plainly(batches, first)
+            columns = _read(found)
+        yield columns
+        first = found.after
 
 
 def read_headers(columns: Columns) -> Headers:
@@ -101,67 +114,81 @@ def read_headers(columns: Columns) -> Headers:
 # ---- from batches to records that lie one behind the other
 
 
-class _Unpacked(NamedTuple):
-    """`data`: the records of all batches and the padding. The rest: one element a batch."""
+@dataclass(slots=True)
+class _Unpacked:
+    """`after`: the number of the first batch that is not in it. `data`: the records of all batches and the padding. The
+    lists: one element a batch.
+    """
 
-    data: bytes
-    ends: list[int]
-    counts: list[int]
-    base_offsets: list[int]
-    base_timestamps: list[int]
-    append_times: list[int]
-    types: list[int]
+    after: int
+    data: bytes = b""
+    ends: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    base_offsets: list[int] = field(default_factory=list)
+    base_timestamps: list[int] = field(default_factory=list)
+    append_times: list[int] = field(default_factory=list)
+    types: list[int] = field(default_factory=list)
     exact: tuple[Array, Array] | None = None
     """Offsets and timestamps, where they are not to be made of the batches' and the records' deltas."""
 
+    def add(self, header: BatchHeader, end: int) -> None:
+        if header.record_count < 0:
+            raise _Doubt
+        self.ends.append(end)
+        self.counts.append(header.record_count)
+        self.base_offsets.append(header.base_offset)
+        self.base_timestamps.append(header.base_timestamp)
+        self.append_times.append(header.max_timestamp)
+        self.types.append(LOG_APPEND_TIME if header.is_log_append_time else CREATE_TIME)
 
-def _unpack(batches: Sequence[Batch], max_bytes: int) -> _Unpacked:
+
+def _unpack(batches: Sequence[Batch], first: int, max_bytes: int) -> _Unpacked:
     parts: list[bytes | memoryview] = []
-    found = _Unpacked(b"", [], [], [], [], [], [])
+    found = _Unpacked(first)
     at = 0
-    for batch in batches:
+    for batch in batches[first:]:
         header = batch.header
-        count = header.record_count
-        if count <= 0:
-            if count:
+        if header.magic != 2:
+            if not parts:
                 raise _Doubt
+            break
+        found.after += 1
+        if not header.record_count:
             continue  # the shell that compaction leaves
-        body = batch.data()[61:]
+        body = batch.data()[BATCH_OVERHEAD:]
         codec = header.codec
         records = decompress(codec, body, max_bytes=max_bytes) if codec else body
         parts.append(records)
         at += len(records)
-        found.ends.append(at)
-        found.counts.append(count)
-        found.base_offsets.append(header.base_offset)
-        found.base_timestamps.append(header.base_timestamp)
-        found.append_times.append(header.max_timestamp)
-        found.types.append(LOG_APPEND_TIME if header.is_log_append_time else CREATE_TIME)
+        found.add(header, at)
+        if at >= PIECE_BYTES:
+            break
     parts.append(PADDING)
-    return found._replace(data=b"".join(parts))
+    found.data = b"".join(parts)
+    return found
 
 
-def _unpack_plainly(batches: Sequence[Batch]) -> _Unpacked:
+def _unpack_plainly(batches: Sequence[Batch], first: int) -> _Unpacked:
     """The same, record by record, written anew."""
     out = bytearray()
     offsets: list[int] = []
     timestamps: list[int] = []
-    found = _Unpacked(b"", [], [], [], [], [], [])
-    for batch in batches:
+    found = _Unpacked(first)
+    for batch in batches[first:]:
         before = len(offsets)
         for record in batch.records():
             append_record(out, 0, 0, record.key, record.value, record.headers)
             offsets.append(record.offset)
             timestamps.append(record.timestamp)
+        found.after += 1
         if len(offsets) > before:
-            found.ends.append(len(out))
-            found.counts.append(len(offsets) - before)
-            found.base_offsets.append(0)
-            found.base_timestamps.append(0)
-            found.append_times.append(0)
-            found.types.append(batch.timestamp_type if batch.magic else -1)
-    exact = np.array(offsets, np.int64), np.array(timestamps, np.int64)
-    return found._replace(data=bytes(out) + PADDING, exact=exact)
+            found.add(batch.header._replace(record_count=len(offsets) - before), len(out))
+            found.types[-1] = batch.timestamp_type if batch.magic else NO_TIMESTAMP_TYPE
+        if len(out) >= PIECE_BYTES:
+            break
+    found.data = bytes(out) + PADDING
+    found.exact = np.array(offsets, np.int64), np.array(timestamps, np.int64)
+    return found
 
 
 # ---- the fields of all records
@@ -169,7 +196,7 @@ def _unpack_plainly(batches: Sequence[Batch]) -> _Unpacked:
 
 def _read(found: _Unpacked) -> Columns:
     data = found.data
-    starts = _starts(data, found.ends, found.counts)
+    starts = _starts(data, found)
     buf = np.frombuffer(data, np.uint8)
     length, at = _varints(buf, starts)
     if starts.size and length.min() < 0:
@@ -208,15 +235,12 @@ def _check(at: Array, end: Array) -> None:
         raise _Doubt
 
 
-def _starts(data: bytes, ends: Sequence[int], counts: Sequence[int]) -> Array:
-    """Where each record begins, of batches that end at `ends` and have `counts` records."""
+def _starts(data: bytes, batches: _Unpacked) -> Array:
+    """Where each record begins."""
     found: list[Array] = []
     at = 0
-    for end, count in zip(ends, counts, strict=True):
-        try:
-            _walk(data, at, end, count, found)
-        except (IndexError, CorruptRecords):
-            raise _Doubt from None
+    for end, count in zip(batches.ends, batches.counts, strict=True):
+        _walk(data, at, end, count, found)
         at = end
     return np.concatenate(found) if found else np.empty(0, np.int64)
 

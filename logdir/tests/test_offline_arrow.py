@@ -17,7 +17,7 @@ from logdir.offline.walk import walk
 
 pa = pytest.importorskip("pyarrow")
 
-from logdir.offline import arrow_fast  # noqa: E402
+from logdir.offline import arrow_fast, columns  # noqa: E402
 
 T0 = 1_700_000_000_000
 SEEDS = range(30)
@@ -167,6 +167,21 @@ def test_old_formats(tmp_path: Path, codec: int) -> None:
         (5, 0),
         (6, 0),
     ]
+
+
+def test_what_grows_a_thousandfold_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "PIECE_BYTES", 100_000)
+    parts = [build_batch([Record(i, T0, None, bytes(90_000))], base_offset=i, codec=4) for i in range(5)]
+    batches = as_batches(*parts)
+    found = list(arrow_fast.iter_record_batches(batches, topic="events", partition=3))
+    assert [len(batch) for batch in found] == [2, 2, 1]
+    # The same for what is read record by record: here because of the damage in the last one.
+    data = build_batch([Record(i, T0, b"k", b"v") for i in range(10)], base_offset=5)
+    data[60] = 11
+    rows = arrow_fast.iter_record_batches([*batches, *as_batches(data)], topic="events", partition=3)
+    assert [len(next(rows)) for _ in range(2)] == [2, 2]
+    with pytest.raises(CorruptRecords, match="position 0"):
+        next(rows)
 
 
 def test_a_timestamp_too_far_away() -> None:
