@@ -503,8 +503,13 @@ class PartitionLog(CompactedLog):
 
     @property
     def needs_close(self) -> bool:
-        """Something happened since it was opened."""
-        return self.needs_flush or self.next_offset != self.log_end_offset or self._active.unfinished
+        """Something happened since it was opened, or it was recovered and has no snapshot of its producers yet."""
+        return (
+            self.needs_flush
+            or self.next_offset != self.log_end_offset
+            or self._active.unfinished
+            or (len(self._producers) > 0 and self.log_end_offset not in self._snapshots)
+        )
 
     def skip_to(self, offset: int, now_ms: int) -> None:
         """There are no records up to `offset`, behind the log's end: it ends there now. Raises `StorageError`."""

@@ -271,7 +271,8 @@ class _Opening:
             self.segments[first - 1].renew_max_timestamp()
             self.segments[first - 1].finish()
         # Later snapshots may be torn, or of batches that are not there any more; those that are needed are made anew.
-        self._drop_snapshots(lambda at: at > bases[first])
+        # Earlier ones than the log are of no use.
+        self._drop_snapshots(lambda at: not bases[0] <= at <= bases[first])
         start = load_snapshot(self.disk, self.directory, self.snapshots, self.producers, bases[0], bases[first])
         replay(self.segments[:first], self.producers, start, bases[first])
         # The file of epochs may be older than a truncation; from here on the batches know better.

@@ -371,3 +371,18 @@ def test_a_snapshot_from_before_a_gap_is_not_believed() -> None:
     disk.remove(f"{PATH}/t-0/{file_name(3, '.snapshot')}")
     log = killed(disk).logs["t", 0]
     assert (log.log_start_offset, log.log_end_offset, log.first_unstable_offset) == (3, 4, None)
+
+
+def test_producers_are_known_after_a_recovery_and_a_stop_without_a_record() -> None:
+    """The clean start believes snapshots, so the stop before it has to leave one."""
+    disk = MemoryDisk()
+    log_dir = open_dir(disk, config=CONFIG)
+    put(log_dir.open_or_create("t", 0, TOPIC_ID, CONFIG), "x", producer=(8, 0, 0), transactional=True)
+    log_dir = killed(disk)
+    log_dir.logs["t", 0].flush()
+    log_dir.close()
+    log_dir = killed(disk)
+    log = log_dir.logs["t", 0]
+    assert log_dir.was_clean
+    assert log.producers.entries[8].last_sequence == 0
+    assert log.first_unstable_offset == 0
