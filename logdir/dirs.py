@@ -32,7 +32,6 @@ from kproto.errors import ErrorCode, KafkaError
 from logdir.config import LogConfig
 from logdir.disk import Disk
 from logdir.errors import InconsistentMeta, LogDirError, StorageError
-from logdir.files import Pool
 from logdir.layout import MAX_NAME, META_PROPERTIES, MetaProperties, future_dir
 from logdir.log import PartitionLog
 from logdir.manager import LogDir, TopicPartition, duplicate, half_of_the_limit
@@ -64,8 +63,8 @@ class Promoted:
 class LogDirs:
     """See the module.
 
-    `on_rolled(log)` as for `LogDir`; `on_failure(dir)`: a directory failed while it was in use, for the first time;
-    may be called from a thread.
+    max_open_files: of all directories together. `on_rolled(log)` as for `LogDir`; `on_failure(dir)`: a directory failed
+    while it was in use, for the first time; may be called from a thread.
     """
 
     def __init__(
@@ -81,9 +80,11 @@ class LogDirs:
         on_failure: Callable[[LogDir], None] | None = None,
     ) -> None:
         disk = disk or Disk()
-        pool = Pool(half_of_the_limit() if max_open_files is None else max_open_files)
+        # Not one pool of open files for all: directories are loaded at the same time, and a pool has one user.
+        each_open = max((half_of_the_limit() if max_open_files is None else max_open_files) // len(paths), 1)
         self.dirs = tuple(
-            LogDir(path, wall_ms=wall_ms, disk=disk, pool=pool, random=random, unique_hex=unique_hex) for path in paths
+            LogDir(path, wall_ms=wall_ms, disk=disk, max_open_files=each_open, random=random, unique_hex=unique_hex)
+            for path in paths
         )
         self.on_failure = on_failure
         self._preferred: dict[TopicPartition, LogDir] = {}

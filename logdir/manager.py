@@ -62,8 +62,7 @@ class Checkpoint(NamedTuple):
 class LogDir:
     """See the module.
 
-    pool: open files shared with other directories; without it one for `max_open_files`. `random` returns numbers in
-    [0, 1), `unique_hex` 32 digits that never repeat. `on_rolled(log)`: a segment is
+    `random` returns numbers in [0, 1), `unique_hex` 32 digits that never repeat. `on_rolled(log)`: a segment is
     complete, so a flush of its log is due; `on_failure(error)`: the disk failed (may be called from a thread).
     """
 
@@ -73,7 +72,6 @@ class LogDir:
         *,
         wall_ms: Callable[[], int],
         disk: Disk | None = None,
-        pool: Pool | None = None,
         max_open_files: int | None = None,
         random: Callable[[], float] = random_module.random,
         unique_hex: Callable[[], str] = lambda: uuid.uuid4().hex,
@@ -82,7 +80,7 @@ class LogDir:
     ) -> None:
         self.path = path.rstrip("/") or "/"
         self.disk = disk or Disk()
-        self.pool = pool or Pool(half_of_the_limit() if max_open_files is None else max_open_files)
+        self.pool = Pool(half_of_the_limit() if max_open_files is None else max_open_files)
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.futures: dict[TopicPartition, PartitionLog] = {}
         self.failure: StorageError | None = None

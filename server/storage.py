@@ -5,6 +5,9 @@ broker the first. It cannot go on without that one, as Apache Kafka without its 
 failed. Otherwise the partitions of a failed directory are offline and the others go on; the controller is told by a
 node under /log_dir_event_notification (KIP-112), also where it is this broker itself, and asks which replicas are lost.
 
+A full disk counts as a failure of what is led there, as in Apache Kafka: a replica on a disk with room can take over.
+Followers, and copies on their way from another directory, wait for room.
+
 Not done: a directory that works again is taken back by a restart only, as in Apache Kafka.
 """
 

@@ -353,7 +353,7 @@ def broker_thread(directory: str | Path | None = None, **settings: str) -> Itera
     state: dict[str, Any] = {}
 
     async def main() -> None:
-        async with embedded_broker(directory, in_thread, 0, **settings) as broker:
+        async with embedded_broker(directory, in_thread, 0, disk=None, **settings) as broker:
             state["bootstrap"] = broker.bootstrap
             state["token"] = trio.lowlevel.current_trio_token()
             state["stop"] = trio.Event()

@@ -13,6 +13,7 @@ from trio.testing import MockClock
 from kproto import ErrorCode
 from kproto.messages import (
     DeleteRecordsRequest,
+    DeleteTopicsRequest,
     DescribeLogDirsRequest,
     FindCoordinatorRequest,
     HeartbeatRequest,
@@ -223,6 +224,26 @@ async def test_a_directory_that_cannot_be_opened_is_offline_from_the_start(
         assert world.home("u", 0) == world.a
     async with two_dirs(tmp_path) as world:
         assert await world.values("t", lost) == [b"v"]
+
+
+async def test_a_topic_that_is_deleted_while_its_directory_is_away(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """It is gone for clients; as in Apache Kafka the rest of the deletion waits for the directory."""
+    async with two_dirs(tmp_path) as world:
+        await world.topic("t", 2)
+        lost = world.in_dir(world.b, "t")
+        world.disk.break_below(world.b)
+        assert (await world.produce("t", lost))[0] == E.KAFKA_STORAGE_ERROR
+        await world.until_told("t", lost)
+        answer = await world.client.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 3)
+        assert answer.responses[0].error_code == E.NONE
+        assert (await world.produce("t", 1 - lost))[0] == E.UNKNOWN_TOPIC_OR_PARTITION
+        assert "t" in world.broker.services.controller.machine().deleting
+    assert (tmp_path / "b" / f"t-{lost}").is_dir()
+    async with two_dirs(tmp_path) as world:
+        assert not (tmp_path / "b" / f"t-{lost}").is_dir()
+        assert "t" not in world.broker.services.controller.machine().deleting
+        await world.topic("t", 2)
+        assert [await world.produce("t", index) for index in range(2)] == [(E.NONE, 0)] * 2
 
 
 async def test_a_start_that_cannot_be(tmp_path: Path, autojump_clock: MockClock) -> None:

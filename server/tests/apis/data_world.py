@@ -43,12 +43,12 @@ class FakeProducerIds:
 class DataWorld:
     """See the module. `svc` is what handlers get; `seconds` and `wall_ms` are its clocks."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, *directories: Path) -> None:
         self.wall_ms = NOW
         self.seconds = 0.0
         self.image = Image()
         self.configs: dict[str, LogConfig] = {}
-        self.log_dirs = LogDirs([str(directory)], wall_ms=lambda: self.wall_ms, random=lambda: 0.0)
+        self.log_dirs = LogDirs([str(each) for each in directories], wall_ms=lambda: self.wall_ms, random=lambda: 0.0)
         self.log_dir = self.log_dirs.dirs[0]
         self.partitions = Partitions(0, self.log_dirs, self._config, lambda: self.image)
         self.producer_ids = FakeProducerIds()
@@ -124,8 +124,8 @@ class DataWorld:
 
 
 @contextmanager
-def data_world(directory: Path) -> Iterator[DataWorld]:
-    world = DataWorld(directory)
+def data_world(*directories: Path) -> Iterator[DataWorld]:
+    world = DataWorld(*directories)
     world.log_dirs.open()
     world.log_dirs.check_identity(cluster_id="test", node_id=0)
     world.log_dirs.load(lambda topic: LogConfig())
