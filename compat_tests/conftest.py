@@ -128,7 +128,8 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     elif config.getoption("--peer") == "kafka":
         started = start_kafka(tmp_path_factory.mktemp("kafka"), settings)
     else:
-        started = start_barnabas(tmp_path_factory.mktemp("barnabas"), settings)
+        directory = tmp_path_factory.mktemp("barnabas")
+        started = start_barnabas(directory, [f"log.dirs={directory / 'data'}", *settings])
     config.stash[BROKER_NAME] = started.name
     try:
         yield started

@@ -27,6 +27,11 @@ TIMEOUT_S = 300
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 MOST_NAMES = 100_000
 """Bytes of file names in one argument; the system takes 128 KiB."""
+CHECKPOINT = "recovery-point-offset-checkpoint"
+BROKERS_LOGS = ("barnabas.log", "broker.log")
+"""What a broker's process says is gathered beside its log directory. Directories that tests make, and damage, have no
+such file.
+"""
 OF_KAFKA = "server.properties"
 """Stands beside a directory in which Apache Kafka has written: its cleaner leaves time index entries that its tool
 finds wrong.
@@ -39,13 +44,14 @@ _HEADING = re.compile(r"Non-consecutive offsets in (.+)")
 
 
 def log_directories(root: Path) -> list[Path]:
-    """The log directories of our brokers below `root`, the one written last first."""
+    """The log directories below `root` of our brokers that ran as processes, the one written last first."""
     found = {
         path.parent
-        for path in root.rglob("recovery-point-offset-checkpoint")
-        if not (path.parent.parent / OF_KAFKA).exists()
+        for path in root.rglob(CHECKPOINT)
+        if any((path.parent.parent / name).exists() for name in BROKERS_LOGS)
+        and not (path.parent.parent / OF_KAFKA).exists()
     }
-    return sorted(found, key=lambda path: (path / "recovery-point-offset-checkpoint").stat().st_mtime, reverse=True)
+    return sorted(found, key=lambda path: (path / CHECKPOINT).stat().st_mtime, reverse=True)
 
 
 def within(directories: Iterable[Path], limit_bytes: int) -> list[Path]:

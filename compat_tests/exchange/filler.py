@@ -37,7 +37,7 @@ KEEP = {"retention.ms": "-1"}
 COMPACT = {
     **KEEP,
     "cleanup.policy": "compact",
-    "min.cleanable.dirty.ratio": "0.01",
+    "min.cleanable.dirty.ratio": "0",
     "min.compaction.lag.ms": "0",
     "delete.retention.ms": str(DAY_MS),
 }

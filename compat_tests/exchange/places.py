@@ -21,7 +21,7 @@ from compat_tests import dump_log
 from compat_tests.brokers import KAFKA_JARS, free_ports
 from compat_tests.cluster.nodes import KafkaNode, Node, OurNode
 from compat_tests.exchange.filler import until
-from compat_tests.exchange.picture import QUIET, Picture
+from compat_tests.exchange.picture import OFFSETS, QUIET, Picture
 from compat_tests.jars import PROJECT_ROOT, classpath, java
 from compat_tests.processes import run
 
@@ -39,7 +39,7 @@ SETTINGS = {
     "log.index.size.max.bytes": "65536",
     "log.cleaner.backoff.ms": "100",
     "log.flush.start.offset.checkpoint.interval.ms": "200",
-    "log.cleaner.min.cleanable.ratio": "0.01",
+    "log.cleaner.min.cleanable.ratio": "0",
     "log.cleaner.dedupe.buffer.size": "4194304",
     "auto.create.topics.enable": "false",
 }
@@ -178,10 +178,14 @@ def check_transactions(filled: Picture) -> None:
 
 
 def make_topics_like(filled: Picture, bootstrap: str) -> dict[str, str]:
-    """Make topics with the names, partitions and settings of those in a picture; their ids."""
+    """Make topics with the names, partitions and settings of those in a picture; their ids. The internal one gets the
+    default size of segments, as 4.x does not take ours.
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    configs = {path[1]: dict(fact) for path, fact in filled.facts.items() if path[0] == "config"}
+    del configs[OFFSETS]["segment.bytes"]
     wanted = [
-        NewTopic(path[1], len(partitions), 1, config=filled.facts["config", path[1]])
+        NewTopic(path[1], len(partitions), 1, config=configs[path[1]])
         for path, partitions in filled.facts.items()
         if path[0] == "partitions"
     ]
