@@ -332,7 +332,7 @@ class LogAppender:
         for (position, header, base), entry in zip(placed, aborted, strict=True):
             data = view[position : position + header.size]
             last = base + header.last_offset_delta
-            max_timestamp = header.max_timestamp
+            max_timestamp = header.max_timestamp if header.record_count else -1  # a shell that compaction left
             if log_append_time:
                 stamp_log_append_time(data, 0, now_ms)
                 max_timestamp = now_ms

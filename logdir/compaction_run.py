@@ -47,7 +47,7 @@ from logdir.offset_map import OffsetMap
 from logdir.scan import StoredBatch, iter_batches
 
 Kept = tuple[Buffer, int, int]
-"""What is to be written of a batch: the bytes, its last offset, its max timestamp."""
+"""What is to be written of a batch: the bytes, its last offset, the max timestamp of its records (-1 without any)."""
 
 
 class CompactionRun:
@@ -233,26 +233,33 @@ class CompactionRun:
                 written = batch_of(header, data, kept, horizon)
                 return written, header.last_offset, int.from_bytes(written[35:43], "big", signed=True)
         if self._is_last_of_producer(header) or header.next_offset == plan.first_uncleanable_offset:
-            return empty_batch(header), header.last_offset, header.max_timestamp
+            return empty_batch(header), header.last_offset, -1
         return None
 
     def _last_of_keys(self, base: int, spans: list[Span], past_horizon: bool) -> tuple[list[Span], bool]:
         """(the records that stay, whether a tombstone is among them)"""
-        latest = self._latest
-        known = self._map.get([span[1] for span in spans])
-        kept = []
-        has_tombstone = 0
-        for span, last in zip(spans, known, strict=True):
-            offset = base + span[0]
-            if offset <= latest:
-                if span[1] is None:
-                    self.stats.invalid_records += 1
-                    continue
-                if offset < last or (span[2] and past_horizon):
-                    continue
-            kept.append(span)
-            has_tombstone |= span[2]
-        return kept, has_tombstone != 0
+        keys = [span[1] for span in spans]
+        known = self._map.get(keys)
+        noted = self._latest - base  # offsets above this one are newer than the map
+        if spans[-1][0] <= noted:
+            kept = [span for span, last in zip(spans, known, strict=True) if base + span[0] >= last]
+            keyless = keys.count(None)
+            if keyless:
+                self.stats.invalid_records += keyless
+                kept = [span for span in kept if span[1] is not None]
+            if past_horizon:
+                kept = [span for span in kept if not span[2]]
+        else:
+            kept = []
+            for span, last in zip(spans, known, strict=True):
+                if span[0] <= noted:
+                    if span[1] is None:
+                        self.stats.invalid_records += 1
+                        continue
+                    if base + span[0] < last or (span[2] and past_horizon):
+                        continue
+                kept.append(span)
+        return kept, 1 in [span[2] for span in kept]
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
         if header.producer_id < 0:

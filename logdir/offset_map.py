@@ -16,6 +16,7 @@ import sys
 from array import array
 from collections.abc import Iterable
 from hashlib import blake2s
+from itertools import repeat
 
 SLOT = 24
 _OBJECTS = 33 + 15 + 32
@@ -108,7 +109,7 @@ class OffsetMap:
         """The offset of every key, -1 for one that is not known or None."""
         exact = self._exact
         if exact is not None:
-            return [exact.get(key, -1) for key in keys]  # type: ignore[arg-type]
+            return list(map(exact.get, keys, repeat(-1)))  # type: ignore[arg-type]
         highs, lows, offsets, slots = self._highs, self._lows, self._offsets, self._slots
         out = []
         for key in keys:

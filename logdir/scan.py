@@ -33,7 +33,7 @@ _UINT32 = struct.Struct(">I")
 
 class StoredBatch(NamedTuple):
     """A batch and where it is. `header` is None for formats 0 and 1; `data` is the whole batch where it was asked
-    for.
+    for; `max_timestamp` is that of its records, -1 for the shell without any that compaction leaves.
     """
 
     position: int
@@ -123,4 +123,5 @@ def _stored(
     header = read_header(chunk, at)
     if data is not None and crc32c(data[21:]) != header.crc:
         raise CorruptRecords(f"wrong checksum of the batch at position {position}")
-    return StoredBatch(position, size, base_offset, header.last_offset, header.max_timestamp, header, data)
+    timestamp = header.max_timestamp if header.record_count else -1
+    return StoredBatch(position, size, base_offset, header.last_offset, timestamp, header, data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from logdir.compaction import CompactionAborted, CompactionLimits
 from logdir.compaction_run import CompactionRun
 from logdir.disk import read_file
 from logdir.index import OffsetIndex, TimeIndex
+from logdir.offline.verify import verify
 from logdir.tests.compaction_kit import COMPACT, LIMITS, NOW, Compacted
 from logdir.tests.kit import PATH, stored
 
@@ -149,6 +151,34 @@ def test_the_last_batch_of_a_producer_leaves_a_shell() -> None:
     log.roll()
     log.clean()
     assert log.shapes()[0] == (3, 4, 2, False), "the shell is not the last any more"
+
+
+def test_the_time_of_a_shell_is_no_record_s_time(tmp_path: Path) -> None:
+    """Nor does the time index know of it, over replication and recovery: tools would miss the record."""
+    log = Compacted(segment_bytes=10_000, index_interval_bytes=0)
+    log.put((b"a", b"1"), timestamp=NOW - 9)
+    log.put((b"b", b"1"), timestamp=NOW + 5, producer_id=1, producer_epoch=0, base_sequence=0)
+    log.put((b"b", b"2"), timestamp=NOW - 5)
+    log.roll()
+    log.clean()
+    assert (1, 1, 0, False) in log.shapes()
+    other = Compacted(log.config)
+    for _, data in stored(log.log):
+        other.put_as_it_is(data)
+    other.roll()
+    for one in (log, other):
+        for _ in range(2):
+            found = one.log.offset_of_max_timestamp()
+            assert found is not None
+            assert found[:2] == (NOW - 5, 2)
+            times = TimeIndex(0, read_file(one.disk, f"{PATH}/t-0/{0:020d}.timeindex"))
+            assert times.last() == (NOW - 5, 2)
+            one.kill()
+    log.log_dir.close()
+    for entry in log.disk.list(f"{PATH}/t-0"):
+        (tmp_path / "t-0").mkdir(exist_ok=True)
+        (tmp_path / "t-0" / entry.name).write_bytes(log.disk.node(f"{PATH}/t-0/{entry.name}").data)
+    assert list(verify(str(tmp_path / "t-0"))) == []
 
 
 def in_transaction(log: Compacted, producer: int, sequence: int, *records: tuple[bytes, bytes | None]) -> int:
