@@ -36,6 +36,7 @@ class LogState:
 
     def __init__(self, epochs: LeaderEpochs | None = None) -> None:
         self.last_offset = -1
+        self.leader_epoch = -1
         self.open_txns: dict[int, int] = {}
         self.epochs = epochs
 

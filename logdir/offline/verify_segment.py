@@ -102,19 +102,28 @@ class SegmentCheck:
         if batch.codec > MAX_CODEC:
             yield problem("records", f"unknown codec {batch.codec}")
             sound = False
-        epochs = state.epochs
-        if epochs is not None and 0 <= batch.leader_epoch <= epochs.latest:
-            expected = epochs.epoch_for(batch.base_offset)
-            if expected >= 0 and expected != batch.leader_epoch:
-                yield problem(
-                    "leader-epoch", f"leader epoch {batch.leader_epoch}, the checkpoint says {expected} for this offset"
-                )
+        wrong = self._wrong_epoch(batch)
+        if wrong is not None:
+            yield problem("leader-epoch", f"leader epoch {batch.leader_epoch}, {wrong}")
         if sound:
             yield from (problem(kind, message) for kind, message in _check_records(batch))
+
+    def _wrong_epoch(self, batch: Batch) -> str | None:
+        """What is wrong with the batch's leader epoch. The checkpoint is saved by a flush: it may be behind."""
+        epoch, epochs = batch.leader_epoch, self._state.epochs
+        if epoch < self._state.leader_epoch and batch.magic == 2:
+            return f"after {self._state.leader_epoch}"
+        if epochs is None or not epochs.entries or epoch < 0:
+            return None
+        if epoch > epochs.latest:
+            return f"the checkpoint ends with {epochs.latest}" if self._clean else None
+        expected = epochs.epoch_for(batch.base_offset)
+        return f"the checkpoint says {expected} for this offset" if 0 <= expected != epoch else None
 
     def _take(self, batch: Batch) -> None:
         state = self._state
         state.last_offset = max(state.last_offset, batch.last_offset)
+        state.leader_epoch = max(state.leader_epoch, batch.leader_epoch)
         if batch.is_transactional:
             if batch.is_control:
                 state.open_txns.pop(batch.producer_id, None)
