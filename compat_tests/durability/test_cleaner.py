@@ -1,0 +1,84 @@
+"""A broker that is stopped, or killed, in the middle of a compaction: no process is left, and no record is lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from compat_tests.durability.process import Server
+
+pytestmark = pytest.mark.slow
+
+TOPIC = "compacted"
+KEYS = 500
+ROUNDS = 12
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path, **{"log.cleaner.backoff.ms": "100", "log.cleaner.io.max.bytes.per.second": "2e6"})
+    server.start()
+    yield server
+    server.stop()
+
+
+def child_of(pid: int) -> int | None:
+    """The process that compacts, if there is one."""
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in task.read_text().split():
+            return int(child)
+    return None
+
+
+def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def test_stops_and_kills_during_compaction(server: Server) -> None:
+    admin = AdminClient({"bootstrap.servers": server.bootstrap})
+    config = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.01"}
+    admin.create_topics([NewTopic(TOPIC, 1, 1, config=config)])[TOPIC].result(30)
+    producer = confluent_kafka.Producer({"bootstrap.servers": server.bootstrap})
+    for number in range(ROUNDS):
+        for key in range(KEYS):
+            producer.produce(TOPIC, b"%d" % number * 700, b"%d" % key)
+        assert producer.flush(30) == 0
+    directory = server.data / f"{TOPIC}-0"
+    for ending in ("stopped", "killed"):
+        wait_for(lambda: child_of(server.pid), "no process compacts")
+        process = Path(f"/proc/{child_of(server.pid)}")
+        wait_for(lambda: list(directory.glob("*.cleaned")), "nothing is written")
+        begun = time.monotonic()
+        if ending == "stopped":
+            assert server.stop() == 0
+            assert time.monotonic() - begun < 5
+            assert list(directory.glob("*.cleaned")) == []
+        else:
+            server.kill()
+        wait_for(lambda process=process: not process.exists(), "the process outlived its broker", 5)
+        server.start()
+    server.stop()
+    server.settings["log.cleaner.io.max.bytes.per.second"] = "1e9"
+    server.start()
+    wait_for(lambda: "compacted compacted-0" in server.log_text().rpartition("serves PLAINTEXT")[2], "not compacted")
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": server.bootstrap, "group.id": "all"})
+    consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, 0)])
+    found: dict[bytes, bytes] = {}
+    count, deadline = 0, time.monotonic() + 30
+    while count == 0 or found.get(b"%d" % (KEYS - 1)) != b"%d" % (ROUNDS - 1) * 700:
+        assert time.monotonic() < deadline
+        for message in consumer.consume(1000, 0.5):
+            assert message.error() is None
+            found[message.key()] = message.value()
+            count += 1
+    consumer.close()
+    assert found == {b"%d" % key: b"%d" % (ROUNDS - 1) * 700 for key in range(KEYS)}
+    assert count < KEYS * ROUNDS / 2
