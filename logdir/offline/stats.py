@@ -14,12 +14,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import log1p
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kproto.records import BATCH_OVERHEAD, LOG_OVERHEAD, records_data
 from kproto.records_legacy import OVERHEAD_V0, OVERHEAD_V1
 from logdir.offline.batch import Batch
 from logdir.offline.log import LogReader
+
+if TYPE_CHECKING:
+    from logdir.offline.columns import Columns
 
 EXACT: Final = 4096
 _SPACE: Final = 1 << 32
@@ -262,22 +265,34 @@ def _count_records(stats: Stats, group: list[Batch]) -> None:
     if not batches:
         return
     try:
-        from logdir.offline.columns import PADDING, read_columns
+        from logdir.offline.columns import read_columns
     except ModuleNotFoundError:
         for batch in batches:
             _count_one_by_one(stats, batch)
         return
-    found = read_columns(batches)
-    stats._saw(int(found.timestamp.min()), int(found.timestamp.max()))
-    has_key = found.key_size >= 0
-    stats.keyed_records += int(has_key.sum())
-    stats.tombstones += int((found.value_size < 0).sum())
-    stats.key_bytes += int(found.key_size[has_key].sum())
-    stats.value_bytes += int(found.value_size[found.value_size >= 0].sum())
-    stats.plain_bytes += len(found.data) - len(PADDING)
+    left = iter(batches)
+    for columns in read_columns(batches):
+        _count_columns(stats, columns)
+        # Compressed batches lie one behind the other when they are unpacked.
+        records = before = 0
+        while records < columns.offset.size:
+            batch = next(left)
+            records += batch.record_count
+            after = int(columns.end[records - 1])
+            stats.plain_bytes += after - before if batch.codec else batch.size - BATCH_OVERHEAD
+            before = after
+
+
+def _count_columns(stats: Stats, columns: Columns) -> None:
+    stats._saw(int(columns.timestamp.min()), int(columns.timestamp.max()))
+    has_key = columns.key_size >= 0
+    starts, sizes = columns.key_at[has_key], columns.key_size[has_key]
+    stats.keyed_records += sizes.size
+    stats.tombstones += int((columns.value_size < 0).sum())
+    stats.key_bytes += int(sizes.sum())
+    stats.value_bytes += int(columns.value_size[columns.value_size >= 0].sum())
     add = stats.keys.add
-    view = memoryview(found.data)
-    starts, sizes = found.key_at[has_key], found.key_size[has_key]
+    view = memoryview(columns.data)
     for start, stop in zip(starts.tolist(), (starts + sizes).tolist(), strict=True):
         add(view[start:stop])
 
