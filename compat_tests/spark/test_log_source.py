@@ -57,11 +57,15 @@ class Place:
             options["subscribe"] = ",".join(self.topics)
         return source(spark, self.broker.bootstrap, **options)
 
-    def log(self, spark: SparkSession, directory: Path | None = None, **options: object) -> DataFrame:
-        """By ours."""
+    def log(self, spark: SparkSession, *directories: Path, **options: object) -> DataFrame:
+        """By ours; from the broker's own directory unless others are named."""
         kafka = {f"kafka.{key}": value for key, value in options.pop("kafka", {}).items()}  # type: ignore[attr-defined]
         given = {key: str(value) for key, value in (options | kafka).items()} | {"includeHeaders": "true"}
-        return spark.read.format("barnabas-log").options(**given).load(str(directory or self.directory))
+        return (
+            spark.read.format("barnabas-log")
+            .options(**given)
+            .load([str(directory) for directory in directories] or str(self.directory))
+        )
 
 
 @pytest.fixture(scope="module")
@@ -192,8 +196,8 @@ def test_the_same_rows(session: SparkSession, place: Place, tmp_path: Path) -> N
     copy = tmp_path / "copy"
     shutil.copytree(place.directory, copy)
     assert rows(place.log(session, copy)) == expected
-    one = rows(place.log(session, copy / f"{MIXED}-2"))
-    assert one == [row for row in expected if (row.topic, row.partition) == (MIXED, 2)]
+    two = rows(place.log(session, copy / f"{MIXED}-2", copy / f"{STAMPED}-0"))
+    assert two == [row for row in expected if (row.topic, row.partition) in ((MIXED, 2), (STAMPED, 0))]
     assert {row.timestamp_type for row in expected} == {0, 1}
 
 
