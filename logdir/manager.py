@@ -299,7 +299,9 @@ class LogDir:
 
     def _write_topic_id(self, opened: PartitionLog, topic_id: bytes) -> None:
         path = f"{opened.directory}/{layout.PARTITION_METADATA}"
-        write_file(self.disk, path + ".tmp", layout.encode_partition_metadata(topic_id), sync=False)
+        # Torn by a crash it is forgiven to a new log only; one from before topic ids may have records.
+        old = opened.log_end_offset > 0
+        write_file(self.disk, path + ".tmp", layout.encode_partition_metadata(topic_id), sync=old)
         self.disk.rename(path + ".tmp", path)
         opened.topic_id = topic_id
         opened.created_in(opened.directory, path)

@@ -386,3 +386,18 @@ def test_producers_are_known_after_a_recovery_and_a_stop_without_a_record() -> N
     assert log_dir.was_clean
     assert log.producers.entries[8].last_sequence == 0
     assert log.first_unstable_offset == 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_topic_id_for_an_old_log_is_there_or_not(seed: int) -> None:
+    """Whatever a crash leaves of it, the next start can read it."""
+    disk = MemoryDisk()
+    log_dir = open_dir(disk, config=CONFIG)
+    log = log_dir.open_or_create("t", 0, None, CONFIG)
+    put(log, "x")
+    log.flush()
+    log_dir.write_checkpoint(log_dir.recovery_points())
+    log_dir.open_or_create("t", 0, TOPIC_ID, CONFIG)
+    disk.crash(random.Random(seed))
+    log = open_dir(disk, config=CONFIG).logs["t", 0]
+    assert (log.log_end_offset, log.topic_id in (None, TOPIC_ID)) == (1, True)
