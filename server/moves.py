@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("barnabas.moves")
 
 PIECE_BYTES = 256 * 1024
-"""Read in one go. A last piece that is not half of it is read on the loop."""
+"""Read in one go."""
 REST_S = 5.0
 """How long a move rests that cannot go on, because of a full disk for instance. Seconds."""
 LOOK_S = 0.1
@@ -71,6 +71,7 @@ class Moves:
 
     async def _work(self, nursery: trio.Nursery) -> None:
         async for partition in self._taken:
+            copy = partition.future
             try:
                 await self._move(partition)
             except StorageError as error:
@@ -78,8 +79,10 @@ class Moves:
             except Exception:
                 log.exception("moving %s-%d failed", partition.topic, partition.index)
             self._known.discard(partition)
-            if partition.future is not None:
+            if partition.future is copy is not None:
                 nursery.start_soon(self._go_on_later, partition)
+            elif partition.future is not None:  # it was sent elsewhere meanwhile
+                self.go_on(partition)
 
     async def _go_on_later(self, partition: Partition) -> None:
         await trio.sleep(REST_S)
@@ -117,8 +120,7 @@ class Moves:
                 continue
             if not at_tail:
                 await self._until_allowed()
-            copied = await self._copy_piece(partition, copy, at_once=at_tail and synced)
-            at_tail = copied < PIECE_BYTES // 2
+            at_tail = await self._copy_piece(partition, copy, at_once=at_tail and synced)
             if not (at_tail and synced):
                 await trio.lowlevel.checkpoint()
 
@@ -126,23 +128,25 @@ class Moves:
     def _is_whole(partition: Partition, copy: PartitionLog) -> bool:
         return copy.log_end_offset == partition.log.log_end_offset
 
-    async def _copy_piece(self, partition: Partition, copy: PartitionLog, *, at_once: bool) -> int:
-        """Copy some of what is missing; how many bytes. at_once: without giving anybody else a turn."""
+    async def _copy_piece(self, partition: Partition, copy: PartitionLog, *, at_once: bool) -> bool:
+        """Copy some of what is missing; whether that was all, when it was looked at. at_once: without giving anybody
+        else a turn.
+        """
         original, now_ms = partition.log, self._partitions.wall_ms()
         start, end = original.log_start_offset, original.log_end_offset
         if copy.log_end_offset < start:
             copy.truncate_fully(start, now_ms)
-            return 0
+            return False
         copy.delete_records(start, copy.log_end_offset)
         cuts = partition.cuts
         piece = partition.read(copy.log_end_offset, PIECE_BYTES, upper_offset=end, min_one_batch=True)
         if piece is None:
             copy.skip_to(end, now_ms)  # compaction has left nothing before the end
-            return 0
+            return True
         try:
             data = piece.read() if at_once else await self._offload(piece.read)
         except EOFError:
-            return PIECE_BYTES  # it was cut meanwhile
+            return False  # it was cut meanwhile
         except OSError as error:
             failed = StorageError(f"reading {original.directory}", error)
             if not failed.is_ours and not original.abandoned:
@@ -151,7 +155,7 @@ class Moves:
         if partition.future is copy and partition.cuts == cuts and not copy.abandoned:
             self._append(copy, memoryview(data), now_ms)
             self._throttle.record(len(data), trio.current_time())
-        return len(data)
+        return copy.log_end_offset >= end
 
     @staticmethod
     def _append(copy: PartitionLog, data: memoryview, now_ms: int) -> None:

@@ -23,7 +23,7 @@ from typing import Protocol
 import trio
 
 from kproto import ErrorCode, KafkaError
-from logdir import LogConfig, LogDir, LogDirs, Promoted, StorageError
+from logdir import LogConfig, LogDir, LogDirs, PartitionLog, Promoted, StorageError
 from replication import GROUP_METADATA_TOPIC, BrokerImage, Image, PartitionImage, Proposal
 from server.partition import Partition
 from server.throttles import LeaderThrottle
@@ -247,11 +247,19 @@ class Partitions:
             raise
         high_watermark = self.log_dirs.high_watermark(topic, index)
         partition = Partition(self, topic, index, topic_id, partition_log, high_watermark)
-        partition.future = self.log_dirs.future(topic, index)
+        partition.future = self._found_copy(topic, index, partition_log)
         self._by_name[topic, index] = partition
         self._by_id[topic_id, index] = partition
         self._indexes.setdefault(topic, set()).add(index)
         return partition
+
+    def _found_copy(self, topic: str, index: int, partition_log: PartitionLog) -> PartitionLog | None:
+        """The copy that a move has begun before the broker was started, unless it is one of an earlier topic."""
+        copy = self.log_dirs.future(topic, index)
+        if copy is None or copy.topic_id == partition_log.topic_id or not copy.topic_id:
+            return copy
+        self.log_dirs.drop_future(topic, index)
+        return None
 
     def _name(self, partition: Partition, topic_id: bytes) -> None:
         """A topic from before topic ids got one."""

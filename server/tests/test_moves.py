@@ -175,3 +175,21 @@ async def test_what_cannot_be_moved(tmp_path: Path, autojump_clock: MockClock) -
         await world.topic("v")  # it would have been made there
         assert await world.move("t", 0, world.b) == E.KAFKA_STORAGE_ERROR
         assert await world.move("t", 0, world.a) == E.NONE
+
+
+async def test_a_copy_of_an_earlier_topic_is_not_gone_on_with(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with two_dirs(tmp_path) as world:
+        await filled(world)
+        await world.throttle(500)
+        assert await world.move("t", 0, world.b) == E.NONE
+        await trio.sleep(3)
+    (copy,) = (tmp_path / "b").glob("t-0.*-future")
+    kept = copy.rename(tmp_path / "away")
+    async with two_dirs(tmp_path, seed=1) as world:
+        answer = await world.client.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=LONG_MS), 3)
+        assert answer.responses[0].error_code == E.NONE
+        values = await filled(world, 3)
+    kept.rename(copy)
+    async with two_dirs(tmp_path, seed=2) as world:
+        assert await world.places("t", 0) == [("a", 0, False)]
+        assert await world.values("t", 0) == values

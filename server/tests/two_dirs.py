@@ -127,9 +127,15 @@ def fetch(name: str, index: int, offset: int, max_wait_ms: int) -> FetchRequest:
 
 
 @asynccontextmanager
-async def two_dirs(tmp_path: Path, disk: FaultyDisk | None = None, **settings: str) -> AsyncIterator[World]:
+async def two_dirs(
+    tmp_path: Path, disk: FaultyDisk | None = None, *, seed: int = 0, **settings: str
+) -> AsyncIterator[World]:
+    """seed: of what shall be different from one life of the broker to the next: ids of topics, names of directories."""
     disk = disk or FaultyDisk()
     a, b = tmp_path / "a", tmp_path / "b"
     with trio.fail_after(1000):
-        async with embedded_broker(log_dirs=f"{a},{b}", disk=disk, **settings) as broker, connected(broker) as client:  # type: ignore[arg-type]
+        async with (
+            embedded_broker(log_dirs=f"{a},{b}", disk=disk, seed=seed, **settings) as broker,
+            connected(broker) as client,
+        ):  # type: ignore[arg-type]
             yield World(broker, client, disk, a, b)
