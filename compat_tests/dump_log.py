@@ -37,7 +37,9 @@ OF_KAFKA = "server.properties"
 finds wrong.
 """
 HARMLESS = ("SLF4J:", "log4j:", "Dumping ", "StatusLogger")
-WRONG = re.compile(r"Exception|ERROR|WARN|[Mm]ismatch|corrupt|not found|Error|invalid bytes|Ignoring unknown")
+WRONG = re.compile(
+    r"Exception|ERROR|WARN|[Mm]ismatch|corrupt|not found|Error|invalid bytes|out of order|Ignoring unknown"
+)
 _PARTITION = re.compile(r".+-[0-9]+(\.[0-9a-f]+-future)?")
 _FOLLOWED = re.compile(r"\s*(-?[0-9]+) is followed by (-?[0-9]+)")
 _HEADING = re.compile(r"Non-consecutive offsets in (.+)")
