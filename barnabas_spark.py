@@ -36,8 +36,11 @@ indexes, places in them; others are left to Spark. An upper bound of time ends n
 order of time: give endingTimestamp too. Spark pushes filters to Python sources if
 `spark.sql.python.filterPushdown.enabled` is true (`register` sets it); without it they work and save nothing.
 
+**Copies** may be made while the broker writes (`cp -r`, `rsync -a`): what is half written is left out. Copy the
+`*-checkpoint` files above the partitions too, as one of them knows which records were deleted (DeleteRecords).
+
 The executors need this module, pyarrow, and the directory under the same path. Segments that a broker deletes or
-compacts meanwhile are looked up again. Not done: streaming.
+compacts meanwhile are looked up again. Not done: streaming; columns chosen by the query.
 """
 
 from __future__ import annotations
@@ -142,11 +145,12 @@ def plan(options: Options, narrowing: Narrowing) -> list[Ranges]:
             )
     ranges: list[Range] = []
     for (topic, partition), reader in logs.items():
+        if not narrowing.hold(topic, partition):
+            continue
         start, end = _limits(options, reader, (topic, partition))
-        if narrowing.hold(topic, partition):
-            start, end = max(start, narrowing.start), min(end, narrowing.end)
-            if start < end and narrowing.oldest <= narrowing.newest:
-                ranges += _pieces(reader, topic, partition, start, end, narrowing.oldest, options.max_bytes)
+        start, end = max(start, narrowing.start), min(end, narrowing.end)
+        if start < end and narrowing.oldest <= narrowing.newest:
+            ranges += _pieces(reader, topic, partition, start, end, narrowing.oldest, options.max_bytes)
     return _gathered(ranges, options.min_bytes)
 
 

@@ -56,14 +56,17 @@ def main() -> int:
 
 def copy_topic(logs: Path, topic: str, copy: Path) -> int:
     """Copy the topic's partitions as they are now; return the bytes of their logs. Files that the broker removes
-    meanwhile, as it does with old segments, are passed over.
+    meanwhile, as it does with old segments, are passed over. The checkpoint files know which records were deleted.
     """
     shutil.rmtree(copy, ignore_errors=True)
+    copy.mkdir(parents=True)
+    for checkpoint in logs.glob("*-checkpoint"):
+        shutil.copy(checkpoint, copy)
     size = 0
     for partition in sorted(logs.glob(f"{topic}-*")):
         if not partition.name.removeprefix(f"{topic}-").isdecimal():
             continue
-        (copy / partition.name).mkdir(parents=True)
+        (copy / partition.name).mkdir()
         for file in sorted(partition.iterdir()):
             try:
                 target = Path(shutil.copy(file, copy / partition.name))
