@@ -205,6 +205,14 @@ class SegmentReader(Source):
 
     # ---- facts
 
+    def has_grown(self) -> bool:
+        """Whether a broker has written more to it since it was opened. Raises `SegmentGone`, OSError."""
+        fd = self._open()
+        try:
+            return self._disk.size(fd) > self.size
+        finally:
+            self._disk.close(fd)
+
     def index_entries(self) -> list[IndexEntry]:
         """What the offset index says, as far as it can be believed: places to split at, rising, all inside `size`."""
         index = self._offset_index()

@@ -105,7 +105,7 @@ def _verify_log(
     progress: Progress,
     checkpoints: dict[str, int] | None = None,
 ) -> Iterator[Problem]:
-    yield from _check_names(log, entries)
+    yield from _check_names(disk, log, entries)
     try:
         epochs: LeaderEpochs | None = log.leader_epochs
     except (LogDirError, OSError):
@@ -136,7 +136,7 @@ def _verify_log(
         yield from _check_offsets(log, checkpoints, known_end, clean)
 
 
-def _check_names(log: LogReader, entries: list[Entry]) -> Iterator[Problem]:
+def _check_names(disk: ReadOnlyDisk, log: LogReader, entries: list[Entry]) -> Iterator[Problem]:
     name = log.directory.rpartition("/")[2]
     if log.topic is None:
         yield Problem("name", log.directory, f"{name} is not <topic>-<partition>", warning=True)
@@ -146,6 +146,8 @@ def _check_names(log: LogReader, entries: list[Entry]) -> Iterator[Problem]:
         known = layout.parse_file_name(entry.name)
         if known is not None:
             if known[1] not in (layout.LOG, layout.SNAPSHOT) and known[0] not in bases:
+                if _exists(disk, f"{log.directory}/{layout.file_name(known[0], layout.LOG)}"):
+                    continue  # made since
                 yield Problem("index-orphan", path, "there is no such segment", warning=True)
         elif layout.parse_marked_name(entry.name) is not None:
             yield Problem("leftover", path, "was being removed or put in place", warning=True)

@@ -24,6 +24,7 @@ from logdir.epochs import LeaderEpochs
 from logdir.errors import CorruptFile
 from logdir.index import OFFSET_ENTRY, TIME_ENTRY
 from logdir.offline.batch import Batch
+from logdir.offline.errors import SegmentGone
 from logdir.offline.problems import Problem
 from logdir.offline.segment import SegmentReader
 
@@ -39,6 +40,14 @@ class LogState:
         self.leader_epoch = -1
         self.open_txns: dict[int, int] = {}
         self.epochs = epochs
+
+
+def has_grown(segment: SegmentReader) -> bool:
+    """Whether a broker is at work on it."""
+    try:
+        return segment.has_grown()
+    except (SegmentGone, OSError):
+        return True
 
 
 class IndexCheck:
@@ -59,12 +68,15 @@ class IndexCheck:
         position = None if slot is None else slot * self.entry_size
         return Problem(self.kind, self.path, message, position, offset)
 
-    def ahead(self, slot: int, message: str) -> Problem:
-        """An entry for what is not there: a crash can leave that at the end of a log."""
+    def ahead(self, slot: int, message: str) -> Iterator[Problem]:
+        """An entry for what is not there: a crash can leave that at the end of a log. If a broker has written more
+        since we looked at the log, it is no problem at all.
+        """
         position = slot * self.entry_size
-        if self.is_last:
-            return Problem("index-ahead", self.path, message, position, warning=not self.clean)
-        return Problem(self.kind, self.path, message, position)
+        if not self.is_last:
+            yield Problem(self.kind, self.path, message, position)
+        elif not has_grown(self.segment):
+            yield Problem("index-ahead", self.path, message, position, warning=not self.clean)
 
     def data(self) -> bytes | None:
         """None if there is no such file. Raises OSError."""
@@ -178,7 +190,9 @@ class _Offsets(_Sparse):
             yield self._unknown(*self._open)
         while self._next is not None:
             slot, offset, position = self._next
-            yield self.ahead(slot, f"entry {slot} (offset {offset}, position {position}) is behind the end of the log")
+            yield from self.ahead(
+                slot, f"entry {slot} (offset {offset}, position {position}) is behind the end of the log"
+            )
             yield from self._advance()
 
 
@@ -224,7 +238,7 @@ class _Times(_Sparse):
             return
         while self._next is not None:
             slot, timestamp, offset = self._next
-            yield self.ahead(
+            yield from self.ahead(
                 slot, f"entry {slot} (timestamp {timestamp}, offset {offset}) is behind the end of the log"
             )
             yield from self._advance()
@@ -288,7 +302,7 @@ class _Txns(IndexCheck):
             for producer_id, last_offset in self._left:
                 message = f"an entry for an abort of producer {producer_id} at offset {last_offset}, which is not there"
                 if last_offset > self.state.last_offset:
-                    yield self.ahead(0, message)
+                    yield from self.ahead(0, message)
                 else:
                     yield self.problem(message, offset=last_offset)
 

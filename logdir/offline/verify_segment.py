@@ -21,7 +21,7 @@ from logdir.offline.batch import LOG_APPEND_TIME, Batch
 from logdir.offline.errors import SegmentGone
 from logdir.offline.problems import Problem
 from logdir.offline.segment import SegmentReader
-from logdir.offline.verify_index import CHECKS, IndexCheck, LogState
+from logdir.offline.verify_index import CHECKS, IndexCheck, LogState, has_grown
 from logdir.offline.walk import Damaged
 
 MAX_RELATIVE: Final = 0x7FFFFFFF
@@ -58,11 +58,13 @@ class SegmentCheck:
                 self._take(batch)
         except Damaged as damage:
             torn = damage.torn and self._is_last
-            kind = "torn-tail" if torn else "frame"
             lost = segment.size - damage.position
-            message = f"{damage.reason}; {lost} bytes cannot be read"
-            excused = torn and not self._clean
-            yield Problem(kind, segment.path, message, damage.position, warning=excused)
+            # What a broker is just writing is no problem.
+            if not (torn and has_grown(segment)):
+                kind = "torn-tail" if torn else "frame"
+                message = f"{damage.reason}; {lost} bytes cannot be read"
+                excused = torn and not self._clean
+                yield Problem(kind, segment.path, message, damage.position, warning=excused)
             self._progress(lost)
             for check in checks:
                 yield from check.close(complete=torn)

@@ -296,6 +296,21 @@ def test_files_that_go_while_they_are_looked_at(clean: Path, tmp_path: Path) -> 
     }
 
 
+def test_a_log_that_grows_has_indexes_ahead(clean: Path, tmp_path: Path) -> None:
+    place = Place(copy(clean, tmp_path / "logs"))
+    last = place.file(".log", -1)
+    place.append(".index", b"\0\0\x7f\0\0\x7f\0\0")
+
+    def grow(size: int) -> None:
+        with last.open("ab") as file:
+            file.write(bytes(7))
+
+    assert [problem.kind for problem in verify(str(place.home))] == ["index-ahead"]
+    assert [problem.kind for problem in verify(str(place.home), grow)] == []
+    assert [problem.kind for problem in verify(str(place.home))] == ["torn-tail", "index-ahead"]
+    assert [problem.kind for problem in verify(str(place.home), grow)] == []
+
+
 def test_one_bad_batch_does_not_hide_the_next(clean: Path, tmp_path: Path) -> None:
     place = Place(copy(clean, tmp_path / "logs"))
     for index in (1, 3):
