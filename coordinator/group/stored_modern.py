@@ -1,0 +1,321 @@
+"""Records of next-generation consumer groups (KIP-848) in `__consumer_offsets` ↔ values.
+
+A key starts with an int16 that tells what the record is; all values are of version 0. A null value is a tombstone.
+
+- 3, `group` → the group's epoch, and a hash of what its topics look like (KIP-1101).
+- 5, `group, member` → what the member told of itself.
+- 6, `group` → the epoch of the present target, and when it was made.
+- 7, `group, member` → the member's part of it.
+- 8, `group, member` → where the member stands (`reconcile.Standing`).
+- 16, `group, regular expression` → the topics that match, at a version of the cluster's picture.
+
+Key 4 (partition counts and racks) is what releases before 4.1 kept instead of the hash; it is not read. Topic ids are
+16 bytes, times milliseconds since the epoch. Source: the `ConsumerGroup…Key/Value.json` of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from struct import Struct
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from coordinator.group.assignors import TopicId
+from coordinator.group.reconcile import Held, MemberState, Standing
+from coordinator.machine import Record
+from kproto import DecodeError, Message
+from kproto.stored import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    decode_versioned,
+    encode_versioned,
+)
+
+_INT16 = Struct(">h")
+_GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _STANDING, _PATTERN = 3, 5, 6, 7, 8, 16
+
+
+class ClassicClient(NamedTuple):
+    """A member that came over from the classic protocol and still speaks it."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+class MemberMetadata(NamedTuple):
+    """What a member told of itself. `rebalance_timeout_ms`: how long it may take to give partitions up."""
+
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    topic_names: frozenset[str]
+    topic_pattern: str | None
+    rebalance_timeout_ms: int
+    assignor: str | None
+    classic: ClassicClient | None = None
+
+
+class GroupEpoch(NamedTuple):
+    """`epoch` None: the group was removed."""
+
+    group_id: str
+    epoch: int | None
+    metadata_hash: int = 0
+
+
+class Member(NamedTuple):
+    """`metadata` None: the member is gone."""
+
+    group_id: str
+    member_id: str
+    metadata: MemberMetadata | None
+
+
+class TargetEpoch(NamedTuple):
+    """`epoch` None: the group was removed. `assigned_at_ms` 0: a release before 4.3 wrote it."""
+
+    group_id: str
+    epoch: int | None
+    assigned_at_ms: int = 0
+
+
+class TargetMember(NamedTuple):
+    """`partitions` None: the member is gone."""
+
+    group_id: str
+    member_id: str
+    partitions: Mapping[TopicId, Collection[int]] | None
+
+
+class MemberStanding(NamedTuple):
+    """`standing` None: the member is gone."""
+
+    group_id: str
+    member_id: str
+    standing: Standing | None
+
+
+class Resolved(NamedTuple):
+    """Topics that match a pattern, in the picture of this version."""
+
+    topics: frozenset[str]
+    version: int
+    resolved_at_ms: int
+
+
+class Pattern(NamedTuple):
+    """`resolved` None: nobody subscribes to it any more."""
+
+    group_id: str
+    pattern: str
+    resolved: Resolved | None
+
+
+ModernRecord = GroupEpoch | Member | TargetEpoch | TargetMember | MemberStanding | Pattern
+
+
+def modern_record(what: ModernRecord) -> Record:
+    """The record that says it."""
+    key, value = _messages(what)
+    return Record(
+        encode_versioned(key, key.__description__.versions[0]), None if value is None else encode_versioned(value, 0)
+    )
+
+
+def _messages(what: ModernRecord) -> tuple[Message, Message | None]:
+    value: Message | None = None
+    if isinstance(what, GroupEpoch):
+        if what.epoch is not None:
+            value = ConsumerGroupMetadataValue(epoch=what.epoch, metadata_hash=what.metadata_hash)
+        return ConsumerGroupMetadataKey(group_id=what.group_id), value
+    if isinstance(what, TargetEpoch):
+        if what.epoch is not None:
+            value = ConsumerGroupTargetAssignmentMetadataValue(
+                assignment_epoch=what.epoch, assignment_timestamp=what.assigned_at_ms
+            )
+        return ConsumerGroupTargetAssignmentMetadataKey(group_id=what.group_id), value
+    if isinstance(what, Pattern):
+        if what.resolved is not None:
+            topics, version, resolved_at_ms = what.resolved
+            value = ConsumerGroupRegularExpressionValue(
+                topics=sorted(topics), version=version, timestamp=resolved_at_ms
+            )
+        return ConsumerGroupRegularExpressionKey(group_id=what.group_id, regular_expression=what.pattern), value
+    group_id, member_id, _ = what
+    if isinstance(what, Member):
+        value = what.metadata and _metadata_value(what.metadata)
+        return ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), value
+    if isinstance(what, TargetMember):
+        if what.partitions is not None:
+            value = ConsumerGroupTargetAssignmentMemberValue(
+                topic_partitions=[
+                    ConsumerGroupTargetAssignmentMemberValue.TopicPartition(
+                        topic_id=topic, partitions=sorted(partitions)
+                    )
+                    for topic, partitions in what.partitions.items()
+                ]
+            )
+        return ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value
+    if what.standing is not None:
+        value = ConsumerGroupCurrentMemberAssignmentValue(
+            member_epoch=what.standing.epoch,
+            previous_member_epoch=what.standing.previous_epoch,
+            state=int(what.standing.state),
+            assigned_partitions=_held_value(what.standing.assigned),
+            partitions_pending_revocation=_held_value(what.standing.revoking),
+        )
+    return ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), value
+
+
+def _metadata_value(metadata: MemberMetadata) -> Message:
+    classic = metadata.classic
+    return ConsumerGroupMemberMetadataValue(
+        instance_id=metadata.instance_id,
+        rack_id=metadata.rack_id,
+        client_id=metadata.client_id,
+        client_host=metadata.client_host,
+        subscribed_topic_names=sorted(metadata.topic_names),
+        subscribed_topic_regex=metadata.topic_pattern,
+        rebalance_timeout_ms=metadata.rebalance_timeout_ms,
+        server_assignor=metadata.assignor,
+        classic_member_metadata=None
+        if classic is None
+        else ConsumerGroupMemberMetadataValue.ClassicMemberMetadata(
+            session_timeout_ms=classic.session_timeout_ms,
+            supported_protocols=[
+                ConsumerGroupMemberMetadataValue.ClassicProtocol(name=name, metadata=data)
+                for name, data in classic.protocols
+            ],
+        ),
+    )
+
+
+def _held_value(held: Held) -> list[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions]:
+    return [
+        ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions(
+            topic_id=topic,
+            partitions=sorted(partitions),
+            assignment_epochs=[partitions[partition] for partition in sorted(partitions)],
+        )
+        for topic, partitions in held.items()
+    ]
+
+
+def parse_modern(key: bytes | memoryview, value: bytes | memoryview | None) -> ModernRecord | None:
+    """The meaning of one record; None if it is of another kind. Raises `kproto.DecodeError` on what cannot be read."""
+    if len(key) < 2:
+        raise DecodeError("the key of a record in __consumer_offsets is shorter than its version")
+    reader = _READERS.get(_INT16.unpack_from(key)[0])
+    return None if reader is None else reader(key, value)
+
+
+Bytes = bytes | memoryview
+
+
+def _group(key: Bytes, value: Bytes | None) -> GroupEpoch:
+    group_id = decode_versioned(ConsumerGroupMetadataKey, key)[1].group_id
+    if value is None:
+        return GroupEpoch(group_id, None)
+    told = decode_versioned(ConsumerGroupMetadataValue, value)[1]
+    return GroupEpoch(group_id, told.epoch, told.metadata_hash)
+
+
+def _member(key: Bytes, value: Bytes | None) -> Member:
+    of = decode_versioned(ConsumerGroupMemberMetadataKey, key)[1]
+    if value is None:
+        return Member(of.group_id, of.member_id, None)
+    told = decode_versioned(ConsumerGroupMemberMetadataValue, value)[1]
+    classic = told.classic_member_metadata
+    metadata = MemberMetadata(
+        told.instance_id,
+        told.rack_id,
+        told.client_id,
+        told.client_host,
+        frozenset(told.subscribed_topic_names),
+        told.subscribed_topic_regex,
+        told.rebalance_timeout_ms,
+        told.server_assignor,
+        None
+        if classic is None
+        else ClassicClient(
+            classic.session_timeout_ms,
+            tuple((protocol.name, bytes(protocol.metadata)) for protocol in classic.supported_protocols),
+        ),
+    )
+    return Member(of.group_id, of.member_id, metadata)
+
+
+def _target(key: Bytes, value: Bytes | None) -> TargetEpoch:
+    group_id = decode_versioned(ConsumerGroupTargetAssignmentMetadataKey, key)[1].group_id
+    if value is None:
+        return TargetEpoch(group_id, None)
+    told = decode_versioned(ConsumerGroupTargetAssignmentMetadataValue, value)[1]
+    return TargetEpoch(group_id, told.assignment_epoch, told.assignment_timestamp)
+
+
+def _target_member(key: Bytes, value: Bytes | None) -> TargetMember:
+    of = decode_versioned(ConsumerGroupTargetAssignmentMemberKey, key)[1]
+    if value is None:
+        return TargetMember(of.group_id, of.member_id, None)
+    told = decode_versioned(ConsumerGroupTargetAssignmentMemberValue, value)[1]
+    partitions = {topic.topic_id: frozenset(topic.partitions) for topic in told.topic_partitions}
+    return TargetMember(of.group_id, of.member_id, partitions)
+
+
+def _standing(key: Bytes, value: Bytes | None) -> MemberStanding:
+    of = decode_versioned(ConsumerGroupCurrentMemberAssignmentKey, key)[1]
+    if value is None:
+        return MemberStanding(of.group_id, of.member_id, None)
+    told = decode_versioned(ConsumerGroupCurrentMemberAssignmentValue, value)[1]
+    standing = Standing(
+        told.member_epoch,
+        told.previous_member_epoch,
+        MemberState.stored(told.state),
+        _held(told.assigned_partitions, told.member_epoch),
+        _held(told.partitions_pending_revocation, told.member_epoch),
+    )
+    return MemberStanding(of.group_id, of.member_id, standing)
+
+
+def _held(topics: Collection[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions], epoch: int) -> Held:
+    """Releases before 4.3 did not say since when a member has a partition: then since its present `epoch`. What does
+    not fit is taken for not said.
+    """
+    held = {}
+    for topic in topics:
+        epochs = topic.assignment_epochs
+        if epochs is None or len(epochs) != len(topic.partitions):
+            epochs = [max(epoch, 0)] * len(topic.partitions)
+        held[topic.topic_id] = dict(zip(topic.partitions, epochs, strict=True))
+    return held
+
+
+def _pattern(key: Bytes, value: Bytes | None) -> Pattern:
+    of = decode_versioned(ConsumerGroupRegularExpressionKey, key)[1]
+    if value is None:
+        return Pattern(of.group_id, of.regular_expression, None)
+    told = decode_versioned(ConsumerGroupRegularExpressionValue, value)[1]
+    return Pattern(of.group_id, of.regular_expression, Resolved(frozenset(told.topics), told.version, told.timestamp))
+
+
+_READERS: Final[Mapping[int, Callable[[Bytes, Bytes | None], ModernRecord]]] = MappingProxyType(
+    {
+        _GROUP: _group,
+        _MEMBER: _member,
+        _TARGET: _target,
+        _TARGET_MEMBER: _target_member,
+        _STANDING: _standing,
+        _PATTERN: _pattern,
+    }
+)
