@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import kafka.errors
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
@@ -26,6 +27,7 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
+from kafka.admin import KafkaAdminClient
 
 from compat_tests.exchange.picture import COMPACTED, OFFSETS, QUIET
 
@@ -34,12 +36,15 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 DAY_MS = 86_400_000
 LONG_SESSION = {"session.timeout.ms": 1_800_000, "max.poll.interval.ms": 1_800_000}
 KEEP = {"retention.ms": "-1"}
+# Records are a millisecond apart, so segments of compacted topics hold some dozens. (With index files as small as below
+# Apache Kafka's own cleaner fails.)
 COMPACT = {
     **KEEP,
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0",
     "min.compaction.lag.ms": "0",
     "delete.retention.ms": str(DAY_MS),
+    "segment.ms": "60",
 }
 # Both make a new segment after some dozen batches; 4.x takes no segment.bytes below 1 MiB.
 SMALL_SEGMENTS = {"segment.bytes": "10000", "index.interval.bytes": "400"}
@@ -52,7 +57,6 @@ class Abilities:
 
     small: Mapping[str, str] = field(default_factory=lambda: SMALL_SEGMENTS)
     transactions: bool = True
-    cleaner: bool = True
     old_formats: bool = False
     new_groups: bool = False
 
@@ -60,13 +64,12 @@ class Abilities:
 class Filler:
     """See the module. `data` is the broker's log directory: the cleaner's progress stands there."""
 
-    def __init__(self, bootstrap: str, data: Path, abilities: Abilities, seed: int = 1, prefix: str = "") -> None:
+    def __init__(self, bootstrap: str, data: Path, abilities: Abilities, seed: int = 1) -> None:
         self.bootstrap = bootstrap
         self.data = data
         self.abilities = abilities
         self.seed = seed
         self.random = random.Random(seed)
-        self.prefix = prefix
         self.start_ms = 1_760_000_000_000
         self.admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
         self.held: list[Producer] = []
@@ -137,7 +140,7 @@ class Filler:
             self.send(second, name, turn % 2, self.some_records(12), size=5)
             for producer, group in ((first, "in-transactions"), (second, "in-transactions-2")):
                 offsets = [TopicPartition(name, 0, turn * 5 + 1, f"turn {turn}")]
-                reader = self.consumer(self.prefix + group)
+                reader = self.consumer(group)
                 producer.send_offsets_to_transaction(offsets, reader.consumer_group_metadata(), TIMEOUT_S)
                 reader.close()
             first.commit_transaction(TIMEOUT_S)
@@ -187,16 +190,14 @@ class Filler:
     def compacted(self) -> None:
         """Keys written again and again, tombstones that stay and tombstones that go, and a policy of both kinds."""
         topics = {
-            self.topic("compacted", 2, COMPACT, self.abilities.small): 2,
-            self.topic("no-tombstones", 1, COMPACT, self.abilities.small, {"delete.retention.ms": "0"}): 1,
-            self.topic(
-                "compacted-and-deleted", 1, COMPACT, self.abilities.small, {"cleanup.policy": "compact,delete"}
-            ): 1,
+            self.topic("compacted", 2, COMPACT): 2,
+            self.topic("no-tombstones", 1, COMPACT, {"delete.retention.ms": "0"}): 1,
+            self.topic("compacted-and-deleted", 1, COMPACT, {"cleanup.policy": "compact,delete"}): 1,
         }
         if self.abilities.old_formats:
             # A log of format 1 is compacted in its own format.
             old = {"message.format.version": "0.10.2"}
-            topics[self.topic("compacted-format-1", 1, COMPACT, self.abilities.small, old)] = 1
+            topics[self.topic("compacted-format-1", 1, COMPACT, old)] = 1
         for turn, codec in enumerate(("none", "lz4", "gzip")):
             for name, count in topics.items():
                 with_headers = "format-1" not in name
@@ -204,7 +205,7 @@ class Filler:
                     producer = self.producer(codec, idempotence=with_headers and codec == "lz4")
                     self.send(producer, name, index, self.keyed(turn, with_headers), size=8)
         if self.abilities.transactions:
-            name = self.topic("compacted-transactions", 1, COMPACT, self.abilities.small)
+            name = self.topic("compacted-transactions", 1, COMPACT)
             topics[name] = 1
             producer = self.transactional("compacting")
             for turn in range(4):
@@ -214,12 +215,11 @@ class Filler:
                     producer.abort_transaction(TIMEOUT_S)
                 else:
                     producer.commit_transaction(TIMEOUT_S)
-        if self.abilities.cleaner:
-            self.await_cleaner()
-            # A tombstone goes in a pass after the one that has seen it.
-            for name, count in topics.items():
-                for index in range(count):
-                    self.send(self.producer("none"), name, index, self.keyed(9, headers=False), size=8)
+        self.await_cleaner()
+        # A tombstone goes in a pass after the one that has seen it.
+        for name, count in topics.items():
+            for index in range(count):
+                self.send(self.producer("none"), name, index, self.keyed(9, headers=False), size=8)
 
     def deleted(self) -> None:
         """Records deleted in the middle of a segment, and all; a topic deleted."""
@@ -246,15 +246,18 @@ class Filler:
         """Offsets with metadata, many commits, a deleted group, a static member; a KIP-848 group where there are."""
         name = self.topic("for-groups", 2, KEEP)
         self.send(self.producer("none"), name, 0, self.some_records(20))
-        for group in ("plain", "again", "deleted"):
-            consumer = self.consumer(self.prefix + group)
+        for group in ("plain", "again", "partly", "deleted"):
+            consumer = self.consumer(group)
             for offset in range(1, 60 if group == "again" else 4):
                 where = [TopicPartition(name, index, offset, metadata=f"é {offset}") for index in range(2)]
                 consumer.commit(offsets=where, asynchronous=False)
             consumer.close()
-        futures = self.admin.delete_consumer_groups([self.prefix + "deleted"])
-        futures[self.prefix + "deleted"].result(TIMEOUT_S)
-        altered = ConsumerGroupTopicPartitions(self.prefix + "altered", [TopicPartition(name, 0, 7)])
+        self.admin.delete_consumer_groups(["deleted"])["deleted"].result(TIMEOUT_S)
+        old_admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
+        [outcome] = old_admin.delete_group_offsets("partly", [kafka.TopicPartition(name, 1)]).values()
+        assert outcome is kafka.errors.NoError, outcome
+        old_admin.close()
+        altered = ConsumerGroupTopicPartitions("altered", [TopicPartition(name, 0, 7)])
         [future] = self.admin.alter_consumer_group_offsets([altered]).values()
         future.result(TIMEOUT_S)
         self.member(name, "static", {"group.instance.id": "instance-1", **LONG_SESSION})
@@ -264,7 +267,7 @@ class Filler:
 
     def member(self, topic: str, group: str, config: Mapping[str, object] | None = None) -> None:
         """A member that joins, reads, commits and ends; a static one does not say goodbye."""
-        consumer = self.consumer(self.prefix + group, config)
+        consumer = self.consumer(group, config)
         consumer.subscribe([topic])
         read = 0
         deadline = time.monotonic() + TIMEOUT_S
@@ -281,20 +284,20 @@ class Filler:
         there = self.admin.list_topics(timeout=TIMEOUT_S).topics
         for codec in CODECS:
             for topic in ("codecs", "append-time", "records-deleted", *there.keys() & {"transactions"}):
-                self.send(self.producer(codec), self.prefix + topic, 0, self.some_records(6), size=3)
+                self.send(self.producer(codec), topic, 0, self.some_records(6), size=3)
         # A producer id that somebody had before would come with sequence numbers that do not fit.
-        self.send(self.producer("lz4", idempotence=True), self.prefix + "idempotent", 0, self.some_records(10), size=5)
-        self.send(self.producer("none", idempotence=True), self.prefix + "idempotent", 1, self.some_records(10), size=5)
+        self.send(self.producer("lz4", idempotence=True), "idempotent", 0, self.some_records(10), size=5)
+        self.send(self.producer("none", idempotence=True), "idempotent", 1, self.some_records(10), size=5)
         for topic in ("compacted", "no-tombstones"):
-            self.send(self.producer("gzip"), self.prefix + topic, 0, self.keyed(5), size=8)
+            self.send(self.producer("gzip"), topic, 0, self.keyed(5), size=8)
         if self.abilities.old_formats:
             for topic in ("format-0-then-2", "format-1-then-2"):
-                self.send(self.producer("zstd"), self.prefix + topic, 1, self.some_records(10), size=5)
+                self.send(self.producer("zstd"), topic, 1, self.some_records(10), size=5)
             for topic in ("format-0", "format-1"):
-                self.send(self.producer("lz4"), self.prefix + topic, 1, self.some_records(10, headers=False), size=5)
-        name = self.prefix + "for-groups"
+                self.send(self.producer("lz4"), topic, 1, self.some_records(10, headers=False), size=5)
+        name = "for-groups"
         for group, offset in (("plain", 3), ("again", 59)):
-            consumer = self.consumer(self.prefix + group)
+            consumer = self.consumer(group)
             [known] = consumer.committed([TopicPartition(name, 0)], TIMEOUT_S)
             assert known.offset >= offset
             consumer.commit(offsets=[TopicPartition(name, 0, known.offset + 1, metadata="more")], asynchronous=False)
@@ -307,11 +310,10 @@ class Filler:
     # -- pieces ------------------------------------------------------------------------------------------------------
 
     def topic(self, name: str, partitions: int, *configs: Mapping[str, str]) -> str:
-        """Make a topic with the configs merged; its full name."""
-        full = self.prefix + name
+        """Make a topic with the configs merged; its name."""
         config = {key: value for each in configs for key, value in each.items()}
-        self.admin.create_topics([NewTopic(full, partitions, 1, config=config)])[full].result(TIMEOUT_S)
-        return full
+        self.admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(TIMEOUT_S)
+        return name
 
     def set_config(self, topic: str, key: str, value: str) -> None:
         """Change one setting of a topic."""
@@ -336,7 +338,7 @@ class Filler:
 
     def transactional(self, name: str) -> Producer:
         """A transactional producer, whose transactions stay open for 15 minutes."""
-        config = {"transactional.id": self.prefix + name, "transaction.timeout.ms": 900_000}
+        config = {"transactional.id": name, "transaction.timeout.ms": 900_000}
         producer = self.producer("lz4", idempotence=True, **config)
         producer.init_transactions(TIMEOUT_S)
         return producer
@@ -413,8 +415,7 @@ class Filler:
 
     def await_cleaner(self) -> None:
         """Wait until the compacted logs are clean up to their last segment, as the cleaner's checkpoint says."""
-        if self.abilities.cleaner:
-            until(lambda: not self._to_clean(), lambda: f"the cleaner was not done with {self._to_clean()}", 90)
+        until(lambda: not self._to_clean(), lambda: f"the cleaner was not done with {self._to_clean()}", 90)
 
     def _to_clean(self) -> list[str]:
         """Partitions' directories that the cleaner has not done with."""
@@ -424,7 +425,7 @@ class Filler:
             lines = []
         cleaned = {f"{topic}-{index}": int(offset) for topic, index, offset in map(str.split, lines)}
         dirty = []
-        for topic in (*(self.prefix + name for name in COMPACTED), OFFSETS):
+        for topic in (*COMPACTED, OFFSETS):
             for directory in self.data.glob(f"{topic}-[0-9]"):
                 last = max((path.name for path in directory.glob("*.log")), default="0.log")
                 if cleaned.get(directory.name, 0) < int(last.partition(".")[0]):
