@@ -64,9 +64,8 @@ def main() -> None:
         if options.spark_log:
             from compat_tests.bench import spark_log
 
-            text = spark_log.run(
-                Path(temporary), names, rounds, options.records or (100_000 if options.quick else 2_000_000)
-            )
+            records = options.records or (100_000 if options.quick else 2_000_000)
+            text = spark_log.run(Path(temporary), names, rounds, records, options.only)
             print(text)
             if options.markdown:
                 Path(options.markdown).write_text(text + "\n")
