@@ -224,7 +224,7 @@ class CompactedLog(LogAppender):
         assert swap.segment is not None
         swap.step = Step.ENDED
         self.swap_is_over(swap)
-        swap.segment.unpin()
+        swap.segment.join_pool()
         self._keeper.remove_later(swap.deleted, swap.now_ms + self._config.file_delete_delay_ms)
         try:
             gone = set(swap.cleaned.replaced[1:])
@@ -242,18 +242,17 @@ class CompactedLog(LogAppender):
 
 
 class SwappedSegment(Segment):
-    """The new segment, out of `.swap` files. Until they have their names for good it stays open, whatever the pool
-    says, as opening it again would look for another name.
+    """The new segment, out of `.swap` files. Until they have their names for good it stays open, beside the pool, as
+    opening it again would look for another name.
     """
 
-    __slots__ = ("_pinned",)
+    __slots__ = ()
 
     def __init__(
         self, disk: Disk, directory: str, cleaned: CleanedSegment, pool: Pool, lock: threading.RLock, now_ms: int
     ) -> None:
         """Raises OSError, `CorruptFile`."""
         super().__init__(disk, directory, cleaned.base_offset, cleaned.size, pool, lock, now_ms=now_ms)
-        self._pinned = True
         self._file = LogFile(disk, self.path() + layout.SWAP)
         self._file.path = self.path()
         base = cleaned.base_offset
@@ -264,13 +263,8 @@ class SwappedSegment(Segment):
         self._max_timestamp = cleaned.max_timestamp
         self._max_timestamp_offset = cleaned.max_timestamp_offset
 
-    def release(self) -> None:
-        if not self._pinned:
-            super().release()
-
-    def unpin(self) -> None:
+    def join_pool(self) -> None:
         """The files have their names. On the loop."""
-        self._pinned = False
         if self._offsets is not None and self._times is not None:
             self._pool.add(self, self._offsets.size + self._times.size)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -157,6 +158,23 @@ def test_records_of_one_size_are_read_like_others(seed: int) -> None:
             found = keyed_records(bytes(data), header.record_count)
             assert [(delta, key, bool(null)) for delta, key, null, _, _ in found] == wanted
             assert [start for _, _, _, start, _ in found][1:] == [end for *_, end in found][:-1]
+
+
+@pytest.mark.parametrize("null", [False, True])
+@pytest.mark.parametrize(("offsets", "key"), [(range(100), b"k000"), ((*range(10), *range(130, 140)), b"k")])
+def test_records_of_one_size_with_fields_elsewhere(offsets: Sequence[int], key: bytes, null: bool) -> None:
+    """Where the offset delta has a second byte, a shorter value keeps the record as long as the others; that byte may
+    even be what the key's length was.
+    """
+    records = [Record(offset, NOW, key, b"v" * (20 - (offset >= 64))) for offset in offsets]
+    records[-3] = records[-3]._replace(key=key + b"0", value=b"v" * 18)
+    if null:
+        records = [record._replace(value=None, key=key + b"k" * len(record.value or b"")) for record in records]
+    raw = build_batch(records, keep_offsets=True)
+    spans = keyed_records(records_data(raw, 0, read_header(raw)), len(records))
+    assert [(delta, key, bool(none)) for delta, key, none, _, _ in spans] == [
+        (record.offset, record.key, null) for record in records
+    ]
 
 
 @pytest.mark.parametrize("magic", [0, 1])

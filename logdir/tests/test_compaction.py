@@ -490,6 +490,18 @@ def test_a_plan_can_be_sent_to_another_process() -> None:
     assert [pair[1] for pair in log.pairs()] == [b"end"]
 
 
+def test_what_is_not_safe_is_not_cleaned() -> None:
+    """A crash could take the records that made others superfluous."""
+    log = Compacted()
+    log.put((b"a", b"1"))
+    log.log.roll(NOW)
+    assert log.log.recovery_point == 0
+    assert log.state().first_uncleanable_offset == 0
+    assert not log.state().must_clean
+    log.log.flush()
+    assert log.state().first_uncleanable_offset == 1
+
+
 def test_compact_and_delete() -> None:
     log = Compacted(cleanup_policy=frozenset({"compact", "delete"}), retention_ms=5000, segment_bytes=300)
     for number in range(20):

@@ -146,6 +146,27 @@ def test_a_crash_in_the_recovery_of_a_swap(steps: int) -> None:
     assert at > 8
 
 
+def test_a_crash_in_the_swap_of_an_empty_segment() -> None:
+    """Nothing of the old segment of that name is left beside the new one."""
+    log = Compacted()
+    log.put((b"a", b"1"))
+    log.roll()
+    log.put((b"a", b"2"))
+    log.roll()
+    log.config = log.log.config = replace(log.config, segment_bytes=100)
+    plan, cleaned, _ = begun(log)
+    assert (cleaned.size, cleaned.replaced) == (0, (0,))
+    log.log_dir.write_checkpoint(log.log_dir.recovery_points())  # else all is made anew
+    log.log.begin_swap(plan, cleaned, NOW).prepare()
+    log.disk.open(f"{HOME}/{0:020d}.txnindex", create=True)
+    log.disk.sync_dir(HOME)
+    log.disk.crash(random.Random(1))
+    log.open()
+    assert log.pairs() == [(1, b"a", b"2")]
+    assert f"{0:020d}.txnindex" not in log.names()
+    assert log.disk.node(f"{HOME}/{0:020d}.log").data == b""
+
+
 # ---- in the middle of other things
 
 

@@ -38,6 +38,22 @@ def test_it_is_a_dict(memory: int, seed: int) -> None:
     assert tested.get([there]) == [offset + 1]
 
 
+def test_keys_that_share_half_of_their_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Half:
+        def __init__(self, key: bytes, digest_size: int) -> None:
+            self.key = key
+
+        def digest(self) -> bytes:
+            return bytes(8) + self.key.ljust(8)
+
+    monkeypatch.setattr("logdir.offset_map.blake2s", Half)
+    tested = OffsetMap(2000, 0.9)
+    records = [(b"%d" % number, number) for number in range(50)]
+    assert tested.put(records) == 50
+    assert tested.is_hashed
+    assert tested.get([*(key for key, _ in records), b"x"]) == [*range(50), -1]
+
+
 def test_its_memory_is_bounded() -> None:
     memory = 150_000
     tested = OffsetMap(memory, 0.9)
