@@ -52,8 +52,8 @@ def test_kraft(tmp_path: Path) -> None:
     places.take_over(ours.data, kafka.data, ids)
     with Serving(kafka):
         found = picture.take(kafka.bootstrap)
-    # A group that only ever stored offsets leaves no record of its own, neither with 3.9 nor with ours, so its end is not
-    # in the log either: 4.x shows such a group, empty, until its next look for expired offsets.
+    # A group that only ever stored offsets leaves no record of its own, neither with 3.9 nor with ours, so its end is
+    # not in the log either: 4.x shows such a group, empty, until its next look for expired offsets.
     assert found.facts.pop(("group", "deleted", "offsets"), []) == []
     found.facts.pop(("group", "deleted", "state"), None)
     # The internal topic keeps the settings that its new broker gives it.
