@@ -11,10 +11,12 @@ lies in one of them. A new one goes where the fewest are, unless somebody has as
 A directory that fails, at the start or later, is offline (`LogDir.failure`): nothing in it is touched, and the others
 go on. What lay in it is not known while it is away, so a partition that is not new is not made anew elsewhere.
 
-Moving: `create_future` makes an empty copy in the target, whoever moves fills it; `promote` puts it in the place of
-the original; when the target is synced (`LogDir.sync_names`), `Promoted.finish` gives the original up, and the source
-is synced. In this order there is a whole partition at every moment; if the machine stops in between there are two,
-which the next start refuses, as Apache Kafka does. Source: `LogManager.scala` (core, 3.9).
+Moving: `create_future` makes an empty copy in the target, whoever moves fills it; when it has everything and is synced
+it is marked (`LogDir.mark_whole`); `promote` puts it in the place of the original; when the target is synced
+(`LogDir.sync_names`), `Promoted.finish` gives the original up and takes the mark away. In this order there is a whole
+partition at every moment. If the broker ends in between there are two, of which the next start keeps the marked one if
+it has all that the other has. Any other partition that is there twice is refused, as all are by Apache Kafka. Source:
+`LogManager.scala` (core, 3.9).
 
 Threads: as `LogDir`.
 """
@@ -56,6 +58,7 @@ class Promoted:
         """The copy's name is safe: give the original up. Raises `StorageError`."""
         if self.source.failure is None:
             self.source.give_up(self.key, self._original)
+            self.target.remove_mark(*self.key)
         else:
             self._original.abandon()
 
@@ -228,17 +231,36 @@ class LogDirs:
         is left.
         """
         self._refuse_none()
-        logs: dict[TopicPartition, PartitionLog] = {}
-        futures: dict[TopicPartition, PartitionLog] = {}
+        logs: dict[TopicPartition, LogDir] = {}
+        futures: dict[TopicPartition, LogDir] = {}
         for each in self.online:
-            for seen, here in ((logs, each.logs), (futures, each.futures)):
-                for key, opened in here.items():
-                    if key in seen:
-                        raise duplicate(key, seen[key].directory, opened.directory)
-                    seen[key] = opened
+            for key in list(each.logs):
+                logs[key] = each if key not in logs else self._keep_one(key, logs[key], each)
+            for key, opened in each.futures.items():
+                if key in futures:
+                    raise duplicate(key, futures[key].futures[key].directory, opened.directory)
+                futures[key] = each
             for key in each.logs.keys() & each.futures.keys():
                 log.warning("%s is a copy of what is beside it: given up", each.futures[key].directory)
                 each.drop_future(*key)
+
+    @staticmethod
+    def _keep_one(key: TopicPartition, one: LogDir, other: LogDir) -> LogDir:
+        """The directory that a partition which is in two is in from now on. Raises `LogDirError`, OSError."""
+        for target, source in ((one, other), (other, one)):
+            copy, original = target.logs[key], source.logs[key]
+            if (
+                target.is_marked_whole(*key)
+                and not source.is_marked_whole(*key)
+                and copy.topic_id == original.topic_id
+                and copy.log_end_offset >= original.log_end_offset
+                and copy.latest_epoch >= original.latest_epoch
+            ):
+                log.warning("%s was being moved to %s, which has all of it: given up", original.directory, target.path)
+                source.give_up(key, source.logs.pop(key))
+                target.remove_mark(*key)
+                return target
+        raise duplicate(key, one.logs[key].directory, other.logs[key].directory)
 
     def unlock(self) -> None:
         for each in self.dirs:

@@ -15,6 +15,7 @@ In a partition's directory, with the base offset as 20 digits:
     <base>.log .index .timeindex .txnindex    a segment; the last one only where transactions were aborted
     <offset>.snapshot                         producer state before that offset
     leader-epoch-checkpoint, partition.metadata
+    moved                                     ours alone, for a moment: this is a whole copy (dirs.py); empty
     ....deleted, ....cleaned, ....swap        segments on their way out or in (recovery.py)
 
 `partition.metadata` is `version: 0`, newline, `topic_id: <22 characters>`, without a newline at the end.
@@ -34,6 +35,7 @@ LOCK: Final = ".lock"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 META_PROPERTIES: Final = "meta.properties"
 PARTITION_METADATA: Final = "partition.metadata"
+MOVED: Final = "moved"
 
 LOG: Final = ".log"
 OFFSET_INDEX: Final = ".index"

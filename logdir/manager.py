@@ -35,7 +35,7 @@ from kproto.errors import ErrorCode, KafkaError
 from kproto.records import CorruptRecords
 from logdir import checkpoint, layout
 from logdir.config import LogConfig
-from logdir.disk import Disk, Entry, read_file, replace_file, write_file
+from logdir.disk import Disk, Entry, read_file, remove_if_there, replace_file, write_file
 from logdir.errors import CorruptFile, LogDirError, LogDirLocked, StorageError
 from logdir.files import Pool
 from logdir.layout import MetaProperties
@@ -373,6 +373,34 @@ class LogDir:
         opened = self.futures.pop((topic, partition), None)
         if opened is not None:
             self.give_up((topic, partition), opened)
+
+    def mark_whole(self, topic: str, partition: int) -> None:
+        """The copy has everything, and is synced: leave the mark that tells it from its original, should the broker end
+        before that is given up. From any thread. Raises `StorageError`.
+        """
+        opened = self.futures.get((topic, partition))
+        if opened is None:
+            return
+        directory = opened.directory
+        try:
+            write_file(self.disk, f"{directory}/{layout.MOVED}", b"", sync=True)
+            self.disk.sync_dir(directory)
+        except OSError as error:
+            raise StorageError(f"marking {directory}", error) from error
+
+    def is_marked_whole(self, topic: str, partition: int) -> bool:
+        """See `mark_whole`. Raises OSError."""
+        directory = self.logs[topic, partition].directory
+        return any(entry.name == layout.MOVED for entry in self.disk.list(directory))
+
+    def remove_mark(self, topic: str, partition: int) -> None:
+        """The original is given up. Trouble does not matter."""
+        opened = self.logs.get((topic, partition))
+        if opened is not None:
+            try:
+                remove_if_there(self.disk, f"{opened.directory}/{layout.MOVED}")
+            except OSError as error:
+                log.warning("%s: %s", opened.directory, error)
 
     def promote(self, topic: str, partition: int) -> PartitionLog:
         """The copy becomes the partition itself. Not safe until `sync_names`, and until then the original must stay.

@@ -2,10 +2,10 @@
 
 Where a partition is to go there is an empty copy (`Partition.future`, a `-future` directory). It is filled from the log
 that is served, piece by piece: read in a thread, appended on the loop as a follower appends what it fetched. When it
-has everything it is synced; the last records, those that came meanwhile, are copied without giving anybody a turn, and
-in the same turn the copy takes the log's place. Then, in a thread, the copy's last records, its checkpoints and its
-name are made safe, and only after that the original is given up. So at every moment, through any crash, one whole log
-is there.
+has everything it is synced and marked; the last records, those that came meanwhile, are copied without giving anybody a
+turn, and in the same turn the copy takes the log's place. Then, in a thread, the copy's last records, its checkpoints
+and its name are made safe, and only after that the original is given up. So at every moment, through any crash, one
+whole log is there.
 
 What is cut from the log is cut from the copy (`Partition`); a copy that was found at the start is first cut to what
 both have in common, by leader epochs. What the log gives up at its start meanwhile need not be copied. A move ends,
@@ -116,6 +116,9 @@ class Moves:
                     await trio.sleep(LOOK_S)  # its answers wait for a flush of the original
                 else:
                     await self._offload(copy.flush)
+                    home = self._partitions.log_dirs.future_home(partition.topic, partition.index)
+                    if partition.future is copy and home is not None:
+                        await self._offload(home.mark_whole, partition.topic, partition.index)
                     synced = True
                 continue
             if not at_tail:
