@@ -4,7 +4,7 @@ Keys are kept as they are as long as they take a quarter of the memory: exact, a
 then on 128 bits of BLAKE2s stand for a key, in a table of 24 bytes a slot (two arrays of hash halves and one of
 offsets) that takes the other three quarters: about two microseconds, and two keys fall together with a probability of
 n**2 / 2**129, as in Apache Kafka, whose table has the same size and uses MD5. So a memory of 128 MiB holds about
-3,700,000 keys at load factor 0.9; 16-byte keys cost 130 to 210 bytes each in the first form.
+3,700,000 keys at load factor 0.9; 16-byte keys cost 110 to 150 bytes each in the first form.
 
 Keys are never taken out. Offsets count records, -1 stands for none.
 """
