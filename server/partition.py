@@ -149,6 +149,8 @@ class Partition:
         self.leader_id = host.broker_id
         self._take(image)
         self.isr = tuple(image.isr)
+        # What a follower has just appended may not be synced; as a leader it must not count it before.
+        self._hold_unflushed()
         if self.leader is None:
             self._uncommitted.clear()
             self._advance(0)
@@ -269,10 +271,14 @@ class Partition:
         except StorageError as error:
             self.write_error = error
             raise
+        self._hold_unflushed()
+        return added
+
+    def _hold_unflushed(self) -> None:
+        """Have flushed what `flush.messages` demands, and hold it back until then."""
         if self.log.flush_due and self.held_at is None:
             self.held_at = max(self.high_watermark, self.log.recovery_point)
             self._host.flush(self)
-        return added
 
     def flushed(self, error: StorageError | None = None) -> None:
         """The flush that the host was asked for is done, or has failed."""

@@ -10,7 +10,8 @@ import pytest
 import trio
 
 from kproto import ErrorCode
-from logdir import StorageError
+from logdir import AppendOrigin, StorageError
+from replication import PartitionImage
 from server.app import Broker
 from server.offload import inline
 from server.partition import Partition
@@ -137,3 +138,19 @@ async def test_replicas_flush_before_they_acknowledge(autojump_clock: trio.abc.C
         for broker_id in (1, 2):
             log = cluster[broker_id].services.partitions.get("t", 0).log
             assert (log.log_end_offset, log.recovery_point) == (1, 1), broker_id
+
+
+@pytest.mark.parametrize("others", [(), (7,)])
+async def test_a_new_leader_counts_what_it_has_flushed(others: tuple[int, ...], autojump_clock: trio.abc.Clock) -> None:
+    """What it appended as a follower, and could still lose, is not committed by its becoming leader."""
+    async with embedded_broker(None, SlowThread(), log_flush_interval_messages="1") as broker:
+        partition = await started(broker)
+        me = partition.leader_id
+        partition.resign()
+        partition.log.append(bytearray(batch(b"a")), leader_epoch=0, now_ms=0, origin=AppendOrigin.REPLICATION)
+        partition.log.write()
+        image = PartitionImage(0, me, partition.leader_epoch + 1, 1, replicas=(me, *others), isr=(me,))
+        partition.lead(image)
+        assert (partition.log_end_offset, partition.high_watermark) == (1, 0)
+        await trio.sleep(FLUSH_S * 1.5)
+        assert (partition.log.recovery_point, partition.high_watermark) == (1, 1)
