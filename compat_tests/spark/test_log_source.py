@@ -244,7 +244,6 @@ FILTERS = [
     ("topic = 'segments' and offset in (5, 2990)", 4, False),
     ("partition = 2 and timestamp >= timestamp_millis(1700001000000) and key is not null", 1, False),
     ("topic like 'mix%' and partition <> 1 and length(value) > 200", 2, False),
-    ("offset < 3 or topic = 'stamped'", 99, False),
 ]
 
 
