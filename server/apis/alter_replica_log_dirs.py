@@ -9,8 +9,8 @@ later it will be made in that directory: so tools can choose the place before th
 Per partition: 57 LOG_DIR_NOT_FOUND (no such directory in `log.dirs`, by its whole path), 56 KAFKA_STORAGE_ERROR (the
 directory or the partition is offline; or any directory is, and a copy would have to be made, for there may be one
 already), 9 REPLICA_NOT_AVAILABLE, 17 INVALID_TOPIC_EXCEPTION (a name too long to be moved, KAFKA-4893). In this order
-and with these codes as `ReplicaManager.alterReplicaLogDirs` (3.9). A partition that stands under two directories goes to
-the last one.
+and with these codes as `ReplicaManager.alterReplicaLogDirs` (3.9). A partition that stands under two directories goes
+to the last one.
 
 Versions: 1 is as 0; 2 flexible. Not done: authorization.
 """
