@@ -50,6 +50,7 @@ from logdir import (
 )
 from server.cleaner_process import Compactor, WorkerDied, WorkerFailed
 from server.partition import Partition
+from server.retention import retain
 from server.services import Services
 
 log = logging.getLogger("barnabas.cleaner")
@@ -345,19 +346,7 @@ class Cleaner:
 
     async def _retain(self) -> None:
         async for partition in self._free():
-            try:
-                gone = partition.log.retain(self._svc.wall_ms(), partition.high_watermark)
-            except StorageError as error:
-                log.error("retention of %s-%d: %s", partition.topic, partition.index, error)
-                continue
-            if gone:
-                log.info(
-                    "%s-%d gave up %d segments; it starts at offset %d now",
-                    partition.topic,
-                    partition.index,
-                    gone,
-                    partition.log_start_offset,
-                )
+            retain(partition, self._svc.wall_ms())
 
 
 def _check(partition: Partition, each: PartitionLog) -> None:

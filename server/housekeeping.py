@@ -30,6 +30,7 @@ import trio
 from logdir import Checkpoint, LogDir, LogDirs, PartitionLog, StorageError
 from server.cleaner import Cleaner
 from server.flushing import Flusher
+from server.retention import retain
 from server.services import Services
 
 log = logging.getLogger("barnabas.housekeeping")
@@ -87,19 +88,7 @@ class Housekeeping:
         for partition in self._svc.partitions:
             if self._cleaner is not None and self._cleaner.keeps(partition.log):
                 continue
-            try:
-                gone = partition.log.retain(self._svc.wall_ms(), partition.high_watermark)
-            except StorageError as error:
-                log.error("retention of %s-%d: %s", partition.topic, partition.index, error)
-                continue
-            if gone:
-                log.info(
-                    "%s-%d gave up %d segments; it starts at offset %d now",
-                    partition.topic,
-                    partition.index,
-                    gone,
-                    partition.log_start_offset,
-                )
+            retain(partition, self._svc.wall_ms())
             await trio.lowlevel.checkpoint()
 
     async def checkpoint_recovery_points(self) -> None:
