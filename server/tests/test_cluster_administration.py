@@ -27,7 +27,7 @@ from replication.paths import (
 )
 from replication.store import Create, Store
 from server.testing import EmbeddedCluster, embedded_cluster
-from server.tests.test_cluster_members import User
+from server.tests.cluster_users import User
 
 _Topic = AlterPartitionReassignmentsRequest.ReassignableTopic
 _Wish = AlterPartitionReassignmentsRequest.ReassignablePartition
