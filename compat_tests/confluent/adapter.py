@@ -201,7 +201,13 @@ class ConfluentClient:
                 def report(error: Any, message: Any, number: int = sent) -> None:
                     reports[number] = error if error is not None else Delivered(message.partition(), message.offset())
 
-                producer.produce(topic, one.value, one.key, headers=list(one.headers), on_delivery=report, **extra)
+                try:
+                    producer.produce(topic, one.value, one.key, headers=list(one.headers), on_delivery=report, **extra)
+                except KafkaException as error:
+                    if error.args[0].code() != ck.KafkaError._UNKNOWN_TOPIC:
+                        raise
+                    # Its look at the topic was faster than the record; it does not say what the broker said.
+                    raise KafkaException(producer.list_topics(topic, TIMEOUT_S).topics[topic].error) from error
                 producer.poll(0)
             left = producer.flush(TIMEOUT_S)
         assert left == 0, f"{left} records were neither delivered nor refused within {TIMEOUT_S} s"

@@ -107,7 +107,7 @@ class PythonClient:
     }
 
     # It may lose an assignment that is answered between two polls, so the adapter polls for long.
-    slow_areas: frozenset[str] = frozenset({"groups", "groups: administration"})
+    slow_areas: frozenset[str] = frozenset({"groups", "groups, administration"})
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap

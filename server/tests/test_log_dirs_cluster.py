@@ -12,7 +12,7 @@ from kproto import ErrorCode
 from kproto.messages import MetadataRequest
 from replication import Image
 from server.testing import embedded_cluster
-from server.tests import test_cluster_members as members
+from server.tests import cluster_users as members
 from server.tests.faulty_disk import FaultyDisk
 
 E = ErrorCode
