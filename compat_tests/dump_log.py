@@ -24,6 +24,11 @@ from compat_tests.jars import classpath, java
 
 TOOL = "org.apache.kafka.tools.DumpLogSegments"
 TIMEOUT_S = 300
+TIME_INDEX_WORK = 3_000_000_000
+"""For every entry of a time index the tool walks through the log from its beginning: entries times bytes of the log,
+of all that are compared so. About 20 s. The smallest come first; of the rest the tool sees the log and the other index,
+and of their time indexes what Apache Kafka looks at when it starts.
+"""
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 MOST_NAMES = 100_000
 """Bytes of file names in one argument; the system takes 128 KiB."""
@@ -86,10 +91,26 @@ def complaints(directories: Sequence[Path]) -> list[str]:
     indexes = [path for path in files if path.suffix in (".index", ".timeindex")]
     cleaned = {partition for directory in directories for partition in _cleaned(directory)}
     said = [
-        *run(files, "--deep-iteration", "--verify-index-only", directory=root),
+        *run(affordable(files, root), "--deep-iteration", "--verify-index-only", directory=root),
         *run(indexes, "--index-sanity-check", directory=root),
     ]
     return wrong(said, cleaned)
+
+
+def affordable(files: Sequence[Path], root: Path) -> list[Path]:
+    """The files without the time indexes that would take too long."""
+    work = {}
+    for path in files:
+        if path.suffix == ".timeindex":
+            segment = (root / path).with_suffix(".log")
+            entries = (root / path).stat().st_size // 12
+            work[path] = entries * segment.stat().st_size if segment.exists() else 0
+    left = TIME_INDEX_WORK
+    for path in sorted(work, key=lambda path: work[path]):
+        left -= work[path]
+        if left >= 0:
+            del work[path]
+    return [path for path in files if path not in work]
 
 
 def run(files: Sequence[Path], *options: str, directory: Path | None = None, expect: int | None = None) -> list[str]:
