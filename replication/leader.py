@@ -34,6 +34,11 @@ from replication.image import PartitionImage
 
 UNKNOWN_OFFSET = -1
 NEVER = float("-inf")
+JOIN_S = 1.0
+"""How long the high watermark waits for a follower that is not in sync but had everything, so that it can join: twice
+the longest time between two of its fetches. Who does not fetch any more is stopping, and is not waited for until others
+have noticed. Apache Kafka waits for `replica.lag.time.max.ms`.
+"""
 
 
 class Refusal(Enum):
@@ -212,7 +217,7 @@ class LeaderState:
         for broker_id, follower in self.followers.items():
             if follower.log_end_offset < reached and (
                 broker_id in maximal_isr
-                or (follower.is_caught_up(log_end_offset, now, lag_seconds) and is_alive(broker_id))
+                or (follower.is_caught_up(log_end_offset, now, min(lag_seconds, JOIN_S)) and is_alive(broker_id))
             ):
                 reached = follower.log_end_offset
         return reached if reached > current else current

@@ -445,7 +445,9 @@ class Partition:
             proposal = leader.expand(follower, self.high_watermark, self._host.is_alive)
             if proposal is not None:
                 self._host.propose(self, proposal)
-        if moved:
+        # Also when nothing moved: the high watermark may have waited for somebody who is dead by now, and producers
+        # wait for it.
+        if moved or self.high_watermark < self.log.log_end_offset:
             self._advance_replicated()
 
     def shrink_isr(self, now: float) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from kproto import ErrorCode
 from replication import LeaderState, PartitionImage, Proposal, Refusal
+from replication.leader import JOIN_S
 
 LAG = 10.0
 
@@ -85,8 +86,8 @@ def test_it_waits_for_who_is_about_to_join() -> None:
     assert r.advance() == 14
 
 
-@pytest.mark.parametrize(("late", "reached"), [(9.0, 10), (LAG, 10), (10.001, 14)])
-def test_it_waits_for_them_as_long_as_they_are_caught_up(late: float, reached: int) -> None:
+@pytest.mark.parametrize(("late", "reached"), [(0.9, 10), (JOIN_S, 10), (1.001, 14), (LAG, 14)])
+def test_it_waits_for_them_as_long_as_they_fetch(late: float, reached: int) -> None:
     r = Rig(isr=(0,), end=10)
     r.fetch(1, 10)
     r.end = 14
