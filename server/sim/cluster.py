@@ -45,9 +45,7 @@ SETTINGS = {
     "leader.imbalance.check.interval.seconds": "20",
     "log.segment.bytes": "3000",
     "log.index.interval.bytes": "200",
-    "log.cleaner.backoff.ms": "500",
-    "log.cleaner.min.cleanable.ratio": "0.01",
-    "offsets.topic.segment.bytes": "2000",
+    "log.cleaner.enable": "false",
 }
 
 RESTART_S = 1.0
