@@ -5,9 +5,6 @@ These tests start a broker of their own (ours, or Apache Kafka with `--peer kafk
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -18,72 +15,19 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from compat_tests.brokers import Broker, free_ports, start_kafka, wait_until_open
-from compat_tests.jars import PROJECT_ROOT
+from compat_tests.restartable import Restartable, start_restartable
 from compat_tests.spark.queries import Store, batch_sizes, source
 from compat_tests.spark.topics import Topics, numbered, order, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 
-class Restartable:
-    """A broker with a fixed port and lasting data, to be killed and started again."""
-
-    def __init__(self, broker: Broker, command: list[str], directory: Path, environment: dict[str, str]) -> None:
-        self.broker = broker
-        self._command = command
-        self._directory = directory
-        self._environment = environment
-
-    @property
-    def bootstrap(self) -> str:
-        """HOST:PORT, the same after a restart."""
-        return self.broker.bootstrap
-
-    def start(self) -> None:
-        """Start it; returns when it accepts connections."""
-        assert self.broker.log is not None
-        with self.broker.log.open("ab") as output:
-            self.broker.process = subprocess.Popen(
-                self._command,
-                cwd=self._directory,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        wait_until_open(self.broker)
-
-    def kill(self) -> None:
-        """End it without any chance to tidy up."""
-        assert self.broker.process is not None
-        self.broker.process.kill()
-        self.broker.process.wait()
-
-
 @pytest.fixture
 def restartable(pytestconfig: pytest.Config, tmp_path: Path) -> Iterator[Restartable]:
     """A broker of this test's own, running."""
-    if pytestconfig.getoption("--bootstrap"):
-        pytest.skip("a broker that is not ours to kill")
-    directory = tmp_path / "broker"
-    if pytestconfig.getoption("--peer") == "kafka":
-        broker = start_kafka(directory)
-        assert broker.process is not None
-        made = Restartable(broker, list(broker.process.args), directory, dict(os.environ))  # type: ignore[arg-type]
-    else:
-        directory.mkdir()
-        port = free_ports(1)[0]
-        program = os.environ.get("BARNABAS_COMMAND", "").split() or [sys.executable, "-P", "-m", "server"]
-        settings = [f"listeners=PLAINTEXT://127.0.0.1:{port}", f"log.dirs={directory / 'data'}"]
-        command = [*program, "serve", "--no-env", *(word for setting in settings for word in ("--set", setting))]
-        environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
-        broker = Broker(f"127.0.0.1:{port}", "Barnabas", None, directory / "broker.log")
-        made = Restartable(broker, command, directory, environment)
-        made.start()
+    made = start_restartable(pytestconfig, tmp_path / "broker")
     yield made
-    made.broker.stop()
+    made.stop()
 
 
 @pytest.mark.case("Spark: the broker is killed", "a streaming read goes on", client="spark")
