@@ -488,7 +488,7 @@ class Broker:
 
         return await find_topics(self._store_session, log_dirs, self._config, self._rng, self._offload)
 
-    async def _create_internal_topic(self, name: str, _partitions: int, _replicas: int, _config: object) -> None:
+    async def _create_internal_topic(self, name: str) -> None:
         for code in (await self._controller.auto_create([name])).values():
             if code:
                 raise KafkaError(code)

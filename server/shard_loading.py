@@ -1,4 +1,4 @@
-"""Reads a slice of `__consumer_offsets` into a group machine: batches of format 2 and message sets of formats 0 and 1.
+"""Reads a slice of a coordinator's log into its machine: batches of format 2 and message sets of formats 0 and 1.
 
 Transactional batches wait in the machine until their control batch. What cannot be read, because its checksum or its
 layout is wrong, is reported with its offset and skipped.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 from struct import Struct
+from typing import Protocol
 
-from coordinator import GroupShard
 from kproto import DecodeError, KafkaError
 from kproto.records import (
     ABORT,
@@ -25,17 +25,33 @@ from kproto.records import (
 )
 from kproto.records_legacy import iter_legacy
 
-log = logging.getLogger("barnabas.groups")
+log = logging.getLogger("barnabas.coordinators")
 
 _SIZE = Struct(">i")
 _LENGTH_AT, _OVERHEAD = 8, 12
 
 
-def replay_slice(shard: GroupShard, data: bytes, offset: int, end_offset: int, committed_to: int) -> int:
+class Replayed(Protocol):
+    """What takes the records of a log. Both may raise `kproto.DecodeError`; nothing changed then."""
+
+    def replay(
+        self,
+        key: bytes | memoryview,
+        value: bytes | memoryview | None,
+        record_offset: int,
+        committed_to: int,
+        producer_id: int,
+    ) -> None:
+        """`committed_to`: the high watermark. `producer_id`: of a transactional batch, else -1."""
+
+    def replay_end_of_transaction(self, producer_id: int, committed: bool) -> None: ...
+
+
+def replay_slice(shard: Replayed, data: bytes, offset: int, end_offset: int, committed_to: int, topic: str) -> int:
     """Replay the whole batches in `data`, which was read from `offset` on. Returns the offset to go on with.
 
-    `committed_to`: the high watermark. A batch that is cut off at the end is left for the next slice; records from
-    `end_offset` on are not looked at.
+    `committed_to`: the high watermark. `topic`: for messages. A batch that is cut off at the end is left for the next
+    slice; records from `end_offset` on are not looked at.
     """
     view = memoryview(data)
     position = 0
@@ -45,9 +61,9 @@ def replay_slice(shard: GroupShard, data: bytes, offset: int, end_offset: int, c
             break
         batch = view[position : position + size]
         try:
-            offset = max(offset, _replay_batch(shard, batch, end_offset, committed_to))
+            offset = max(offset, _replay_batch(shard, batch, end_offset, committed_to, topic))
         except (KafkaError, DecodeError) as error:
-            log.error("a batch of __consumer_offsets near offset %d cannot be read and is skipped: %s", offset, error)
+            log.error("a batch of %s near offset %d cannot be read and is skipped: %s", topic, offset, error)
             offset = _behind(batch, offset, end_offset)
         position += size
     return offset
@@ -62,12 +78,12 @@ def _behind(batch: memoryview, offset: int, end_offset: int) -> int:
     return offset + 1
 
 
-def _replay_batch(shard: GroupShard, batch: memoryview, end_offset: int, committed_to: int) -> int:
+def _replay_batch(shard: Replayed, batch: memoryview, end_offset: int, committed_to: int, topic: str) -> int:
     """Returns the offset behind the batch."""
     if magic_of(batch) != 2:
         next_offset = 0
         for record in iter_legacy(batch):
-            _replay_record(shard, record, committed_to, -1)
+            _replay_record(shard, record, committed_to, -1, topic)
             next_offset = record.offset + 1
         return next_offset
     header = check_batch(batch)
@@ -78,22 +94,22 @@ def _replay_batch(shard: GroupShard, batch: memoryview, end_offset: int, committ
     else:
         producer_id = header.producer_id if header.is_transactional else -1
         for record in iter_records(batch):
-            _replay_record(shard, record, committed_to, producer_id)
+            _replay_record(shard, record, committed_to, producer_id, topic)
     return header.next_offset
 
 
-def _replay_control(shard: GroupShard, batch: memoryview, header: BatchHeader) -> None:
+def _replay_control(shard: Replayed, batch: memoryview, header: BatchHeader) -> None:
     for record in iter_records(batch):
         kind, _ = parse_control_record(record)
         if kind in (ABORT, COMMIT):
             shard.replay_end_of_transaction(header.producer_id, kind == COMMIT)
 
 
-def _replay_record(shard: GroupShard, record: Record, committed_to: int, producer_id: int) -> None:
+def _replay_record(shard: Replayed, record: Record, committed_to: int, producer_id: int, topic: str) -> None:
     if record.key is None:
-        log.error("record %d of __consumer_offsets has no key and is skipped", record.offset)
+        log.error("record %d of %s has no key and is skipped", record.offset, topic)
         return
     try:
         shard.replay(record.key, record.value, record.offset, committed_to, producer_id)
     except DecodeError as error:
-        log.error("record %d of __consumer_offsets cannot be read and is skipped: %s", record.offset, error)
+        log.error("record %d of %s cannot be read and is skipped: %s", record.offset, topic, error)

@@ -20,7 +20,7 @@ def commits(*offsets: int, partition: int = 0) -> list[Record]:
 
 def load(data: bytes | bytearray, *, end_offset: int = 1000, offset: int = 0) -> tuple[int, dict[int, int]]:
     shard = GroupShard(GroupConfig())
-    next_offset = replay_slice(shard, bytes(data), offset, end_offset, end_offset)
+    next_offset = replay_slice(shard, bytes(data), offset, end_offset, end_offset, "t")
     return next_offset, {each.partition: each.offset for each in shard.fetch("g", None, False, end_offset)}
 
 
