@@ -33,6 +33,7 @@ from logdir.incoming import AppendInfo, AppendOrigin
 from logdir.layout import MetaProperties
 from logdir.log import PartitionLog
 from logdir.manager import Checkpoint, LogDir
+from logdir.producers import InTransaction, Verification
 from logdir.removal import Removal
 from logdir.txn_index import AbortedTxn
 
@@ -54,6 +55,7 @@ __all__ = [
     "CorruptFile",
     "Disk",
     "FileSlice",
+    "InTransaction",
     "InconsistentMeta",
     "LogConfig",
     "LogDir",
@@ -67,6 +69,7 @@ __all__ = [
     "Removal",
     "StorageError",
     "UnexpectedOffset",
+    "Verification",
     "dirtiest",
     "open_log",
     "open_log_dir",

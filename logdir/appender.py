@@ -50,7 +50,7 @@ from logdir.incoming import (
     too_large,
     validate,
 )
-from logdir.producers import Producers
+from logdir.producers import InTransaction, Producers
 from logdir.replay import aborted_of, note_batch
 from logdir.segment import SAVE_EVERY, UNKNOWN, Segment
 from logdir.txn_index import AbortedTxn
@@ -207,12 +207,14 @@ class LogAppender:
         leader_epoch: int,
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
+        in_txn: InTransaction | None = None,
     ) -> AppendInfo:
         """Check `buf`, put offsets and `leader_epoch` into it in place, and stage it: it must stay unchanged until
         `write`.
 
         From a client exactly one batch; otherwise one or more; from a leader perhaps none that is whole, which appends
-        nothing and gives a last offset below the base offset. Nothing is staged of a buffer that is refused:
+        nothing and gives a last offset below the base offset. in_txn: what a transactional batch, or a marker, is to be
+        checked for, if more than its header tells. Nothing is staged of a buffer that is refused:
         KafkaError 2, 10, 18, 32, 45, 47, 48, 52, 76, 87, `RecordsRefused` with the bad records, `UnexpectedOffset`
         (replication). `StorageError`: see the module.
         """
@@ -220,7 +222,7 @@ class LogAppender:
             raise self.failure
         view = buf if type(buf) is memoryview else memoryview(buf)
         if origin is not AppendOrigin.CLIENT:
-            return self._append_many(view, leader_epoch, now_ms, origin)
+            return self._append_many(view, leader_epoch, now_ms, origin, in_txn)
         size = len(view)
         try:
             header = _unpack_header(view, 0)
@@ -277,7 +279,15 @@ class LogAppender:
             self._roll_if_due(size, max_timestamp, last, now_ms)
         if producer_id >= 0:
             earlier = self._producers.append(
-                producer_id, epoch, sequence, delta, base, max_timestamp, attributes & 0x10 != 0, from_client=True
+                producer_id,
+                epoch,
+                sequence,
+                delta,
+                base,
+                max_timestamp,
+                attributes & 0x10 != 0,
+                from_client=True,
+                in_txn=in_txn,
             )
             if earlier is not None:
                 return AppendInfo(
@@ -295,7 +305,9 @@ class LogAppender:
         info: AppendInfo = _new_tuple(AppendInfo, (base, last, append_time, self.log_start_offset, False))
         return info
 
-    def _append_many(self, view: memoryview, leader_epoch: int, now_ms: int, origin: AppendOrigin) -> AppendInfo:
+    def _append_many(
+        self, view: memoryview, leader_epoch: int, now_ms: int, origin: AppendOrigin, in_txn: InTransaction | None
+    ) -> AppendInfo:
         """Batches of the broker itself, or of a leader."""
         replicated = origin is AppendOrigin.REPLICATION
         batches = split(view, cut_off=replicated)
@@ -327,7 +339,7 @@ class LogAppender:
                 raise RecordsRefused(ErrorCode.INVALID_RECORD, "The record count is not what the offsets span.")
             placed.append((position, header, offset))
             offset += header.last_offset_delta + 1
-        aborted = self._note_producers(view, placed, replicated)
+        aborted = self._note_producers(view, placed, replicated, in_txn)
         log_append_time = self._config.log_append_time and not replicated
         for (position, header, base), entry in zip(placed, aborted, strict=True):
             data = view[position : position + header.size]
@@ -353,7 +365,11 @@ class LogAppender:
         return AppendInfo(first, offset - 1, now_ms if log_append_time else -1, self.log_start_offset)
 
     def _note_producers(
-        self, view: memoryview, placed: list[tuple[int, BatchHeader, int]], replicated: bool
+        self,
+        view: memoryview,
+        placed: list[tuple[int, BatchHeader, int]],
+        replicated: bool,
+        in_txn: InTransaction | None,
     ) -> list[AbortedTxn | None]:
         """Take all batches into the producer state, or none. What each adds to the transaction index."""
         producers = self._producers
@@ -361,7 +377,8 @@ class LogAppender:
         aborted = []
         try:
             for position, header, base in placed:
-                aborted.append(note_batch(producers, view[position : position + header.size], header, base, replicated))
+                data = view[position : position + header.size]
+                aborted.append(note_batch(producers, data, header, base, replicated, in_txn))
         except KafkaError:
             producers.rollback(first)
             raise

@@ -9,7 +9,10 @@ coordinator that ended its last transaction, and where its open transaction star
   from 2**31-1 to 0 (45);
 - whoever is unknown may start anywhere, as the state may have expired;
 - while a transaction is open, batches outside of it are refused (48); its end marker needs a coordinator epoch not
-  below the last (52).
+  below the last (52), and an epoch not below the producer's (47), with transaction.version 2 a higher one: there each
+  end bumps it, so an equal one is a late marker, unless the transaction is over, when it is a repeated one;
+- the first batch of a transaction needs a `Verification`: that the transaction coordinator knows of this partition
+  (KIP-890). Otherwise a late batch could open a transaction that nobody ends (48).
 
 Only what clients append is checked for sequence; replicated batches and those read back from the log only change the
 state.
@@ -25,9 +28,8 @@ batches are written and `rollback` plays backwards when they could not be.
           8 producer id, 2 epoch, 4 last sequence, 8 last offset (-1 none), 4 offset delta of the last batch, 8
           timestamp, 4 coordinator epoch, 8 first offset of the open transaction (-1 none)
 
-Only the last of the five batches is kept. Timestamps are milliseconds, those of the batches.
-
-Not done: verification of transactional batches with the coordinator (KIP-890) comes with transactions.
+Only the last of the five batches is kept. Timestamps are milliseconds, those of the batches. Facts: KIP-98, KIP-890,
+KIP-1228; `ProducerAppendInfo`, `VerificationStateEntry` of Apache Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -44,6 +46,9 @@ from logdir.txn_index import AbortedTxn
 WINDOW = 5
 NO_SEQUENCE = -1
 NO_EPOCH = -1
+LAST_EPOCH = 32767
+EPOCH_BUMPING = 2
+"""The transaction.version from which on the end of a transaction bumps the epoch."""
 
 SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEAD = struct.Struct(">hIi")
@@ -82,10 +87,44 @@ class Producer(NamedTuple):
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
 
+class Verification:
+    """The coordinator is being asked, or has confirmed, that a producer's transaction has this partition in it. It is
+    the permission for one first batch: the end of the transaction, or a batch of it, takes it back, so that an answer
+    that comes late opens nothing.
+
+    `lowest_sequence`: of the batches that came meanwhile; no higher one may be the first, as the others would then be
+    out of order for ever. `since_ms`: wall clock.
+    """
+
+    __slots__ = ("bumps_epoch", "epoch", "lowest_sequence", "since_ms")
+
+    def __init__(self, epoch: int, sequence: int, bumps_epoch: bool, since_ms: int) -> None:
+        self.epoch = epoch
+        self.lowest_sequence = sequence
+        self.bumps_epoch = bumps_epoch
+        self.since_ms = since_ms
+
+    def note(self, epoch: int, sequence: int) -> None:
+        """Another batch needs it, too."""
+        if epoch > self.epoch:
+            self.epoch, self.lowest_sequence = epoch, sequence
+        elif epoch == self.epoch and sequence < self.lowest_sequence:
+            self.lowest_sequence = sequence
+
+
+class InTransaction(NamedTuple):
+    """What an append knows of its transaction. `verification`: the one for the first batch; None: there must be an open
+    transaction. `transaction_version`: of the client whose transaction a marker ends.
+    """
+
+    verification: Verification | None = None
+    transaction_version: int = 0
+
+
 class Producers:
     """The producers of one partition."""
 
-    __slots__ = ("_journal", "completed", "entries", "open_txns")
+    __slots__ = ("_journal", "completed", "entries", "open_txns", "verifying")
 
     def __init__(self) -> None:
         self.entries: dict[int, Producer] = {}
@@ -96,6 +135,8 @@ class Producers:
         self._journal: list[tuple[int, int, Producer | None, int, int]] = []
         """What `rollback` undoes: offset, producer id, its entry before, and the first offset of the transaction that
         began, and of the one that ended there; -1 for none."""
+        self.verifying: dict[int, Verification] = {}
+        """By producer id."""
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -123,15 +164,22 @@ class Producers:
         *,
         from_client: bool,
         replicated: bool = False,
+        in_txn: InTransaction | None = None,
     ) -> Written | None:
         """Take in a data batch of `delta` + 1 offsets from `base_offset` on; instead return the earlier batch that a
-        client's one repeats.
+        client's one repeats. in_txn: what a transactional one must be checked for; None: it is let in unverified.
 
         Raises KafkaError 45, 47, 48; the state is then as before.
         """
         entries = self.entries
         entry = entries.get(producer_id)
         last_sequence = first_sequence + delta & 0x7FFFFFFF if first_sequence >= 0 else NO_SEQUENCE
+        if transactional and in_txn is not None and (entry is None or entry.txn_start < 0 or entry.epoch != epoch):
+            if from_client:
+                repeated = self.duplicate(producer_id, epoch, first_sequence, last_sequence)
+                if repeated is not None:
+                    return repeated
+            self._check_first(producer_id, entry, first_sequence, in_txn.verification, from_client)
         batch: Written = _new_tuple(Written, (first_sequence, last_sequence, base_offset + delta, delta, timestamp))
         if entry is None:
             updated = Producer(epoch, (batch,), timestamp, -1, base_offset if transactional else -1)
@@ -174,7 +222,61 @@ class Producers:
         else:
             self._journal.append((base_offset, producer_id, entry, -1, -1))
         entries[producer_id] = updated
+        if transactional and self.verifying:
+            self.verifying.pop(producer_id, None)
         return None
+
+    def verify(
+        self, producer_id: int, epoch: int, first_sequence: int, bumps_epoch: bool, now_ms: int
+    ) -> Verification | None:
+        """A transactional batch is about to come. What the coordinator's confirmation is for; None if its transaction
+        is open here. bumps_epoch: its client has transaction.version 2. Raises KafkaError 47.
+        """
+        entry = self.entries.get(producer_id)
+        if entry is not None:
+            if epoch < entry.epoch:
+                raise _fenced(producer_id, epoch, entry.epoch)
+            if entry.txn_start >= 0 and epoch == entry.epoch:
+                return None
+        verification = self.verifying.get(producer_id)
+        if verification is None:
+            verification = self.verifying[producer_id] = Verification(epoch, first_sequence, bumps_epoch, now_ms)
+        else:
+            verification.note(epoch, first_sequence)
+        return verification
+
+    def refuse_verification(self, producer_id: int, verification: Verification) -> None:
+        """The coordinator will never confirm it."""
+        if self.verifying.get(producer_id) is verification:
+            del self.verifying[producer_id]
+
+    def _check_first(
+        self,
+        producer_id: int,
+        entry: Producer | None,
+        first_sequence: int,
+        verification: Verification | None,
+        from_client: bool,
+    ) -> None:
+        """May this batch be the first of a transaction? Raises KafkaError 45, 48."""
+        expected = self.verifying.get(producer_id)
+        if expected is None or verification is not expected:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"Producer {producer_id}: no transaction that the coordinator knows has this partition.",
+            )
+        if not from_client:
+            return
+        if expected.bumps_epoch and first_sequence != 0 and (entry is None or not entry.batches):
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Producer {producer_id} starts at sequence {first_sequence}, not 0.",
+            )
+        if first_sequence > expected.lowest_sequence:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Producer {producer_id} sent sequence {first_sequence}, {expected.lowest_sequence} must come first.",
+            )
 
     def end_transaction(
         self,
@@ -185,15 +287,18 @@ class Producers:
         offset: int,
         timestamp: int,
         *,
+        transaction_version: int = 0,
         replicated: bool = False,
     ) -> AbortedTxn | None:
-        """Take in an end marker at `offset`; the entry for the transaction index if it aborted one. Raises KafkaError
-        47, 52.
+        """Take in an end marker at `offset`; the entry for the transaction index if it aborted one.
+        transaction_version: of the transaction's client. Raises KafkaError 47, 52.
         """
         known = self.entries.get(producer_id)
         entry = known or Producer(NO_EPOCH, (), -1)
         if not replicated:
-            if epoch < entry.epoch:
+            if epoch < entry.epoch or (
+                epoch == entry.epoch < LAST_EPOCH and transaction_version >= EPOCH_BUMPING and entry.txn_start >= 0
+            ):
                 raise _fenced(producer_id, epoch, entry.epoch)
             if coordinator_epoch < entry.coordinator_epoch:
                 raise KafkaError(
@@ -211,6 +316,8 @@ class Producers:
             if not commit:
                 aborted = AbortedTxn(producer_id, start, offset, next(iter(self.open_txns), offset + 1))
         self.entries[producer_id] = updated
+        if self.verifying:
+            self.verifying.pop(producer_id, None)
         return aborted
 
     def commit(self, end_offset: int) -> None:
@@ -267,6 +374,12 @@ class Producers:
         ]
         for producer_id in gone:
             del self.entries[producer_id]
+        if self.verifying:
+            self.verifying = {
+                producer_id: each
+                for producer_id, each in self.verifying.items()
+                if now_ms - each.since_ms < expiration_ms
+            }
         return len(gone)
 
     def log_start_moved(self, offset: int) -> None:
@@ -280,6 +393,7 @@ class Producers:
         self.open_txns.clear()
         self.completed.clear()
         self._journal.clear()
+        self.verifying.clear()
 
     # ---- snapshots
 

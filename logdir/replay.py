@@ -12,7 +12,7 @@ from kproto.records import BatchHeader, iter_records, parse_control_record
 from logdir import layout
 from logdir.disk import Disk, read_file, remove_if_there
 from logdir.errors import CorruptFile
-from logdir.producers import Producers
+from logdir.producers import InTransaction, Producers
 from logdir.segment import Segment
 from logdir.txn_index import AbortedTxn
 
@@ -20,7 +20,12 @@ log = logging.getLogger("barnabas.logdir")
 
 
 def note_batch(
-    producers: Producers, data: memoryview | bytes, header: BatchHeader, base_offset: int, replicated: bool
+    producers: Producers,
+    data: memoryview | bytes,
+    header: BatchHeader,
+    base_offset: int,
+    replicated: bool,
+    in_txn: InTransaction | None = None,
 ) -> AbortedTxn | None:
     """Take a stored or incoming batch into the producer state. `data`: the batch, used for control batches only.
     Raises KafkaError.
@@ -38,6 +43,7 @@ def note_batch(
             header.is_transactional,
             from_client=False,
             replicated=replicated,
+            in_txn=in_txn,
         )
         return None
     for record in iter_records(data):
@@ -50,6 +56,7 @@ def note_batch(
                 kind == 1,
                 base_offset,
                 record.timestamp,
+                transaction_version=0 if in_txn is None else in_txn.transaction_version,
                 replicated=replicated,
             )
     return None

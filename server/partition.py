@@ -28,7 +28,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 
 from kproto import ErrorCode, KafkaError
-from logdir import AppendInfo, AppendOrigin, FileSlice, PartitionLog, StorageError
+from logdir import AppendInfo, AppendOrigin, FileSlice, InTransaction, PartitionLog, StorageError
 from replication import LeaderState, PartitionImage, Proposal, Refusal
 from server.partition_host import PartitionHost, ProgressWaiter
 
@@ -236,7 +236,13 @@ class Partition:
     # -- write -------------------------------------------------------------------------------------------------------
 
     def append(
-        self, buf: memoryview | bytearray, *, origin: AppendOrigin, now_ms: int, required_acks: int = 1
+        self,
+        buf: memoryview | bytearray,
+        *,
+        origin: AppendOrigin,
+        now_ms: int,
+        required_acks: int = 1,
+        in_txn: InTransaction | None = None,
     ) -> AppendInfo:
         """Check and stage; `buf` is patched in place and must stay unchanged until `write`. Raises KafkaError."""
         if not self.is_leader:
@@ -249,7 +255,7 @@ class Partition:
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{len(self.isr)} in-sync replicas, min.insync.replicas is {self.log.config.min_insync_replicas}",
             )
-        info = self.log.append(buf, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin)
+        info = self.log.append(buf, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin, in_txn=in_txn)
         if not info.duplicate:
             self._staged_bytes += len(buf)
             self._stage(self)
