@@ -45,7 +45,9 @@ SETTINGS = {
     "leader.imbalance.check.interval.seconds": "20",
     "log.segment.bytes": "3000",
     "log.index.interval.bytes": "200",
-    "log.cleaner.enable": "false",
+    "log.cleaner.backoff.ms": "500",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+    "offsets.topic.segment.bytes": "2000",
 }
 
 RESTART_S = 1.0
@@ -138,10 +140,16 @@ class Process:
             self.kill(power=False)
 
     def kill(self, *, power: bool) -> None:
-        """It is gone, whatever it was doing."""
+        """It is gone, whatever it was doing.
+
+        Its tasks stand still for ever: not even a shielded one, or what a cancelled one does last, goes on. They end
+        when the run does. What its callbacks started belongs to no domain and is cancelled.
+        """
         if self.is_alive:
             self._die(power=power)
+            self._world.freeze(self.domain)
             self._scope.cancel()
+            self.ended.set()
 
     def _die(self, *, power: bool) -> None:
         self.is_alive = self.serves = False

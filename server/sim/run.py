@@ -11,6 +11,7 @@ them with what clients were told (`checks.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from random import Random
 from time import process_time
@@ -72,7 +73,8 @@ def simulate(
     begin = process_time()
     world = World(seed, keep=keep, echo=echo)
     run = _Run(world, brokers, seconds, settings or {}, show_logs=echo is not None or keep)
-    world.run(run.main)
+    with run.logs:
+        world.run(run.main)
     return Outcome(
         seed,
         world.violations,
@@ -110,6 +112,7 @@ class _Run:
         self.world = world
         self.history = History(world)
         self.fault_count = 0
+        self.logs = ExitStack()  # watched until the last task has ended
         self._brokers = brokers
         self._settings = settings
         self._seconds = seconds
@@ -127,23 +130,23 @@ class _Run:
         self.world.note(f"settings: {settings}")
         self._cluster = cluster = Cluster(self.world, self._brokers, settings)
         self._client = client = self._new_client("control")
-        with cluster.watching_logs(self._show_logs):
-            for machine in cluster.machines.values():
-                machine.start()
-            self.world.nursery.start_soon(self._watch)
-            await self._within(START_S, self._prepare, "the start")
-            for member in self._load():
-                self.world.nursery.start_soon(member.run, self._is_over)
-            if self._seconds:
-                faults = Faults(self.world, cluster, client, TOPICS, power_any_time=flushed)
-                await faults.run(self._seconds)
-                self.fault_count = faults.count
-            else:
-                await trio.sleep(10)
-            self.world.note("everything is well again")
-            await self._within(CONVERGE_S, self._converge, "becoming whole")
-            await self._verify()
-            self.world.note("the end")
+        self.logs.enter_context(cluster.watching_logs(self._show_logs))
+        for machine in cluster.machines.values():
+            machine.start()
+        self.world.nursery.start_soon(self._watch)
+        await self._within(START_S, self._prepare, "the start")
+        for member in self._load():
+            self.world.nursery.start_soon(member.run, self._is_over)
+        if self._seconds:
+            faults = Faults(self.world, cluster, client, TOPICS, power_any_time=flushed)
+            await faults.run(self._seconds)
+            self.fault_count = faults.count
+        else:
+            await trio.sleep(10)
+        self.world.note("everything is well again")
+        await self._within(CONVERGE_S, self._converge, "becoming whole")
+        await self._verify()
+        self.world.note("the end")
 
     def _new_client(self, name: str) -> Client:
         brokers = list(self._cluster.machines)

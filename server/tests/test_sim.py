@@ -13,9 +13,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import trio
 
 from kproto.records import Record, build_batch
 from server.sim.checks import History, Item, check_content
+from server.sim.cluster import Cluster
 from server.sim.run import simulate
 from server.sim.world import World
 
@@ -58,6 +60,39 @@ def test_the_same_seed_is_the_same_run() -> None:
     assert one.lines == other.lines
     assert one.digest == other.digest
     assert simulate(4, seconds=5).digest != one.digest
+
+
+def test_nothing_of_a_killed_process_goes_on() -> None:
+    world = World(1)
+    done: list[str] = []
+
+    async def main() -> None:
+        cluster = Cluster(world, 1, {})
+        with cluster.watching_logs():
+            machine = cluster.machines[1]
+            machine.start()
+            while not machine.serves:
+                await trio.sleep(0.1)
+            process = machine.process
+            assert process is not None
+
+            async def files() -> None:
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(1)
+                    done.append("files are renamed")
+
+            world.in_domain(process.domain, world.nursery.start_soon, files)
+            await trio.sleep(0.1)
+            machine.kill()
+            await trio.sleep(5)
+            assert not done
+            machine.start()
+            while not machine.serves:
+                await trio.sleep(0.1)
+            assert machine.process is not process
+
+    world.run(main)
+    assert not world.violations
 
 
 def test_nothing_goes_wrong_without_faults() -> None:
