@@ -30,6 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--broker-set", action="append", default=[], metavar="KEY=VALUE", help="a setting for the started broker"
     )
     group.addoption("--rounds", type=int, default=0, metavar="N", help="rounds of faults on a cluster (default: a few)")
+    group.addoption("--fault-seed", type=int, metavar="N", help="the seed that an end to end test of eos/ printed")
     group.addoption(
         "--dump-log-mib",
         type=int,

@@ -1,0 +1,29 @@
+"""A broker to kill, and the random generator of the kills."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compat_tests.restartable import Restartable, start_restartable
+
+
+@pytest.fixture
+def restartable(pytestconfig: pytest.Config, tmp_path: Path) -> Iterator[Restartable]:
+    """A broker of this test's own, running; it makes groups without delay, as everywhere in this suite."""
+    made = start_restartable(pytestconfig, tmp_path / "broker", ["group.initial.rebalance.delay.ms=0"])
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def chance(pytestconfig: pytest.Config) -> random.Random:
+    """The generator that decides whom to kill, and when. Its seed is printed."""
+    seed = pytestconfig.getoption("--fault-seed")
+    if seed is None:
+        seed = random.randrange(1 << 31)
+    print(f"--fault-seed {seed}")
+    return random.Random(seed)
