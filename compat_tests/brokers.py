@@ -19,6 +19,8 @@ from pathlib import Path
 from compat_tests.jars import PROJECT_ROOT, classpath, java
 
 START_TIMEOUT_S = 90
+QUICK = ("transaction.abort.timed.out.transaction.cleanup.interval.ms=500",)
+"""Settings with which the cases do not wait for long: how often the broker looks for transactions that are too old."""
 STOP_TIMEOUT_S = 30
 KAFKA_VERSION = "4.3.1"
 KAFKA_JARS = f"kafka-{KAFKA_VERSION}"
@@ -198,6 +200,7 @@ def _kraft_properties(port: int, controller_port: int, data: Path, settings: Seq
         "share.coordinator.state.topic.replication.factor=1",
         "share.coordinator.state.topic.min.isr=1",
         "group.initial.rebalance.delay.ms=0",
+        *QUICK,
         *settings,
     ]
     return "\n".join(lines) + "\n"

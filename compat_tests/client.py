@@ -28,10 +28,14 @@ INVALID_REPLICATION_FACTOR = 38
 INVALID_REPLICA_ASSIGNMENT = 39
 INVALID_CONFIG = 40
 POLICY_VIOLATION = 44
+INVALID_PRODUCER_EPOCH = 47
+INVALID_TXN_STATE = 48
+INVALID_TRANSACTION_TIMEOUT = 50
 NON_EMPTY_GROUP = 68
 GROUP_ID_NOT_FOUND = 69
 GROUP_SUBSCRIBED_TO_TOPIC = 86
 INVALID_RECORD = 87
+PRODUCER_FENCED = 90
 
 
 class Refused(Exception):
@@ -131,8 +135,35 @@ class Consumer(Protocol):
     def committed(self, partition: Partition) -> int | None:
         """Return the group's committed offset as the broker says it."""
 
+    def membership(self) -> object:
+        """Return what shows that this is a member of the group's present generation, for `Transactor.send_offsets`."""
+
     def close(self) -> None:
         """Leave the group and close."""
+
+
+class Transactor(Protocol):
+    """A producer with a transactional id, known to the coordinator. Every call waits for its end."""
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+
+    def send(self, topic: str, messages: Iterable[Message]) -> list[Delivered]:
+        """Send all within the transaction and wait for all answers. Raises Refused for the first refused one."""
+
+    def send_offsets(self, offsets: Mapping[Partition, int], group: str, membership: object = None) -> None:
+        """Commit *offsets* for *group* within the transaction, as the member that `Consumer.membership` was of. Raises
+        Refused.
+        """
+
+    def commit(self) -> None:
+        """Commit the transaction. Raises Refused; a client that was fenced says PRODUCER_FENCED."""
+
+    def abort(self) -> None:
+        """Abort the transaction. Raises Refused."""
+
+    def close(self) -> None:
+        """Go away, without a word about an open transaction."""
 
 
 class Client(Protocol):
@@ -183,6 +214,17 @@ class Client(Protocol):
         isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
     ) -> Consumer:
         """Open a consumer: either of assigned partitions, or as a member of *group* by subscription."""
+
+    def transactor(
+        self,
+        transactional_id: str,
+        *,
+        timeout_ms: int = 60_000,
+        codec: str | None = None,
+        batch_bytes: int = 16384,
+        linger_ms: int = 5,
+    ) -> Transactor:
+        """Open a transactional producer; that aborts what an earlier one of the same id left open. Raises Refused."""
 
     def reader(self) -> Consumer:
         """Return a consumer without a group, to be reassigned by who wants to read a topic; the client closes it."""

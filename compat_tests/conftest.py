@@ -12,7 +12,7 @@ import pytest
 pytest.register_assert_rewrite("compat_tests.cases", "compat_tests.checks")
 
 from compat_tests import dump_log  # noqa: E402
-from compat_tests.brokers import Broker, start_barnabas, start_kafka, wait_until_open  # noqa: E402
+from compat_tests.brokers import QUICK, Broker, start_barnabas, start_kafka, wait_until_open  # noqa: E402
 from compat_tests.matrix import PROPERTY, Matrix, Place  # noqa: E402
 
 BROKER_NAME = pytest.StashKey[str]()
@@ -130,7 +130,7 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         started = start_kafka(tmp_path_factory.mktemp("kafka"), settings)
     else:
         directory = tmp_path_factory.mktemp("barnabas")
-        started = start_barnabas(directory, [f"log.dirs={directory / 'data'}", *settings])
+        started = start_barnabas(directory, [f"log.dirs={directory / 'data'}", *QUICK, *settings])
     config.stash[BROKER_NAME] = started.name
     try:
         yield started

@@ -21,7 +21,18 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 
-from compat_tests.client import Cluster, Delivered, Group, Member, Message, Partition, Record, Refused, Replicas
+from compat_tests.client import (
+    PRODUCER_FENCED,
+    Cluster,
+    Delivered,
+    Group,
+    Member,
+    Message,
+    Partition,
+    Record,
+    Refused,
+    Replicas,
+)
 
 ASSIGNORS = {
     "range": RangePartitionAssignor,
@@ -37,8 +48,11 @@ def refusals() -> Iterator[None]:
     """Turn the library's exceptions for broker errors into Refused."""
     try:
         yield
+    except errors.ProducerFenced as problem:
+        raise Refused(PRODUCER_FENCED, str(problem)) from problem
     except errors.KafkaError as problem:
-        number = getattr(problem, "errno", None)
+        cause = problem.__cause__
+        number = getattr(problem, "errno", None) or getattr(cause, "errno", None)
         if number is None:
             raise
         raise Refused(int(number), str(problem)) from problem
@@ -120,10 +134,58 @@ class AioConsumer:
         found = self.loop.run(self.inner.committed(TopicPartition(*partition)))
         return None if found is None else int(found)
 
+    def membership(self) -> object:
+        # Its producer sends no more than the group's name.
+        return None
+
     def close(self) -> None:
         if not self.closed:
             self.closed = True
             self.loop.run(self.inner.stop())
+
+
+async def send_all(producer: AIOKafkaProducer, topic: str, messages: Iterable[Message]) -> list[Delivered]:
+    """Send and wait for all answers."""
+    futures = [
+        await producer.send(
+            topic,
+            one.value,
+            one.key,
+            partition=one.partition,
+            timestamp_ms=one.timestamp_ms,
+            headers=list(one.headers),
+        )
+        for one in messages
+    ]
+    sent = await asyncio.wait_for(asyncio.gather(*futures), TIMEOUT_S)
+    return [Delivered(one.partition, one.offset) if one else Delivered(-1, -1) for one in sent]
+
+
+class AioTransactor:
+    """An AIOKafkaProducer with a transactional_id."""
+
+    def __init__(self, inner: AIOKafkaProducer, loop: Loop) -> None:
+        self.inner = inner
+        self.loop = loop
+
+    def begin(self) -> None:
+        self.loop.run(self.inner.begin_transaction())
+
+    def send(self, topic: str, messages: Iterable[Message]) -> list[Delivered]:
+        return self.loop.run(send_all(self.inner, topic, messages))
+
+    def send_offsets(self, offsets: Mapping[Partition, int], group: str, membership: object = None) -> None:
+        given = {TopicPartition(*one): offset for one, offset in offsets.items()}
+        self.loop.run(self.inner.send_offsets_to_transaction(given, group))
+
+    def commit(self) -> None:
+        self.loop.run(self.inner.commit_transaction())
+
+    def abort(self) -> None:
+        self.loop.run(self.inner.abort_transaction())
+
+    def close(self) -> None:
+        self.loop.run(self.inner.stop())
 
 
 class AioClient:
@@ -142,6 +204,8 @@ class AioClient:
         "invalid topic names": "its producer asks again for an invalid topic name until its own timeout",
         "metadata without creation": "its requests for metadata always create an unknown topic",
         "default counts": "its NewTopic refuses -1 itself",
+        "membership": "its producer sends only the group's name with offsets",
+        "stable offsets": "its consumer does not ask for stable offsets",
     }
 
     def __init__(self, bootstrap: str) -> None:
@@ -174,37 +238,44 @@ class AioClient:
             self.loop.run(self._admin.close())
         self.loop.close()
 
+    def _new_producer(self, options: Mapping[str, Any], **extra: Any) -> AIOKafkaProducer:
+        return AIOKafkaProducer(
+            bootstrap_servers=self.bootstrap,
+            acks=options.get("acks", -1),
+            enable_idempotence=options.get("idempotent", False),
+            compression_type=options.get("codec"),
+            max_batch_size=options.get("batch_bytes", 16384),
+            linger_ms=options.get("linger_ms", 5),
+            max_request_size=options.get("max_request_bytes", 4_000_000),
+            request_timeout_ms=TIMEOUT_S * 1000,
+            **extra,
+        )
+
+    def transactor(self, transactional_id: str, **options: Any) -> AioTransactor:
+        async def start() -> AIOKafkaProducer:
+            producer = self._new_producer(
+                {**options, "idempotent": True},
+                transactional_id=transactional_id,
+                transaction_timeout_ms=options.get("timeout_ms", 60_000),
+            )
+            try:
+                await producer.start()
+            except BaseException:
+                await producer.stop()
+                raise
+            return producer
+
+        return AioTransactor(self.loop.run(start()), self.loop)
+
     def produce(self, topic: str, messages: Iterable[Message], **options: Any) -> list[Delivered]:
         async def produce() -> list[Delivered]:
-            producer = AIOKafkaProducer(
-                bootstrap_servers=self.bootstrap,
-                acks=options.get("acks", -1),
-                enable_idempotence=options.get("idempotent", False),
-                compression_type=options.get("codec"),
-                max_batch_size=options.get("batch_bytes", 16384),
-                linger_ms=options.get("linger_ms", 5),
-                max_request_size=options.get("max_request_bytes", 4_000_000),
-                request_timeout_ms=TIMEOUT_S * 1000,
-            )
+            producer = self._new_producer(options)
             await producer.start()
             try:
-                futures = [
-                    await producer.send(
-                        topic,
-                        one.value,
-                        one.key,
-                        partition=one.partition,
-                        timestamp_ms=one.timestamp_ms,
-                        headers=list(one.headers),
-                    )
-                    for one in messages
-                ]
-                sent = await asyncio.wait_for(asyncio.gather(*futures), TIMEOUT_S)
+                sent = await send_all(producer, topic, messages)
             finally:
                 await producer.stop()
-            if options.get("acks", -1) == 0:
-                return [Delivered(one.partition, -1) if one else Delivered(-1, -1) for one in sent]
-            return [Delivered(one.partition, one.offset) for one in sent]
+            return sent if options.get("acks", -1) != 0 else [Delivered(one.partition, -1) for one in sent]
 
         return self.loop.run(produce(), TIMEOUT_S * 2)
 

@@ -7,13 +7,22 @@ from typing import Any
 
 import pytest
 
-from compat_tests.cases import Case, admin, cases_of, consume, groups, groups_admin, produce
+from compat_tests.cases import (
+    Case,
+    admin,
+    cases_of,
+    consume,
+    groups,
+    groups_admin,
+    produce,
+    transactions,
+    transactions_offsets,
+)
 from compat_tests.client import Client
 from compat_tests.matrix import Absent, Place
 
-CASES: tuple[Case, ...] = tuple(
-    one for module in (produce, consume, groups, groups_admin, admin) for one in cases_of(module)
-)
+MODULES = (produce, consume, groups, groups_admin, admin, transactions, transactions_offsets)
+CASES: tuple[Case, ...] = tuple(one for module in MODULES for one in cases_of(module))
 
 
 def parameters(client: type[Client]) -> list[Any]:

@@ -30,7 +30,18 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
-from compat_tests.client import Cluster, Delivered, Group, Member, Message, Partition, Record, Refused, Replicas
+from compat_tests.client import (
+    PRODUCER_FENCED,
+    Cluster,
+    Delivered,
+    Group,
+    Member,
+    Message,
+    Partition,
+    Record,
+    Refused,
+    Replicas,
+)
 
 TIMEOUT_S = 20
 
@@ -45,8 +56,8 @@ def refusals() -> Iterator[None]:
 
 
 def refused(error: ck.KafkaError) -> Refused:
-    """Return a librdkafka error as Refused."""
-    return Refused(error.code(), error.str())
+    """Return a librdkafka error as Refused. It has an error of its own for all that says: fenced."""
+    return Refused(PRODUCER_FENCED if error.code() == ck.KafkaError._FENCED else error.code(), error.str())
 
 
 class ConfluentConsumer:
@@ -122,10 +133,81 @@ class ConfluentConsumer:
                 raise KafkaException(found.error)
         return None if found.offset < 0 else int(found.offset)
 
+    def membership(self) -> object:
+        return self.inner.consumer_group_metadata()
+
     def close(self) -> None:
         if not self.closed:
             self.closed = True
             self.inner.close()
+
+
+def send_all(producer: ck.Producer, topic: str, messages: Iterable[Message]) -> list[Delivered]:
+    """Send and wait for all answers. Raises Refused."""
+    reports: dict[int, Any] = {}
+    sent = 0
+    with refusals():
+        for sent, one in enumerate(messages, 1):
+            extra: dict[str, Any] = {}
+            if one.partition is not None:
+                extra["partition"] = one.partition
+            if one.timestamp_ms is not None:
+                extra["timestamp"] = one.timestamp_ms
+
+            def report(error: Any, message: Any, number: int = sent) -> None:
+                reports[number] = error if error is not None else Delivered(message.partition(), message.offset())
+
+            try:
+                producer.produce(topic, one.value, one.key, headers=list(one.headers), on_delivery=report, **extra)
+            except KafkaException as error:
+                if error.args[0].code() != ck.KafkaError._UNKNOWN_TOPIC:
+                    raise
+                # Its look at the topic was faster than the record; it does not say what the broker said.
+                raise KafkaException(producer.list_topics(topic, TIMEOUT_S).topics[topic].error) from error
+            producer.poll(0)
+        left = producer.flush(TIMEOUT_S)
+    assert left == 0, f"{left} records were neither delivered nor refused within {TIMEOUT_S} s"
+    for number in range(1, sent + 1):
+        if not isinstance(reports[number], Delivered):
+            raise refused(reports[number])
+    return [reports[number] for number in range(1, sent + 1)]
+
+
+class ConfluentTransactor:
+    """A confluent_kafka.Producer with a transactional.id."""
+
+    def __init__(self, inner: ck.Producer, client: ConfluentClient) -> None:
+        self.inner = inner
+        self.client = client
+
+    def begin(self) -> None:
+        with refusals():
+            self.inner.begin_transaction()
+
+    def send(self, topic: str, messages: Iterable[Message]) -> list[Delivered]:
+        return send_all(self.inner, topic, messages)
+
+    def send_offsets(self, offsets: Mapping[Partition, int], group: str, membership: object = None) -> None:
+        given = [TopicPartition(*one, offset) for one, offset in offsets.items()]
+        if membership is None:
+            no_member = self.client.consumer(assign=(), group=group)
+            membership = no_member.membership()
+            no_member.close()
+        with refusals():
+            self.inner.send_offsets_to_transaction(given, membership, TIMEOUT_S)
+
+    def commit(self) -> None:
+        with refusals():
+            self.inner.commit_transaction(TIMEOUT_S)
+
+    def abort(self) -> None:
+        with refusals():
+            self.inner.abort_transaction(TIMEOUT_S)
+
+    def close(self) -> None:
+        # Without an owner it ends; records that nobody waited for must not keep it.
+        self.inner.purge()
+        del self.inner
 
 
 class ConfluentClient:
@@ -171,7 +253,7 @@ class ConfluentClient:
             self._producers[key] = self._new_producer(options)
         return self._producers[key]
 
-    def _new_producer(self, options: Mapping[str, Any]) -> ck.Producer:
+    def _new_producer(self, options: Mapping[str, Any], extra: Mapping[str, Any] | None = None) -> ck.Producer:
         return ck.Producer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -183,39 +265,25 @@ class ConfluentClient:
                 "message.max.bytes": options.get("max_request_bytes", 4_000_000),
                 "message.timeout.ms": TIMEOUT_S * 1000,
                 "queue.buffering.max.messages": 1_000_000,
+                **(extra or {}),
             }
         )
 
     def produce(self, topic: str, messages: Iterable[Message], **options: Any) -> list[Delivered]:
-        producer = self._producer(options)
-        reports: dict[int, Any] = {}
-        sent = 0
+        sent = send_all(self._producer(options), topic, messages)
+        return sent if options.get("acks", -1) != 0 else [Delivered(one.partition, -1) for one in sent]
+
+    def transactor(self, transactional_id: str, **options: Any) -> ConfluentTransactor:
+        extra = {
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": options.get("timeout_ms", 60_000),
+            # A record may not outlive its transaction.
+            "message.timeout.ms": min(options.get("timeout_ms", 60_000), TIMEOUT_S * 1000),
+        }
+        producer = self._new_producer({**options, "idempotent": True}, extra)
         with refusals():
-            for sent, one in enumerate(messages, 1):
-                extra: dict[str, Any] = {}
-                if one.partition is not None:
-                    extra["partition"] = one.partition
-                if one.timestamp_ms is not None:
-                    extra["timestamp"] = one.timestamp_ms
-
-                def report(error: Any, message: Any, number: int = sent) -> None:
-                    reports[number] = error if error is not None else Delivered(message.partition(), message.offset())
-
-                try:
-                    producer.produce(topic, one.value, one.key, headers=list(one.headers), on_delivery=report, **extra)
-                except KafkaException as error:
-                    if error.args[0].code() != ck.KafkaError._UNKNOWN_TOPIC:
-                        raise
-                    # Its look at the topic was faster than the record; it does not say what the broker said.
-                    raise KafkaException(producer.list_topics(topic, TIMEOUT_S).topics[topic].error) from error
-                producer.poll(0)
-            left = producer.flush(TIMEOUT_S)
-        assert left == 0, f"{left} records were neither delivered nor refused within {TIMEOUT_S} s"
-        for number in range(1, sent + 1):
-            if not isinstance(reports[number], Delivered):
-                raise refused(reports[number])
-        acknowledged = options.get("acks", -1) != 0
-        return [reports[n] if acknowledged else Delivered(reports[n].partition, -1) for n in range(1, sent + 1)]
+            producer.init_transactions(TIMEOUT_S)
+        return ConfluentTransactor(producer, self)
 
     def consumer(self, **options: Any) -> ConfluentConsumer:
         config: dict[str, Any] = {
@@ -243,8 +311,10 @@ class ConfluentClient:
         inner = ck.Consumer(config)
         counters = {"assigned": 0, "revoked": 0}
         if options.get("assign") is not None:
-            # A plain assign() resumes at commits; without a group there are none, so the reset rule applies.
-            inner.assign([TopicPartition(*one) for one in options["assign"]])
+            # A plain assign() asks for commits; without a group there are none.
+            reset = ck.OFFSET_BEGINNING if config["auto.offset.reset"] == "earliest" else ck.OFFSET_END
+            start = ck.OFFSET_INVALID if options.get("group") else reset
+            inner.assign([TopicPartition(*one, start) for one in options["assign"]])
         else:
             pattern = options.get("pattern")
             topics = [f"^{pattern.removeprefix('^')}"] if pattern else list(options.get("subscribe", ()))

@@ -36,6 +36,20 @@ def refusals() -> Iterator[None]:
         yield
     except errors.BrokerResponseError as problem:
         raise Refused(int(problem.errno), str(problem)) from problem
+    except errors.KafkaError as problem:
+        number = told_number(str(problem))
+        if number is None:
+            raise
+        raise Refused(number, str(problem)) from problem
+
+
+def told_number(text: str) -> int | None:
+    """Return the number of the broker's error in a text: what ends a transaction is often told in words only."""
+    number = re.search(r"\[Error (\d+)\]", text)
+    if number is not None:
+        return int(number[1])
+    last_word = text.split()[-1] if text else ""
+    return getattr(getattr(errors, last_word, None), "errno", None)
 
 
 class PythonConsumer:
@@ -91,8 +105,60 @@ class PythonConsumer:
             found = self.inner.committed(TopicPartition(*partition), timeout_ms=TIMEOUT_S * 1000)
         return None if found is None else int(found)
 
+    def membership(self) -> object:
+        return self.inner.group_metadata()
+
     def close(self) -> None:
         self.inner.close(autocommit=False, timeout_ms=5000)
+
+
+def send_all(producer: KafkaProducer, topic: str, messages: Iterable[Message]) -> list[Delivered]:
+    """Send and wait for all answers. Raises Refused."""
+    with refusals():
+        futures = [
+            producer.send(
+                topic,
+                one.value,
+                one.key,
+                headers=list(one.headers),
+                partition=one.partition,
+                timestamp_ms=one.timestamp_ms,
+            )
+            for one in messages
+        ]
+        producer.flush(timeout=TIMEOUT_S)
+        sent = [future.get(timeout=TIMEOUT_S) for future in futures]
+    return [Delivered(one.partition, -1 if one.offset is None else one.offset) for one in sent]
+
+
+class PythonTransactor:
+    """A KafkaProducer with a transactional_id."""
+
+    def __init__(self, inner: KafkaProducer) -> None:
+        self.inner = inner
+
+    def begin(self) -> None:
+        with refusals():
+            self.inner.begin_transaction()
+
+    def send(self, topic: str, messages: Iterable[Message]) -> list[Delivered]:
+        return send_all(self.inner, topic, messages)
+
+    def send_offsets(self, offsets: Mapping[Partition, int], group: str, membership: object = None) -> None:
+        given = {TopicPartition(*one): OffsetAndMetadata(offset, "", -1) for one, offset in offsets.items()}
+        with refusals():
+            self.inner.send_offsets_to_transaction(given, group if membership is None else membership)
+
+    def commit(self) -> None:
+        with refusals():
+            self.inner.commit_transaction()
+
+    def abort(self) -> None:
+        with refusals():
+            self.inner.abort_transaction()
+
+    def close(self) -> None:
+        self.inner.close(timeout=0)
 
 
 class PythonClient:
@@ -104,6 +170,8 @@ class PythonClient:
         "null headers": "it refuses a header without a value itself",
         "empty records": "it refuses a record without key and value itself",
         "invalid topic names": "its producer refuses an invalid topic name itself",
+        "idempotence after a refusal": "its idempotent producer ends with the first refused batch",
+        "quiet zombies": "its fenced producer asks for a new epoch, which ends the newer one's transaction too",
     }
 
     # It may lose an assignment that is answered between two polls, so the adapter polls for long.
@@ -147,7 +215,7 @@ class PythonClient:
             self._producers[key] = self._new_producer(options)
         return self._producers[key]
 
-    def _new_producer(self, options: Mapping[str, Any]) -> KafkaProducer:
+    def _new_producer(self, options: Mapping[str, Any], extra: Mapping[str, Any] | None = None) -> KafkaProducer:
         return KafkaProducer(
             bootstrap_servers=self.bootstrap,
             acks=options.get("acks", -1),
@@ -160,27 +228,27 @@ class PythonClient:
             max_block_ms=TIMEOUT_S * 1000,
             delivery_timeout_ms=TIMEOUT_S * 1000,
             request_timeout_ms=TIMEOUT_S * 1000 // 2,
+            **(extra or {}),
         )
 
     def produce(self, topic: str, messages: Iterable[Message], **options: Any) -> list[Delivered]:
         producer = self._producer(options)
-        with refusals():
-            futures = [
-                producer.send(
-                    topic,
-                    one.value,
-                    one.key,
-                    headers=list(one.headers),
-                    partition=one.partition,
-                    timestamp_ms=one.timestamp_ms,
-                )
-                for one in messages
-            ]
-            producer.flush(timeout=TIMEOUT_S)
-            sent = [future.get(timeout=TIMEOUT_S) for future in futures]
+        sent = send_all(producer, topic, messages)
         if options.get("fresh"):
             producer.close(timeout=2)
-        return [Delivered(one.partition, -1 if one.offset is None else one.offset) for one in sent]
+        return sent
+
+    def transactor(self, transactional_id: str, **options: Any) -> PythonTransactor:
+        timeout_ms = options.get("timeout_ms", 60_000)
+        extra = {"transactional_id": transactional_id, "transaction_timeout_ms": timeout_ms}
+        producer = self._new_producer({**options, "idempotent": True}, extra)
+        try:
+            with refusals():
+                producer.init_transactions()
+        except BaseException:
+            producer.close(timeout=0)
+            raise
+        return PythonTransactor(producer)
 
     def consumer(self, **options: Any) -> PythonConsumer:
         config: dict[str, Any] = {
