@@ -1,5 +1,6 @@
 """The command: `python -m compat_tests.bench [--rounds N] [--quick] [--only TEXT] [--json FILE] [--markdown FILE]`,
 with `--cluster` for three brokers that replicate, with `--storage` for compaction, recovery and start-up, with
+`--transactions` for those, with `--groups` for offset commits and for a hundred members to a stable assignment, with
 `--spark-log` for Spark's two ways to read a topic.
 
 `--full-cache` first fills the machine's page cache with a file, as the cache of any machine is that has been up for a
@@ -19,13 +20,25 @@ import platform
 import sys
 import tempfile
 import time
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from compat_tests.bench import cluster, storage
+from compat_tests.bench import cluster, coordination, storage
 from compat_tests.bench.measures import MEASURES, Scale, Subject, first_answer, start, start_up, warm_up
 from compat_tests.bench.report import KAFKA, OURS, Results, add, table
 from compat_tests.bench.steadiness import AGREE, PATIENCE, probe, spread
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Measures in the order in which they run, and what a broker sees before the first."""
+
+    measures: Mapping[str, Callable[[Subject], dict[str, float]]]
+    warm_up: Callable[[Subject], None]
+
+
+BASE = Suite(MEASURES, warm_up)
 
 
 def main() -> None:
@@ -36,6 +49,8 @@ def main() -> None:
     parser.add_argument("--records", type=int, help="records of each throughput measure (default: 1,000,000)")
     parser.add_argument("--cluster", action="store_true", help="three brokers with ZooKeeper, Apache Kafka 3.9.1's too")
     parser.add_argument("--storage", action="store_true", help="compaction, recovery, start with many partitions")
+    parser.add_argument("--transactions", action="store_true", help="transactions of several sizes and clients")
+    parser.add_argument("--groups", action="store_true", help="offset commits, 100 members to a stable assignment")
     parser.add_argument("--gigabytes", type=float, help="to be recovered by --storage (default: 3)")
     parser.add_argument("--partitions", type=int, help="of the start by --storage (default: 2000)")
     parser.add_argument(
@@ -77,7 +92,12 @@ def main() -> None:
         elif options.storage:
             storage.run_rounds(Path(temporary), names, rounds, storage_scale, options.only, results, say)
         else:
-            run_rounds(Path(temporary), names, rounds, scale, options.only, results, steady=options.steady)
+            suite = BASE
+            if options.transactions:
+                suite = Suite(coordination.TRANSACTIONS, coordination.warm_up_transactions)
+            elif options.groups:
+                suite = Suite(coordination.GROUPS, coordination.warm_up_groups)
+            run_rounds(Path(temporary), names, rounds, scale, options.only, results, suite, steady=options.steady)
     peer = "Apache Kafka 3.9.1" if options.cluster else "Apache Kafka 4.3.1"
     text = heading(storage_scale.text if options.storage else scale.text, rounds) + "\n\n" + table(results, peer)
     print(text)
@@ -93,17 +113,25 @@ def main() -> None:
 
 
 def run_rounds(
-    directory: Path, names: list[str], rounds: int, scale: Scale, only: str, results: Results, *, steady: bool
+    directory: Path,
+    names: list[str],
+    rounds: int,
+    scale: Scale,
+    only: str,
+    results: Results,
+    suite: Suite,
+    *,
+    steady: bool,
 ) -> None:
     """Measure start-up first, then all else on brokers that stay up; the order of the brokers alternates. `steady`:
     take more rounds, and count those in which the machine kept its speed.
     """
-    if only in "start-up and idle memory":
+    if suite is BASE and only in "start-up and idle memory":
         for turn in range(rounds):
             for name in ordered(names, turn):
                 add(results, "start-up and idle memory", name, start_up(name, directory / f"start-{name}"))
                 say(f"round {turn + 1}: start-up of {name}")
-    chosen = {title: measure for title, measure in MEASURES.items() if only in title}
+    chosen = {title: measure for title, measure in suite.measures.items() if only in title}
     if not chosen:
         return
     subjects: dict[str, Subject] = {}
@@ -112,7 +140,7 @@ def run_rounds(
             broker = start(name, directory / name)
             subjects[name] = Subject(broker, scale)
             first_answer(broker, time.perf_counter())
-            warm_up(subjects[name])
+            suite.warm_up(subjects[name])
             say(f"{name} is warm")
         counted = dict.fromkeys(chosen, 0)
         for turn in range(rounds * (PATIENCE if steady else 1)):

@@ -25,6 +25,14 @@ UNITS = {
     "ack_p99_ms": "acknowledgement meanwhile, p99 ms",
     "quiet_p99_ms": "acknowledgement before, p99 ms",
     "size_left": "size after / before",
+    "transactions_per_s": "transactions/s",
+    "commits_per_s": "commits/s",
+    "cpu_us_per_transaction": "broker CPU us/transaction",
+    "cpu_us_per_commit": "broker CPU us/commit",
+    "stable_s": "s until stable",
+    "left_s": "s until stable again after one left",
+    "assignments": "calls of on_assign and on_revoke",
+    "cpu_s": "broker CPU s",
     "write_s": "s to write one record into each",
 }
 # results[measure][quantity][broker] = one value for each round
