@@ -12,13 +12,14 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PROJECT_ROOT = HERE.parent
 MAVEN_TIMEOUT_S = 900
+COMPILE_TIMEOUT_S = 600
 
 
 class ToolMissing(Exception):
@@ -90,3 +91,24 @@ def jar_directory(name: str, pom: Path | None = None) -> Path:
 def classpath(name: str, pom: Path | None = None) -> str:
     """Return the class path (`dir/*`) of a set of jars; see jar_directory."""
     return f"{jar_directory(name, pom)}/*"
+
+
+def compiled(name: str, sources: Sequence[Path], jars: str) -> Path:
+    """Compile Java sources against a set of jars (see classpath), once; return the class directory.
+
+    *name* is the cache entry, *jars* the set's name. Raises ToolMissing, also when the sources do not compile.
+    """
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+    target = cache_root() / "classes" / name
+    mark = target / ".complete"
+    with locked(target.parent / f"{name}.lock"):
+        if mark.exists() and mark.read_text() == digest:
+            return target
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        command = [javac(), "-nowarn", "-d", str(target), "-cp", classpath(jars), *map(str, sources)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False)
+        if done.returncode != 0:
+            raise ToolMissing(f"the Java sources of {name} do not compile against {jars}:\n{done.stderr}")
+        mark.write_text(digest)
+    return target

@@ -98,10 +98,24 @@ def reader(bootstrap: str, isolation: str = "read_committed", *, partition_eof: 
     )
 
 
+def administrator(bootstrap: str) -> AdminClient:
+    """An admin client that does not comment on a broker that is away."""
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+
+def starts(bootstrap: str, topic: str, partitions: int) -> list[int]:
+    """The start offset of each partition."""
+    return _offsets(bootstrap, topic, partitions, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+
+
 def ends(bootstrap: str, topic: str, partitions: int, isolation: IsolationLevel) -> list[int]:
     """The end offset of each partition: the high watermark, or for READ_COMMITTED the last stable offset."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
+    return _offsets(bootstrap, topic, partitions, OffsetSpec.latest(), isolation)
+
+
+def _offsets(bootstrap: str, topic: str, partitions: int, spec: OffsetSpec, isolation: IsolationLevel) -> list[int]:
+    asked = {TopicPartition(topic, partition): spec for partition in range(partitions)}
+    admin = administrator(bootstrap)
     found = admin.list_offsets(asked, isolation_level=isolation, request_timeout=ANSWER_TIMEOUT_S)
     return [found[place].result(ANSWER_TIMEOUT_S).offset for place in asked]
 
@@ -138,7 +152,7 @@ def whole(bootstrap: str, topic: str, partitions: int, isolation: str = "read_co
 
 def committed(bootstrap: str, group: str, topic: str, partitions: int) -> list[int]:
     """The offsets that a group has committed."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = administrator(bootstrap)
     places = [TopicPartition(topic, partition) for partition in range(partitions)]
     asked = ConsumerGroupTopicPartitions(group, places)
     (found,) = admin.list_consumer_group_offsets(

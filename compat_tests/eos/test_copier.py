@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from compat_tests.eos.copiers import Copier
-from compat_tests.eos.readers import Seen, Watcher, committed, nothing_open, whole
+from compat_tests.eos.readers import Seen, Watcher, administrator, committed, nothing_open, whole
 from compat_tests.restartable import Restartable
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
@@ -102,7 +102,7 @@ class Work:
 @contextmanager
 def working(broker: Restartable, options: Sequence[Sequence[str]]) -> Iterator[Work]:
     """Topics, two copiers with these options, and a watcher that compares what it sees with the input."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = administrator(broker.bootstrap)
     for made in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in (INPUT, OUTPUT)]).values():
         made.result(30)
     shared = ("--input-topic", INPUT, "--output-topic", OUTPUT, "--consumer-group", GROUP)

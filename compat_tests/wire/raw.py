@@ -152,10 +152,13 @@ def batch(
     )
 
 
-def produce_body(topic: str, partition: int, records: bytes | None, *, acks: int = 1) -> bytes:
+def produce_body(
+    topic: str, partition: int, records: bytes | None, *, acks: int = 1, transactional_id: str | None = None
+) -> bytes:
     """The body of Produce 3-8."""
     packed = struct.pack(">i", -1) if records is None else struct.pack(">i", len(records)) + records
-    return NULL_STRING + struct.pack(">hii", acks, 10_000, 1) + text(topic) + struct.pack(">ii", 1, partition) + packed
+    head = text(transactional_id) + struct.pack(">hii", acks, 10_000, 1)
+    return head + text(topic) + struct.pack(">ii", 1, partition) + packed
 
 
 def produce_answer(body: bytes) -> tuple[int, int]:
