@@ -5,8 +5,11 @@ Nothing here knows tasks, sockets, clocks or files; `server.shards` drives it. T
 """
 
 from coordinator.group.answers import join_error, sync_error
-from coordinator.group.config import GroupConfig
+from coordinator.group.config import GroupConfig, GroupSettings
+from coordinator.group.member_step import ResolvePatterns
+from coordinator.group.modern import check_heartbeat
 from coordinator.group.shard import FetchedOffset, GroupShard, OffsetToCommit
+from coordinator.group.topics import Topic, Topics
 from coordinator.machine import NOTHING, Deadlines, Now, Record, Reply, Result
 from coordinator.placement import java_string_hash, partition_for
 
@@ -15,12 +18,17 @@ __all__ = [
     "Deadlines",
     "FetchedOffset",
     "GroupConfig",
+    "GroupSettings",
     "GroupShard",
     "Now",
     "OffsetToCommit",
     "Record",
     "Reply",
+    "ResolvePatterns",
     "Result",
+    "Topic",
+    "Topics",
+    "check_heartbeat",
     "java_string_hash",
     "join_error",
     "partition_for",

@@ -16,6 +16,7 @@ the field. Source: `OffsetCommitKey/Value.json`, `GroupMetadataKey/Value.json` o
 from __future__ import annotations
 
 from struct import Struct
+from struct import error as StructError
 from typing import NamedTuple
 
 from coordinator.machine import Record
@@ -30,6 +31,11 @@ from kproto.stored import (
 )
 
 _INT16 = Struct(">h")
+_KIND_AND_LENGTH = Struct(">hh")
+_PARTITION = Struct(">i")
+_VALUE_HEAD = Struct(">hqih")
+_TIME = Struct(">q")
+_LENGTH_MAX = 32767
 _OFFSET_KEYS = (0, 1)
 _GROUP_KEY = 2
 
@@ -90,9 +96,20 @@ class GroupRecord(NamedTuple):
 
 def offset_record(group_id: str, topic: str, partition: int, committed: CommittedOffset | None) -> Record:
     """The record of a commit; of its removal with None."""
-    key = encode_versioned(OffsetCommitKey(group=group_id, topic=topic, partition=partition), 1)
+    # Commits are many, and each is one record for every partition: the two layouts of nearly all are made by hand.
+    group, name = group_id.encode(), topic.encode()
+    if len(group) <= _LENGTH_MAX:
+        head = _KIND_AND_LENGTH.pack(1, len(group))
+        key = b"".join((head, group, _INT16.pack(len(name)), name, _PARTITION.pack(partition)))
+    else:
+        key = encode_versioned(OffsetCommitKey(group=group_id, topic=topic, partition=partition), 1)
     if committed is None:
         return Record(key, None)
+    if committed.expire_time_ms == -1:
+        metadata = committed.metadata.encode()
+        if len(metadata) <= _LENGTH_MAX:
+            head = _VALUE_HEAD.pack(3, committed.offset, committed.leader_epoch, len(metadata))
+            return Record(key, b"".join((head, metadata, _TIME.pack(committed.commit_time_ms))))
     value = OffsetCommitValue(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch,
@@ -139,12 +156,37 @@ def parse(key: bytes | memoryview, value: bytes | memoryview | None) -> OffsetRe
         raise DecodeError("the key of a record in __consumer_offsets is shorter than its version")
     kind = _INT16.unpack_from(key)[0]
     if kind in _OFFSET_KEYS:
+        found = _plain_offset(key, value)
+        if found is not None:
+            return found
         of = decode_versioned(OffsetCommitKey, key)[1]
         return OffsetRecord(of.group, of.topic, of.partition, None if value is None else _committed(value))
     if kind == _GROUP_KEY:
         group_id = decode_versioned(GroupMetadataKey, key)[1].group
         return GroupRecord(group_id, None if value is None else _stored_group(value))
     return None
+
+
+def _plain_offset(key: bytes | memoryview, value: bytes | memoryview | None) -> OffsetRecord | None:
+    """A record as `offset_record` writes nearly all: read by hand. None if it is another, or damaged."""
+    try:
+        group_end = 4 + _INT16.unpack_from(key, 2)[0]
+        topic_end = group_end + 2 + _INT16.unpack_from(key, group_end)[0]
+        (partition,) = _PARTITION.unpack_from(key, topic_end)
+        if not 4 <= group_end <= topic_end - 2:
+            return None
+        group_id, topic = str(key[4:group_end], "utf-8"), str(key[group_end + 2 : topic_end], "utf-8")
+        if value is None:
+            return OffsetRecord(group_id, topic, partition, None)
+        version, offset, leader_epoch, length = _VALUE_HEAD.unpack_from(value)
+        if version != 3 or length < 0:
+            return None
+        end = _VALUE_HEAD.size + length
+        (commit_time_ms,) = _TIME.unpack_from(value, end)
+        metadata = str(value[_VALUE_HEAD.size : end], "utf-8") if length else ""
+    except (StructError, UnicodeDecodeError):
+        return None
+    return OffsetRecord(group_id, topic, partition, CommittedOffset(offset, leader_epoch, metadata, commit_time_ms))
 
 
 def _committed(value: bytes | memoryview) -> CommittedOffset:

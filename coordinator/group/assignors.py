@@ -39,14 +39,16 @@ class AssignedMember(NamedTuple):
 
 
 Members = Mapping[str, AssignedMember]
-Assignor = Callable[[Members, Mapping[TopicId, int]], dict[str, Assignment]]
-"""(members by id, partition counts by topic) → the next target of every member. Raises KeyError if a topic that is
-subscribed to has no count.
+Assignor = Callable[[Members, Mapping[TopicId, int], bool], dict[str, Assignment]]
+"""(members by id, partition counts by topic, whether all subscribe to the same) → the next target of every member.
+Raises KeyError if a topic that is subscribed to has no count.
 """
 
 
-def assign_range(members: Members, partition_counts: Mapping[TopicId, int]) -> dict[str, Assignment]:
-    """The assignor `range`."""
+def assign_range(
+    members: Members, partition_counts: Mapping[TopicId, int], is_equal: bool = True
+) -> dict[str, Assignment]:
+    """The assignor `range`; it does the same whether subscriptions are equal or not."""
 
     def order(member_id: str) -> tuple[bool, str]:
         instance_id = members[member_id].instance_id
@@ -72,10 +74,12 @@ def assign_range(members: Members, partition_counts: Mapping[TopicId, int]) -> d
     return target
 
 
-def assign_uniform(members: Members, partition_counts: Mapping[TopicId, int]) -> dict[str, Assignment]:
-    """The assignor `uniform`."""
+def assign_uniform(
+    members: Members, partition_counts: Mapping[TopicId, int], is_equal: bool = True
+) -> dict[str, Assignment]:
+    """The assignor `uniform`. `is_equal` False: subscriptions differ by name, if not in the topics there are."""
     subscriptions = {member.topics for member in members.values()}
-    if len(subscriptions) > 1:
+    if not is_equal or len(subscriptions) > 1:
         return _Unequal(members, partition_counts).target()
     topics = sorted(next(iter(subscriptions), ()), key=_HALVES.unpack)
     return _equal_subscriptions(members, {topic: partition_counts[topic] for topic in topics})

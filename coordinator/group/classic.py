@@ -18,11 +18,12 @@ Sources: KIP-62, KIP-134 (initial delay), KIP-345 and KIP-814 (static members), 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from coordinator.group.answers import group_write_error, join_error, sync_error
 from coordinator.group.members import Member, Protocols, Waiting
+from coordinator.group.offsets import TopicPartition
 from coordinator.group.rebalance import Due, Generations
 from coordinator.group.states import TRANSITIONS, Event, State
 from coordinator.machine import Decision, Now
@@ -56,12 +57,8 @@ class ClassicGroup(Generations):
         if stored is None:
             self.state_time_ms = now.wall_ms
             return
-        self.generation = stored.generation
-        self.protocol_type = stored.protocol_type or None
-        self.protocol = stored.protocol
-        self.state_time_ms = stored.state_time_ms
-        for told in stored.members:
-            member = Member(
+        members = [
+            Member(
                 told.member_id,
                 told.instance_id,
                 told.client_id,
@@ -71,14 +68,43 @@ class ClassicGroup(Generations):
                 ((stored.protocol or "", told.subscription),),
                 told.assignment,
             )
+            for told in stored.members
+        ]
+        self.revive(stored, members, now)
+        if len(self.members) > self.config.group_max_size:
+            self._prepare_rebalance("more members than group.max.size allows", now, out)
+
+    def revive(self, stored: StoredGroup, members: Iterable[Member], now: Now) -> None:
+        """Begin life with a stored generation and its members; each gets a new session."""
+        self.generation = stored.generation
+        self.protocol_type = stored.protocol_type or None
+        self.protocol = stored.protocol
+        self.state_time_ms = stored.state_time_ms
+        for member in members:
             self.members.add(member)
             self._heard_of(member, now)
         if stored.members:
             self.leader = stored.leader
             self.state = TRANSITIONS[self.state][Event.LOADED]
             self._note_subscriptions()
-            if len(self.members) > self.config.group_max_size:
-                self._prepare_rebalance("more members than group.max.size allows", now, out)
+
+    def rebalance(self, reason: str, now: Now, out: Decision) -> None:
+        """Have the members join again."""
+        self._prepare_rebalance(reason, now, out)
+
+    def tell_to_rejoin(self, out: Decision) -> None:
+        """The group is about to become a next-generation one: whoever waits is to join that."""
+        for member in self.members:
+            self._answer_waiting(member, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.REBALANCE_IN_PROGRESS, out)
+
+    def forget(self) -> None:
+        """Another kind of group took this one's place; nobody waits any more."""
+        for member in self.members:
+            self._disarm(Due.SESSION, member.member_id)
+        for member_id in self.members.pending:
+            self._disarm(Due.PENDING, member_id)
+        self._disarm(Due.JOIN)
+        self._disarm(Due.SYNC)
 
     # -- JoinGroup --------------------------------------------------------------------------------
 
@@ -377,18 +403,32 @@ class ClassicGroup(Generations):
         self._remove_and_rebalance(member_id, f"member {member_id!r} left: {reason!r}", now, out)
         return ErrorCode.NONE
 
-    def check_commit(self, generation: int, member_id: str, instance_id: str | None, now: Now) -> ErrorCode | None:
-        """Whether offsets may be committed; a member's commit counts as a sign of life."""
+    def check_commit(
+        self,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        now: Now,
+        *,
+        partitions: Iterable[TopicPartition] = (),
+        version: int = 9,
+        is_transactional: bool = False,
+    ) -> ErrorCode | None:
+        """Whether offsets may be committed; a member's commit counts as a sign of life. A producer need not name the
+        member, and may go on while the group rebalances. `partitions` and `version` matter to other groups.
+        """
         if generation < 0 and self.state is State.EMPTY:
             # An administrator, or a consumer that assigns partitions to itself.
             return None
         if generation < 0 and not member_id and instance_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
+            return None if is_transactional else ErrorCode.UNKNOWN_MEMBER_ID
         refusal = self.check_member(member_id, instance_id)
         if refusal is not None:
             return refusal
         if generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
+        if is_transactional:
+            return None
         if self.state is State.COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         self._heard_of(self.members[member_id], now)

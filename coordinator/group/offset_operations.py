@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 
 from coordinator.group.answers import commit_write_error
 from coordinator.group.classic import ClassicGroup
+from coordinator.group.modern import ModernGroup
 from coordinator.group.offsets import TopicPartition
 from coordinator.group.states import State
-from coordinator.group.store import GroupStore
+from coordinator.group.store import Group, GroupStore
+from coordinator.group.stored_modern import modern_record
 from coordinator.group.subscriptions import CONSUMER
 from coordinator.machine import Decision, Now, Result, answer
 from coordinator.stored import CommittedOffset, group_record, offset_record
@@ -71,18 +73,75 @@ class OffsetOperations(GroupStore):
         offsets: Sequence[OffsetToCommit],
         token: Any,
         now: Now,
+        *,
+        version: int = 9,
     ) -> Result:
         """OffsetCommit. `retention_ms` -1: the broker's. Answers a list of `ErrorCode`, one for each of `offsets`."""
-        group = self.groups.get(group_id)
-        if group is not None:
-            refusal = group.check_commit(generation, member_id, instance_id, now)
-        else:
-            refusal = None if generation < 0 else ErrorCode.ILLEGAL_GENERATION
+        refusal = self._commit_refusal(
+            group_id, generation, member_id, instance_id, offsets, now, version=version, is_transactional=False
+        )
         if refusal is not None:
             return answer(token, [refusal] * len(offsets))
+        expire_time_ms = -1 if retention_ms == -1 else min(now.wall_ms + retention_ms, _NEVER_MS)
+        return self._commit(group_id, offsets, expire_time_ms, token, now)
+
+    def commit_in_transaction(
+        self,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        offsets: Sequence[OffsetToCommit],
+        token: Any,
+        now: Now,
+    ) -> Result:
+        """TxnOffsetCommit; the records are to be written as part of the producer's transaction. Before version 3 of the
+        request it has no member, generation -1. Answers a list of `ErrorCode`, one for each of `offsets`.
+        """
+        refusal = self._commit_refusal(
+            group_id, generation, member_id, instance_id, offsets, now, version=0, is_transactional=True
+        )
+        if refusal is not None:
+            return answer(token, [refusal] * len(offsets))
+        return self._commit(group_id, offsets, -1, token, now)
+
+    def _commit_refusal(
+        self,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        offsets: Sequence[OffsetToCommit],
+        now: Now,
+        *,
+        version: int,
+        is_transactional: bool,
+    ) -> ErrorCode | None:
+        group = self.groups.get(group_id)
+        if group is None or group_id in self.foreign:
+            if generation < 0:
+                return None
+            if group_id in self.foreign:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            unknown = version >= 9 and not is_transactional
+            return ErrorCode.GROUP_ID_NOT_FOUND if unknown else ErrorCode.ILLEGAL_GENERATION
+        limit = self.config.offset_metadata_max_bytes
+        return group.check_commit(
+            generation,
+            member_id,
+            instance_id,
+            now,
+            # What is refused for another reason is not looked at.
+            partitions=((each.topic, each.partition) for each in offsets if len(each.metadata or "") <= limit),
+            version=version,
+            is_transactional=is_transactional,
+        )
+
+    def _commit(
+        self, group_id: str, offsets: Sequence[OffsetToCommit], expire_time_ms: int, token: Any, now: Now
+    ) -> Result:
         out = Decision()
         codes = []
-        expire_time_ms = -1 if retention_ms == -1 else min(now.wall_ms + retention_ms, _NEVER_MS)
         limit = self.config.offset_metadata_max_bytes
         for to_commit in offsets:
             metadata = to_commit.metadata or ""
@@ -103,6 +162,13 @@ class OffsetOperations(GroupStore):
         out.reply_when_committed(token, codes, refused)
         return out.result()
 
+    def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Whether the member that asks (OffsetFetch 9+) may be told offsets. Groups that are not of the next generation
+        tell everybody.
+        """
+        group = self.groups.get(group_id)
+        return group.check_fetch(member_id, member_epoch) if isinstance(group, ModernGroup) else ErrorCode.NONE
+
     def fetch(
         self, group_id: str, partitions: Iterable[TopicPartition] | None, require_stable: bool, committed_to: int
     ) -> list[FetchedOffset]:
@@ -118,7 +184,7 @@ class OffsetOperations(GroupStore):
             found = ((partition, offsets.get(partition, committed_to)) for partition in partitions)
         fetched = []
         for partition, committed in found:
-            if require_stable and offsets.is_pending(partition):
+            if require_stable and offsets.is_unstable(partition, committed_to):
                 fetched.append(FetchedOffset(*partition, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT))
             elif committed is None:
                 fetched.append(FetchedOffset(*partition, -1, -1, "", ErrorCode.NONE))
@@ -135,8 +201,12 @@ class OffsetOperations(GroupStore):
         group = self.groups.get(group_id)
         if group is None:
             return answer(token, ErrorCode.GROUP_ID_NOT_FOUND)
+        if group_id in self.foreign:
+            return answer(token, ErrorCode.GROUP_ID_NOT_FOUND)
         subscribed: Collection[str] | None = ()
-        if group.state is not State.EMPTY:
+        if isinstance(group, ModernGroup):
+            subscribed = group.subscribed
+        elif not group.is_empty:
             if group.protocol_type != CONSUMER:
                 return answer(token, ErrorCode.NON_EMPTY_GROUP)
             subscribed = group.subscribed
@@ -148,7 +218,7 @@ class OffsetOperations(GroupStore):
                 codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
                 continue
             codes.append(ErrorCode.NONE)
-            if partition in group.offsets:
+            if partition in group.offsets or group.offsets.is_pending(partition):
                 out.records.append(offset_record(group_id, *partition, None))
         out.reply_when_committed(token, codes, commit_write_error)
         return out.result()
@@ -160,14 +230,18 @@ class OffsetOperations(GroupStore):
         many offsets.
         """
         group = self.groups.get(group_id)
-        if group is None:
+        if group is None or group_id in self.foreign:
             yield answer(token, ErrorCode.GROUP_ID_NOT_FOUND)
             return
-        if group.state is not State.EMPTY:
+        if not group.is_empty:
             yield answer(token, ErrorCode.NON_EMPTY_GROUP)
             return
-        records = [offset_record(group_id, *partition, None) for partition in group.offsets.partitions()]
-        if group.stored is not None:
+        had_offsets = bool(group.offsets)
+        records = [offset_record(group_id, *partition, None) for partition in group.offsets.touched()]
+        if isinstance(group, ModernGroup):
+            records.extend(map(modern_record, group.tombstones()))
+        elif group.stored is not None or had_offsets:
+            # Also for one that never had a member: by its offsets, Apache Kafka makes a group of it.
             records.append(group_record(group_id, None))
         log.info("group %r is deleted, with %d offsets", group_id, len(group.offsets))
         while len(records) > _REMOVALS_PER_BATCH:
@@ -176,7 +250,7 @@ class OffsetOperations(GroupStore):
         out = Decision()
         out.records.extend(records)
         out.reply_when_committed(token, ErrorCode.NONE, commit_write_error)
-        if not records:
+        if not records and isinstance(group, ClassicGroup):
             self._drop(group, now, out)
         yield out.result()
 
@@ -184,6 +258,8 @@ class OffsetOperations(GroupStore):
         """The periodic clean-up (KIP-211): offsets that nobody came back for, then groups that have nothing left."""
         retention_ms = self.config.offsets_retention_ms
         for group in list(self.groups.values()):
+            if group.group_id in self.foreign:
+                continue
             gone = _expired(group, now.wall_ms, retention_ms)
             yield from self._remove_offsets(group, gone, now)
             if gone:
@@ -192,19 +268,24 @@ class OffsetOperations(GroupStore):
     def topics_deleted(self, topics: Collection[str], now: Now) -> Iterator[Result]:
         """Topics are gone from the cluster, and with them what groups committed for them."""
         for group in list(self.groups.values()):
-            gone = [partition for partition in group.offsets.partitions() if partition[0] in topics]
+            gone = [partition for partition in group.offsets.touched() if partition[0] in topics]
             if gone:
                 yield from self._remove_offsets(group, gone, now)
 
-    def _remove_offsets(self, group: ClassicGroup, gone: list[TopicPartition], now: Now) -> Iterator[Result]:
+    def _remove_offsets(self, group: Group, gone: list[TopicPartition], now: Now) -> Iterator[Result]:
         for start in range(0, len(gone), _REMOVALS_PER_BATCH):
             batch = gone[start : start + _REMOVALS_PER_BATCH]
             yield Result([offset_record(group.group_id, *partition, None) for partition in batch])
-        if group.state is not State.EMPTY or group.offsets or group.members.pending:
+        if not group.is_empty or group.offsets or group.group_id in self.foreign:
             return
-        if group.stored is not None:
+        if isinstance(group, ModernGroup):
+            yield Result([modern_record(record) for record in group.tombstones()])
+            return
+        if group.members.pending:
+            return
+        if group.stored is not None or gone:
             yield Result([group_record(group.group_id, None)])
-        elif self.groups.get(group.group_id) is group:
+        if group.stored is None and self.groups.get(group.group_id) is group:
             out = Decision()
             self._drop(group, now, out)
             yield out.result()
@@ -215,8 +296,10 @@ class OffsetOperations(GroupStore):
         self.groups.pop(group.group_id, None)
 
 
-def _expired(group: ClassicGroup, now_ms: int, retention_ms: int) -> list[TopicPartition]:
+def _expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
     """Offsets of `group` that nobody came back for, by what kind of group it is."""
+    if isinstance(group, ModernGroup):
+        return group.offsets.expired(now_ms, retention_ms, None, group.subscribed)
     if group.protocol_type is None:
         # A consumer that assigns partitions to itself: there is no state to tell whether it is alive.
         return group.offsets.expired(now_ms, retention_ms, None, ())

@@ -31,12 +31,16 @@ _RETRY_SECONDS = 1.0
 
 
 class Due(Enum):
-    """What a deadline of a group is about."""
+    """What a deadline of a group is about: the first four of a classic one, the others of a next-generation one."""
 
     SESSION = "a member was not heard of for its session time-out"
     PENDING = "an id was handed out and nobody joined with it"
     JOIN = "the time to join is up"
     SYNC = "the time to sync is up"
+    HEARTBEAT = "a member of a next-generation group was not heard of for its session time-out"
+    REVOKE = "a member did not give up its partitions within its rebalance time-out"
+    REJOIN = "a classic member of a next-generation group did not join again"
+    RESYNC = "a classic member of a next-generation group did not ask for its assignment"
 
 
 GroupDeadlines = Deadlines[tuple[str, Due, str]]
@@ -46,13 +50,15 @@ GroupDeadlines = Deadlines[tuple[str, Due, str]]
 class Generations:
     """See the module. Methods that decide write into the `Decision` of the operation."""
 
-    def __init__(self, group_id: str, config: GroupConfig, deadlines: GroupDeadlines) -> None:
+    def __init__(
+        self, group_id: str, config: GroupConfig, deadlines: GroupDeadlines, offsets: Offsets | None = None
+    ) -> None:
         self.group_id = group_id
         self.config = config
         self._deadlines = deadlines
         # Hard.
         self.stored: StoredGroup | None = None
-        self.offsets = Offsets()
+        self.offsets = Offsets() if offsets is None else offsets
         # Soft.
         self.state = State.EMPTY
         self.state_time_ms = -1
@@ -74,6 +80,15 @@ class Generations:
     def is_void(self) -> bool:
         """Nothing would be lost, in memory or in the log, if the group were forgotten."""
         return self.state is State.EMPTY and self.stored is None and not self.offsets and not self.members.pending
+
+    @property
+    def is_empty(self) -> bool:
+        """No members: it may be deleted, or become another kind of group."""
+        return self.state is State.EMPTY
+
+    @property
+    def state_name(self) -> str:
+        return self.state.value
 
     def _fire(self, event: Event, now: Now) -> None:
         self.state = TRANSITIONS[self.state][event]

@@ -11,34 +11,36 @@ nothing that may still be lost.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Mapping
 from typing import Any
 
+from coordinator.group import modern_classic
 from coordinator.group.answers import join_error, sync_error
-from coordinator.group.offset_operations import FetchedOffset, OffsetOperations, OffsetToCommit
-from coordinator.group.states import State
+from coordinator.group.classic import ClassicGroup
+from coordinator.group.member_step import InvalidPattern, ResolvePatterns
+from coordinator.group.modern import ModernGroup, check_heartbeat, heartbeat_refusal, write_error
+from coordinator.group.modern_state import MEMBER_DUES
+from coordinator.group.offset_operations import FetchedOffset, OffsetToCommit
+from coordinator.group.stored_modern import modern_record
+from coordinator.group.upgrade import upgrade
+from coordinator.group.views import GroupViews
 from coordinator.machine import NOTHING, Decision, Now, Result, answer
-from kproto import ErrorCode
+from kproto import ErrorCode, KafkaError
 from kproto.messages import (
-    DescribeGroupsResponse,
+    ConsumerGroupHeartbeatRequest,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
     LeaveGroupRequest,
     LeaveGroupResponse,
-    ListGroupsResponse,
     SyncGroupRequest,
 )
 
 __all__ = ["FetchedOffset", "GroupShard", "OffsetToCommit"]
 
-GROUP_TYPE = "classic"
 
-
-class GroupShard(OffsetOperations):
-    """See the module. Hard: `ClassicGroup.stored` and `.offsets` of every group, written by `replay` alone. Soft: the
-    rest.
-    """
+class GroupShard(GroupViews):
+    """See the module. What is hard and what is soft: `coordinator.group.store`."""
 
     # -- time -------------------------------------------------------------------------------------
 
@@ -58,7 +60,8 @@ class GroupShard(OffsetOperations):
         if group is None:
             return NOTHING
         out = Decision()
-        group.expire(what, member_id, now, out)
+        if isinstance(group, ModernGroup) == (what in MEMBER_DUES):
+            group.expire(what, member_id, now, out)
         return self._done(group, out)
 
     # -- membership -------------------------------------------------------------------------------
@@ -85,14 +88,53 @@ class GroupShard(OffsetOperations):
             <= self.config.group_max_session_timeout_ms
         ):
             return answer(token, join_error(ErrorCode.INVALID_SESSION_TIMEOUT, member_id, version))
+        if request.group_id in self.foreign:
+            return answer(token, join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "", version))
         group = self.groups.get(request.group_id)
+        if isinstance(group, ModernGroup):
+            return self._join_modern(group, request, version, client_id or "", client_host, unique, token, now)
         if group is None:
             if member_id:
                 return answer(token, join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id, version))
-            group = self._group(request.group_id)
+            group = self._classic_group(request.group_id)
             group.state_time_ms = now.wall_ms
         group.join(request, version, client_id or "", client_host, unique, token, now, out)
         return self._done(group, out)
+
+    def _join_modern(
+        self,
+        group: ModernGroup,
+        request: JoinGroupRequest,
+        version: int,
+        client_id: str,
+        client_host: str,
+        unique: str,
+        token: Any,
+        now: Now,
+    ) -> Result:
+        out = Decision()
+        if not group.is_empty:
+            try:
+                modern_classic.join(group, request, version, client_id, client_host, unique, token, now, out)
+            except KafkaError as error:
+                return answer(token, join_error(error.code, "", version))
+            return out.result()
+        if request.member_id:
+            return answer(token, join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id, version))
+        # An empty group makes room for a classic one, which begins anew.
+        out.records.extend(modern_record(record) for record in group.tombstones())
+        classic = ClassicGroup(group.group_id, self.config, self._deadlines, group.offsets)
+        classic.state_time_ms = now.wall_ms
+        self.around.next_classic[group.group_id] = classic
+
+        def undo(instead: Decision, code: ErrorCode, appended: bool, then: Now) -> None:
+            if not appended:
+                self.around.next_classic.pop(group.group_id, None)
+                classic.unload(then, instead)
+
+        out.if_failed(undo)
+        classic.join(request, version, client_id, client_host, unique, token, now, out)
+        return out.result()
 
     def sync(self, request: SyncGroupRequest, version: int, token: Any, now: Now) -> Result:
         """SyncGroup. Answers `SyncGroupResponse` once the leader's assignment is committed."""
@@ -102,7 +144,13 @@ class GroupShard(OffsetOperations):
         if group is None:
             return answer(token, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
         out = Decision()
-        group.sync(request, token, now, out)
+        if isinstance(group, ModernGroup):
+            try:
+                modern_classic.sync(group, request, token, now, out)
+            except KafkaError as error:
+                return answer(token, sync_error(error.code))
+        else:
+            group.sync(request, token, now, out)
         return out.result()
 
     def heartbeat(self, request: HeartbeatRequest, now: Now) -> HeartbeatResponse:
@@ -110,6 +158,11 @@ class GroupShard(OffsetOperations):
         group = self.groups.get(request.group_id)
         if group is None:
             return HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+        if isinstance(group, ModernGroup):
+            try:
+                return modern_classic.heartbeat(group, request, now)
+            except KafkaError as error:
+                return HeartbeatResponse(error_code=error.code)
         return HeartbeatResponse(
             error_code=group.heartbeat(request.generation_id, request.member_id, request.group_instance_id, now)
         )
@@ -124,6 +177,13 @@ class GroupShard(OffsetOperations):
         if version < 3:
             members = [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
         told = []
+        if isinstance(group, ModernGroup):
+            told = modern_classic.leave(group, members, now, out)
+            response = (
+                LeaveGroupResponse(members=told) if version >= 3 else LeaveGroupResponse(error_code=told[0].error_code)
+            )
+            out.reply_when_committed(token, response, lambda code: LeaveGroupResponse(error_code=write_error(code)))
+            return out.result()
         for member in members:
             code = ErrorCode.UNKNOWN_MEMBER_ID
             if group is not None:
@@ -139,46 +199,66 @@ class GroupShard(OffsetOperations):
             out.reply(token, LeaveGroupResponse(members=told))
         return out.result() if group is None else self._done(group, out)
 
-    # -- views ------------------------------------------------------------------------------------
+    # -- membership of the next generation --------------------------------------------------------
 
-    def describe(self, group_id: str, version: int) -> DescribeGroupsResponse.DescribedGroup:
-        """DescribeGroups, for one group. Unknown ones are "Dead", from version 6 on with error 69 as well."""
-        group = self.groups.get(group_id)
+    def consumer_heartbeat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        version: int,
+        client_id: str | None,
+        client_host: str,
+        unique: str,
+        invalid_pattern: InvalidPattern,
+        token: Any,
+        now: Now,
+    ) -> Result:
+        """ConsumerGroupHeartbeat. `client_host`: as stored and shown (`/127.0.0.1`). `unique`: random text, the id of a
+        new member that brings none (version 0). `invalid_pattern`: why a regular expression cannot be used, or None.
+
+        Answers `ConsumerGroupHeartbeatResponse`. May have the effect `ResolvePatterns`.
+        """
+        out = Decision()
+        try:
+            check_heartbeat(request, version, self.config)
+            if request.member_epoch < 0:
+                self._modern_group(request.group_id, "Group").leave(request, token, now, out)
+                return out.result()
+            group = self._joined_group(request, now, out)
+            member_id = request.member_id or unique
+            group.heartbeat(request, member_id, client_id or "", client_host, invalid_pattern, token, now, out)
+        except KafkaError as error:
+            return answer(token, heartbeat_refusal(error.code, error.message))
+        return out.result()
+
+    def _joined_group(self, request: ConsumerGroupHeartbeatRequest, now: Now, out: Decision) -> ModernGroup:
+        """The group of a heartbeat; a member that joins may make one, or out of a classic one."""
+        group = self.groups.get(request.group_id)
+        if request.member_epoch != 0 or isinstance(group, ModernGroup) or request.group_id in self.foreign:
+            return self._modern_group(request.group_id, "Consumer group")
         if group is None:
-            unknown = DescribeGroupsResponse.DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
-            if version >= 6:
-                unknown.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                unknown.error_message = f"Group {group_id} not found."
-            return unknown
-        stable = group.state is State.STABLE
-        return DescribeGroupsResponse.DescribedGroup(
-            group_id=group_id,
-            group_state=group.state.value,
-            protocol_type=group.protocol_type or "",
-            protocol_data=group.protocol or "" if stable else "",
-            members=[
-                DescribeGroupsResponse.DescribedGroupMember(
-                    member_id=member.member_id,
-                    group_instance_id=member.instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    member_metadata=member.metadata(group.protocol) if stable else b"",
-                    member_assignment=member.assignment if stable else b"",
-                )
-                for member in group.members
-            ],
-        )
+            return ModernGroup(request.group_id, self.around)
+        return upgrade(group, self.around, now, out)
 
-    def listed(self, states: Collection[str], types: Collection[str]) -> Iterator[ListGroupsResponse.ListedGroup]:
-        """ListGroups. `states` and `types`: names in any case to keep; empty: all."""
-        if types and GROUP_TYPE not in {name.lower() for name in types}:
-            return
-        wanted = {name.lower() for name in states}
-        for group in self.groups.values():
-            if not wanted or group.state.value.lower() in wanted:
-                yield ListGroupsResponse.ListedGroup(
-                    group_id=group.group_id,
-                    protocol_type=group.protocol_type or "",
-                    group_state=group.state.value,
-                    group_type=GROUP_TYPE,
-                )
+    def _modern_group(self, group_id: str, what: str) -> ModernGroup:
+        """Raises KafkaError 69."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ModernGroup) and group_id not in self.foreign:
+            return group
+        why = f"{what} {group_id} not found."
+        if group is not None or group_id in self.foreign:
+            why = f"Group {group_id} is not a consumer group."
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, why)
+
+    def patterns_resolved(
+        self, effect: ResolvePatterns, resolved: Mapping[str, Collection[str]] | None, started_ms: int, now: Now
+    ) -> Result:
+        """What an effect came to: for each pattern the names of topics that match it, as of `started_ms`. None: it
+        failed, and is tried again with a later heartbeat.
+        """
+        self.around.resolving.discard(effect.group_id)
+        group = self.groups.get(effect.group_id)
+        if resolved is None or not isinstance(group, ModernGroup):
+            return NOTHING
+        out = Decision()
+        group.patterns_resolved(effect, resolved, started_ms, out)
+        return out.result()

@@ -1,38 +1,82 @@
 """The groups of one partition of `__consumer_offsets`, and how records become groups: hard state, changed by `replay`
 alone.
 
+A group is classic until a record of a next-generation group comes, and such a group until the record of its end: so
+the two kinds take each other's place in one batch of records, and the committed offsets go along. A classic group that
+is only made of offsets stands in for any other.
+
+Share and streams groups are not served here; their records stay in the log and are not looked into, but for whether
+there is such a group: nobody else may then take its id.
+
 `committed_to` is the high watermark of the partition: what lies behind it may still be lost.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Collection
+from struct import Struct
+from typing import Final
+
 from coordinator.group.classic import ClassicGroup
 from coordinator.group.config import GroupConfig
-from coordinator.group.rebalance import Due
+from coordinator.group.modern import ModernGroup
+from coordinator.group.rebalance import GroupDeadlines
+from coordinator.group.stored_modern import GroupEpoch, ModernRecord, is_tombstone, parse_modern
+from coordinator.group.surroundings import SettingsOf, Surroundings
+from coordinator.group.topics import Topics
 from coordinator.machine import Deadlines, Decision, Now, Result
 from coordinator.stored import GroupRecord, OffsetRecord, parse
 
+log = logging.getLogger("barnabas.groups")
+
+Group = ClassicGroup | ModernGroup
+
+_KIND = Struct(">hh")
+_SHARE_GROUP: Final = 11
+_STREAMS_GROUP: Final = 17
+
 
 class GroupStore:
-    """See the module. Hard: `ClassicGroup.stored` and `.offsets` of every group. Soft: the rest."""
+    """See the module. Hard: `stored` of classic groups, the attributes of next-generation ones, `offsets` of both,
+    `foreign`: ids of groups of other kinds. Soft: the rest.
+    """
 
-    def __init__(self, config: GroupConfig) -> None:
+    def __init__(self, config: GroupConfig, settings_of: SettingsOf | None = None) -> None:
         self.config = config
-        self.groups: dict[str, ClassicGroup] = {}
-        self._deadlines: Deadlines[tuple[str, Due, str]] = Deadlines()
+        self.groups: dict[str, Group] = {}
+        self.foreign: set[str] = set()
+        self._deadlines: GroupDeadlines = Deadlines()
+        self.around = Surroundings(config, self._deadlines, settings_of)
         self._open_transactions: dict[int, set[str]] = {}
 
     def set_config(self, config: GroupConfig) -> None:
         """New settings; they hold from the next decision on."""
-        self.config = config
+        self.config = self.around.config = config
         for group in self.groups.values():
-            group.config = config
+            if isinstance(group, ClassicGroup):
+                group.config = config
 
-    def _group(self, group_id: str) -> ClassicGroup:
+    def set_topics(self, topics: Topics, changed: Collection[str]) -> None:
+        """Another picture of the cluster, and the names of topics that came, went or look different in it. Groups that
+        subscribe to them look at them when the next of their members is heard of.
+        """
+        self.around.set_topics(topics, changed)
+        for group in self.groups.values():
+            if isinstance(group, ModernGroup):
+                group.topics_changed(changed)
+
+    def _classic_group(self, group_id: str) -> ClassicGroup:
+        """The classic group of that id, made if there is none; it takes the place of another kind."""
         group = self.groups.get(group_id)
-        if group is None:
-            group = self.groups[group_id] = ClassicGroup(group_id, self.config, self._deadlines)
+        if not isinstance(group, ClassicGroup):
+            offsets = None if group is None else group.offsets
+            group = self.groups[group_id] = ClassicGroup(group_id, self.config, self._deadlines, offsets)
         return group
+
+    def _group(self, group_id: str) -> Group:
+        group = self.groups.get(group_id)
+        return self._classic_group(group_id) if group is None else group
 
     # -- replay -----------------------------------------------------------------------------------
 
@@ -51,11 +95,56 @@ class GroupStore:
         if isinstance(record, OffsetRecord):
             self._replay_offset(record, record_offset, committed_to, producer_id)
         elif isinstance(record, GroupRecord):
-            if record.stored is None and record.group_id not in self.groups:
-                return
-            group = self._group(record.group_id)
-            group.replay_stored(record.stored)
-            self._forget_if_void(group)
+            self._replay_classic(record)
+        else:
+            modern = parse_modern(key, value)
+            if modern is not None:
+                self._replay_modern(modern)
+            else:
+                self._note_foreign(key, value is not None)
+
+    def _replay_classic(self, record: GroupRecord) -> None:
+        if record.stored is None and not isinstance(self.groups.get(record.group_id), ClassicGroup):
+            return
+        group = self._classic_group(record.group_id)
+        group.replay_stored(record.stored)
+        self._forget_if_void(group)
+
+    def _replay_modern(self, record: ModernRecord) -> None:
+        group_id = record.group_id
+        group = self.groups.get(group_id)
+        if isinstance(group, ModernGroup):
+            group.apply(record)
+            if isinstance(record, GroupEpoch) and record.epoch is None:
+                self._end_modern(group)
+        elif not is_tombstone(record):
+            offsets = None
+            if group is not None:
+                group.forget()
+                offsets = group.offsets
+            group = self.groups[group_id] = ModernGroup(group_id, self.around, offsets)
+            group.apply(record)
+
+    def _end_modern(self, group: ModernGroup) -> None:
+        """The last record of a next-generation group: its place is free."""
+        following = self.around.next_classic.pop(group.group_id, None)
+        if following is not None:
+            self.groups[group.group_id] = following
+        else:
+            del self.groups[group.group_id]
+            if group.offsets:
+                self.groups[group.group_id] = ClassicGroup(group.group_id, self.config, self._deadlines, group.offsets)
+
+    def _note_foreign(self, key: bytes | memoryview, is_there: bool) -> None:
+        if len(key) < _KIND.size:
+            return
+        kind, length = _KIND.unpack_from(key)
+        if kind in (_SHARE_GROUP, _STREAMS_GROUP):
+            group_id = bytes(key[_KIND.size : _KIND.size + length]).decode(errors="replace")
+            if is_there:
+                self.foreign.add(group_id)
+            else:
+                self.foreign.discard(group_id)
 
     def _replay_offset(self, record: OffsetRecord, record_offset: int, committed_to: int, producer_id: int) -> None:
         group_id, partition = record.group_id, (record.topic, record.partition)
@@ -71,12 +160,14 @@ class GroupStore:
             group.offsets.remove(partition)
             self._forget_if_void(group)
 
-    def replay_end_of_transaction(self, producer_id: int, committed: bool) -> None:
+    def replay_end_of_transaction(
+        self, producer_id: int, committed: bool, marker_offset: int, committed_to: int
+    ) -> None:
         """A control batch of the log: the commits of this producer's transaction become real or vanish."""
         for group_id in self._open_transactions.pop(producer_id, ()):
             group = self.groups.get(group_id)
             if group is not None:
-                group.offsets.end_transaction(producer_id, committed)
+                group.offsets.end_transaction(producer_id, committed, marker_offset, committed_to)
                 self._forget_if_void(group)
 
     def loaded(self, now: Now) -> Result:
@@ -94,14 +185,14 @@ class GroupStore:
         self.groups.clear()
         return out.result()
 
-    def _done(self, group: ClassicGroup, out: Decision) -> Result:
+    def _done(self, group: Group, out: Decision) -> Result:
         """End an operation that may have left nothing of `group`. Once it had a generation, only a tombstone or the
         periodic clean-up forgets it, so that generations rise.
         """
-        if group.generation == 0:
+        if isinstance(group, ClassicGroup) and group.generation == 0:
             self._forget_if_void(group)
         return out.result()
 
-    def _forget_if_void(self, group: ClassicGroup) -> None:
+    def _forget_if_void(self, group: Group) -> None:
         if group.is_void and self.groups.get(group.group_id) is group:
             del self.groups[group.group_id]

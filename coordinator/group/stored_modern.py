@@ -9,8 +9,11 @@ A key starts with an int16 that tells what the record is; all values are of vers
 - 8, `group, member` → where the member stands (`reconcile.Standing`).
 - 16, `group, regular expression` → the topics that match, at a version of the cluster's picture.
 
-Key 4 (partition counts and racks) is what releases before 4.1 kept instead of the hash; it is not read. Topic ids are
-16 bytes, times milliseconds since the epoch. Source: the `ConsumerGroup…Key/Value.json` of Apache Kafka 4.3.
+- 4, `group` → partition counts and racks, which releases before 4.1 kept instead of the hash. Only that it is there is
+  read, for it is to be removed.
+
+Topic ids are 16 bytes, times milliseconds since the epoch. Source: the `ConsumerGroup…Key/Value.json` of Apache Kafka
+4.3.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from kproto.stored import (
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
@@ -42,7 +46,7 @@ from kproto.stored import (
 )
 
 _INT16 = Struct(">h")
-_GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _STANDING, _PATTERN = 3, 5, 6, 7, 8, 16
+_GROUP, _LOOKS, _MEMBER, _TARGET, _TARGET_MEMBER, _STANDING, _PATTERN = 3, 4, 5, 6, 7, 8, 16
 
 
 class ClassicClient(NamedTuple):
@@ -95,7 +99,7 @@ class TargetMember(NamedTuple):
 
     group_id: str
     member_id: str
-    partitions: Mapping[TopicId, Collection[int]] | None
+    partitions: Mapping[TopicId, frozenset[int]] | None
 
 
 class MemberStanding(NamedTuple):
@@ -122,7 +126,20 @@ class Pattern(NamedTuple):
     resolved: Resolved | None
 
 
-ModernRecord = GroupEpoch | Member | TargetEpoch | TargetMember | MemberStanding | Pattern
+class OldTopicMetadata(NamedTuple):
+    """Key 4. `is_there` False: its tombstone; the other is never written."""
+
+    group_id: str
+    is_there: bool
+
+
+ModernRecord = GroupEpoch | Member | TargetEpoch | TargetMember | MemberStanding | Pattern | OldTopicMetadata
+
+
+def is_tombstone(record: ModernRecord) -> bool:
+    if isinstance(record, GroupEpoch | TargetEpoch):
+        return record.epoch is None
+    return record[-1] is None or record[-1] is False
 
 
 def modern_record(what: ModernRecord) -> Record:
@@ -145,6 +162,8 @@ def _messages(what: ModernRecord) -> tuple[Message, Message | None]:
                 assignment_epoch=what.epoch, assignment_timestamp=what.assigned_at_ms
             )
         return ConsumerGroupTargetAssignmentMetadataKey(group_id=what.group_id), value
+    if isinstance(what, OldTopicMetadata):
+        return ConsumerGroupPartitionMetadataKey(group_id=what.group_id), None
     if isinstance(what, Pattern):
         if what.resolved is not None:
             topics, version, resolved_at_ms = what.resolved
@@ -309,9 +328,14 @@ def _pattern(key: Bytes, value: Bytes | None) -> Pattern:
     return Pattern(of.group_id, of.regular_expression, Resolved(frozenset(told.topics), told.version, told.timestamp))
 
 
+def _looks(key: Bytes, value: Bytes | None) -> OldTopicMetadata:
+    return OldTopicMetadata(decode_versioned(ConsumerGroupPartitionMetadataKey, key)[1].group_id, value is not None)
+
+
 _READERS: Final[Mapping[int, Callable[[Bytes, Bytes | None], ModernRecord]]] = MappingProxyType(
     {
         _GROUP: _group,
+        _LOOKS: _looks,
         _MEMBER: _member,
         _TARGET: _target,
         _TARGET_MEMBER: _target_member,

@@ -231,10 +231,15 @@ class Kit:
         instance: str | None = None,
         retention_ms: int = -1,
         metadata: str = "",
+        version: int = 8,
     ) -> int:
         token = self.token()
         to_commit = [OffsetToCommit(*partition, offset, metadata=metadata) for partition, offset in offsets.items()]
-        self.run(self.shard.commit(group, generation, member_id, instance, retention_ms, to_commit, token, self.now))
+        self.run(
+            self.shard.commit(
+                group, generation, member_id, instance, retention_ms, to_commit, token, self.now, version=version
+            )
+        )
         return token
 
     def committed(self, group: str = "g") -> dict[tuple[str, int], int]:

@@ -56,8 +56,10 @@ def test_members_commit_with_their_generation() -> None:
 
 
 def test_a_generation_of_an_unknown_group_is_illegal() -> None:
+    """Since version 9, which members of the next generation use, the group is said to be unknown."""
     kit = Kit()
     assert kit.answer(kit.commit_offsets({P0: 1}, generation=3, member_id="x")) == [E.ILLEGAL_GENERATION]
+    assert kit.answer(kit.commit_offsets({P0: 1}, generation=3, member_id="x", version=9)) == [E.GROUP_ID_NOT_FOUND]
     assert not kit.shard.groups
 
 

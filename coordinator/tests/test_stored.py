@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from coordinator.stored import (
@@ -14,7 +16,8 @@ from coordinator.stored import (
     offset_record,
     parse,
 )
-from kproto import DecodeError
+from kproto import DecodeError, EncodeError
+from kproto.stored import OffsetCommitKey, OffsetCommitValue, decode_versioned, encode_versioned
 
 # Captured from Apache Kafka 3.9.1: a consumer of group g1 committed offset 1 of tt-0.
 OFFSET_KEY = bytes.fromhex("0001 0002 6731 0002 7474 00000000")
@@ -164,3 +167,47 @@ def test_records_of_other_kinds_of_groups_are_left_alone(kind: int) -> None:
 def test_what_cannot_be_read_raises(key: bytes, value: bytes | None) -> None:
     with pytest.raises(DecodeError):
         parse(key, value)
+
+
+def by_schema(key: bytes, value: bytes | None) -> OffsetRecord:
+    """What the layouts of kproto make of it."""
+    of = decode_versioned(OffsetCommitKey, key)[1]
+    if value is None:
+        return OffsetRecord(of.group, of.topic, of.partition, None)
+    version, told = decode_versioned(OffsetCommitValue, value)
+    assert version == 3
+    committed = CommittedOffset(told.offset, told.leader_epoch, told.metadata, told.commit_timestamp)
+    return OffsetRecord(of.group, of.topic, of.partition, committed)
+
+
+def test_what_is_written_and_read_by_hand_is_what_the_schema_says() -> None:
+    """Also for damaged ones: the same value, or no value."""
+    rng = Random(1)
+    for _ in range(300):
+        texts = ["".join(rng.choices("abc-ü€😀", k=rng.choice((0, 1, 9, 200)))) for _ in range(3)]
+        committed = CommittedOffset(rng.getrandbits(63), rng.randint(-1, 1 << 31 - 1), texts[2], rng.getrandbits(63))
+        key, value = offset_record(texts[0], texts[1], rng.getrandbits(31), committed)
+        assert value is not None
+        assert parse(key, value) == by_schema(key, value)
+        assert parse(memoryview(key), memoryview(value)) == by_schema(key, value)
+        assert encode_versioned(decode_versioned(OffsetCommitKey, key)[1], 1) == key
+        assert encode_versioned(decode_versioned(OffsetCommitValue, value)[1], 3) == value
+        at, other = rng.randrange(2, len(key)), rng.randrange(256)
+        bad_key = rng.choice((key[:at], key[:at] + bytes([other]) + key[at + 1 :]))
+        at = rng.randrange(2, len(value))
+        bad_value = rng.choice((value[:at], value[:at] + bytes([other]) + value[at + 1 :]))
+        for pair in ((bad_key, value), (key, bad_value), (bad_key, None)):
+            try:
+                expected = by_schema(*pair)
+            except DecodeError:
+                with pytest.raises(DecodeError):
+                    parse(*pair)
+            else:
+                assert parse(*pair) == expected
+
+
+def test_names_that_no_record_holds_are_refused() -> None:
+    with pytest.raises(EncodeError):
+        offset_record("g" * 32768, "t", 0, None)
+    with pytest.raises(EncodeError):
+        offset_record("g", "t", 0, CommittedOffset(1, 1, "m" * 32768, 1))

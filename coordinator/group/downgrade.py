@@ -1,0 +1,120 @@
+"""A next-generation group becomes a classic one (KIP-848, `group.consumer.migration.policy`): when all members that are
+left speak the classic protocol.
+
+The last target becomes the stored generation, numbered like the group's epoch; then the members are told to rejoin,
+unless a static member only came back with the other protocol and nothing has to move. The records that remove the one
+group and make the other are one batch. Committed offsets stay. Source: `ClassicGroup.fromConsumerGroup` of Apache
+Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from coordinator.group.classic import ClassicGroup
+from coordinator.group.members import Member as ClassicMember
+from coordinator.group.modern_state import ModernMember, ModernState
+from coordinator.group.stored_modern import modern_record
+from coordinator.group.subscriptions import CONSUMER, write_assignment
+from coordinator.machine import Decision, Now
+from coordinator.stored import StoredGroup, StoredMember, group_record
+from kproto import DecodeError, ErrorCode, KafkaError
+
+log = logging.getLogger("barnabas.groups")
+
+
+def may_downgrade(group: ModernState, gone: Collection[str], joining: bool = False) -> bool:
+    """Whether the group becomes classic when members `gone` are; `joining`: and a classic one comes in their place."""
+    left = [member for member_id, member in group.members.items() if member_id not in gone]
+    size = len(left) + joining
+    return (
+        size > 0
+        and all(member.is_classic for member in left)
+        and group.around.config.may_downgrade
+        and size <= group.around.config.group_max_size
+    )
+
+
+def downgrade(
+    group: ModernState,
+    gone: Collection[str],
+    joining: ModernMember | None,
+    rebalance: str | None,
+    now: Now,
+    out: Decision,
+) -> None:
+    """Turn the group into a classic one without members `gone`. `joining`: a static member with another id, whose
+    records are in `out` already. `rebalance`: why the members must rejoin; None: they need not.
+
+    Raises KafkaError 69 when what a member told cannot be read.
+    """
+    around = group.around
+    staying = [member for member_id, member in group.members.items() if member_id not in gone]
+    replaced = None if joining is None else group.static_member(joining.instance_id)
+    renamed = {}
+    if joining is not None and replaced is not None:
+        staying = [member for member in staying if member.member_id != replaced.member_id] + [joining]
+        renamed[replaced.member_id] = joining.member_id
+    classic = ClassicGroup(group.group_id, around.config, around.deadlines, group.offsets)
+    members = [_member(member) for member in staying]
+    for each in members:
+        classic.members.add(each)
+    protocol = classic.members.choose_protocol()
+    for each in members:
+        classic.members.remove(each.member_id)
+        former_id = replaced.member_id if replaced is not None and each.instance_id == replaced.instance_id else None
+        target = group.target.get(former_id or each.member_id, {})
+        try:
+            each.assignment = write_assignment(target, around.topics, each.metadata(protocol))
+        except DecodeError as error:
+            raise KafkaError(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group.group_id} cannot become classic: {error}."
+            ) from error
+    stored = StoredGroup(
+        CONSUMER,
+        group.epoch,
+        protocol,
+        members[0].member_id,
+        now.wall_ms,
+        tuple(
+            StoredMember(
+                each.member_id,
+                each.instance_id,
+                each.client_id,
+                each.client_host,
+                each.rebalance_timeout_ms,
+                each.session_timeout_ms,
+                each.metadata(protocol),
+                each.assignment,
+            )
+            for each in members
+        ),
+    )
+    out.records.extend(map(modern_record, group.tombstones(renamed)))
+    out.records.append(group_record(group.group_id, stored))
+    classic.revive(stored, members, now)
+    if rebalance is not None:
+        classic.rebalance(rebalance, now, out)
+    around.next_classic[group.group_id] = classic
+
+    def undo(_: Decision, code: ErrorCode, appended: bool, then: Now) -> None:
+        if not appended:
+            around.next_classic.pop(group.group_id, None)
+
+    out.if_failed(undo)
+    log.info("group %r becomes a classic one of %d members", group.group_id, len(members))
+
+
+def _member(member: ModernMember) -> ClassicMember:
+    classic = member.metadata.classic
+    assert classic is not None
+    return ClassicMember(
+        member.member_id,
+        member.metadata.instance_id,
+        member.metadata.client_id,
+        member.metadata.client_host,
+        member.metadata.rebalance_timeout_ms,
+        classic.session_timeout_ms,
+        classic.protocols,
+    )

@@ -1,0 +1,222 @@
+"""One request of one member of a next-generation group, step by step: what the member tells of itself, what that does
+to the group, which target follows, how far the member gets. Nothing changes but a list of records.
+
+The order of the steps is the order of the records, and both are Apache Kafka's. A request that must be refused raises
+`KafkaError`; its records are forgotten. Source: `GroupMetadataManager.consumerGroupHeartbeat` of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+from coordinator.group.assignors import ASSIGNORS, AssignedMember, TopicId
+from coordinator.group.modern_state import ModernMember, ModernState, removal
+from coordinator.group.reconcile import MemberState, Target, reconcile
+from coordinator.group.stored_modern import (
+    GroupEpoch,
+    Member,
+    MemberMetadata,
+    MemberStanding,
+    ModernRecord,
+    OldTopicMetadata,
+    Pattern,
+    TargetEpoch,
+    TargetMember,
+)
+from coordinator.group.topics import Topics
+from coordinator.machine import Now
+from kproto import ErrorCode, KafkaError
+
+log = logging.getLogger("barnabas.groups")
+
+RESOLVE_AGAIN_MS: Final = 10_000
+"""Topics of a group's patterns are looked up no more often than that."""
+
+InvalidPattern = Callable[[str], str | None]
+"""Why a pattern cannot be used; None if it can."""
+
+
+class ResolvePatterns(NamedTuple):
+    """Effect: find the topics that match each of `patterns`, and call `GroupShard.patterns_resolved` once."""
+
+    group_id: str
+    member_id: str
+    patterns: frozenset[str]
+    topics: Topics
+    new_topics: int
+
+
+class PatternChange(Enum):
+    NONE = "the same pattern, or none"
+    CHANGED = "another one, and its topics are not known yet"
+    RESOLVED = "another one, with topics that are known"
+
+
+class MemberStep:
+    """See the module. `before`: the member as the group has it; `after`: as it will be. `epoch`: the group's."""
+
+    def __init__(self, group: ModernState, member: ModernMember, records: list[ModernRecord]) -> None:
+        self.group = group
+        self.before = member
+        self.after = member
+        self.records = records
+        self.epoch = group.epoch
+        self.is_equal = group.counts.is_equal(len(group.members))
+        self.names_changed = False
+        self.pattern_change = PatternChange.NONE
+        self.resolve: ResolvePatterns | None = None
+
+    @property
+    def subscription_changed(self) -> bool:
+        return self.names_changed or self.pattern_change is not PatternChange.NONE
+
+    # -- what the member tells --------------------------------------------------------------------
+
+    def tell(self, metadata: MemberMetadata) -> None:
+        """What the member says of itself now."""
+        self.after = self.before._replace(metadata=metadata)
+        if metadata != self.before.metadata:
+            self.records.append(Member(self.group.group_id, self.after.member_id, metadata))
+        self.names_changed = metadata.topic_names != self.before.metadata.topic_names
+
+    def tell_pattern(self, invalid_pattern: InvalidPattern, now: Now) -> None:
+        """Go on from `tell` with the pattern. Raises KafkaError 128."""
+        group = self.group
+        old, new = self.before.pattern, self.after.pattern
+        must_resolve = False
+        if self.before.metadata.topic_pattern != self.after.metadata.topic_pattern:
+            self.pattern_change = PatternChange.CHANGED
+            if old and group.counts.patterns[old] == 1:
+                self.records.append(Pattern(group.group_id, old, None))
+            if new:
+                if group.counts.patterns[new] == 0:
+                    why = invalid_pattern(new)
+                    if why is not None:
+                        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, why)
+                    must_resolve = True
+                elif new in group.patterns:
+                    self.pattern_change = PatternChange.RESOLVED
+            elif old:
+                self.pattern_change = PatternChange.RESOLVED
+        self._look_up_topics(old, new, must_resolve, now)
+
+    def _look_up_topics(self, old: str, new: str, must_resolve: bool, now: Now) -> None:
+        """Have the topics of all patterns of the group looked up together, so that they make one rebalance."""
+        group, around = self.group, self.group.around
+        if group.group_id in around.resolving:
+            return
+        if not must_resolve and not group.counts.patterns:
+            return
+        wanted = dict(group.counts.patterns)
+        if old:
+            wanted[old] = wanted.get(old, 0) - 1
+        if new:
+            wanted[new] = wanted.get(new, 0) + 1
+        patterns = frozenset(pattern for pattern, count in wanted.items() if count > 0)
+        if not patterns:
+            return
+        last = next(iter(group.patterns.values()), None)
+        if last is not None and now.wall_ms <= last.resolved_at_ms + RESOLVE_AGAIN_MS:
+            return
+        if (
+            must_resolve
+            or last is None
+            or len(patterns) != len(group.patterns)
+            or group.seen_topics < around.new_topics
+            or now.wall_ms > last.resolved_at_ms + around.config.consumer_regex_refresh_interval_ms
+        ):
+            self.resolve = ResolvePatterns(
+                group.group_id, self.after.member_id, patterns, around.topics, around.new_topics
+            )
+
+    # -- what the group makes of it ---------------------------------------------------------------
+
+    def raise_epoch(self, must_rise: bool) -> None:
+        """The group's next epoch, if the member changed something (`must_rise`) or the topics look different."""
+        group = self.group
+        if not must_rise and not group.must_look_at_topics:
+            return
+        metadata_hash = group.around.metadata_hash(self._subscribed())
+        if must_rise or metadata_hash != group.metadata_hash:
+            self.epoch += 1
+            self.records.append(GroupEpoch(group.group_id, self.epoch, metadata_hash))
+            log.info("group %r: epoch %d", group.group_id, self.epoch)
+        group.looked_at_topics(self.epoch)
+        if group.has_old_metadata:
+            self.records.append(OldTopicMetadata(group.group_id, False))
+
+    def _subscribed(self) -> Collection[str]:
+        """What the members subscribe to, this one included. A pattern that it was the last to have is no more."""
+        group, old, new = self.group, self.before.pattern, self.after.pattern
+        counts = group.counts.copy()
+        counts.forget(self.before.metadata)
+        counts.add(self.after.metadata)
+        if old and old != new and group.counts.patterns[old] == 1 and old in group.patterns:
+            counts.forget_topics(group.patterns[old].topics)
+        is_new = self.after.member_id not in group.members and group.static_member(self.after.instance_id) is None
+        self.is_equal = counts.is_equal(len(group.members) + is_new)
+        return counts.topics
+
+    def target(self, now: Now) -> Target:
+        """The target to go for: a new one if the group has moved on, and the last one is old enough."""
+        group = self.group
+        interval_ms = group.around.settings(group.group_id).assignment_interval_ms
+        if group.target_epoch >= self.epoch or (
+            group.assigned_at_ms != 0 and interval_ms != 0 and now.wall_ms < group.assigned_at_ms + interval_ms
+        ):
+            return Target(group.target_epoch, group.target_of(self.after))
+        members = {**group.members, self.after.member_id: self.after}
+        replaced = group.static_member(self.after.instance_id)
+        if replaced is not None and replaced.member_id != self.after.member_id:
+            del members[replaced.member_id]
+        assigned = self._assign(members)
+        for member_id, partitions in assigned.items():
+            if partitions != group.target.get(member_id):
+                self.records.append(TargetMember(group.group_id, member_id, partitions))
+        self.records.append(TargetEpoch(group.group_id, self.epoch, now.wall_ms))
+        log.info("group %r: target of epoch %d for %d members", group.group_id, self.epoch, len(members))
+        return Target(self.epoch, assigned[self.after.member_id])
+
+    def _assign(self, members: Mapping[str, ModernMember]) -> Mapping[str, Mapping[TopicId, frozenset[int]]]:
+        group, topics = self.group, self.group.around.topics
+        name = group.assignor(self.before, self.after)
+        replaced = group.static_member(self.after.instance_id)
+        told = {}
+        counts: dict[TopicId, int] = {}
+        by_subscription: dict[tuple[frozenset[str], str], frozenset[TopicId]] = {}
+        for member_id, member in members.items():
+            subscription = (member.metadata.topic_names, member.pattern)
+            ids = by_subscription.get(subscription)
+            if ids is None:
+                ids = by_subscription[subscription] = group.topics_of(member)
+                counts.update((topic, topics.by_id[topic].partition_count) for topic in ids)
+            former_id = replaced.member_id if member is self.after and replaced is not None else member_id
+            told[member_id] = AssignedMember(ids, group.target.get(former_id, {}), member.instance_id)
+        assign = ASSIGNORS.get(name) or ASSIGNORS[group.around.config.consumer_assignors[0]]
+        return assign(told, counts, self.is_equal)
+
+    def reconcile(self, target: Target, owned: Mapping[TopicId, Collection[int]] | None, changed: bool) -> None:
+        """The member's next step towards `target`. `owned`: what it says it has. Raises KafkaError 110."""
+        standing = self.after.standing
+        if not changed and standing.state is MemberState.STABLE and standing.epoch == target.epoch:
+            return
+        following = reconcile(standing, target, self.group.topics_of(self.after), changed, owned, self.group.is_free)
+        if following is None:
+            raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, "Nobody knows what the member has: it must join again.")
+        if following != standing:
+            self.after = self.after._replace(standing=following)
+            self.records.append(MemberStanding(self.group.group_id, self.after.member_id, following))
+
+
+def replace_static(group: ModernState, old: ModernMember, member_id: str, records: list[ModernRecord]) -> ModernMember:
+    """A static member under its next id: it starts at epoch 0 with what its former self had."""
+    standing = old.standing._replace(epoch=0, previous_epoch=0)
+    new = ModernMember(member_id, old.metadata, standing)
+    records.extend(removal(group.group_id, old.member_id))
+    records.append(Member(group.group_id, member_id, new.metadata))
+    records.append(TargetMember(group.group_id, member_id, group.target.get(old.member_id, {})))
+    records.append(MemberStanding(group.group_id, member_id, standing))
+    return new

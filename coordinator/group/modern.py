@@ -1,0 +1,403 @@
+"""A next-generation consumer group at work: heartbeats, leaving, fencing, time-outs, and who may commit and fetch
+offsets (KIP-848).
+
+There is one request, ConsumerGroupHeartbeat. Epoch 0 joins, −1 leaves, −2 leaves a static member's place open; else it
+is the member's epoch, and lists that are null mean "as before". Each answer is held until what it tells is committed.
+
+Members that still speak the classic protocol are served by `coordinator.group.modern_classic`; groups go over from one
+kind to the other in `coordinator.group.upgrade` and `downgrade`. `now` is `machine.Now`; time-outs are milliseconds.
+Differences from Apache Kafka: a time-out whose records cannot be written comes again after a second; a member is
+fenced for not giving up partitions only while it still has to. Sources: KIP-848, `GroupMetadataManager` of Apache
+Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from coordinator.group.answers import commit_write_error
+from coordinator.group.assignors import TopicId
+from coordinator.group.config import GroupConfig
+from coordinator.group.downgrade import downgrade, may_downgrade
+from coordinator.group.member_step import InvalidPattern, MemberStep, PatternChange, ResolvePatterns, replace_static
+from coordinator.group.modern_state import AWAY, LEFT, MEMBER_DUES, ModernMember, ModernState, removal
+from coordinator.group.offsets import TopicPartition
+from coordinator.group.rebalance import Due
+from coordinator.group.reconcile import MemberState
+from coordinator.group.stored_modern import GroupEpoch, MemberStanding, ModernRecord, Pattern, Resolved, modern_record
+from coordinator.machine import Decision, Now
+from kproto import ErrorCode, KafkaError
+from kproto.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+
+log = logging.getLogger("barnabas.groups")
+
+_RETRY_SECONDS: Final = 1.0
+
+Owned = Mapping[TopicId, Collection[int]]
+
+
+class ModernGroup(ModernState):
+    """See the module. Methods that decide write into the `Decision` of the operation; they raise KafkaError to refuse,
+    and nothing was decided then.
+    """
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def restore(self, now: Now, out: Decision) -> None:
+        """The log was read to its end: every member gets a new session."""
+        for member in self.members.values():
+            self._heard_of(member, now)
+            self._watch_revocation(member, now)
+
+    def unload(self, now: Now, out: Decision) -> None:
+        """The partition moved; nobody waits in a next-generation group."""
+
+    def expire(self, due: Due, member_id: str, now: Now, out: Decision) -> None:
+        """A deadline of this group has come."""
+        member = self.members.get(member_id)
+        if due not in MEMBER_DUES or member is None:
+            return
+        if due is Due.REVOKE and member.standing.state is not MemberState.UNREVOKED:
+            return
+
+        def again(_: Decision, code: ErrorCode, appended: bool, then: Now) -> None:
+            if not appended and member_id in self.members:
+                self.around.deadlines.set((self.group_id, due, member_id), then.seconds + _RETRY_SECONDS)
+
+        out.if_failed(again)
+        log.info("group %r: %s: member %r", self.group_id, due.value, member_id)
+        self.fence([member], now, out)
+
+    # -- heartbeat --------------------------------------------------------------------------------
+
+    def heartbeat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        member_id: str,
+        client_id: str,
+        client_host: str,
+        invalid_pattern: InvalidPattern,
+        token: Any,
+        now: Now,
+        out: Decision,
+    ) -> None:
+        """A member joins, or says that it lives. `member_id`: the request's, or a new one."""
+        epoch = request.member_epoch
+        owned = None if request.topic_partitions is None else _partitions(request.topic_partitions)
+        self.check_room(member_id)
+        records: list[ModernRecord] = []
+        if request.instance_id is None:
+            before = self.members.get(member_id)
+            if before is None:
+                if epoch != 0:
+                    raise self._no_member(member_id)
+                before = ModernMember(member_id)
+            self._check_epoch(before, epoch, owned)
+        elif epoch == 0:
+            before = self._join_static(member_id, request.instance_id, records)
+        else:
+            before = self.check_static(member_id, request.instance_id)
+            self._check_epoch(before, epoch, owned)
+        step = MemberStep(self, before, records)
+        told = before.metadata
+        step.tell(
+            told._replace(
+                instance_id=told.instance_id if request.instance_id is None else request.instance_id,
+                rack_id=told.rack_id if request.rack_id is None else request.rack_id,
+                rebalance_timeout_ms=_or(request.rebalance_timeout_ms, told.rebalance_timeout_ms),
+                assignor=told.assignor if request.server_assignor is None else request.server_assignor,
+                topic_names=told.topic_names
+                if request.subscribed_topic_names is None
+                else frozenset(request.subscribed_topic_names),
+                topic_pattern=told.topic_pattern
+                if request.subscribed_topic_regex is None
+                else request.subscribed_topic_regex,
+                client_id=client_id,
+                client_host=client_host,
+                classic=None,
+            )
+        )
+        step.tell_pattern(invalid_pattern, now)
+        step.raise_epoch(step.names_changed or step.pattern_change is PatternChange.RESOLVED)
+        step.reconcile(step.target(now), owned, step.subscription_changed)
+        after = step.after
+        self.carry_out(step, now, out)
+        self._heard_of(after, now)
+        self._watch_revocation(after, now)
+        response = ConsumerGroupHeartbeatResponse(
+            member_id=member_id,
+            member_epoch=after.standing.epoch,
+            heartbeat_interval_ms=self.around.settings(self.group_id).heartbeat_interval_ms,
+        )
+        is_full = (
+            request.rebalance_timeout_ms != -1
+            and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
+            and owned is not None
+        )
+        if epoch == 0 or is_full or after.standing.assigned != before.standing.assigned:
+            response.assignment = ConsumerGroupHeartbeatResponse.Assignment(
+                topic_partitions=[
+                    ConsumerGroupHeartbeatResponse.TopicPartitions(topic_id=topic, partitions=sorted(partitions))
+                    for topic, partitions in after.standing.assigned.items()
+                ]
+            )
+        out.reply_when_committed(token, response, heartbeat_refusal)
+
+    def carry_out(self, step: MemberStep, now: Now, out: Decision) -> None:
+        """Have the records of a step written, and topics of patterns looked up."""
+        out.records.extend(map(modern_record, step.records))
+        if step.resolve is not None:
+            self.around.resolving.add(self.group_id)
+            out.effects.append(step.resolve)
+
+    def _join_static(self, member_id: str, instance_id: str, records: list[ModernRecord]) -> ModernMember:
+        present = self.static_member(instance_id)
+        if present is None:
+            return self.members.get(member_id) or ModernMember(member_id)
+        if not present.is_classic and present.standing.epoch != AWAY:
+            raise KafkaError(
+                ErrorCode.UNRELEASED_INSTANCE_ID, f"Instance id {instance_id} is still used by {present.member_id}."
+            )
+        return replace_static(self, present, member_id, records)
+
+    def check_room(self, member_id: str) -> None:
+        """Raises KafkaError 81 when the group is full."""
+        limit = self.around.config.consumer_max_size
+        if len(self.members) >= limit and member_id not in self.members:
+            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"The group has {limit} members, more it may not have.")
+
+    def check_static(self, member_id: str, instance_id: str) -> ModernMember:
+        """The member that an instance id stands for. Raises KafkaError 25 or 82."""
+        present = self.static_member(instance_id)
+        if present is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+        if present.member_id != member_id:
+            raise KafkaError(
+                ErrorCode.FENCED_INSTANCE_ID, f"Instance id {instance_id} belongs to {present.member_id} by now."
+            )
+        return present
+
+    def _check_epoch(self, member: ModernMember, epoch: int, owned: Owned | None) -> None:
+        """Who did not get the answer with the present epoch comes with the one before."""
+        present = member.standing.epoch
+        if epoch in (0, present):
+            return
+        if epoch == member.standing.previous_epoch and epoch < present and owned is not None:
+            assigned = member.standing.assigned
+            if all(partition in assigned.get(topic, ()) for topic in owned for partition in owned[topic]) and all(
+                topic in assigned for topic in owned
+            ):
+                return
+        raise KafkaError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"The member's epoch is {present}, not {epoch}: it must give up all its partitions and join again.",
+        )
+
+    def _no_member(self, member_id: str) -> KafkaError:
+        return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not in group {self.group_id}.")
+
+    # -- leaving ----------------------------------------------------------------------------------
+
+    def leave(self, request: ConsumerGroupHeartbeatRequest, token: Any, now: Now, out: Decision) -> None:
+        """A member leaves for good (epoch −1), or will be back soon (−2)."""
+        if request.instance_id is None:
+            member = self.members.get(request.member_id)
+            if member is None:
+                raise self._no_member(request.member_id)
+        else:
+            member = self.check_static(request.member_id, request.instance_id)
+        if request.instance_id is not None and request.member_epoch == AWAY:
+            standing = member.standing._replace(
+                epoch=AWAY,
+                revoking={},
+                assigned={topic: dict.fromkeys(held, 0) for topic, held in member.standing.assigned.items()},
+            )
+            out.records.append(modern_record(MemberStanding(self.group_id, member.member_id, standing)))
+        else:
+            self.fence([member], now, out)
+        response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+        out.reply_when_committed(token, response, heartbeat_refusal)
+
+    def fence(self, members: Collection[ModernMember], now: Now, out: Decision) -> None:
+        """Take members out; the group becomes a classic one if only classic members are left."""
+        if not members:
+            return
+        gone = {member.member_id for member in members}
+        if may_downgrade(self, gone):
+            downgrade(self, gone, None, "the last member of the next generation left", now, out)
+            return
+        for member_id in gone:
+            out.records.extend(map(modern_record, removal(self.group_id, member_id)))
+        counts = self.counts.copy()
+        for member in members:
+            counts.forget(member.metadata)
+        for pattern in {member.pattern for member in members if member.pattern}:
+            if not counts.patterns[pattern]:
+                out.records.append(modern_record(Pattern(self.group_id, pattern, None)))
+                if pattern in self.patterns:
+                    counts.forget_topics(self.patterns[pattern].topics)
+        metadata_hash = self.around.metadata_hash(counts.topics)
+        out.records.append(modern_record(GroupEpoch(self.group_id, self.epoch + 1, metadata_hash)))
+        log.info("group %r: epoch %d without %d members", self.group_id, self.epoch + 1, len(gone))
+
+    # -- patterns ---------------------------------------------------------------------------------
+
+    def patterns_resolved(
+        self, effect: ResolvePatterns, resolved: Mapping[str, Collection[str]], started_ms: int, out: Decision
+    ) -> None:
+        """The topics that match the group's patterns were looked up."""
+        self.seen_topics = effect.new_topics
+        counts = self.counts.copy()
+        must_rise = False
+        for pattern, topics in resolved.items():
+            if not self.counts.patterns[pattern]:
+                continue
+            found = frozenset(topics)
+            before = self.patterns[pattern].topics if pattern in self.patterns else frozenset()
+            if found != before:
+                must_rise = True
+                counts.forget_topics(before)
+                counts.add_topics(found)
+            stored = Resolved(found, effect.topics.version, started_ms)
+            out.records.append(modern_record(Pattern(self.group_id, pattern, stored)))
+        metadata_hash = self.around.metadata_hash(counts.topics)
+        if must_rise or metadata_hash != self.metadata_hash:
+            out.records.append(modern_record(GroupEpoch(self.group_id, self.epoch + 1, metadata_hash)))
+            self.looked_at_topics(self.epoch + 1)
+
+    # -- offsets ----------------------------------------------------------------------------------
+
+    def check_commit(
+        self,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        now: Now,
+        *,
+        partitions: Iterable[TopicPartition] = (),
+        version: int = 9,
+        is_transactional: bool = False,
+    ) -> ErrorCode | None:
+        """Whether offsets of `partitions` may be committed. A member that has moved on meanwhile may commit what it had
+        already at the epoch that it names (KIP-1251).
+        """
+        if generation < 0 and not self.members:
+            return None
+        if is_transactional and generation == -1 and not member_id and instance_id is None:
+            return None
+        member = self.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if not is_transactional and not member.is_classic and version < 9:
+            return ErrorCode.UNSUPPORTED_VERSION
+        if generation == member.standing.epoch:
+            return None
+        stale = ErrorCode.STALE_MEMBER_EPOCH
+        if member.is_classic or is_transactional:
+            stale = ErrorCode.ILLEGAL_GENERATION
+        if generation > member.standing.epoch:
+            return stale
+        for name, partition in partitions:
+            topic = self.around.topics.by_name.get(name)
+            since = None if topic is None else self.assigned_epoch(member, topic.topic_id, partition)
+            if since is None or generation < since:
+                return stale
+        return None
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
+        """Whether a member may be told offsets: at its present epoch alone."""
+        if member_id is None and epoch < 0:
+            return ErrorCode.NONE
+        member = None if member_id is None else self.members.get(member_id)
+        if member is None:
+            # Apache Kafka does not expect an epoch without a member.
+            return ErrorCode.UNKNOWN_SERVER_ERROR if member_id is None else ErrorCode.UNKNOWN_MEMBER_ID
+        if epoch == member.standing.epoch:
+            return ErrorCode.NONE
+        return ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
+
+    # -- time -------------------------------------------------------------------------------------
+
+    def _heard_of(self, member: ModernMember, now: Now) -> None:
+        session_ms = self.around.settings(self.group_id).session_timeout_ms
+        self.arm(Due.HEARTBEAT, member.member_id, session_ms, now)
+
+    def _watch_revocation(self, member: ModernMember, now: Now) -> None:
+        """A member that has to give up partitions has its rebalance time-out for it, counted from its last step."""
+        if member.is_classic or member.standing.state is not MemberState.UNREVOKED:
+            self.disarm(Due.REVOKE, member.member_id)
+            return
+        present = self.members.get(member.member_id)
+        is_armed = (self.group_id, Due.REVOKE, member.member_id) in self.around.deadlines
+        if not is_armed or present is None or present.standing != member.standing:
+            self.arm(Due.REVOKE, member.member_id, member.metadata.rebalance_timeout_ms, now)
+
+    def arm(self, due: Due, member_id: str, timeout_ms: int, now: Now) -> None:
+        self.around.deadlines.set((self.group_id, due, member_id), now.seconds + timeout_ms / 1000)
+
+    def disarm(self, due: Due, member_id: str) -> None:
+        self.around.deadlines.cancel((self.group_id, due, member_id))
+
+
+def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, config: GroupConfig) -> None:
+    """What can be said of a request without looking at a group. Raises KafkaError 42 or 112."""
+    why = None
+    needs_id = version >= 1 or request.member_epoch > 0 or request.member_epoch == LEFT
+    if needs_id and not request.member_id:
+        why = "MemberId can't be empty."
+    elif not request.group_id:
+        why = "GroupId can't be empty."
+    elif request.instance_id == "":
+        why = "InstanceId can't be empty."
+    elif request.rack_id == "":
+        why = "RackId can't be empty."
+    elif request.member_epoch == 0:
+        why = _why_not_join(request)
+    elif request.member_epoch == AWAY and request.instance_id is None:
+        why = "InstanceId can't be null."
+    elif request.member_epoch < AWAY:
+        why = "MemberEpoch is invalid."
+    if why is not None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+    if request.server_assignor is not None and request.server_assignor not in config.consumer_assignors:
+        there_are = ", ".join(config.consumer_assignors)
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR, f"There is no assignor {request.server_assignor}. Assignors: {there_are}."
+        )
+
+
+def _why_not_join(request: ConsumerGroupHeartbeatRequest) -> str | None:
+    if request.rebalance_timeout_ms == -1:
+        return "RebalanceTimeoutMs is missing in a request to join."
+    if request.topic_partitions is None or request.topic_partitions:
+        return "TopicPartitions must be empty in a request to join."
+    if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+        return "SubscribedTopicNames and SubscribedTopicRegex are both missing in a request to join."
+    return None
+
+
+def heartbeat_refusal(code: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
+    """A heartbeat that was refused, by the machine or by the log."""
+    return ConsumerGroupHeartbeatResponse(error_code=write_error(code), error_message=message)
+
+
+def write_error(code: ErrorCode) -> ErrorCode:
+    """What a member is told when the group's records could not be written."""
+    if code == ErrorCode.REQUEST_TIMED_OUT:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return commit_write_error(code)
+
+
+def _partitions(told: Iterable[ConsumerGroupHeartbeatRequest.TopicPartitions]) -> Owned:
+    owned: dict[TopicId, list[int]] = {}
+    for topic in told:
+        owned.setdefault(topic.topic_id, []).extend(topic.partitions)
+    return owned
+
+
+def _or(value: int, default: int) -> int:
+    return default if value == -1 else value

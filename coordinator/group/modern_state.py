@@ -1,0 +1,313 @@
+"""A next-generation consumer group (KIP-848) as the log has it: hard state, changed by `apply` alone, and what follows
+from it.
+
+Three epochs: the *group's* rises with each change of members, subscriptions or topics; the *target's* is the group
+epoch that the assignor has worked for; a *member's* is the target it has got to. Partitions are at (topic id, number).
+
+Times are milliseconds since the epoch. Source: `ConsumerGroup`, `ModernGroup` of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+from coordinator.group.assignors import TopicId
+from coordinator.group.member_counts import MemberCounts
+from coordinator.group.offsets import Offsets
+from coordinator.group.rebalance import Due
+from coordinator.group.reconcile import Held, MemberState, Standing
+from coordinator.group.stored_modern import (
+    GroupEpoch,
+    Member,
+    MemberMetadata,
+    MemberStanding,
+    ModernRecord,
+    OldTopicMetadata,
+    Pattern,
+    Resolved,
+    TargetEpoch,
+    TargetMember,
+)
+from coordinator.group.surroundings import Surroundings
+
+log = logging.getLogger("barnabas.groups")
+
+FIRST_EPOCH: Final = 1
+"""Of a group that has not been written yet."""
+LEFT: Final = -1
+"""Epoch of a member that is gone."""
+AWAY: Final = -2
+"""Epoch of a static member that left and means to come back."""
+NOTHING_KNOWN: Final = MemberMetadata(None, None, "", "", frozenset(), "", -1, None)
+NOWHERE: Final = Standing(0, -1, MemberState.STABLE, {}, {})
+MEMBER_DUES: Final = (Due.HEARTBEAT, Due.REVOKE, Due.REJOIN, Due.RESYNC)
+
+
+class ModernGroupState(Enum):
+    """Values are the names that ConsumerGroupDescribe and ListGroups show."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    """The group has moved on, and there is no target for that yet."""
+    RECONCILING = "Reconciling"
+    """Members are on their way to the target."""
+    STABLE = "Stable"
+
+
+class ModernMember(NamedTuple):
+    """One member; replaced whole."""
+
+    member_id: str
+    metadata: MemberMetadata = NOTHING_KNOWN
+    standing: Standing = NOWHERE
+
+    @property
+    def instance_id(self) -> str | None:
+        return self.metadata.instance_id
+
+    @property
+    def is_classic(self) -> bool:
+        return self.metadata.classic is not None
+
+    @property
+    def pattern(self) -> str:
+        """The pattern it subscribes to; "" when there is none."""
+        return self.metadata.topic_pattern or ""
+
+    def is_at(self, target_epoch: int) -> bool:
+        """Whether it has all of the target."""
+        return self.standing.state is MemberState.STABLE and self.standing.epoch == target_epoch
+
+
+class ModernState:
+    """See the module. The public attributes are hard; those with an underscore are made of them."""
+
+    def __init__(self, group_id: str, around: Surroundings, offsets: Offsets | None = None) -> None:
+        self.group_id = group_id
+        self.around = around
+        self.offsets = Offsets() if offsets is None else offsets
+        self.epoch = FIRST_EPOCH
+        self.metadata_hash = 0
+        self.members: dict[str, ModernMember] = {}
+        self.target_epoch = 0
+        self.assigned_at_ms = 0
+        self.target: dict[str, Mapping[TopicId, frozenset[int]]] = {}
+        self.patterns: dict[str, Resolved] = {}
+        self.has_old_metadata = False
+        self._static: dict[str, str] = {}
+        self._epochs: dict[TopicId, dict[int, int]] = {}
+        self.counts = MemberCounts()
+        # Soft.
+        self.seen_topics = -1
+        self._must_look = True
+        self._looked_at = 0
+
+    def __repr__(self) -> str:
+        return f"<{self.group_id!r} {self.state.value}, epoch {self.epoch}, {len(self.members)} members>"
+
+    # -- replay -----------------------------------------------------------------------------------
+
+    def apply(self, record: ModernRecord) -> None:
+        """A record of this group was read from the log or has just been appended."""
+        if isinstance(record, MemberStanding):
+            member = self.members.get(record.member_id)
+            if record.standing is not None:
+                self._put((member or ModernMember(record.member_id))._replace(standing=record.standing))
+            elif member is not None:
+                self._put(member._replace(standing=Standing(LEFT, LEFT, member.standing.state, {}, {})))
+        elif isinstance(record, Member):
+            if record.metadata is not None:
+                member = self.members.get(record.member_id) or ModernMember(record.member_id)
+                self._put(member._replace(metadata=record.metadata))
+            else:
+                self._remove(record.member_id)
+        elif isinstance(record, TargetMember):
+            if record.partitions is not None:
+                self.target[record.member_id] = record.partitions
+            else:
+                self.target.pop(record.member_id, None)
+        elif isinstance(record, GroupEpoch):
+            self.epoch = FIRST_EPOCH if record.epoch is None else record.epoch
+            self.metadata_hash = record.metadata_hash
+        elif isinstance(record, TargetEpoch):
+            self.target_epoch = -1 if record.epoch is None else record.epoch
+            self.assigned_at_ms = record.assigned_at_ms
+        elif isinstance(record, Pattern):
+            before = self.patterns.pop(record.pattern, None)
+            if before is not None:
+                self.counts.forget_topics(before.topics)
+            if record.resolved is not None:
+                self.patterns[record.pattern] = record.resolved
+                self.counts.add_topics(record.resolved.topics)
+        else:
+            assert isinstance(record, OldTopicMetadata)
+            self.has_old_metadata = record.is_there
+
+    def _put(self, member: ModernMember) -> None:
+        before = self.members.get(member.member_id)
+        self.members[member.member_id] = member
+        if before is not None:
+            self.counts.forget(before.metadata)
+            self._release(before.standing)
+        self.counts.add(member.metadata)
+        for held in (member.standing.assigned, member.standing.revoking):
+            self._take(held, member)
+        if member.instance_id is not None:
+            self._static[member.instance_id] = member.member_id
+
+    def _remove(self, member_id: str) -> None:
+        for due in MEMBER_DUES:
+            self.around.deadlines.cancel((self.group_id, due, member_id))
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self.counts.forget(member.metadata)
+            self._release(member.standing)
+            if member.instance_id is not None and self._static.get(member.instance_id) == member_id:
+                del self._static[member.instance_id]
+
+    def _take(self, held: Held, member: ModernMember) -> None:
+        epoch = member.standing.epoch
+        for topic, partitions in held.items():
+            epochs = self._epochs.setdefault(topic, {})
+            for partition in partitions:
+                present = epochs.get(partition)
+                if present is not None and present >= epoch:
+                    log.error(
+                        "group %r: member %r has %s-%d at epoch %d, which somebody has at epoch %d",
+                        self.group_id, member.member_id, topic.hex(), partition, epoch, present,
+                    )  # fmt: skip
+                    continue
+                epochs[partition] = epoch
+
+    def _release(self, standing: Standing) -> None:
+        """Somebody else may have got the partition, at a later epoch, before its former owner's record came."""
+        for held in (standing.assigned, standing.revoking):
+            for topic, partitions in held.items():
+                epochs = self._epochs.get(topic, {})
+                for partition in partitions:
+                    if epochs.get(partition) == standing.epoch:
+                        del epochs[partition]
+                if not epochs:
+                    self._epochs.pop(topic, None)
+
+    # -- what follows -----------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ModernGroupState:
+        if not self.members:
+            return ModernGroupState.EMPTY
+        if self.epoch > self.target_epoch:
+            return ModernGroupState.ASSIGNING
+        if all(member.is_at(self.target_epoch) for member in self.members.values()):
+            return ModernGroupState.STABLE
+        return ModernGroupState.RECONCILING
+
+    @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def is_void(self) -> bool:
+        """Nothing would be lost if the group were forgotten."""
+        return not (self.members or self.target or self.patterns or self.offsets or self.has_old_metadata) and (
+            self.epoch == FIRST_EPOCH and self.target_epoch <= 0
+        )
+
+    @property
+    def subscribed(self) -> Collection[str]:
+        """Topics that a member subscribes to, by name or by a pattern."""
+        return self.counts.topics
+
+    def static_member(self, instance_id: str | None) -> ModernMember | None:
+        """The member that `instance_id` stands for now."""
+        member_id = None if instance_id is None else self._static.get(instance_id)
+        return None if member_id is None else self.members.get(member_id)
+
+    def is_free(self, topic: TopicId, partition: int) -> bool:
+        """Whether no member has the partition, nor is giving it up."""
+        return partition not in self._epochs.get(topic, ())
+
+    def target_of(self, member: ModernMember) -> Mapping[TopicId, frozenset[int]]:
+        """A member's part of the present target; a static one has that of its former self."""
+        member_id: str | None = member.member_id
+        if member.instance_id is not None:
+            member_id = self._static.get(member.instance_id)
+        return {} if member_id is None else self.target.get(member_id, {})
+
+    def topics_of(self, member: ModernMember) -> frozenset[TopicId]:
+        """Ids of what a member subscribes to, by name and by pattern, as far as it exists."""
+        names = member.metadata.topic_names
+        if member.pattern in self.patterns:
+            names = names | self.patterns[member.pattern].topics
+        return self.around.topics.ids(names)
+
+    def assignor(self, before: ModernMember | None = None, after: ModernMember | None = None) -> str:
+        """What most members ask for, should `before` become `after`. At a tie uniform wins, as in Apache Kafka."""
+        votes = Counter(self.counts.assignors)
+        if before is not None and before.metadata.assignor is not None:
+            votes[before.metadata.assignor] -= 1
+        if after is not None and after.metadata.assignor is not None:
+            votes[after.metadata.assignor] += 1
+        wanted = [name for name, count in votes.items() if count > 0]
+        if not wanted:
+            return self.around.config.consumer_assignors[0]
+        return max(wanted, key=lambda name: (votes[name], name == "uniform"))
+
+    def assigned_epoch(self, member: ModernMember, topic: TopicId, partition: int) -> int | None:
+        """Since which epoch a member has a partition; None if it has not."""
+        for held in (member.standing.assigned, member.standing.revoking):
+            if partition in held.get(topic, ()):
+                return held[topic][partition]
+        return None
+
+    # -- topics -----------------------------------------------------------------------------------
+
+    @property
+    def must_look_at_topics(self) -> bool:
+        """Whether a subscribed topic may look different; also when the epoch that followed from it was not written."""
+        return self._must_look or self.epoch < self._looked_at
+
+    def looked_at_topics(self, epoch: int) -> None:
+        """The topics as they are now led to this epoch of the group."""
+        self._must_look = False
+        self._looked_at = epoch
+
+    def topics_changed(self, names: Collection[str]) -> None:
+        """Topics came, went or look different."""
+        subscribed = self.subscribed
+        if any(name in subscribed for name in names):
+            self._must_look = True
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def tombstones(self, renamed: Mapping[str, str] | None = None) -> Iterator[ModernRecord]:
+        """Records that remove the group. `renamed`: members whose record stands under another id by then."""
+        ids = [(renamed or {}).get(member_id, member_id) for member_id in self.members]
+        for member_id in ids:
+            yield MemberStanding(self.group_id, member_id, None)
+        for member_id in ids:
+            yield TargetMember(self.group_id, member_id, None)
+        yield TargetEpoch(self.group_id, None)
+        for member_id in ids:
+            yield Member(self.group_id, member_id, None)
+        for pattern in self.patterns:
+            yield Pattern(self.group_id, pattern, None)
+        yield OldTopicMetadata(self.group_id, False)
+        yield GroupEpoch(self.group_id, None)
+
+
+def removal(group_id: str, member_id: str) -> Iterable[ModernRecord]:
+    """Records that remove a member."""
+    return (
+        MemberStanding(group_id, member_id, None),
+        TargetMember(group_id, member_id, None),
+        Member(group_id, member_id, None),
+    )

@@ -1,0 +1,127 @@
+"""A classic group becomes one of the next generation while its members go on working (KIP-848,
+`group.consumer.migration.policy`): when the first member with the new protocol joins it.
+
+Its members keep their protocol, what they have and their sessions; whoever waits is told to join again, for the group
+is about to rebalance. The records that remove the one group and those that make the other are one batch, so no log
+ever holds half a group. Committed offsets stay.
+
+Source: `ConsumerGroup.fromClassicGroup` of Apache Kafka 4.3. Differences: a group whose first generation is not formed
+yet goes over as well (there the joining member gets an unknown error); a partition that a leader has given to two
+members goes over with the first.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from coordinator.group.assignors import TopicId
+from coordinator.group.classic import ClassicGroup
+from coordinator.group.members import Member as ClassicMember
+from coordinator.group.modern import ModernGroup
+from coordinator.group.rebalance import Due
+from coordinator.group.reconcile import MemberState, Standing
+from coordinator.group.stored_modern import (
+    ClassicClient,
+    GroupEpoch,
+    Member,
+    MemberMetadata,
+    MemberStanding,
+    ModernRecord,
+    TargetEpoch,
+    TargetMember,
+    modern_record,
+)
+from coordinator.group.subscriptions import CONSUMER, read_assignment, read_subscription
+from coordinator.group.surroundings import Surroundings
+from coordinator.machine import Decision, Now
+from coordinator.stored import group_record
+from kproto import DecodeError, ErrorCode, KafkaError
+
+log = logging.getLogger("barnabas.groups")
+
+
+def upgrade(classic: ClassicGroup, around: Surroundings, now: Now, out: Decision) -> ModernGroup:
+    """What a classic group becomes, with the records for it. Raises KafkaError 69 if it may not."""
+    group = ModernGroup(classic.group_id, around)
+    removal = group_record(classic.group_id, None)
+    if classic.is_empty:
+        out.records.append(removal)
+        return group
+    _check(classic, around)
+    records = _records(classic, around)
+    for record in records:
+        group.apply(record)
+    epoch = GroupEpoch(classic.group_id, classic.generation, around.metadata_hash(group.subscribed))
+    group.apply(epoch)
+    records.append(epoch)
+    classic.tell_to_rejoin(out)
+    out.records.append(removal)
+    order = (Member, GroupEpoch, TargetMember, TargetEpoch, MemberStanding)
+    out.records.extend(modern_record(record) for kind in order for record in records if isinstance(record, kind))
+    for member in group.members.values():
+        assert member.metadata.classic is not None
+        group.arm(Due.HEARTBEAT, member.member_id, member.metadata.classic.session_timeout_ms, now)
+    log.info("group %r goes over to the next generation with %d members", group.group_id, len(group.members))
+    return group
+
+
+def _check(classic: ClassicGroup, around: Surroundings) -> None:
+    why = None
+    if not around.config.may_upgrade:
+        why = "group.consumer.migration.policy does not allow it"
+    elif classic.protocol_type != CONSUMER:
+        why = f"its protocol type is {classic.protocol_type}, not {CONSUMER}"
+    elif len(classic.members) > around.config.consumer_max_size:
+        why = "it has more members than group.consumer.max.size allows"
+    if why is not None:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Classic group {classic.group_id} stays one: {why}.")
+
+
+def _records(classic: ClassicGroup, around: Surroundings) -> list[ModernRecord]:
+    group_id, generation = classic.group_id, classic.generation
+    records: list[ModernRecord] = [TargetEpoch(group_id, generation, 0)]
+    taken: set[tuple[TopicId, int]] = set()
+    for member in classic.members:
+        metadata, assigned, has_own_data = _read(classic, member, around)
+        if has_own_data:
+            raise KafkaError(
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                f"Classic group {group_id} stays one: its assignor keeps data of its own in the assignments.",
+            )
+        free = {topic: frozenset(p for p in parts if (topic, p) not in taken) for topic, parts in assigned.items()}
+        free = {topic: partitions for topic, partitions in free.items() if partitions}
+        taken.update((topic, partition) for topic, partitions in free.items() for partition in partitions)
+        held = {topic: dict.fromkeys(sorted(partitions), generation) for topic, partitions in free.items()}
+        standing = Standing(generation, generation, MemberState.STABLE, held, {})
+        records += (
+            Member(group_id, member.member_id, metadata),
+            TargetMember(group_id, member.member_id, free),
+            MemberStanding(group_id, member.member_id, standing),
+        )
+    return records
+
+
+def _read(
+    classic: ClassicGroup, member: ClassicMember, around: Surroundings
+) -> tuple[MemberMetadata, dict[TopicId, frozenset[int]], bool]:
+    protocol = member.protocols[0][0] if classic.protocol is None else classic.protocol
+    try:
+        subscription = read_subscription(member.metadata(protocol), around.topics)
+        assigned, has_own_data = read_assignment(member.assignment, around.topics)
+    except DecodeError as error:
+        raise KafkaError(
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            f"Classic group {classic.group_id} stays one: what member {member.member_id} tells cannot be read.",
+        ) from error
+    metadata = MemberMetadata(
+        member.instance_id,
+        subscription.rack_id,
+        member.client_id,
+        member.client_host,
+        subscription.topics,
+        "",
+        member.rebalance_timeout_ms,
+        None,
+        ClassicClient(member.session_timeout_ms, member.protocols),
+    )
+    return metadata, dict(assigned), has_own_data

@@ -1,0 +1,127 @@
+"""What administrators are shown of the groups of one partition: DescribeGroups, ConsumerGroupDescribe, ListGroups."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
+
+from coordinator.group.assignors import TopicId
+from coordinator.group.classic import ClassicGroup
+from coordinator.group.modern import ModernGroup
+from coordinator.group.modern_state import ModernMember
+from coordinator.group.offset_operations import OffsetOperations
+from coordinator.group.states import State
+from coordinator.group.subscriptions import CONSUMER
+from kproto import ErrorCode
+from kproto.messages import ConsumerGroupDescribeResponse, DescribeGroupsResponse, ListGroupsResponse
+
+CLASSIC_TYPE: Final = "classic"
+MODERN_TYPE: Final = "consumer"
+CLASSIC_MEMBER: Final = 0
+MODERN_MEMBER: Final = 1
+
+
+class GroupViews(OffsetOperations):
+    """See the module."""
+
+    def describe(self, group_id: str, version: int) -> DescribeGroupsResponse.DescribedGroup:
+        """DescribeGroups, for one group. Unknown ones are "Dead", from version 6 on with error 69 as well."""
+        group = self.groups.get(group_id)
+        if not isinstance(group, ClassicGroup) or group_id in self.foreign:
+            unknown = DescribeGroupsResponse.DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
+            if version >= 6:
+                unknown.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+                is_known = group is not None or group_id in self.foreign
+                unknown.error_message = f"Group {group_id} " + ("is not a classic group." if is_known else "not found.")
+            return unknown
+        stable = group.state is State.STABLE
+        return DescribeGroupsResponse.DescribedGroup(
+            group_id=group_id,
+            group_state=group.state.value,
+            protocol_type=group.protocol_type or "",
+            protocol_data=group.protocol or "" if stable else "",
+            members=[
+                DescribeGroupsResponse.DescribedGroupMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    member_metadata=member.metadata(group.protocol) if stable else b"",
+                    member_assignment=member.assignment if stable else b"",
+                )
+                for member in group.members
+            ],
+        )
+
+    def consumer_describe(self, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
+        """ConsumerGroupDescribe, for one group. Error 69 if there is none, or it is of another kind."""
+        group = self.groups.get(group_id)
+        if not isinstance(group, ModernGroup) or group_id in self.foreign:
+            is_known = group is not None or group_id in self.foreign
+            return ConsumerGroupDescribeResponse.DescribedGroup(
+                group_id=group_id,
+                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+                error_message=f"Group {group_id} " + ("is not a consumer group." if is_known else "not found."),
+            )
+        return ConsumerGroupDescribeResponse.DescribedGroup(
+            group_id=group_id,
+            group_state=group.state_name,
+            group_epoch=group.epoch,
+            assignment_epoch=group.target_epoch,
+            assignor_name=group.assignor(),
+            members=[_described(group, member) for member in group.members.values()],
+        )
+
+    def listed(self, states: Collection[str], types: Collection[str]) -> Iterator[ListGroupsResponse.ListedGroup]:
+        """ListGroups. `states` and `types`: names in any case to keep; empty: all."""
+        wanted = {name.lower().strip() for name in states}
+        kinds = {name.lower() for name in types}
+        for group in self.groups.values():
+            kind = MODERN_TYPE if isinstance(group, ModernGroup) else CLASSIC_TYPE
+            if (kinds and kind not in kinds) or (wanted and group.state_name.lower() not in wanted):
+                continue
+            if group.group_id in self.foreign:
+                continue
+            yield ListGroupsResponse.ListedGroup(
+                group_id=group.group_id,
+                protocol_type=CONSUMER if isinstance(group, ModernGroup) else group.protocol_type or "",
+                group_state=group.state_name,
+                group_type=kind,
+            )
+
+
+def _described(group: ModernGroup, member: ModernMember) -> ConsumerGroupDescribeResponse.Member:
+    metadata, standing = member.metadata, member.standing
+    held: dict[TopicId, set[int]] = {}
+    for part in (standing.assigned, standing.revoking):
+        for topic, partitions in part.items():
+            held.setdefault(topic, set()).update(partitions)
+    return ConsumerGroupDescribeResponse.Member(
+        member_id=member.member_id,
+        instance_id=metadata.instance_id,
+        rack_id=metadata.rack_id,
+        member_epoch=standing.epoch,
+        client_id=metadata.client_id,
+        client_host=metadata.client_host,
+        subscribed_topic_names=sorted(metadata.topic_names),
+        subscribed_topic_regex=metadata.topic_pattern,
+        assignment=_assignment(group, held),
+        target_assignment=_assignment(group, group.target.get(member.member_id, {})),
+        member_type=CLASSIC_MEMBER if member.is_classic else MODERN_MEMBER,
+    )
+
+
+def _assignment(
+    group: ModernGroup, assigned: Mapping[TopicId, Collection[int]]
+) -> ConsumerGroupDescribeResponse.Assignment:
+    """With the names of topics; those that are gone are left out."""
+    by_id = group.around.topics.by_id
+    return ConsumerGroupDescribeResponse.Assignment(
+        topic_partitions=[
+            ConsumerGroupDescribeResponse.TopicPartitions(
+                topic_id=topic, topic_name=by_id[topic].name, partitions=sorted(partitions)
+            )
+            for topic, partitions in assigned.items()
+            if topic in by_id
+        ]
+    )
