@@ -125,7 +125,7 @@ def test_partitions_without_epochs_are_held_since_the_present_one(epochs: list[i
 
 
 def test_what_is_not_ours_or_cannot_be_read() -> None:
-    for kind in (0, 1, 2, 4, 9, 15, 17, 99):
+    for kind in (0, 1, 2, 9, 15, 17, 99):
         assert parse_modern(kind.to_bytes(2, "big") + b"whatever", b"\0\0") is None
     for key, value in ((b"", b""), (b"\0\3", None), (b"\0\3\0\1g", b""), (b"\0\3\0\1g", b"\0\1\0\0\0\0\0")):
         with pytest.raises(DecodeError):

@@ -133,7 +133,7 @@ def test_replay_is_in_the_order_of_the_log() -> None:
 
 def test_foreign_records_are_ignored_and_damaged_ones_raise() -> None:
     shard = GroupShard(Kit().config)
-    shard.replay(b"\x00\x05consumer member of KIP-848", b"\x00\x00", 0, 1)
+    shard.replay(b"\x00\x63a record of a later release", b"\x00\x00", 0, 1)
     with pytest.raises(DecodeError):
         shard.replay(b"\x00\x01\x00", b"", 1, 2)
     assert not shard.groups
