@@ -8,7 +8,7 @@ first asked for: a broker alone starts without it.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from replication import admin_tree
+from replication import admin_tree, features
 from replication.cluster_tree import (
     WATCHED,
     WATCHED_BY_ALL,
@@ -30,6 +30,7 @@ from replication.cluster_tree import (
     read_config_changes,
     read_controller,
     read_deletions,
+    read_group_configs,
     read_states,
     read_topic_configs,
     read_topics,
@@ -76,7 +77,7 @@ from replication.journal import DirectoryFiles
 from replication.leader import Follower, LeaderState, Proposal, Refusal
 from replication.membership import Registration, read_broker, take_broker_number, watch_registration
 from replication.outcome import done_already
-from replication.paths import BROKER_CONFIG, DEFAULT_ENTITY, TOPIC_CONFIG, BadNode, ProducerIdBlock
+from replication.paths import BROKER_CONFIG, DEFAULT_ENTITY, GROUP_CONFIG, TOPIC_CONFIG, BadNode, ProducerIdBlock
 from replication.store import (
     Changed,
     CommitRefused,
@@ -156,6 +157,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "BROKER_CONFIG",
     "DEFAULT_ENTITY",
+    "GROUP_CONFIG",
     "GROUP_METADATA_TOPIC",
     "LEADER_BEING_DELETED",
     "METADATA_JOURNAL",
@@ -241,6 +243,7 @@ __all__ = [
     "done_already",
     "drop_config_changes",
     "ensure_nodes",
+    "features",
     "is_internal",
     "is_over",
     "is_prohibited",
@@ -259,6 +262,7 @@ __all__ = [
     "read_config_changes",
     "read_controller",
     "read_deletions",
+    "read_group_configs",
     "read_states",
     "read_topic_configs",
     "read_topics",

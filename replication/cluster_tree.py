@@ -308,6 +308,18 @@ async def read_broker_configs(store: Store, unreadable: Callable[[BadNode], None
     return {name: await read_config(store, paths.BROKER_CONFIG, name, unreadable) for name in names}
 
 
+async def read_group_configs(store: Store, unreadable: Callable[[BadNode], None]) -> dict[str, Mapping[str, str]]:
+    """Settings of groups that have some, by group id."""
+    root = paths.config_kind(paths.GROUP_CONFIG)
+    try:
+        names = await store.children(root)
+    except NoSuchNode:
+        return {}
+    nodes = await store.get_many([f"{root}/{name}" for name in names])
+    configs = {paths.unescape(name): _config(node, unreadable) for name, node in zip(names, nodes, strict=True)}
+    return {name: config for name, config in configs.items() if config}
+
+
 async def read_cluster(
     store: Store, image: Image, unreadable: Callable[[BadNode], None]
 ) -> tuple[Image, dict[tuple[str, int], frozenset[int]]]:
@@ -388,6 +400,8 @@ async def write_config(
     not exist (any more) raises NoSuchNode.
     """
     path = paths.config_entity(kind, name)
+    if kind == paths.GROUP_CONFIG:
+        await make_paths(store, (paths.config_kind(kind),))
     while True:
         node = await store.get(path)
         config = edit({} if node is None else paths.decode_config(path, node.data))

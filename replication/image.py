@@ -136,7 +136,9 @@ class TopicImage:
 
 @dataclass(frozen=True)
 class Image:
-    """The whole picture. broker_configs: by broker id in decimal, and '<default>' for all brokers."""
+    """The whole picture. broker_configs: by broker id in decimal, and '<default>' for all brokers. group_configs: by
+    group id, of groups that have settings of their own.
+    """
 
     cluster_id: str = ""
     controller_id: int = -1
@@ -145,6 +147,7 @@ class Image:
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topics_by_id: Mapping[bytes, TopicImage] = field(default_factory=dict, repr=False)
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __hash__(self) -> int:  # a key for what is cached per picture
         return id(self)
@@ -177,6 +180,13 @@ class Image:
     def with_broker_config(self, name: str, config: Mapping[str, str]) -> Image:
         """The picture with another dynamic configuration of a broker ('1', or '<default>')."""
         return replace(self, broker_configs={**self.broker_configs, name: MappingProxyType(dict(config))})
+
+    def with_group_config(self, group_id: str, config: Mapping[str, str]) -> Image:
+        """The picture with other settings of a group; without entry if there are none."""
+        configs = {**self.group_configs, group_id: MappingProxyType(dict(config))}
+        if not config:
+            del configs[group_id]
+        return replace(self, group_configs=configs)
 
     def with_controller(self, controller_id: int, controller_epoch: int) -> Image:
         """The picture with another controller; −1 for none."""

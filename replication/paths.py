@@ -51,6 +51,8 @@ PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 
 TOPIC_CONFIG = "topics"
 BROKER_CONFIG = "brokers"
+GROUP_CONFIG = "groups"
+"""Apache Kafka has settings of groups under KRaft alone; here the node is made with the first of them."""
 DEFAULT_ENTITY = "<default>"
 
 PERSISTENT = (

@@ -1,13 +1,13 @@
 """A broker's registration at /brokers/ids/N: values ↔ JSON. Written as version 5, read from version 1 on.
 
     {"version":5, "host":…, "port":…, "endpoints":["LISTENER://host:port"], "rack":…, "jmx_port":-1, "timestamp":"ms",
-     "listener_security_protocol_map":{"LISTENER":"PLAINTEXT"}, "features":{}}
+     "listener_security_protocol_map":{"LISTENER":"PLAINTEXT"}, "features":{…}}
 
 host and port repeat the first PLAINTEXT endpoint for clients of version 1 (null and −1 without one). Version 1 has
 only them; version 2 added endpoints, 3 rack, 4 the map (before, a listener was named after its protocol), 5 features.
 Source: `BrokerIdZNode` in core's `ZkData.scala` (3.9).
 
-Not here: features; ours are none, others' are not looked at.
+Features are written and read in `features.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import re
 
 from replication import paths
+from replication.features import registered_features
 from replication.image import BrokerImage, Endpoint
 
 _ENDPOINT = re.compile(r"^([^:/]+)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)$")
@@ -26,7 +27,7 @@ def encode_broker(broker: BrokerImage, now_ms: int) -> bytes:
     """Data of /brokers/ids/N. now_ms: wall clock, milliseconds since 1970."""
     plain = next((e for e in broker.endpoints if e.security_protocol == "PLAINTEXT"), None)
     content: dict[str, object] = {
-        "features": {},
+        "features": registered_features(),
         "listener_security_protocol_map": {e.listener: e.security_protocol for e in broker.endpoints},
         "endpoints": [f"{e.listener}://{_bracketed(e.host)}:{e.port}" for e in broker.endpoints],
         "jmx_port": broker.jmx_port,

@@ -12,10 +12,7 @@ goes on with the others, unless there is none, or it has its metadata there (`se
 
 from __future__ import annotations
 
-import gc
 import logging
-import resource
-import signal
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,17 +24,14 @@ from typing import TYPE_CHECKING
 import trio
 
 from kproto import KafkaError, uuid_to_text
-from logdir import Disk, LogDir, LogDirError, LogDirs
+from logdir import Disk, LogDir, LogDirs
 from replication import (
     DEFAULT_ENTITY,
     BadNode,
-    BrokerIdTaken,
     BrokerImage,
     Endpoint,
     Image,
     Store,
-    StoreError,
-    WrongCluster,
     new_uuid,
     read_broker_configs,
     read_topic_configs,
@@ -51,9 +45,11 @@ from server.config import BrokerConfig
 from server.controller import ControllerDriver
 from server.controller_client import ControllerClient
 from server.dispatch import Dispatcher
+from server.features import Features
 from server.fetch_sessions import FetchSessions
 from server.housekeeping import Housekeeping
-from server.listeners import Door, bind
+from server.listeners import Door, bind_all
+from server.marker_writer import MarkerWriter
 from server.membership import open_store, settle_broker_id, wait_for_old_registration
 from server.offload import Offload, in_thread
 from server.partitions import Partitions
@@ -67,6 +63,8 @@ from server.storage import FailedDirs, load_dirs, make_dirs, metadata_dir
 from server.streams import StreamTransport
 from server.timers import Timers
 from server.topic_config import LogConfigs
+from server.txn_shards import TxnShards
+from server.txn_verification import TxnVerification
 
 if TYPE_CHECKING:
     from server.adoption import Adoption
@@ -313,8 +311,39 @@ class Broker:
             now=trio.current_time,
             wall_ms=self._wall_ms,
             random=self._rng,
+            offload=self._offload,
         )
         partitions.groups = groups
+        producer_ids = ProducerIds(self._controller_client.allocate_producer_ids)
+        self._transactions = partitions.transactions = TxnShards(
+            partitions,
+            timers,
+            current_image=self._current_image,
+            current_config=self._current_config,
+            create_topic=self._create_internal_topic,
+            now=trio.current_time,
+            wall_ms=self._wall_ms,
+            next_producer_id=producer_ids.next_id,
+            write_markers=lambda request, token: self._services.markers.write(request, token),
+            connect=self._connect,
+            knows_cluster=lambda: controller.knows_cluster,
+            transaction_version=lambda: self._features.level("transaction.version"),
+        )
+        self._features = Features(
+            self._store_session,
+            config.broker_id,
+            clustered=config.is_clustered,
+            changed=self._levels_changed,
+        )
+        self._verification = TxnVerification(
+            self._transactions,
+            partitions,
+            timers,
+            self._connect,
+            current_config=self._current_config,
+            current_image=self._current_image,
+            now=trio.current_time,
+        )
         self._followers: Followers | None = None
         self._isr: IsrManager | None = None
         if config.is_clustered:
@@ -347,7 +376,13 @@ class Broker:
             partitions=partitions,
             controller=controller,
             groups=groups,
-            producer_ids=ProducerIds(self._controller_client.allocate_producer_ids),
+            transactions=self._transactions,
+            verification=self._verification,
+            markers=MarkerWriter(
+                partitions, groups, timers, current_config=self._current_config, wall_ms=self._wall_ms
+            ),
+            features=self._features,
+            producer_ids=producer_ids,
             fetch_sessions=FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), self._rng),
             pictures=PictureCache(),
             timers=timers,
@@ -368,6 +403,8 @@ class Broker:
         nursery.start_soon(self._timers.run)
         nursery.start_soon(self._services.producer_ids.run)
         nursery.start_soon(self._groups.run)
+        nursery.start_soon(self._transactions.run)
+        nursery.start_soon(self._verification.run)
         if self._followers is not None:
             nursery.start_soon(self._followers.run)
             session_s = self._config.int("zookeeper.session.timeout.ms") / 1000
@@ -376,6 +413,8 @@ class Broker:
             nursery.start_soon(self._isr.run)
         await nursery.start(self._controller.run)
         dirs.check_identity(cluster_id=self._controller.image.cluster_id, node_id=self._config.broker_id)
+        await self._features.load()
+        nursery.start_soon(self._features.run)
         nursery.start_soon(self._failed_dirs.run)
         if self._moves is not None:
             nursery.start_soon(self._moves.run)
@@ -449,22 +488,11 @@ class Broker:
     # -- pieces ------------------------------------------------------------------------------------------------------
 
     def _bind(self) -> list[tuple[socket.socket, str]]:
-        config = self._config
-        listening: list[tuple[socket.socket, str]] = []
-        key = "socket.receive.buffer.bytes"
-        receive_buffer_bytes = config.int(key) if config.is_set(key) else -1
-        try:
-            for address in config.listeners:
-                sock = bind(address, config.int("socket.listen.backlog.size"), receive_buffer_bytes)
-                listening.append((sock, address.name))
-        except OSError:
-            for sock, _ in listening:
-                sock.close()
-            raise
+        listening = bind_all(self._config)
         ports = {name: sock.getsockname()[1] for sock, name in listening}
         self._endpoints = tuple(
             Endpoint(each.name, each.host, each.port, each.protocol)
-            for each in config.advertised(ports, socket.gethostname())
+            for each in self._config.advertised(ports, socket.gethostname())
         )
         return listening
 
@@ -517,8 +545,14 @@ class Broker:
         if hasattr(self, "_reactor"):
             self._reactor.connections_max = self._config.int("max.connections")
             self._groups.config_changed()
+            self._transactions.config_changed()
             for name, topic in self._current_image().topics.items():
                 self._partitions.config_changed(name, topic.config)
+
+    def _levels_changed(self) -> None:
+        """Another level of a feature is finalised."""
+        self._groups.config_changed()
+        self._transactions.config_changed()
 
     @staticmethod
     def _unreadable(error: BadNode) -> None:
@@ -539,52 +573,3 @@ class Broker:
             log.critical("stopping: %s", why)
             self._failure = why
             self._stop_wanted.set()
-
-
-def run(config: BrokerConfig, ready: Callable[[str], None]) -> int:
-    """Run a broker as this process until SIGTERM or SIGINT; its exit code. `ready(bootstrap)` is called when it
-    serves.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        # Each connection and each open segment takes a descriptor.
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    code = 0
-    try:
-        trio.run(_run_until_signal, config, ready)
-    except* (LogDirError, StoreError, WrongCluster, BrokerIdTaken, BrokerFailed, OSError) as group:
-        for error in _leaves(group):
-            log.critical("%s", error)
-        code = 1
-    return code
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    leaves: list[BaseException] = []
-    for error in group.exceptions:
-        leaves += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return leaves
-
-
-async def _run_until_signal(config: BrokerConfig, ready: Callable[[str], None]) -> None:
-    broker = Broker(config)
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async with trio.open_nursery() as nursery:
-
-            async def wait_for_signal() -> None:
-                again = False
-                async for number in signals:
-                    log.info("stopping%s on %s", " at once" if again else "", signal.Signals(number).name)
-                    nursery.start_soon(partial(broker.stop, now=again))
-                    again = True
-
-            nursery.start_soon(wait_for_signal)
-            await nursery.start(broker.run)
-            # What start-up made lives as long as the process: the collector need not look at it again and again.
-            gc.collect()
-            gc.freeze()
-            gc.set_threshold(50_000, 20, 50)
-            if broker.is_open:
-                ready(broker.bootstrap)
-            await broker.stopped()
-            nursery.cancel_scope.cancel()

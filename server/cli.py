@@ -279,7 +279,7 @@ def _run(config: BrokerConfig, *, announce: bool = False) -> int:
     import logging
 
     gc.disable()  # modules are no garbage: looking for some while they are made is a twentieth of the start
-    from server import app
+    from server import process
 
     gc.freeze()
     gc.enable()
@@ -292,7 +292,7 @@ def _run(config: BrokerConfig, *, announce: bool = False) -> int:
         if announce:
             print(f"bootstrap={bootstrap}", flush=True)
 
-    return app.run(config, ready)
+    return process.run(config, ready)
 
 
 # -- config ----------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from server.endpoints import ANY_ADDRESS, ListenAddress, parse_counts, parse_listeners, parse_protocol_map, split_list
-from server.settings import BROKER, Support, Value
+from server.settings import BROKER, Support, Value, consumer_groups
 
 if TYPE_CHECKING:
     from replication import InterBrokerProtocol
@@ -33,7 +33,11 @@ _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 _LISTENER_KEY = re.compile(r"listener\.name\.[^.]+\.(?P<base>.+)")
 _SECRET = re.compile(r"passw|secret|passphrase|jaas|credential|token|private.?key|keystore", re.IGNORECASE)
 
-_OFFSETS_REPLICAS_IN_CLUSTER = 3
+_DEFAULTS_IN_CLUSTER: Final = {
+    "offsets.topic.replication.factor": 3,
+    "transaction.state.log.replication.factor": 3,
+    "transaction.state.log.min.isr": 2,
+}
 
 # Keys that Apache Kafka had once. They would be "unknown", which helps nobody who still has them in a file.
 _FORMER = {
@@ -357,11 +361,15 @@ class _Reader:
     ) -> tuple[tuple[ListenAddress, ...], tuple[ListenAddress, ...], dict[str, int]]:
         self._told_origins = self.origins
         self._broker_id(values, static)
-        if values["zookeeper.connect"] is not None and "offsets.topic.replication.factor" not in static:
-            values["offsets.topic.replication.factor"] = _OFFSETS_REPLICAS_IN_CLUSTER
+        if values["zookeeper.connect"] is not None:
+            for key, value in _DEFAULTS_IN_CLUSTER.items():
+                if key not in static:
+                    values[key] = value
         self._data_directory(values, static)
         self._times(values, static)
         self._cleaners(values, static)
+        for key, why in consumer_groups.faults(values):
+            self.problem(key, self._text(key, static), why)
         overrides = self._connection_limits(values, static)
         listeners, advertised = self._listeners(values, static)
         return listeners, advertised, overrides

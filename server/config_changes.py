@@ -2,7 +2,7 @@
 
 Pure: from what is stored and what is asked to what shall be stored, or a `KafkaError` that names key and value. Error
 codes are Apache Kafka's: INVALID_REQUEST for requests that make no sense and for broker settings, INVALID_CONFIG for
-topic settings.
+settings of topics and groups.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from enum import IntEnum
 
 from kproto import ErrorCode, KafkaError
 from replication import is_internal
-from server import topic_config
+from server import group_config, topic_config
 from server.config import BrokerConfig, SettingsRefused, refusal
-from server.settings import BROKER, TOPIC, Scope, Setting, Type
+from server.settings import BROKER, GROUP, TOPIC, Scope, Setting, Type
 
 log = logging.getLogger("barnabas.config")
 
@@ -93,6 +93,11 @@ def topic_row(name: str) -> Setting | None:
     return row.setting if row is not None else None
 
 
+def group_row(name: str) -> Setting | None:
+    row = GROUP.get(name)
+    return row.setting if row is not None else None
+
+
 def broker_row(name: str) -> Setting | None:
     return BROKER.get(name)
 
@@ -103,6 +108,13 @@ def check_topic(config: BrokerConfig, topic: str, after: Mapping[str, str]) -> N
     if not is_internal(topic):
         for text in topic_config.remarks(after):
             log.warning("topic %s: %s", topic, text)
+
+
+def check_group(config: BrokerConfig, group_id: str, after: Mapping[str, str]) -> None:
+    """Whether the group may have exactly these settings. Raises KafkaError INVALID_CONFIG. Logs what has no effect."""
+    group_config.check(config, after)
+    for text in group_config.remarks(after):
+        log.warning("group %r: %s", group_id, text)
 
 
 def check_broker(config: BrokerConfig, after: Mapping[str, str], *, per_broker: bool) -> None:

@@ -26,6 +26,7 @@ class Source(IntEnum):
     STATIC_BROKER = 4
     DEFAULT = 5
     BROKER_LOGGER = 6
+    GROUP = 8
 
 
 UNKNOWN_TYPE = 0

@@ -227,6 +227,11 @@ class Connection:
         if moved:
             self._transport.wake(self)
 
+    def go_on(self) -> None:
+        """Nothing holds up the next request any more."""
+        if not self.closed:
+            self._transport.wake(self)
+
     def _queue(self, parts: list[Part]) -> None:
         self.out.extend(parts)
         self.out_bytes += sum(map(len, parts))

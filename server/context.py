@@ -7,6 +7,7 @@ look inside it).
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from kproto import Part
@@ -76,6 +77,20 @@ class RequestContext:
         self.parts = ()
         if not self.connection.closed:
             self.connection.answered()
+
+    def hold(self) -> Callable[[], None]:
+        """Though the API is pipelined, take up nothing more of this connection until the returned function is called,
+        or the answer given: what comes next must not overtake this request.
+        """
+        route = self.route
+        self.route = copy(route)
+        self.route.pipelined = False
+
+        def release() -> None:
+            self.route = route
+            self.connection.go_on()
+
+        return release
 
     def on_close(self, callback: Callable[[], None]) -> None:
         """Call `callback` if the connection ends before the answer is given: let go of what waits on its behalf."""

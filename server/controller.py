@@ -21,6 +21,7 @@ from kproto import ErrorCode, KafkaError
 from replication import (
     BROKER_CONFIG,
     DEFAULT_ENTITY,
+    GROUP_CONFIG,
     GROUP_METADATA_TOPIC,
     TOPIC_CONFIG,
     TRANSACTION_STATE_TOPIC,
@@ -173,6 +174,11 @@ class ControllerDriver(ControllerRequests):
         name = DEFAULT_ENTITY if broker_id is None else str(broker_id)
         await write_config(self._store, BROKER_CONFIG, name, edit)
         await self.reload_config(BROKER_CONFIG, name)
+
+    async def alter_group_config(self, group_id: str, edit: EditConfig) -> None:
+        """Replace a group's settings by `edit(settings)`; as above. The group need not exist."""
+        await write_config(self._store, GROUP_CONFIG, group_id, edit)
+        await self.reload_config(GROUP_CONFIG, group_id)
 
     async def auto_create(self, names: Collection[str]) -> dict[str, ErrorCode]:
         """Create topics that a client or a coordinator needs; NONE means that the picture has them, with leaders.

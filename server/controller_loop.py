@@ -31,6 +31,7 @@ import trio
 from kproto import ErrorCode, KafkaError
 from replication import (
     BROKER_CONFIG,
+    GROUP_CONFIG,
     TOPIC_CONFIG,
     WATCHED,
     WATCHED_BY_ALL,
@@ -61,6 +62,7 @@ from replication import (
     read_config,
     read_controller,
     read_deletions,
+    read_group_configs,
     read_topics,
     register_broker,
     settle_cluster_id,
@@ -216,7 +218,10 @@ class ControllerLoop:
         self._cluster_id = await settle_cluster_id(self._store, self._cluster_id, self._make_cluster_id)
         await self._notices.skip()
         configs = await read_broker_configs(self._store, self._unreadable)
-        self._receiver.replace_image(replace(self.image, cluster_id=self._cluster_id, broker_configs=configs))
+        groups = await read_group_configs(self._store, self._unreadable)
+        self._receiver.replace_image(
+            replace(self.image, cluster_id=self._cluster_id, broker_configs=configs, group_configs=groups)
+        )
         if self._broker_configs_changed is not None:
             self._broker_configs_changed(configs)
         self._broker = await register_broker(self._store, self._broker, self._wall_ms())
@@ -399,7 +404,9 @@ class ControllerLoop:
         await self._perform(machine.topics_seen(await read_topics(self._store, wanted, self._unreadable), gone))
 
     async def reload_config(self, kind: str, name: str) -> None:
-        """Read the settings of a topic or of brokers again and put them in force. Other kinds are not ours yet."""
+        """Read the settings of a topic, of brokers or of a group again and put them in force. Other kinds are not ours
+        yet.
+        """
         config = await read_config(self._store, kind, name, self._unreadable)
         if kind == TOPIC_CONFIG:
             self._receiver.topic_config_changed(name, config)
@@ -409,6 +416,8 @@ class ControllerLoop:
             self._receiver.replace_image(self.image.with_broker_config(name, config))
             if self._broker_configs_changed is not None:
                 self._broker_configs_changed(self.image.broker_configs)
+        elif kind == GROUP_CONFIG:
+            self._receiver.replace_image(self.image.with_group_config(name, config))
 
     # -- small pieces ------------------------------------------------------------------------------------------------
 

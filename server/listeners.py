@@ -40,6 +40,22 @@ def bind(address: ListenAddress, backlog: int, receive_buffer_bytes: int) -> soc
     return sock
 
 
+def bind_all(config: BrokerConfig) -> list[tuple[socket.socket, str]]:
+    """A socket for each of `listeners`, with the listener's name. Raises OSError, and leaves none open then."""
+    listening: list[tuple[socket.socket, str]] = []
+    key = "socket.receive.buffer.bytes"
+    receive_buffer_bytes = config.int(key) if config.is_set(key) else -1
+    try:
+        for address in config.listeners:
+            sock = bind(address, config.int("socket.listen.backlog.size"), receive_buffer_bytes)
+            listening.append((sock, address.name))
+    except OSError:
+        for sock, _ in listening:
+            sock.close()
+        raise
+    return listening
+
+
 class Door:
     """Makes connections for accepted sockets, and counts them by address."""
 

@@ -5,9 +5,9 @@ The controller's messages tell which to lead, to follow, to give up, or to confi
 writes once, then waiters are woken, then the callbacks left with `after_write` answer the Produce requests of the
 round.
 
-Who else must know of a role hears it from here: `groups` (coordinators), `followers` (fetches from leaders), `isr`
-(wishes for another ISR on their way to the controller), `moves` (copies to other log directories). Each is None where
-there is nobody.
+Who else must know of a role hears it from here: `groups` and `transactions` (coordinators), `followers` (fetches from
+leaders), `isr` (wishes for another ISR on their way to the controller), `moves` (copies to other log directories). Each
+is None where there is nobody.
 
 A log directory that fails takes its partitions offline (`dir_failed`): they are not found any more, look-ups and the
 controller get KAFKA_STORAGE_ERROR until the broker is started again, and the others go on.
@@ -24,7 +24,14 @@ import trio
 
 from kproto import ErrorCode, KafkaError
 from logdir import LogConfig, LogDir, LogDirs, PartitionLog, Promoted, StorageError
-from replication import GROUP_METADATA_TOPIC, BrokerImage, Image, PartitionImage, Proposal
+from replication import (
+    GROUP_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    BrokerImage,
+    Image,
+    PartitionImage,
+    Proposal,
+)
 from server.partition import Partition
 from server.throttles import LeaderThrottle
 
@@ -35,12 +42,16 @@ NO_EPOCH = -1
 """Leader epochs of StopReplica that are not compared: the topic is being deleted; an old controller sent none."""
 
 
-class GroupRoles(Protocol):
-    """Who coordinates groups, and so must know what becomes of `__consumer_offsets` and of topics."""
+class CoordinatorRoles(Protocol):
+    """Who coordinates groups or transactions, and so must know what becomes of the partitions of its topic."""
 
     def lead(self, partition: Partition) -> None: ...
 
     def resign(self, index: int) -> None: ...
+
+
+class GroupRoles(CoordinatorRoles, Protocol):
+    """Whose groups commit offsets, and so must know what becomes of topics."""
 
     def topics_deleted(self, topics: Collection[str]) -> None: ...
 
@@ -101,6 +112,7 @@ class Partitions:
         self._offline: dict[tuple[str, int], bytes] = {}
         self._offline_ids: set[tuple[bytes, int]] = set()
         self.groups: GroupRoles | None = None
+        self.transactions: CoordinatorRoles | None = None
         self.followers: FollowerRoles | None = None
         self.isr: IsrProposals | None = None
         self.moves: LogDirMoves | None = None
@@ -178,8 +190,9 @@ class Partitions:
         self._write_now(partition)
         partition.lead(image)
         self._go_on_moving(partition)
-        if topic == GROUP_METADATA_TOPIC and self.groups is not None:
-            self.groups.lead(partition)
+        coordinators = self._coordinators(topic)
+        if coordinators is not None:
+            coordinators.lead(partition)
         return partition
 
     def become_follower(
@@ -202,14 +215,21 @@ class Partitions:
         led = partition.is_leader
         partition.follow(image)
         self._go_on_moving(partition)
-        if led and topic == GROUP_METADATA_TOPIC and self.groups is not None:
-            self.groups.resign(partition.index)
+        coordinators = self._coordinators(topic)
+        if led and coordinators is not None:
+            coordinators.resign(partition.index)
         if self.followers is not None:
             if leader is None:
                 self.followers.unfollow(partition)
             else:
                 self.followers.follow(partition, leader)
         return partition
+
+    def _coordinators(self, topic: str) -> CoordinatorRoles | None:
+        """Who works with a topic of this name, mostly nobody."""
+        if topic == GROUP_METADATA_TOPIC:
+            return self.groups
+        return self.transactions if topic == TRANSACTION_STATE_TOPIC else None
 
     def _admit(
         self, topic: str, topic_id: bytes, image: PartitionImage, config: Mapping[str, str], is_new: bool
@@ -306,11 +326,11 @@ class Partitions:
         known = image.topics.get(topic)
         # A replica that moved away, or a topic that is gone?
         moved = known is not None and known.topic_id == partition.topic_id and index < len(known.partitions)
-        if self.groups is not None:
-            if topic == GROUP_METADATA_TOPIC:
-                self.groups.resign(index)
-            elif last and not moved:
-                self.groups.topics_deleted([topic])
+        coordinators = self._coordinators(topic)
+        if coordinators is not None:
+            coordinators.resign(index)
+        elif self.groups is not None and last and not moved:
+            self.groups.topics_deleted([topic])
         if self.followers is not None:
             self.followers.unfollow(partition)
         partition.resign(ErrorCode.NOT_LEADER_OR_FOLLOWER if moved else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -346,8 +366,9 @@ class Partitions:
             partition = self._forget(topic, index)
             assert partition is not None
             self._note_offline(topic, index, partition.topic_id)
-            if topic == GROUP_METADATA_TOPIC and self.groups is not None:
-                self.groups.resign(index)
+            coordinators = self._coordinators(topic)
+            if coordinators is not None:
+                coordinators.resign(index)
             if self.followers is not None:
                 self.followers.unfollow(partition)
             partition.resign(ErrorCode.KAFKA_STORAGE_ERROR)

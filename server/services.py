@@ -14,13 +14,17 @@ if TYPE_CHECKING:
     from replication import Image
     from server.config import BrokerConfig
     from server.controller import ControllerDriver
+    from server.features import Features
     from server.fetch_sessions import FetchSessions
+    from server.marker_writer import MarkerWriter
     from server.offload import Offload
     from server.partitions import Partitions
     from server.picture_cache import PictureCache
     from server.producer_ids import ProducerIds
     from server.shards import GroupShards
     from server.timers import Timers
+    from server.txn_shards import TxnShards
+    from server.txn_verification import TxnVerification
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,10 @@ class Services:
     partitions: Partitions
     controller: ControllerDriver
     groups: GroupShards
+    transactions: TxnShards
+    verification: TxnVerification
+    markers: MarkerWriter
+    features: Features
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
     pictures: PictureCache

@@ -40,7 +40,7 @@ import coordinator
 from coordinator import Now, Reply, Result, partition_for
 from kproto import ErrorCode, KafkaError
 from kproto.records import Record, build_batch
-from logdir import AppendOrigin
+from logdir import AppendOrigin, InTransaction
 from replication import Image, PartitionImage
 from server.config import BrokerConfig
 from server.partition import Partition
@@ -72,10 +72,11 @@ S = TypeVar("S", bound=Shard)
 
 
 class Producer(NamedTuple):
-    """Whose transaction records belong to: they are appended as a batch of it."""
+    """Whose transaction records belong to: they are appended as a batch of it, checked as `in_txn` says."""
 
     producer_id: int
     producer_epoch: int
+    in_txn: InTransaction | None = None
 
 
 class _Held(NamedTuple):
@@ -362,7 +363,7 @@ class ShardDriver(Generic[S]):
     def _append(self, led: Led[S], records: Sequence[coordinator.Record], producer: Producer | None) -> ErrorCode:
         """Stage the records as one batch and replay them."""
         partition, wall_ms = led.partition, self._wall_ms()
-        producer_id, producer_epoch = producer or (-1, -1)
+        producer_id, producer_epoch, in_txn = producer or (-1, -1, None)
         batch = build_batch(
             (Record(0, wall_ms, key, value, []) for key, value in records),
             producer_id=producer_id,
@@ -371,7 +372,11 @@ class ShardDriver(Generic[S]):
         )
         try:
             info = partition.append(
-                batch, origin=AppendOrigin.COORDINATOR, now_ms=wall_ms, required_acks=self._required_acks()
+                batch,
+                origin=AppendOrigin.COORDINATOR,
+                now_ms=wall_ms,
+                required_acks=self._required_acks(),
+                in_txn=in_txn,
             )
         except KafkaError as error:
             self.log.warning("%r refused %d records: %s", led, len(records), error)

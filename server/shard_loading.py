@@ -44,7 +44,9 @@ class Replayed(Protocol):
     ) -> None:
         """`committed_to`: the high watermark. `producer_id`: of a transactional batch, else -1."""
 
-    def replay_end_of_transaction(self, producer_id: int, committed: bool) -> None: ...
+    def replay_end_of_transaction(
+        self, producer_id: int, committed: bool, marker_offset: int, committed_to: int
+    ) -> None: ...
 
 
 def replay_slice(shard: Replayed, data: bytes, offset: int, end_offset: int, committed_to: int, topic: str) -> int:
@@ -90,7 +92,7 @@ def _replay_batch(shard: Replayed, batch: memoryview, end_offset: int, committed
     if header.base_offset >= end_offset:
         return header.base_offset
     if header.is_control:
-        _replay_control(shard, batch, header)
+        _replay_control(shard, batch, header, committed_to)
     else:
         producer_id = header.producer_id if header.is_transactional else -1
         for record in iter_records(batch):
@@ -98,11 +100,11 @@ def _replay_batch(shard: Replayed, batch: memoryview, end_offset: int, committed
     return header.next_offset
 
 
-def _replay_control(shard: Replayed, batch: memoryview, header: BatchHeader) -> None:
+def _replay_control(shard: Replayed, batch: memoryview, header: BatchHeader, committed_to: int) -> None:
     for record in iter_records(batch):
         kind, _ = parse_control_record(record)
         if kind in (ABORT, COMMIT):
-            shard.replay_end_of_transaction(header.producer_id, kind == COMMIT)
+            shard.replay_end_of_transaction(header.producer_id, kind == COMMIT, record.offset, committed_to)
 
 
 def _replay_record(shard: Replayed, record: Record, committed_to: int, producer_id: int, topic: str) -> None:

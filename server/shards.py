@@ -3,7 +3,8 @@
 How results become records and answers, and how partitions are loaded and handed over, is `server.shard_driver`'s; here
 is what is asked of groups. A new leader's groups wait for the followers, but not for ever (`OPEN_SECONDS`), for Apache
 Kafka does not wait at all; of what was written here since, reads see what is committed. A commit that is not committed
-within `offsets.commit.timeout.ms` is answered with an error. The random source is given.
+within `offsets.commit.timeout.ms` is answered with an error. What KIP-848 groups need besides is in
+`server.consumer_groups`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,12 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from random import Random
 from typing import Any
 
 import trio
 
-from coordinator import FetchedOffset, GroupConfig, GroupShard, Now, OffsetToCommit, Reply
-from kproto import ErrorCode, KafkaError
+from coordinator import FetchedOffset, GroupShard, Now, OffsetToCommit, Reply
+from kproto import ErrorCode
 from kproto.messages import (
     DescribeGroupsResponse,
     HeartbeatRequest,
@@ -27,35 +27,22 @@ from kproto.messages import (
     ListGroupsResponse,
     SyncGroupRequest,
 )
+from logdir import InTransaction
 from replication import GROUP_METADATA_TOPIC, Image, TopicImage
-from server.config import BrokerConfig
+from server.consumer_groups import ConsumerGroups, machine_config
 from server.partition import Partition
-from server.partitions import Partitions
-from server.shard_driver import CreateTopic, Led, ShardDriver
+from server.shard_driver import Led, Producer
 from server.shard_loading import Replayed
-from server.timers import Timers
 
 OPEN_SECONDS = 2.0
 """How long loaded groups wait at most for the high watermark to pass what was loaded."""
-
-
-def group_config(config: BrokerConfig) -> GroupConfig:
-    """The machine's settings out of the broker's."""
-    return GroupConfig(
-        group_min_session_timeout_ms=config.int("group.min.session.timeout.ms"),
-        group_max_session_timeout_ms=config.int("group.max.session.timeout.ms"),
-        group_max_size=config.int("group.max.size"),
-        group_initial_rebalance_delay_ms=config.int("group.initial.rebalance.delay.ms"),
-        offset_metadata_max_bytes=config.int("offset.metadata.max.bytes"),
-        offsets_retention_ms=config.int("offsets.retention.minutes") * 60_000,
-    )
 
 
 def _is_gone(before: TopicImage, after: TopicImage | None) -> bool:
     return after is None or (after.topic_id != before.topic_id and any(before.topic_id))
 
 
-class GroupShards(ShardDriver[GroupShard]):
+class GroupShards(ConsumerGroups):
     """All groups this broker coordinates; see the module. `topics_deleted` is the controller driver's to call; `run`
     must be running for offsets to expire, too.
     """
@@ -64,35 +51,7 @@ class GroupShards(ShardDriver[GroupShard]):
     log = logging.getLogger("barnabas.groups")
     open_s = OPEN_SECONDS
 
-    def __init__(
-        self,
-        partitions: Partitions,
-        timers: Timers,
-        *,
-        current_image: Callable[[], Image],
-        current_config: Callable[[], BrokerConfig],
-        create_topic: CreateTopic,
-        now: Callable[[], float],
-        wall_ms: Callable[[], int],
-        random: Random,
-    ) -> None:
-        super().__init__(
-            partitions,
-            timers,
-            current_image=current_image,
-            current_config=current_config,
-            create_topic=create_topic,
-            now=now,
-            wall_ms=wall_ms,
-        )
-        self._random = random
-        # While a partition is being loaded: topics whose offsets must go then.
-        self._deleted_topics: dict[Led[GroupShard], set[str]] = {}
-
     # -- what the driver asks ---------------------------------------------------------------------
-
-    def _new_shard(self, partition: Partition) -> GroupShard:
-        return GroupShard(group_config(self._config()))
 
     def _replayed(self, shard: GroupShard) -> Replayed:
         return shard
@@ -133,15 +92,16 @@ class GroupShards(ShardDriver[GroupShard]):
     def config_changed(self) -> None:
         """The broker's settings were replaced."""
         for led in self._led.values():
-            led.shard.set_config(group_config(self._config()))
+            led.shard.set_config(machine_config(self._config()))
 
     # -- tasks ------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Load, expire and create the topic for ever."""
+        """Load, expire, create the topic, resolve expressions, for ever."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(super().run)
             nursery.start_soon(self._run_expiry)
+            nursery.start_soon(self.run_resolving)
 
     async def forget_deleted_topics(self, image_until: Callable[[Callable[[Image], bool]], Awaitable[None]]) -> None:
         """In a cluster, topics may be deleted of which this broker has no partition: the picture tells. For ever."""
@@ -169,22 +129,19 @@ class GroupShards(ShardDriver[GroupShard]):
 
     # -- where a group lives ----------------------------------------------------------------------
 
-    def _of(self, group_id: str, *, may_be_empty: bool = False) -> Led[GroupShard]:
-        """The partition of a group. Raises KafkaError 24 (no id), 16 (led elsewhere, or no topic) or 14 (loading).
+    def is_loaded(self, index: int) -> bool:
+        """The groups of a partition are coordinated here, and may be asked."""
+        led = self._led.get(index)
+        return led is not None and led.is_loaded
 
-        The empty id is an old consumer's without a group; it may hold offsets but have no members.
-        """
-        if not group_id and not may_be_empty:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        return self._led_for(group_id)
-
-    def marker_appended(self, index: int, producer_id: int, committed: bool) -> None:
-        """A producer's transaction was ended in a partition: a control batch has just been staged there. To be called
-        at once, so that the order is that of the log.
+    def marker_appended(self, index: int, producer_id: int, committed: bool, offset: int) -> None:
+        """A producer's transaction was ended in a partition: a control batch has just been staged there, at `offset`.
+        To be called at once, so that the order is that of the log.
         """
         led = self._led.get(index)
         if led is not None and led.is_loaded:
-            led.shard.replay_end_of_transaction(producer_id, committed)
+            led.shard.replay_end_of_transaction(producer_id, committed, offset, led.partition.high_watermark)
+            led.appended_to = offset + 1
 
     # -- operations; each raises KafkaError like `_of` --------------------------------------------
 
@@ -219,13 +176,46 @@ class GroupShards(ShardDriver[GroupShard]):
         retention_ms: int,
         offsets: Sequence[OffsetToCommit],
         token: Any,
+        *,
+        version: int = 9,
     ) -> None:
-        """Answers a list of ErrorCode, one per offset."""
+        """Answers a list of ErrorCode, one per offset. `version`: of OffsetCommit."""
         led = self._of(group_id, may_be_empty=True)
-        shard = led.shard
-        self._apply(
-            led, shard.commit(group_id, generation, member_id, instance_id, retention_ms, offsets, token, self._now())
+        result = led.shard.commit(
+            group_id,
+            generation,
+            member_id,
+            instance_id,
+            retention_ms,
+            offsets,
+            token,
+            self._now(),
+            version=version,
         )
+        self._apply(led, result)
+
+    def partition_of(self, group_id: str) -> Partition:
+        """Where the offsets of a group are written."""
+        return self._of(group_id).partition
+
+    def commit_in_transaction(
+        self,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        offsets: Sequence[OffsetToCommit],
+        producer_id: int,
+        producer_epoch: int,
+        in_txn: InTransaction | None,
+        token: Any,
+    ) -> None:
+        """Commit as part of a producer's transaction; in_txn: as for `PartitionLog.append`. Answers as `commit`."""
+        led = self._of(group_id)
+        result = led.shard.commit_in_transaction(
+            group_id, generation, member_id, instance_id, offsets, token, self._now()
+        )
+        self._apply(led, result, Producer(producer_id, producer_epoch, in_txn))
 
     def fetch(
         self, group_id: str, partitions: Iterable[tuple[str, int]] | None, require_stable: bool
@@ -233,6 +223,10 @@ class GroupShards(ShardDriver[GroupShard]):
         """Committed offsets of the (topic, partition)s, or of all with None."""
         led = self._of(group_id, may_be_empty=True)
         return led.shard.fetch(group_id, partitions, require_stable, self._committed_to(led))
+
+    def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Whether this member, or None for nobody in particular, may ask for the group's offsets."""
+        return self._of(group_id, may_be_empty=True).shard.check_fetch(group_id, member_id, member_epoch)
 
     def _committed_to(self, led: Led[GroupShard]) -> int:
         """Reads tell what is in the log before this offset."""

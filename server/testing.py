@@ -321,6 +321,8 @@ async def embedded_cluster(
         "zookeeper_connect": "in.memory:2181",
         "default_replication_factor": replicas,
         "offsets_topic_replication_factor": replicas,
+        "transaction_state_log_replication_factor": replicas,
+        "transaction_state_log_min_isr": str(min(int(replicas), 2)),
         **settings,
     }
     with tempfile.TemporaryDirectory(prefix="barnabas-") as temporary:

@@ -106,7 +106,10 @@ def test_registration() -> None:
         "listener_security_protocol_map": {"SECURE": "SASL_SSL", "PLAINTEXT": "PLAINTEXT"},
         "jmx_port": -1,
         "timestamp": "1700000000000",
-        "features": {},
+        "features": {
+            "group.version": {"min_version": 1, "max_version": 1},
+            "transaction.version": {"min_version": 1, "max_version": 2},
+        },
         "rack": "r",
     }
     assert decode_broker(1, data, 25) == BROKER

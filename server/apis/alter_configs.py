@@ -1,12 +1,11 @@
-"""AlterConfigs (key 33, versions 0-2): replace all settings of topics and brokers.
+"""AlterConfigs (key 33, versions 0-2): replace all settings of topics, brokers and groups.
 
 Behaviour: what is not named goes back to its default; each resource succeeds or fails by itself and as a whole. The
 older of the two APIs (IncrementalAlterConfigs replaces it), still sent by old tools.
 
 Versions: 2 is flexible, nothing else.
 
-Not done: log levels (not part of this API, as in Apache Kafka), client metrics and groups (INVALID_REQUEST);
-authorization.
+Not done: log levels (not part of this API, as in Apache Kafka), client metrics (INVALID_REQUEST); authorization.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ answered by the dispatcher in format 0 with UNSUPPORTED_VERSION and the range of
 can try again (KIP-511).
 
 Versions: 3 is flexible in its body, while the response header stays at version 0; 4 may name features whose minimum
-is 0.
+is 0, and before 4 those are left out.
 
-No features are finalised: the KIP-890 and KIP-848 feature levels come with transactions and the new groups; a client
-that finds none uses the older ways.
+From v3 on the feature levels that this broker can do and those that are in force (`server.features`): a Java client
+takes up KIP-890's second part, and asks for groups of KIP-848, by them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,20 @@ def handle(svc: Services, ctx: RequestContext, req: ApiVersionsRequest) -> ApiVe
         ctx.connection.software = f"{name} {version}"
     clustered = svc.config.is_clustered
     served = [api for api in _served() if api.advertised and api.is_served(clustered=clustered)]
-    return ApiVersionsResponse(api_keys=[_entry(api) for api in served], finalized_features_epoch=0)
+    response = ApiVersionsResponse(api_keys=[_entry(api) for api in served])
+    if ctx.api_version >= 3:
+        features = svc.features
+        response.supported_features = [
+            ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=first, max_version=last)
+            for name, (first, last) in features.supported.items()
+            if first or ctx.api_version >= 4
+        ]
+        response.finalized_features_epoch = features.epoch
+        response.finalized_features = [
+            ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in features.finalised.items()
+        ]
+    return response
 
 
 def _on_error(req: Any, code: ErrorCode, version: int) -> ApiVersionsResponse:

@@ -1,4 +1,5 @@
-"""What AlterConfigs and IncrementalAlterConfigs do alike: each resource by itself, topics and brokers in the store.
+"""What AlterConfigs and IncrementalAlterConfigs do alike: each resource by itself, topics, brokers and groups in
+the store.
 
 The two differ in what a change starts from: nothing, or what is stored (`keep`).
 """
@@ -10,8 +11,17 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from kproto import ErrorCode, KafkaError
-from server.apis.config_resources import ResourceType, outcome, stored_broker, stored_topic, unsupported
-from server.config_changes import Change, apply, broker_row, check_broker, check_topic, topic_row
+from server.apis.config_resources import ResourceType, outcome, stored_broker, stored_group, stored_topic, unsupported
+from server.config_changes import (
+    Change,
+    apply,
+    broker_row,
+    check_broker,
+    check_group,
+    check_topic,
+    group_row,
+    topic_row,
+)
 from server.services import Services
 
 
@@ -43,7 +53,7 @@ async def alter_each(
 async def alter_stored(
     svc: Services, resource: Any, changes: Sequence[Change], *, keep: bool, validate_only: bool
 ) -> None:
-    """Change the stored settings of a topic or a broker. `keep`: what is stored and not named stays. Raises
+    """Change the stored settings of a topic, a broker or a group. `keep`: what is stored and not named stays. Raises
     KafkaError.
     """
     name = resource.resource_name
@@ -56,6 +66,11 @@ async def alter_stored(
     def edit_broker(stored: Mapping[str, str]) -> Mapping[str, str]:
         after = apply(stored if keep else {}, changes, broker_row)
         check_broker(svc.config, after, per_broker=bool(name))
+        return after
+
+    def edit_group(stored: Mapping[str, str]) -> Mapping[str, str]:
+        after = apply(stored if keep else {}, changes, group_row)
+        check_group(svc.config, name, after)
         return after
 
     match resource.resource_type:
@@ -71,5 +86,11 @@ async def alter_stored(
                 edit_broker(stored)
             else:
                 await svc.controller.alter_broker_config(int(name) if name else None, edit_broker)
+        case ResourceType.GROUP:
+            stored = stored_group(svc, name)
+            if validate_only:
+                edit_group(stored)
+            else:
+                await svc.controller.alter_group_config(name, edit_group)
         case other:
             raise unsupported(other)

@@ -45,6 +45,13 @@ def stored_broker(svc: Services, name: str) -> Mapping[str, str]:
     return svc.image.broker_configs.get(name or ALL_BROKERS, {})
 
 
+def stored_group(svc: Services, name: str) -> Mapping[str, str]:
+    """What is set on the group, which need not exist. Raises KafkaError."""
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a group must be named: there are no settings for all groups")
+    return svc.image.group_configs.get(name, {})
+
+
 def check_broker_id(name: str, broker_id: int, *, or_empty: bool) -> None:
     """A broker answers for itself: `name` must be its id (or nothing, for all brokers). Raises INVALID_REQUEST."""
     if name == "" and or_empty:
@@ -59,7 +66,7 @@ def check_broker_id(name: str, broker_id: int, *, or_empty: bool) -> None:
 
 def unsupported(resource_type: int) -> KafkaError:
     """The error for a resource type that has no settings here."""
-    names = {ResourceType.CLIENT_METRICS: "client metrics (KIP-714)", ResourceType.GROUP: "groups (KIP-848)"}
+    names = {ResourceType.CLIENT_METRICS: "client metrics (KIP-714)"}
     try:
         what = names.get(ResourceType(resource_type), f"resource type {resource_type}")
     except ValueError:

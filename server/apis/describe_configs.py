@@ -1,12 +1,13 @@
-"""DescribeConfigs (key 32, versions 0-4): the settings of topics and brokers, and the log levels.
+"""DescribeConfigs (key 32, versions 0-4): the settings of topics, brokers and groups, and the log levels.
 
 Behaviour: every resource is answered by itself, with its own error. A topic shows all topic settings with the broker
 settings behind them as synonyms; a broker must be asked by its own id, or with an empty name for what is set for all
-brokers; a broker logger shows the level in force of every logger. Sensitive values and those of unknown keys are null.
+brokers; a broker logger shows the level in force of every logger. A group, which need not exist, shows its own settings
+with the broker settings behind them. Sensitive values and those of unknown keys are null.
 
 Versions: 0 has `is_default` in place of the source; 1 synonyms; 3 types and documentation; 4 flexible.
 
-Not done: client metrics and group resources, which have no settings here (INVALID_REQUEST); authorization.
+Not done: client metrics, which have no settings here (INVALID_REQUEST); authorization.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from __future__ import annotations
 from kproto import ApiKey, ErrorCode, KafkaError
 from kproto.messages import DescribeConfigsRequest, DescribeConfigsResponse
 from replication import name_fault
-from server import logs
+from server import group_config, logs
 from server.api import Api
-from server.apis.config_resources import ResourceType, check_broker_id, outcome, unsupported
+from server.apis.config_resources import ResourceType, check_broker_id, outcome, stored_group, unsupported
 from server.config_view import ConfigEntry, Source, broker_entries, cluster_entries, topic_entries
 from server.context import RequestContext
 from server.services import Services
@@ -76,6 +77,8 @@ def _entries(svc: Services, resource: DescribeConfigsRequest.DescribeConfigsReso
                 for logger, level in logs.current_levels().items()
                 if not keys or logger in keys
             ]
+        case ResourceType.GROUP:
+            return group_config.entries(config, stored_group(svc, name), keys)
         case other:
             raise unsupported(other)
 

@@ -1,17 +1,15 @@
-"""FindCoordinator (key 10, versions 0-6): which broker looks after a group.
+"""FindCoordinator (key 10, versions 0-6): which broker looks after a group, or after a transactional id.
 
-Behaviour: the coordinator of a group is the leader of the partition of `__consumer_offsets` that its id hashes to,
-told with the address of the listener the question came in on. The first question creates that topic (settings
-`offsets.topic.*`) and is answered with COORDINATOR_NOT_AVAILABLE, which clients retry, until the partition has a
-leader.
+Behaviour: the coordinator of a group is the leader of the partition of `__consumer_offsets` that its id hashes to, that
+of a transactional id the leader of its partition of `__transaction_state`; told with the address of the listener the
+question came in on. The first question creates the topic (settings `offsets.topic.*`, `transaction.state.log.*`) and is
+answered with COORDINATOR_NOT_AVAILABLE, which clients retry, until the partition has a leader.
 
 Versions: 1 adds the key type and an error message; 3 is flexible; 4 asks for several keys at once; 5 and 6 change
 nothing that is served here.
 
-Not done: transactions. A question for the coordinator of a transactional id is answered with INVALID_REQUEST and a
-text that says so: Java and librdkafka producers then fail at once, while a retriable error would let
-`initTransactions` hang until its time-out. Share groups (key type 2) get the same error, as from an Apache Kafka
-without them.
+Not done: share groups. A question for their coordinator (key type 2) is answered with INVALID_REQUEST, as from an
+Apache Kafka without them.
 """
 
 from __future__ import annotations
@@ -21,14 +19,13 @@ from kproto.messages import FindCoordinatorRequest, FindCoordinatorResponse
 from server.api import Api
 from server.context import RequestContext
 from server.services import Services
+from server.shards import GroupShards
+from server.txn_shards import TxnShards
 
 GROUP = 0
 TRANSACTION = 1
 
-_NOT_SERVED = {
-    TRANSACTION: "This broker does not serve transactions.",
-    2: "This broker does not serve share groups.",
-}
+_SHARE = 2
 
 
 def handle(svc: Services, ctx: RequestContext, req: FindCoordinatorRequest) -> FindCoordinatorResponse:
@@ -47,16 +44,20 @@ def handle(svc: Services, ctx: RequestContext, req: FindCoordinatorRequest) -> F
 
 
 def _find(svc: Services, ctx: RequestContext, key_type: int, key: str) -> FindCoordinatorResponse.Coordinator:
-    if key_type != GROUP:
-        return _failed(
-            key, ErrorCode.INVALID_REQUEST, _NOT_SERVED.get(key_type, f"Unknown coordinator type {key_type}.")
-        )
-    place = svc.groups.place(key)
+    coordinators: GroupShards | TxnShards
+    if key_type == GROUP:
+        coordinators = svc.groups
+    elif key_type == TRANSACTION:
+        coordinators = svc.transactions
+    else:
+        unknown = "This broker does not serve share groups." if key_type == _SHARE else f"Unknown type {key_type}."
+        return _failed(key, ErrorCode.INVALID_REQUEST, unknown)
+    place = coordinators.place(key)
     if place is None:
         if not svc.controller.knows_cluster:
             return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "This broker does not know the cluster yet.")
-        svc.groups.want_topic()
-        return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The topic __consumer_offsets is being created.")
+        coordinators.want_topic()
+        return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The topic {coordinators.topic} is being created.")
     broker = svc.image.brokers.get(place.leader)
     endpoint = None if broker is None else broker.endpoint(ctx.listener)
     if endpoint is None:

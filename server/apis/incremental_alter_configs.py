@@ -1,12 +1,14 @@
-"""IncrementalAlterConfigs (key 44, versions 0-1): change single settings of topics and brokers, and log levels.
+"""IncrementalAlterConfigs (key 44, versions 0-1): change single settings of topics, brokers and groups, and
+log levels.
 
 Behaviour: every resource succeeds or fails by itself and as a whole. Operations: set, delete, and append or subtract
-for lists (KIP-339). The outcome is checked before anything is stored; `validate_only` stops there. Topic and broker
-settings are stored by the controller and hold over restarts; log levels (KIP-412) change in this process and do not.
+for lists (KIP-339). The outcome is checked before anything is stored; `validate_only` stops there. Settings of
+topics, brokers and groups are stored by the controller and hold over restarts; log levels (KIP-412) change in this
+process and do not.
 
 Versions: 1 is flexible, nothing else.
 
-Not done: client metrics and groups (INVALID_REQUEST); authorization.
+Not done: client metrics (INVALID_REQUEST); authorization.
 """
 
 from __future__ import annotations

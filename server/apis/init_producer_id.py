@@ -4,43 +4,34 @@ Behaviour: without a transactional id every request gets a fresh id, unique in t
 also when the producer names the one it had (v3), for only transactional ids are remembered. Java, kafka-python and
 other clients ask by default.
 
-Transactions are not served. A transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED: nobody is
-allowed one on this broker. Of the codes that would fit it is the only one at which the Java client, librdkafka and
-kafka-python all give up at once; librdkafka repeats the request on UNSUPPORTED_VERSION and the like until the
-application's own time is over.
+With a transactional id the id's coordinator answers, when that is committed: the same producer id each time, with an
+epoch that shuts out whoever had it before. While a transaction is open or being ended it aborts it, and the producer
+hears CONCURRENT_TRANSACTIONS and asks again. A time-out that is not positive or over `transaction.max.timeout.ms` is
+INVALID_TRANSACTION_TIMEOUT.
 
-Versions: 1 is as 0; 2 flexible; 3 producer id and epoch, both or neither, else INVALID_REQUEST (KIP-360); 4 may
-answer PRODUCER_FENCED; 5 TRANSACTION_ABORTABLE: neither can happen without transactions.
+Versions: 1 is as 0; 2 flexible; 3 producer id and epoch, both or neither, else INVALID_REQUEST (KIP-360): who had them
+gets the next epoch, anybody else is fenced; 4 may answer PRODUCER_FENCED, before it that is INVALID_PRODUCER_EPOCH; 5
+may answer TRANSACTION_ABORTABLE, which does not happen here.
 
-Not done: transactional ids, their time-out check (50) and two-phase commit (KIP-939, version 6).
+Not done: two-phase commit (KIP-939, version 6).
 """
 
 from __future__ import annotations
 
-import logging
-
 from kproto import ApiKey, ErrorCode, KafkaError
 from kproto.messages import InitProducerIdRequest, InitProducerIdResponse
-from server.api import Api
+from server.api import PENDING, Api
 from server.context import RequestContext
 from server.services import Services
 
-log = logging.getLogger("barnabas.transactions")
 
-
-async def handle(svc: Services, ctx: RequestContext, req: InitProducerIdRequest) -> InitProducerIdResponse:
+async def handle(svc: Services, ctx: RequestContext, req: InitProducerIdRequest) -> object:
     if (req.producer_id == -1) != (req.producer_epoch == -1):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "producer id and epoch go together")
     if req.transactional_id is not None:
-        if not req.transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "an empty transactional id")
-        log.warning(
-            "client %r at %s asks for transactional id %r: this broker does not serve transactions",
-            ctx.client_id,
-            ctx.client_host,
-            req.transactional_id,
-        )
-        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served")
+        svc.transactions.init_producer_id(req, ctx.api_version, ctx)
+        svc.partitions.write_staged()
+        return PENDING
     return InitProducerIdResponse(producer_id=await svc.producer_ids.next_id(), producer_epoch=0)
 
 

@@ -1,10 +1,11 @@
 """ListConfigResources (key 74, versions 0-1): names of the resources that have settings.
 
 Behaviour: version 0 (KIP-714) asks for client metrics subscriptions alone, of which there are none. Version 1
-(KIP-1142) asks for any types, nothing meaning all: topics by name, brokers and their loggers by id. An unknown type is
+(KIP-1142) asks for any types, nothing meaning all: topics by name, brokers and their loggers by id,
+groups that have settings of their own. An unknown type is
 answered with UNSUPPORTED_VERSION, as in Apache Kafka.
 
-Not done: groups with settings of their own (KIP-848) are not there, so that type is always empty; authorization.
+Not done: authorization.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ def handle(svc: Services, ctx: RequestContext, req: ListConfigResourcesRequest) 
         ResourceType.TOPIC: image.topic_names,
         ResourceType.BROKER: brokers,
         ResourceType.BROKER_LOGGER: brokers,
+        ResourceType.GROUP: sorted(image.group_configs),
     }
     return ListConfigResourcesResponse(
         config_resources=[

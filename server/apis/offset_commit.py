@@ -1,12 +1,14 @@
 """OffsetCommit (key 8, versions 0-10): store how far a group has read.
 
-Behaviour: a member commits with its generation; anybody else (generation -1) only while the group has no members.
+Behaviour: a member commits with its generation, or its epoch in a KIP-848 group; anybody else (generation -1) only
+while the group has no members.
 Topics and partitions that do not exist get their own error, the others are stored as one batch in
 `__consumer_offsets` and answered when that is committed.
 
 Versions: 1 adds the generation and a time of commit; 2 takes that back and adds a retention time of its own, which 5
-takes back: such offsets expire at their own time; 6 adds the leader epoch; 7 static members; 8 is flexible; 9 belongs
-to KIP-848 groups and changes nothing here; 10 names topics by id.
+takes back: such offsets expire at their own time; 6 adds the leader epoch; 7 static members; 8 is flexible; members of
+KIP-848 groups need 9 (below UNSUPPORTED_VERSION), from which on an epoch that is over is STALE_MEMBER_EPOCH; 10 names
+topics by id.
 
 Version 0 stored offsets in ZooKeeper, for consumers that knew no coordinator. Here it goes the same way as the
 others, as a commit from outside the group, and version 0 of OffsetFetch finds it.
@@ -82,6 +84,7 @@ def handle(svc: Services, ctx: RequestContext, req: OffsetCommitRequest) -> Any:
             req.retention_time_ms,
             offsets,
             commit,
+            version=ctx.api_version,
         )
     except KafkaError as error:
         if ctx.api_version == 0:

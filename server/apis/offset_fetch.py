@@ -5,9 +5,9 @@ Offset -1 without an error: nothing stored. A group or topic that nobody has hea
 
 Versions: 2 allows null topics, all of the group's, and has an error for the whole request (before, each partition
 carries it); 5 adds the leader epoch; 6 is flexible; 7 can ask for stable offsets, UNSTABLE_OFFSET_COMMIT while a
-transaction is open (KIP-447); 8 asks for several groups; 9 belongs to KIP-848 groups and changes nothing here; 10
-names topics by id: an unknown one gets UNKNOWN_TOPIC_ID, and with null topics those without an id any more are left
-out.
+transaction is open (KIP-447); 8 asks for several groups; in 9 a member may tell its id and epoch, which are checked
+in a KIP-848 group (STALE_MEMBER_EPOCH); 10 names topics by id: an unknown one gets UNKNOWN_TOPIC_ID, and with null
+topics those without an id any more are left out.
 
 Version 0 read ZooKeeper and told a missing offset by UNKNOWN_TOPIC_OR_PARTITION. It reads the same store as the
 others here and keeps that error.
@@ -79,6 +79,9 @@ def _group(
             else:
                 wanted += [(known.name, index) for index in topic.partition_indexes]
     try:
+        code = svc.groups.check_fetch(group.group_id, group.member_id, group.member_epoch)
+        if code != ErrorCode.NONE:
+            return _Group(group_id=group.group_id, error_code=code)
         fetched = svc.groups.fetch(group.group_id, wanted, require_stable)
     except KafkaError as error:
         return _Group(group_id=group.group_id, error_code=error.code)

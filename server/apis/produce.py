@@ -12,13 +12,16 @@ one waits, and answers leave in order.
 Versions: 0-2 carry message sets, of either format in any of them, which are converted first (`server.legacy`) by a
 task, so these are not pipelined; a set without a whole message is a success at offset -1; 2 log-append time; 3 batches
 of format 2 alone; 5 log start offset; 7 zstd; 8 errors of single records; 9 flexible; 10 with NOT_LEADER_OR_FOLLOWER
-the leader and its address (KIP-951); 12 means transactions version 2; 13 topic ids instead of names.
+the leader and its address (KIP-951); 11 knows TRANSACTION_ABORTABLE; 12 comes from clients of transaction.version 2,
+whose partitions are added to the transaction on the way; 13 topic ids instead of names.
 
-Not done: transactional batches, refused with INVALID_TXN_STATE.
+Transactional batches need the request to have a transactional id (else 53), and one producer id (else 49); what else is
+checked before they are appended is `server.transactional_produce`'s. A request without that id does not pass there.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import trio
@@ -33,6 +36,12 @@ from server.leader_hints import HINTED_IN_PRODUCE, LeaderHints
 from server.legacy import up_converted
 from server.partition import Partition
 from server.services import Services
+from server.transactional_produce import (
+    ATTRIBUTES_LOW_BYTE_AT,
+    TRANSACTIONAL,
+    Admission,
+    produce_in_transaction,
+)
 
 _TopicResponse = ProduceResponse.TopicProduceResponse
 _PartitionResponse = ProduceResponse.PartitionProduceResponse
@@ -40,9 +49,7 @@ _PartitionResponse = ProduceResponse.PartitionProduceResponse
 ADMIN_CLIENT_ID = "__admin_client"
 _ACKS = (-1, 0, 1)
 _MAGIC_AT = 16
-_ATTRIBUTES_LOW_BYTE_AT = 22
 _ZSTD = 4
-_TRANSACTIONAL = 0x10
 
 
 class _Pending:
@@ -144,6 +151,13 @@ class _Commit:
 
 
 def handle(svc: Services, ctx: RequestContext, req: ProduceRequest) -> object:
+    if req.transactional_id is not None:
+        return produce_in_transaction(svc, ctx, req, partial(_append, svc, ctx, req))
+    return _append(svc, ctx, req, None)
+
+
+def _append(svc: Services, ctx: RequestContext, req: ProduceRequest, admission: Admission | None) -> object:
+    """Stage what can be appended. admission: of transactional batches, None if they need none."""
     acks = req.acks
     version = ctx.api_version
     topics: list[ProduceResponse.TopicProduceResponse] = []
@@ -160,10 +174,13 @@ def handle(svc: Services, ctx: RequestContext, req: ProduceRequest) -> object:
                     partition = svc.partitions.get_by_id(topic.topic_id, data.index)
                 else:
                     partition = svc.partitions.get(topic.name, data.index)
-                records = _one_batch(data.records, version)
+                records = _one_batch(data.records, version, req.transactional_id)
                 if partition.topic.startswith("__"):
                     _refuse_internal(svc, partition, ctx)
-                info = partition.append(records, origin=AppendOrigin.CLIENT, now_ms=now_ms, required_acks=acks)
+                in_txn = None if admission is None else admission(partition)
+                info = partition.append(
+                    records, origin=AppendOrigin.CLIENT, now_ms=now_ms, required_acks=acks, in_txn=in_txn
+                )
             except KafkaError as error:
                 pending.failed |= error.code != ErrorCode.NONE  # an old client may send nothing
                 answer = _PartitionResponse(index=data.index)
@@ -181,8 +198,8 @@ def handle(svc: Services, ctx: RequestContext, req: ProduceRequest) -> object:
     return PENDING
 
 
-def _one_batch(records: object, version: int) -> memoryview:
-    """Exactly one batch of format 2, as Produce 3+ demands. Raises KafkaError 87 or 76."""
+def _one_batch(records: object, version: int, transactional_id: str | None) -> memoryview:
+    """Exactly one batch of format 2, as Produce 3+ demands. Raises KafkaError 53, 76 or 87."""
     if not isinstance(records, memoryview) or len(records) < BATCH_OVERHEAD:
         if isinstance(records, bytearray):
             return memoryview(records)  # what an old client sent, converted
@@ -194,12 +211,12 @@ def _one_batch(records: object, version: int) -> memoryview:
     batch_bytes = int.from_bytes(records[8:12], "big") + 12
     if batch_bytes < len(records):
         raise KafkaError(ErrorCode.INVALID_RECORD, "one record batch per partition is expected, more were sent")
-    attributes = records[_ATTRIBUTES_LOW_BYTE_AT]
+    attributes = records[ATTRIBUTES_LOW_BYTE_AT]
     if attributes & 0x17:
         if attributes & 0x07 == _ZSTD and version < 7:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
-        if attributes & _TRANSACTIONAL:
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "this broker does not serve transactions")
+        if attributes & TRANSACTIONAL and transactional_id is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "The request has no transactional id.")
     return records
 
 

@@ -1,8 +1,8 @@
 """The one table of settings: every broker and topic setting of Apache Kafka, with what this broker makes of it.
 
-`BROKER` and `TOPIC` are looked up by Kafka's dotted name. Files by subject: `network`, `log`, `groups`, `cluster`,
-`zookeeper`, `security`, `topic`; the row type is in `model`. server/config.py turns rows into values; docs/settings.md
-is printed from here (`barnabas config --markdown`).
+`BROKER`, `TOPIC` and `GROUP` are looked up by Kafka's dotted name. Files by subject: `network`, `log`, `groups`,
+`consumer_groups`, `transactions`, `cluster`, `zookeeper`, `security`, `topic`; the row type is in `model`.
+server/config.py turns rows into values; docs/settings.md is printed from here (`barnabas config --markdown`).
 
 **Add a setting**: one row in the file of its subject; read it through `BrokerConfig`; print docs/settings.md anew.
 """
@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from server.settings import cluster, groups, log, network, security, topic, zookeeper
+from server.settings import cluster, consumer_groups, groups, log, network, security, topic, transactions, zookeeper
+from server.settings.consumer_groups import GroupSetting
 from server.settings.model import (
     BadValue,
     Check,
@@ -30,7 +31,7 @@ from server.settings.topic import BrokerKey, TopicSetting
 SUBJECTS: Final[tuple[tuple[str, tuple[Setting, ...]], ...]] = (
     ("The broker and its connections", network.SETTINGS),
     ("Data and logs", log.SETTINGS),
-    ("Groups and transactions", groups.SETTINGS),
+    ("Groups and transactions", (*groups.SETTINGS, *consumer_groups.SETTINGS, *transactions.SETTINGS)),
     ("Cluster", cluster.SETTINGS),
     ("ZooKeeper", zookeeper.SETTINGS),
     ("Security", security.SETTINGS),
@@ -38,6 +39,9 @@ SUBJECTS: Final[tuple[tuple[str, tuple[Setting, ...]], ...]] = (
 
 BROKER: Final[Mapping[str, Setting]] = MappingProxyType({row.name: row for _, rows in SUBJECTS for row in rows})
 TOPIC: Final[Mapping[str, TopicSetting]] = MappingProxyType({row.setting.name: row for row in topic.TOPIC_SETTINGS})
+GROUP: Final[Mapping[str, GroupSetting]] = MappingProxyType(
+    {row.setting.name: row for row in consumer_groups.GROUP_SETTINGS}
+)
 
 # Broker settings that say the same in different units; the first that is set counts (Kafka's brokerConfigSynonyms).
 _UNITS: Final = (
@@ -58,12 +62,14 @@ def synonyms(name: str) -> tuple[str, ...]:
 
 __all__ = [
     "BROKER",
+    "GROUP",
     "SUBJECTS",
     "SYNONYMS",
     "TOPIC",
     "BadValue",
     "BrokerKey",
     "Check",
+    "GroupSetting",
     "Scope",
     "Setting",
     "Support",

@@ -1,14 +1,15 @@
-"""Settings of consumer groups and of the internal topic that holds their offsets; the ones of transactions."""
+"""Settings of consumer groups and of the internal topic that holds their offsets.
+
+Those of KIP-848 groups are in `consumer_groups`.
+"""
 
 from __future__ import annotations
 
-from server.settings.model import INT_MAX, Scope, Setting, Type, at_least, between, family, no_effect, only, works
+from server.settings.model import INT_MAX, Setting, Type, at_least, between, family, no_effect, only, works
 
 _ONE_LOOP = "one event loop runs every group"
-_CLASSIC = "only classic consumer groups are served (KIP-848 groups are not advertised)"
 _NO_SHARE = "share groups are not served"
 _NO_STREAMS = "streams groups are not served"
-_NO_TRANSACTIONS = "transactions are not served yet"
 
 SETTINGS: tuple[Setting, ...] = (
     works(
@@ -98,14 +99,7 @@ SETTINGS: tuple[Setting, ...] = (
     no_effect(
         "offsets.load.buffer.size", Type.INT, 5242880, "stored groups are read in pieces of a fixed size", at_least(1)
     ),
-    only(
-        "group.coordinator.rebalance.protocols",
-        Type.LIST,
-        ("classic",),
-        "Which group protocols the broker offers.",
-        _CLASSIC,
-    ),
-    only("group.coordinator.new.enable", Type.BOOLEAN, False, "Kafka's choice between its two coordinators.", _CLASSIC),
+    no_effect("group.coordinator.new.enable", Type.BOOLEAN, False, "one coordinator runs groups of both protocols"),
     no_effect("group.coordinator.threads", Type.INT, 1, _ONE_LOOP, at_least(1)),
     no_effect("group.coordinator.background.threads", Type.INT, 2, _ONE_LOOP, at_least(1)),
     no_effect(
@@ -113,26 +107,6 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     no_effect(
         "group.coordinator.cached.buffer.max.bytes", Type.INT, 1048588, "no buffers are cached", at_least(524288)
-    ),
-    *family(
-        no_effect,
-        "Belongs to KIP-848 consumer groups.",
-        _CLASSIC,
-        (
-            ("group.consumer.session.timeout.ms", Type.INT, 45000, at_least(1)),
-            ("group.consumer.min.session.timeout.ms", Type.INT, 45000, at_least(1)),
-            ("group.consumer.max.session.timeout.ms", Type.INT, 60000, at_least(1)),
-            ("group.consumer.heartbeat.interval.ms", Type.INT, 5000, at_least(1)),
-            ("group.consumer.min.heartbeat.interval.ms", Type.INT, 5000, at_least(1)),
-            ("group.consumer.max.heartbeat.interval.ms", Type.INT, 15000, at_least(1)),
-            ("group.consumer.max.size", Type.INT, INT_MAX, at_least(1)),
-            ("group.consumer.assignors", Type.LIST, ("uniform", "range")),
-            ("group.consumer.migration.policy", Type.STRING, "disabled"),
-            ("group.consumer.assignment.interval.ms", Type.INT, 1000, at_least(0)),
-            ("group.consumer.min.assignment.interval.ms", Type.INT, 0, at_least(0)),
-            ("group.consumer.max.assignment.interval.ms", Type.INT, 15000, at_least(0)),
-            ("group.consumer.regex.refresh.interval.ms", Type.INT, 600000, at_least(10000)),
-        ),
     ),
     only("group.share.enable", Type.BOOLEAN, False, "Whether share groups are offered.", _NO_SHARE),
     *family(
@@ -203,31 +177,5 @@ SETTINGS: tuple[Setting, ...] = (
             ("group.streams.min.assignment.interval.ms", Type.INT, 0, at_least(0)),
             ("group.streams.max.assignment.interval.ms", Type.INT, 15000, at_least(0)),
         ),
-    ),
-    *family(
-        no_effect,
-        "Belongs to transactions.",
-        _NO_TRANSACTIONS,
-        (
-            ("transaction.state.log.num.partitions", Type.INT, 50, at_least(1)),
-            ("transaction.state.log.replication.factor", Type.SHORT, 3, at_least(1)),
-            ("transaction.state.log.min.isr", Type.INT, 2, at_least(1)),
-            ("transaction.state.log.segment.bytes", Type.INT, 104857600, at_least(1)),
-            ("transaction.state.log.load.buffer.size", Type.INT, 5242880, at_least(1)),
-            ("transaction.max.timeout.ms", Type.INT, 900000, at_least(1)),
-            ("transactional.id.expiration.ms", Type.INT, 604800000, at_least(1)),
-            ("transaction.abort.timed.out.transaction.cleanup.interval.ms", Type.INT, 10000, at_least(1)),
-            ("transaction.remove.expired.transaction.cleanup.interval.ms", Type.INT, 3600000, at_least(1)),
-            ("add.partitions.to.txn.retry.backoff.ms", Type.INT, 20, at_least(1)),
-            ("add.partitions.to.txn.retry.backoff.max.ms", Type.INT, 100, at_least(0)),
-        ),
-    ),
-    no_effect("transaction.partition.verification.enable", Type.BOOLEAN, True, _NO_TRANSACTIONS, scope=Scope.CLUSTER),
-    only(
-        "transaction.two.phase.commit.enable",
-        Type.BOOLEAN,
-        False,
-        "Whether transactions may take part in a two-phase commit.",
-        _NO_TRANSACTIONS,
     ),
 )

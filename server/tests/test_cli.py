@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import barnabas
-from server import app, cli
+from server import cli, process
 from server.config import BrokerConfig
 from server.tests.test_logs import restored  # noqa: F401  # the log set-up is undone after each test
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Runs:
-    """Stands for `server.app.run`: keeps the settings it was given and says that it is ready."""
+    """Stands for `server.process.run`: keeps the settings it was given and says that it is ready."""
 
     def __init__(self) -> None:
         self.configs: list[BrokerConfig] = []
@@ -36,7 +36,7 @@ class Runs:
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     runs = Runs()
-    monkeypatch.setattr(app, "run", runs)
+    monkeypatch.setattr(process, "run", runs)
     return runs
 
 

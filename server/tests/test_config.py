@@ -205,11 +205,18 @@ def test_the_number_in_a_cluster_is_generated_unless_given() -> None:
     assert generated.with_dynamic(cluster={"num.io.threads": "2"}).broker_id == 1001
 
 
-def test_the_offsets_topic_has_three_replicas_in_a_cluster() -> None:
-    key = "offsets.topic.replication.factor"
+@pytest.mark.parametrize(
+    ("key", "in_cluster"),
+    [
+        ("offsets.topic.replication.factor", 3),
+        ("transaction.state.log.replication.factor", 3),
+        ("transaction.state.log.min.isr", 2),
+    ],
+)
+def test_coordinators_topics_are_replicated_in_a_cluster(key: str, in_cluster: int) -> None:
     assert config().int(key) == 1
-    assert config(zookeeper_connect="z").int(key) == 3
-    assert config(zookeeper_connect="z", offsets_topic_replication_factor="2").int(key) == 2
+    assert config(zookeeper_connect="z").int(key) == in_cluster
+    assert config(**{"zookeeper_connect": "z", key.replace(".", "_"): "4"}).int(key) == 4
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,10 @@ from kproto import ApiKey, ErrorCode, decode, decoder, encode, request_class, re
 from kproto.classes import Record
 from kproto.frame import parse_response_header
 from kproto.messages import (
+    AddPartitionsToTxnRequest,
     ApiVersionsRequest,
     FindCoordinatorRequest,
+    InitProducerIdRequest,
     JoinGroupRequest,
     OffsetCommitRequest,
     SyncGroupRequest,
@@ -35,12 +37,15 @@ TOPIC = 2
 
 
 class World(NamedTuple):
-    """What there is to ask about: topic `t` with a record, group `g` with a member, group `idle` with an offset."""
+    """What there is to ask about: topic `t` with a record, group `g` with a member, group `idle` with an offset; for
+    `TRANSACTIONAL` requests also transactional id `x` with an open transaction, of a producer with epoch 0.
+    """
 
     topic_id: bytes
     broker_id: int
     member_id: str
     generation_id: int
+    producer_id: int = -1
 
 
 Values = dict[str, Any]
@@ -144,6 +149,17 @@ def _always(**values: Any) -> Callable[[World, int], Values]:
     return lambda world, version: values
 
 
+def _transaction(world: World) -> Values:
+    return {"transactional_id": "x", "producer_id": world.producer_id, "producer_epoch": 0}
+
+
+def _add_partitions(world: World, version: int) -> Values:
+    asked = {**_transaction(world), "topics": [{"name": "t", "partitions": [0]}]}
+    if version >= 4:
+        return {"transactions": [{**asked, "verify_only": True}]}
+    return {f"v3_and_below_{name}": value for name, value in asked.items()}
+
+
 REQUESTS: dict[ApiKey, Callable[[World, int], Values]] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
@@ -174,6 +190,14 @@ REQUESTS: dict[ApiKey, Callable[[World, int], Values]] = {
         topics=[{"name": "t", "partitions": [{"partition_index": 0, "offset": 1}]}], timeout_ms=1000
     ),
     ApiKey.INIT_PRODUCER_ID: _always(transactional_id=None, transaction_timeout_ms=1000),
+    ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions,
+    ApiKey.ADD_OFFSETS_TO_TXN: lambda world, version: {**_transaction(world), "group_id": "g"},
+    ApiKey.END_TXN: lambda world, version: {**_transaction(world), "committed": True},
+    ApiKey.DESCRIBE_TRANSACTIONS: _always(transactional_ids=["x"]),
+    ApiKey.LIST_TRANSACTIONS: lambda world, version: {
+        "state_filters": ["Ongoing"],
+        **({"transactional_id_pattern": "x.*"} if version >= 2 else {}),
+    },
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _always(
         topics=[{"topic": "t", "partitions": [{"partition": 0, "leader_epoch": 0}]}]
     ),
@@ -192,6 +216,14 @@ REQUESTS: dict[ApiKey, Callable[[World, int], Values]] = {
     ApiKey.DESCRIBE_PRODUCERS: _always(topics=[{"name": "t", "partition_indexes": [0]}]),
     ApiKey.LIST_CONFIG_RESOURCES: _always(),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _always(topics=[{"name": "t"}]),
+}
+
+TRANSACTIONAL = {
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    ApiKey.LIST_TRANSACTIONS,
 }
 
 NOT_AN_ERROR = {
@@ -224,12 +256,33 @@ def codes(value: Any) -> set[int]:
     return found
 
 
-async def prepare(client: Client, topic_id: bytes, broker_id: int) -> World:
-    await produce(client, bytes(build_batch([DataRecord(0, NOW_MS, b"k", b"v")])))
+async def find_coordinator(client: Client, request: FindCoordinatorRequest, version: int) -> None:
     for _ in range(50):
-        if (await client.ask(FindCoordinatorRequest(key="g"), 0)).error_code == 0:
+        if (await client.ask(request, version)).error_code == 0:
             break
-        await trio.sleep(0.1)  # the first to ask makes the topic of the groups
+        await trio.sleep(0.1)  # the first to ask makes the topic
+
+
+async def begin_transaction(client: Client) -> int:
+    """The producer id of transactional id `x`."""
+    await find_coordinator(client, FindCoordinatorRequest(key="x", key_type=1), 1)
+    producer = await client.ask(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000), 0)
+    assert (producer.error_code, producer.producer_epoch) == (0, 0)
+    topics = [AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="t", partitions=[0])]
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="x",
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=0,
+        v3_and_below_topics=topics,
+    )
+    added = await client.ask(request, 0)
+    assert codes(added) == {0}
+    return producer.producer_id
+
+
+async def prepare(client: Client, topic_id: bytes, broker_id: int, key: ApiKey) -> World:
+    await produce(client, bytes(build_batch([DataRecord(0, NOW_MS, b"k", b"v")])))
+    await find_coordinator(client, FindCoordinatorRequest(key="g"), 0)
     joined = await client.ask(
         JoinGroupRequest(
             group_id="g",
@@ -246,7 +299,8 @@ async def prepare(client: Client, topic_id: bytes, broker_id: int) -> World:
     )
     committed = await client.ask(OffsetCommitRequest(group_id="idle", topics=[topics]), 2)
     assert committed.topics[0].partitions[0].error_code == 0
-    return World(topic_id, broker_id, joined.member_id, joined.generation_id)
+    producer_id = await begin_transaction(client) if key in TRANSACTIONAL else -1
+    return World(topic_id, broker_id, joined.member_id, joined.generation_id, producer_id)
 
 
 @pytest.mark.parametrize(("key", "version"), PAIRS, ids=[f"{key.name}-{version}" for key, version in PAIRS])
@@ -255,7 +309,7 @@ async def test_a_valid_request_is_answered(
 ) -> None:
     with caplog.at_level(logging.WARNING, "barnabas"):
         async with embedded_broker() as broker, connected(broker) as client:
-            world = await prepare(client, await topic(broker), broker.services.config.broker_id)
+            world = await prepare(client, await topic(broker), broker.services.config.broker_id, key)
             caplog.clear()
             request = build(key, REQUESTS[key](world, version))
             await client.send(request, version)
@@ -290,7 +344,7 @@ def _api(key: ApiKey) -> Any:
 @pytest.mark.parametrize(("key", "version"), PAIRS, ids=[f"{key.name}-{version}" for key, version in PAIRS])
 def test_the_requests_of_the_table_survive_the_codec(key: ApiKey, version: int) -> None:
     """A value in a field that the version does not have would not be sent: the table would test something else."""
-    world = World(b"\1" * 16, 1, "member", 1)
+    world = World(b"\1" * 16, 1, "member", 1, 1)
     values = REQUESTS[key](world, version)
     decoded = decode(request_class(key), version, encode(build(key, values), version))
     for name, value in values.items():

@@ -45,7 +45,7 @@ PUBLIC = {
     },
     "logdir": {"cleaner_checkpoint", "compaction", "compaction_run", "memory_disk", "offline", "survey"},
     "coordinator": {"txn"},
-    "replication": {"admin_tree", "found_topics", "wire"},
+    "replication": {"admin_tree", "features", "found_topics", "wire"},
     "server": {"cli"},
 }
 
@@ -64,6 +64,7 @@ THIRD_PARTY = {
     "replication/store_zk_link.py": {"kazoo", "trio"},
     "replication/store_zk_watches.py": {"kazoo", "trio"},
     "server": {"trio"},
+    "server/patterns.py": {"re2"},
     "barnabas_pytest.py": {"pytest"},
     "barnabas_spark.py": {"pyarrow", "pyspark"},
     "barnabas_spark_options.py": {"pyspark"},

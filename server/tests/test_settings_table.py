@@ -47,7 +47,17 @@ SAME_MEANING = {
     "group.share.partition.max.record.locks",  # 4.x
     "listener.security.protocol.map",  # the order of pairs
 }
-OTHER_DEFAULTS = {"broker.id", "node.id", "log.dir", "offsets.topic.replication.factor"}
+OTHER_DEFAULTS = {
+    "broker.id",
+    "node.id",
+    "log.dir",
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+    "transaction.state.log.min.isr",
+    # KIP-848 as in 4.3.1: 3.9.1 has it as a preview.
+    "group.consumer.migration.policy",
+    "group.coordinator.rebalance.protocols",
+}
 
 # Settings we know beyond AbstractKafkaConfig: dynamic-only ones (DynamicConfig.Broker), Kafka's own authorizers', and
 # where the login for ZooKeeper is.

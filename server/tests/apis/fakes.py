@@ -31,7 +31,11 @@ class World:
 
     @property
     def controller(self) -> Any:
-        return SimpleNamespace(alter_topic_config=self._alter_topic, alter_broker_config=self._alter_broker)
+        return SimpleNamespace(
+            alter_topic_config=self._alter_topic,
+            alter_broker_config=self._alter_broker,
+            alter_group_config=self._alter_group,
+        )
 
     async def _alter_topic(self, topic: str, edit: Edit) -> None:
         after = edit(self.image.topics[topic].config)
@@ -44,6 +48,11 @@ class World:
         self.config = self.config.with_dynamic(
             cluster=self.image.broker_configs.get("<default>", {}), broker=self.image.broker_configs.get("1", {})
         )
+        self.writes += 1
+
+    async def _alter_group(self, group_id: str, edit: Edit) -> None:
+        after = edit(self.image.group_configs.get(group_id, {}))
+        self.image = self.image.with_group_config(group_id, after)
         self.writes += 1
 
 

@@ -128,7 +128,14 @@ BAD = [
     (BROKER, "1", "num.partitions", "5", ErrorCode.INVALID_REQUEST),
     (BROKER, "", "message.max.bytes", "x", ErrorCode.INVALID_REQUEST),
     (CLIENT_METRICS, "x", "interval.ms", "5", ErrorCode.INVALID_REQUEST),
-    (GROUP, "x", "consumer.session.timeout.ms", "5", ErrorCode.INVALID_REQUEST),
+    (GROUP, "", "consumer.session.timeout.ms", "50000", ErrorCode.INVALID_REQUEST),
+    (GROUP, "x", "consumer.session.timeout.ms", "5", ErrorCode.INVALID_CONFIG),
+    (GROUP, "x", "consumer.session.timeout.ms", "60001", ErrorCode.INVALID_CONFIG),
+    (GROUP, "x", "consumer.session.timeout.ms", "x", ErrorCode.INVALID_CONFIG),
+    (GROUP, "x", "consumer.heartbeat.interval.ms", "15001", ErrorCode.INVALID_CONFIG),
+    (GROUP, "x", "share.auto.offset.reset", "by_guess", ErrorCode.INVALID_CONFIG),
+    (GROUP, "x", "streams.num.standby.replicas", "3", ErrorCode.INVALID_CONFIG),
+    (GROUP, "x", "session.timeout.ms", "50000", ErrorCode.INVALID_CONFIG),
     (99, "x", "a", "b", ErrorCode.INVALID_REQUEST),
 ]
 

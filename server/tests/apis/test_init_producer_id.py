@@ -1,8 +1,6 @@
-"""InitProducerId: ids for idempotent producers, and what transactional ones are told."""
+"""InitProducerId for idempotent producers; transactional ones: `test_transaction_apis.py`."""
 
 from __future__ import annotations
-
-import logging
 
 import pytest
 
@@ -40,19 +38,6 @@ async def test_half_an_identity(world):
     assert await ask(world, 3, producer_id=5) == nobody
     assert await ask(world, 3, producer_epoch=5) == nobody
     assert await ask(world, 3, transactional_id="t", producer_epoch=5) == nobody
-
-
-async def test_transactional_ids_are_refused(world, caplog):
-    caplog.set_level(logging.WARNING)
-    for version in VERSIONS:
-        assert await ask(world, version, transactional_id="tx", transaction_timeout_ms=60_000) == (
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            -1,
-            -1,
-        )
-    assert "transactions" in caplog.text
-    assert await ask(world, transactional_id="") == (ErrorCode.INVALID_REQUEST, -1, -1)
-    assert world.producer_ids.next == 4000
 
 
 async def test_no_ids_at_the_moment(world):

@@ -87,7 +87,7 @@ async def test_every_version_appends_in_order(version: int, acks: int, autojump_
         ({"records": b""}, 9, ErrorCode.INVALID_RECORD),
         ({"records": batch(b"a") + batch(b"b")}, 9, ErrorCode.INVALID_RECORD),
         ({"records": batch(b"a", codec=4)}, 6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
-        ({"records": batch(b"a", transactional=True)}, 9, ErrorCode.INVALID_TXN_STATE),
+        ({"records": batch(b"a", transactional=True)}, 9, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         ({"records": batch(b"a")[:-1]}, 9, ErrorCode.CORRUPT_MESSAGE),
         ({"topic": "__consumer_offsets"}, 9, ErrorCode.INVALID_TOPIC_EXCEPTION),
     ],

@@ -1,0 +1,24 @@
+"""AddOffsetsToTxn (key 25, versions 0-4): a transaction is about to commit offsets of a group.
+
+Behaviour: the partition of `__consumer_offsets` that the group lives in becomes part of the transaction; answered when
+that is committed. The offsets themselves go to the group's coordinator (TxnOffsetCommit).
+
+Versions: 2 may answer PRODUCER_FENCED, before it that is INVALID_PRODUCER_EPOCH; 3 is flexible; 4 may answer
+TRANSACTION_ABORTABLE, which does not happen here. Clients of transaction.version 2 do not ask.
+"""
+
+from __future__ import annotations
+
+from kproto import ApiKey
+from kproto.messages import AddOffsetsToTxnRequest
+from server.api import PENDING, Api
+from server.context import RequestContext
+from server.services import Services
+
+
+def handle(svc: Services, ctx: RequestContext, req: AddOffsetsToTxnRequest) -> object:
+    svc.transactions.add_offsets(req, ctx.api_version, ctx)
+    return PENDING
+
+
+API = Api(ApiKey.ADD_OFFSETS_TO_TXN, (0, 4), handle)

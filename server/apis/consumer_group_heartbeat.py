@@ -1,0 +1,39 @@
+"""ConsumerGroupHeartbeat (key 68, versions 0-1): the one request of members of KIP-848 groups: join, go on, leave.
+
+Behaviour: the member's epoch says what it wants (0 join, -1 leave, -2 leave for a while as a static member, else go
+on); null fields are unchanged. The answer brings the epoch, and the partitions to have whenever they are others. What
+the machine does with it: `coordinator.group`. It waits for no other member; only for what it changed to be committed.
+
+While the protocol is off (`group.coordinator.rebalance.protocols` without consumer, or group.version 0) the answer is
+UNSUPPORTED_VERSION, though ApiVersions lists the API, as in Apache Kafka.
+
+Versions: 0 gets its member id from the broker; 1 brings its own, and may subscribe by a regular expression (RE2).
+
+Not done: authorization.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kproto import ApiKey, ErrorCode
+from kproto.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from server.api import PENDING, Api
+from server.context import RequestContext
+from server.services import Services
+
+
+def is_enabled(svc: Services) -> bool:
+    """Whether groups of the new protocol are served."""
+    offered = svc.config.value("group.coordinator.rebalance.protocols")
+    return isinstance(offered, tuple) and "consumer" in offered and svc.features.level("group.version") >= 1
+
+
+def handle(svc: Services, ctx: RequestContext, req: ConsumerGroupHeartbeatRequest) -> Any:
+    if not is_enabled(svc):
+        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    svc.groups.consumer_heartbeat(req, ctx.api_version, ctx.client_id, ctx.client_host, ctx)
+    return PENDING
+
+
+API = Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), handle)

@@ -1,0 +1,35 @@
+"""DescribeTransactions (key 65, version 0): transactional ids in detail, for administrators.
+
+Behaviour: of each id that this broker coordinates the state, the producer, the time-out, the beginning, and the
+partitions; of a decided transaction those that still need a marker. Trouble of one id is a value in its row: not the
+coordinator (16), loading (14), unknown (105).
+"""
+
+from __future__ import annotations
+
+from kproto import ApiKey, KafkaError
+from kproto.messages import DescribeTransactionsRequest, DescribeTransactionsResponse
+from server.api import Api
+from server.context import RequestContext
+from server.services import Services
+
+_State = DescribeTransactionsResponse.TransactionState
+
+
+def handle(svc: Services, ctx: RequestContext, req: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(transaction_states=[_described(svc, each) for each in req.transactional_ids])
+
+
+def _described(svc: Services, transactional_id: str) -> _State:
+    try:
+        return svc.transactions.describe(transactional_id)
+    except KafkaError as error:
+        return _State(transactional_id=transactional_id, error_code=error.code)
+
+
+def _on_error(req: DescribeTransactionsRequest, code: int, version: int) -> DescribeTransactionsResponse:
+    states = [_State(transactional_id=each, error_code=code) for each in req.transactional_ids]
+    return DescribeTransactionsResponse(transaction_states=states)
+
+
+API = Api(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), handle, on_error=_on_error)

@@ -1,0 +1,25 @@
+"""EndTxn (key 26, versions 0-5): commit or abort.
+
+Behaviour: answered when the decision is committed; the markers follow. Whoever repeats the request hears the same; the
+opposite of what was decided is INVALID_TXN_STATE; while the markers are on their way it is CONCURRENT_TRANSACTIONS.
+
+Versions: 2 may answer PRODUCER_FENCED, before it that is INVALID_PRODUCER_EPOCH; 3 is flexible; 4 may answer
+TRANSACTION_ABORTABLE, which does not happen here; 5 is transaction.version 2 (KIP-890): every end raises the epoch, and
+the answer has the producer id and epoch to go on with.
+"""
+
+from __future__ import annotations
+
+from kproto import ApiKey
+from kproto.messages import EndTxnRequest
+from server.api import PENDING, Api
+from server.context import RequestContext
+from server.services import Services
+
+
+def handle(svc: Services, ctx: RequestContext, req: EndTxnRequest) -> object:
+    svc.transactions.end(req, ctx.api_version, ctx)
+    return PENDING
+
+
+API = Api(ApiKey.END_TXN, (0, 5), handle)

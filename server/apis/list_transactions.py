@@ -1,0 +1,34 @@
+"""ListTransactions (key 66, versions 0-2): the transactional ids that this broker coordinates.
+
+Behaviour: filters narrow the list, empty ones do not. Names of states that do not exist are told, and match nothing.
+While a partition of `__transaction_state` is being loaded there is no list, and error 14.
+
+Versions: 1 filters by duration, of transactions that began longer ago than that (KIP-994); 2 by a pattern that the
+whole id has to match (KIP-1152), in RE2's syntax; one that cannot be read is INVALID_REGULAR_EXPRESSION.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kproto import ApiKey
+from kproto.messages import ListTransactionsRequest, ListTransactionsResponse
+from server.api import Api
+from server.context import RequestContext
+from server.services import Services
+
+
+def handle(svc: Services, ctx: RequestContext, req: ListTransactionsRequest) -> ListTransactionsResponse:
+    return svc.transactions.listed(req, _compiled(req.transactional_id_pattern))
+
+
+def _compiled(pattern: str | None) -> Callable[[str], bool] | None:
+    """Raises KafkaError INVALID_REGULAR_EXPRESSION."""
+    if not pattern:
+        return None
+    from server.patterns import compile_pattern  # few ask, and it is a library of its own
+
+    return compile_pattern(pattern)
+
+
+API = Api(ApiKey.LIST_TRANSACTIONS, (0, 2), handle)

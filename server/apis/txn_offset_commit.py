@@ -1,0 +1,159 @@
+"""TxnOffsetCommit (key 28, versions 0-5): offsets that a group shall have when a producer's transaction commits (KIP-98).
+
+Behaviour: topics and partitions that do not exist get their own error. The others are stored as a batch of the
+transaction in the group's partition of `__consumer_offsets`, after its coordinator was asked whether that is part of it
+(`server.txn_verification`); nobody sees them before the marker. Errors of the log and of the verification are told of
+every offset: 47, 48, 49, 51, 120, and while nobody could be asked 14, 15, 16.
+
+Versions: 2 adds the leader epoch, and before it 14 is told as 15, which older clients did not expect; 3 is flexible and
+names member and generation, which must be right (22, 25, 82; KIP-447), though a group may rebalance meanwhile; 4 knows
+TRANSACTION_ABORTABLE; 5 comes from clients of transaction.version 2: the partition is added to the transaction on the
+way (KIP-890).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coordinator import OffsetToCommit
+from kproto import ApiKey, ErrorCode, KafkaError
+from kproto.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from logdir import InTransaction, Verification
+from server.api import PENDING, Api
+from server.context import RequestContext
+from server.partition import Partition
+from server.services import Services
+from server.txn_verification import Errors, operation_of_offset_commit
+
+_Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+_Partition = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
+_NO_SEQUENCE = -1
+
+
+class _Commit:
+    """One request: errors of single partitions are in `response`, those in `open` wait for the coordinator."""
+
+    __slots__ = ("_ctx", "_req", "_svc", "offsets", "open", "response")
+
+    def __init__(self, svc: Services, ctx: RequestContext, req: TxnOffsetCommitRequest) -> None:
+        self._svc = svc
+        self._ctx = ctx
+        self._req = req
+        self.response = TxnOffsetCommitResponse()
+        self.open: list[TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition] = []
+        self.offsets: list[OffsetToCommit] = []
+
+    def reply(self, codes: list[ErrorCode]) -> None:
+        """The coordinator's answer."""
+        for partition, code in zip(self.open, codes, strict=True):
+            partition.error_code = _told(code, self._ctx.api_version)
+        self._ctx.reply(self.response)
+
+    def refuse(self, code: ErrorCode) -> None:
+        self.reply([code] * len(self.open))
+
+    def verify(self) -> None:
+        """Make sure that the transaction's coordinator knows of the group's partition, then commit. Raises KafkaError
+        14, 16, 24, 47.
+        """
+        svc, req = self._svc, self._req
+        partition = svc.groups.partition_of(req.group_id)
+        if not svc.verification.is_enabled:
+            self._commit(None)
+            return
+        operation = operation_of_offset_commit(self._ctx.api_version)
+        verification = partition.log.producers.verify(
+            req.producer_id, req.producer_epoch, _NO_SEQUENCE, operation.bumps_epoch, svc.wall_ms()
+        )
+        if verification is None:
+            self._commit(InTransaction())
+            return
+        svc.verification.check(
+            req.transactional_id,
+            req.producer_id,
+            req.producer_epoch,
+            [(partition.topic, partition.index)],
+            operation,
+            lambda errors: self._verified(partition, verification, errors),
+        )
+
+    def _verified(self, partition: Partition, verification: Verification, errors: Errors) -> None:
+        code = errors.get((partition.topic, partition.index))
+        if code is None:
+            try:
+                self._commit(InTransaction(verification))
+            except KafkaError as error:
+                self.refuse(error.code)
+            return
+        # Of what a group's client knows this comes nearest: try again.
+        self.refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if code == ErrorCode.NETWORK_EXCEPTION else code)
+
+    def _commit(self, in_txn: InTransaction | None) -> None:
+        req = self._req
+        self._svc.groups.commit_in_transaction(
+            req.group_id,
+            req.generation_id,
+            req.member_id,
+            req.group_instance_id,
+            self.offsets,
+            req.producer_id,
+            req.producer_epoch,
+            in_txn,
+            self,
+        )
+
+
+def handle(svc: Services, ctx: RequestContext, req: TxnOffsetCommitRequest) -> Any:
+    image = svc.image
+    commit = _Commit(svc, ctx, req)
+    for topic in req.topics:
+        known = image.topics.get(topic.name)
+        answers = []
+        for partition in topic.partitions:
+            answer = _Partition(partition_index=partition.partition_index)
+            answers.append(answer)
+            if known is None or not 0 <= partition.partition_index < len(known.partitions):
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                commit.open.append(answer)
+                commit.offsets.append(
+                    OffsetToCommit(
+                        topic.name,
+                        partition.partition_index,
+                        partition.committed_offset,
+                        partition.committed_leader_epoch,
+                        partition.committed_metadata,
+                    )
+                )
+        commit.response.topics.append(_Topic(name=topic.name, partitions=answers))
+    if not commit.offsets:
+        return commit.response
+    try:
+        commit.verify()
+    except KafkaError as error:
+        commit.refuse(error.code)
+    return PENDING
+
+
+def _told(code: ErrorCode, version: int) -> ErrorCode:
+    if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < 2:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return code
+
+
+def _on_error(req: TxnOffsetCommitRequest, code: ErrorCode, version: int) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=[
+            _Topic(
+                name=topic.name,
+                partitions=[
+                    _Partition(partition_index=partition.partition_index, error_code=_told(code, version))
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in req.topics
+        ]
+    )
+
+
+API = Api(ApiKey.TXN_OFFSET_COMMIT, (0, 5), handle, on_error=_on_error)

@@ -1,0 +1,93 @@
+"""The feature levels in force on this broker: what the cluster finalised, kept up to date.
+
+`load` reads them before the broker serves, `run` follows the store's node for ever. What a level decides is asked when
+it counts, `features.level("transaction.version")`: a transaction that is under way goes on as it began, as its producer
+chose. A change made through this broker holds when `update` returns; others hear of it from the store.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from kproto import ErrorCode, KafkaError
+from replication import BadNode, Changed, Store, StoreError, features
+
+log = logging.getLogger("barnabas.features")
+
+
+class Features:
+    """See the module. clustered: other brokers share the store. changed: called when a level is another one."""
+
+    def __init__(self, store: Store, broker_id: int, *, clustered: bool, changed: Callable[[], None]) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._clustered = clustered
+        self._changed = changed
+        self._epoch = 0
+        self._levels = features.FinalisedFeatures({}, 0).levels(clustered=clustered)
+
+    @property
+    def supported(self) -> Mapping[str, tuple[int, int]]:
+        """First and last level that this broker can do, by feature."""
+        return features.SUPPORTED
+
+    @property
+    def finalised(self) -> Mapping[str, int]:
+        """Levels in force, without those that are switched off."""
+        return {name: level for name, level in self._levels.items() if level}
+
+    @property
+    def epoch(self) -> int:
+        """Rises with every change."""
+        return self._epoch
+
+    def level(self, name: str) -> int:
+        """The level of one feature; 0: off."""
+        return self._levels.get(name, 0)
+
+    async def load(self) -> None:
+        """Take over what the store says. Raises StoreError."""
+        try:
+            found = await features.read_finalised(self._store)
+        except BadNode as error:
+            log.error("%s", error)
+            return
+        before = self._levels
+        self._epoch = found.epoch
+        if found.is_enabled:
+            self._levels = found.levels(clustered=self._clustered)
+        else:
+            self._levels = dict.fromkeys(features.SUPPORTED, 0)
+        for name, level in self._levels.items():
+            first, last = features.SUPPORTED.get(name, (0, 0))
+            if level > last and level != before.get(name):
+                log.error("feature %s is finalised at %d; this broker supports %d to %d", name, level, first, last)
+        if self._levels != before:
+            log.info("finalised features, epoch %d: %s", self._epoch, dict(self.finalised) or "none")
+            self._changed()
+
+    async def run(self) -> None:
+        """Follow the store for ever."""
+        async with self._store.changes([features.NODE]) as events:
+            await self._load_again()
+            async for event in events:
+                if not isinstance(event, Changed) or features.NODE in event.paths:
+                    await self._load_again()
+
+    async def _load_again(self) -> None:
+        try:
+            await self.load()
+        except StoreError as error:
+            # Its session is being mended; the event that follows brings us back.
+            log.warning("finalised features cannot be read: %s", error)
+
+    async def update(self, updates: Sequence[features.FeatureUpdate], *, validate_only: bool) -> None:
+        """Change levels, all or none. Raises KafkaError INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED."""
+        try:
+            await features.update_finalised(
+                self._store, updates, self._broker_id, clustered=self._clustered, validate_only=validate_only
+            )
+            await self.load()
+        except (StoreError, BadNode) as error:
+            raise KafkaError(ErrorCode.FEATURE_UPDATE_FAILED, str(error)) from error

@@ -1,0 +1,124 @@
+"""The settings of one group (resource type GROUP): values, checks, and what the group machine needs of them.
+
+What is set on the group stands over the broker setting behind it (`server.settings.consumer_groups`), and must lie
+within the bounds that the broker sets for that. Only KIP-848 groups look at theirs, but any group id may have some,
+also of a group that does not exist. They are kept in the metadata store, under `/config/groups` (`replication.paths`).
+Milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from coordinator import GroupSettings
+from kproto import ErrorCode, KafkaError
+from server.config import BrokerConfig, refusal, shown
+from server.config_view import ConfigEntry, Source, Synonym, documentation
+from server.settings import BROKER, GROUP, BadValue, Support, Value, render
+
+_KINDS = ("consumer", "share", "streams")
+
+
+def _default(config: BrokerConfig, name: str) -> Value:
+    row = GROUP[name]
+    return config.value(row.broker_key) if row.broker_key else row.setting.default
+
+
+def _value(config: BrokerConfig, stored: Mapping[str, str], name: str) -> Value:
+    """The value in force. What is stored and cannot be one (somebody else may have written it) does not count."""
+    text = stored.get(name)
+    if text is not None:
+        try:
+            return GROUP[name].setting.parse(text)
+        except BadValue:
+            pass
+    return _default(config, name)
+
+
+def settings_of(config: BrokerConfig, stored: Mapping[str, str]) -> GroupSettings:
+    """What the group machine asks for, of a group with these settings of its own."""
+
+    def number(name: str) -> int:
+        value = _value(config, stored, name)
+        assert isinstance(value, int)
+        return value
+
+    return GroupSettings(
+        session_timeout_ms=number("consumer.session.timeout.ms"),
+        heartbeat_interval_ms=number("consumer.heartbeat.interval.ms"),
+        assignment_interval_ms=number("consumer.assignment.interval.ms"),
+    )
+
+
+def check(config: BrokerConfig, after: Mapping[str, str]) -> None:
+    """Whether a group may be given exactly these settings. Raises KafkaError INVALID_CONFIG naming key and value."""
+    for name, text in after.items():
+        row = GROUP.get(name)
+        if row is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group setting: {name}")
+        why = row.setting.why_not(text) or _out_of_bounds(config, name, row.setting.parse(text))
+        if why is not None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, refusal(name, text, why))
+    for kind in _KINDS:
+        session, beat = (_value(config, after, f"{kind}.{which}") for which in _SESSION_AND_BEAT)
+        if isinstance(session, int) and isinstance(beat, int) and session <= beat:
+            names = [f"{kind}.{which}={value}" for which, value in zip(_SESSION_AND_BEAT, (session, beat), strict=True)]
+            raise KafkaError(ErrorCode.INVALID_CONFIG, " must be above ".join(names))
+
+
+_SESSION_AND_BEAT = ("session.timeout.ms", "heartbeat.interval.ms")
+
+
+def _out_of_bounds(config: BrokerConfig, name: str, value: Value) -> str | None:
+    """Why the broker's settings forbid this value, as the end of a sentence."""
+    kind, _, rest = name.partition(".")
+    least, most = f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"
+    low = config.value(least) if least in BROKER else None
+    high = config.value(most) if most in BROKER else None
+    if not isinstance(value, int):
+        return None
+    if isinstance(low, int) and value < low:
+        return f"it must be at least {least}={low}"
+    if isinstance(high, int) and value > high:
+        return f"it must be at most {most}={high}"
+    return None
+
+
+def remarks(after: Mapping[str, str]) -> list[str]:
+    """What a person should know about settings that a group gets: those without effect here."""
+    lines = []
+    for name, text in after.items():
+        row = GROUP.get(name)
+        if row is not None and row.setting.support is Support.NO_EFFECT:
+            lines.append(f"{name}={shown(name, text)} has no effect here: {row.setting.note}")
+    return lines
+
+
+def entries(config: BrokerConfig, stored: Mapping[str, str], names: Collection[str] = ()) -> list[ConfigEntry]:
+    """A group's settings as DescribeConfigs shows them. `names`: only these, whatever they are; none: all that work,
+    and what else is set.
+    """
+    found = []
+    for name, row in sorted(GROUP.items()):
+        setting = row.setting
+        if name not in names if names else setting.support is Support.NO_EFFECT and name not in stored:
+            continue
+        text = render(setting.type, _value(config, stored, name))
+        default = render(setting.type, _default(config, name))
+        behind = [Synonym(row.broker_key or name, default, _source(config, row.broker_key))]
+        if name in stored:
+            behind.insert(0, Synonym(name, text, Source.GROUP))
+        found.append(
+            ConfigEntry(name, text, behind[0].source, False, False, setting.type, documentation(setting), tuple(behind))
+        )
+    return found
+
+
+def _source(config: BrokerConfig, key: str) -> Source:
+    """Which layer the broker setting behind one is set in."""
+    layers = (
+        (config.broker_overrides, Source.DYNAMIC_BROKER),
+        (config.cluster_defaults, Source.DYNAMIC_DEFAULT_BROKER),
+        (config.static, Source.STATIC_BROKER),
+    )
+    return next((source for layer, source in layers if key in layer), Source.DEFAULT)

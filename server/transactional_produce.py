@@ -1,0 +1,207 @@
+"""Produce with transactional batches, up to the point where they are appended (KIP-98, KIP-890).
+
+    batches → one producer? → a transaction open in the partition? → append
+                                     │ no
+                                     └→ the coordinator is asked (`server.txn_verification`) → append what it confirms
+
+While the coordinator is asked nothing more is taken up from the connection, as the producer's next batches would
+overtake these, and the records are copied out of the round's receive buffer. Trouble that passes is told as
+NOT_ENOUGH_REPLICAS, which every client tries again without looking for another leader; only those of
+transaction.version 2 are told CONCURRENT_TRANSACTIONS.
+Source: `ReplicaManager.handleProduceAppend` of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kproto import ErrorCode, KafkaError
+from kproto.messages import ProduceRequest
+from kproto.records import BATCH_OVERHEAD
+from logdir import InTransaction, Verification
+from server.api import PENDING
+from server.partition import Partition
+from server.txn_verification import Errors, Operation, operation_of_produce
+
+if TYPE_CHECKING:
+    from server.context import RequestContext
+    from server.services import Services
+
+log = logging.getLogger("barnabas.requests")
+
+ATTRIBUTES_LOW_BYTE_AT: Final = 22
+TRANSACTIONAL: Final = 0x10
+_MAGIC_AT = 16
+_PRODUCER = Struct(">qhi")
+_PRODUCER_AT = 43
+_OPEN = InTransaction()
+"""There must be an open transaction."""
+_UNANSWERED = frozenset(
+    (
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    )
+)
+
+Admission = Callable[[Partition], InTransaction | None]
+"""How a batch may go into a partition: see `PartitionLog.append`. Raises KafkaError if it may not."""
+
+
+class _Batch(NamedTuple):
+    topic: str
+    topic_id: bytes
+    partition_index: int
+    producer_id: int
+    producer_epoch: int
+    first_sequence: int
+
+
+def produce_in_transaction(
+    svc: Services, ctx: RequestContext, req: ProduceRequest, append: Callable[[Admission | None], object]
+) -> object:
+    """Handle a request with a transactional id; `append` goes on with it, now or later. What the handler returns."""
+    batches = _transactional(req)
+    if not batches:
+        return append(None)
+    producer_id, producer_epoch = batches[0].producer_id, batches[0].producer_epoch
+    if any((each.producer_id, each.producer_epoch) != (producer_id, producer_epoch) for each in batches):
+        return append(
+            _refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "The request has batches of more than one producer.")
+        )
+    if not svc.verification.is_enabled:
+        return append(None)
+    operation = operation_of_produce(ctx.api_version)
+    request = _Request(svc, ctx, req, operation, append)
+    for batch in batches:
+        request.look_at(batch)
+    return request.verify(producer_id, producer_epoch)
+
+
+def _transactional(req: ProduceRequest) -> list[_Batch]:
+    batches = []
+    for topic in req.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            if (
+                isinstance(records, memoryview)
+                and len(records) >= BATCH_OVERHEAD
+                and records[_MAGIC_AT] == 2
+                and records[ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL
+            ):
+                who = _PRODUCER.unpack_from(records, _PRODUCER_AT)
+                batches.append(_Batch(topic.name, topic.topic_id, data.index, *who))
+    return batches
+
+
+def _refusal(code: ErrorCode, message: str) -> Admission:
+    def refuse(partition: Partition) -> InTransaction | None:
+        raise KafkaError(code, message)
+
+    return refuse
+
+
+class _Request:
+    """One request on its way through the verification."""
+
+    def __init__(
+        self,
+        svc: Services,
+        ctx: RequestContext,
+        req: ProduceRequest,
+        operation: Operation,
+        append: Callable[[Admission | None], object],
+    ) -> None:
+        self._svc = svc
+        self._ctx = ctx
+        self._req = req
+        self._operation = operation
+        self._append = append
+        self._admitted: dict[tuple[str, int], InTransaction | KafkaError] = {}
+        self._asked: dict[tuple[str, int], tuple[Partition, Verification]] = {}
+        self._producer_id = -1
+        self._release: Callable[[], None] | None = None
+        self._is_done = False
+
+    def look_at(self, batch: _Batch) -> None:
+        """Whether the coordinator is to be asked for a batch. What is wrong with its partition is told by `append`."""
+        partitions = self._svc.partitions
+        try:
+            if self._ctx.api_version >= 13:
+                partition = partitions.get_by_id(batch.topic_id, batch.partition_index)
+            else:
+                partition = partitions.get(batch.topic, batch.partition_index)
+            partition.check_leader_epoch(-1)
+        except KafkaError:
+            return
+        key = (partition.topic, partition.index)
+        try:
+            verification = partition.log.producers.verify(
+                batch.producer_id,
+                batch.producer_epoch,
+                batch.first_sequence,
+                self._operation.bumps_epoch,
+                self._svc.wall_ms(),
+            )
+        except KafkaError as error:
+            self._admitted[key] = error
+        else:
+            if verification is not None:
+                self._asked[key] = (partition, verification)
+
+    def verify(self, producer_id: int, producer_epoch: int) -> object:
+        if not self._asked:
+            return self._append(self._admit)
+        self._producer_id = producer_id
+        transactional_id = str(self._req.transactional_id)
+        self._svc.verification.check(
+            transactional_id, producer_id, producer_epoch, self._asked, self._operation, self._verified
+        )
+        if self._is_done:
+            return self._append(self._admit)
+        for topic in self._req.topic_data:
+            for data in topic.partition_data:
+                if isinstance(data.records, memoryview):
+                    data.records = memoryview(bytearray(data.records))
+        self._release = self._ctx.hold()
+        return PENDING
+
+    def _verified(self, errors: Errors) -> None:
+        self._is_done = True
+        for key, (partition, verification) in self._asked.items():
+            code = errors.get(key)
+            if code is None:
+                self._admitted[key] = InTransaction(verification)
+                continue
+            self._admitted[key] = told = self._error(code)
+            if told.code not in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS):
+                partition.log.producers.refuse_verification(self._producer_id, verification)
+        if self._release is None:
+            return
+        self._release()
+        try:
+            self._append(self._admit)
+        except Exception:
+            log.exception("a verified Produce of client %r failed", self._ctx.client_id)
+            self._ctx.connection.abort()
+
+    def _error(self, code: ErrorCode) -> KafkaError:
+        """What a producer is told."""
+        if code in _UNANSWERED or (code == ErrorCode.CONCURRENT_TRANSACTIONS and not self._operation.bumps_epoch):
+            return KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"Whether the partition is part of the transaction cannot be verified now: {code.name}",
+            )
+        if code == ErrorCode.INVALID_TXN_STATE:
+            return KafkaError(code, "The partition was not added to the transaction.")
+        return KafkaError(code)
+
+    def _admit(self, partition: Partition) -> InTransaction:
+        admitted = self._admitted.get((partition.topic, partition.index), _OPEN)
+        if isinstance(admitted, KafkaError):
+            raise admitted
+        return admitted

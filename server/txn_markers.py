@@ -1,0 +1,179 @@
+"""Sends transaction markers: `coordinator.txn.MarkerQueues` says what goes to whom, this brings it there.
+
+This broker's own partitions are marked by a direct call; every other broker gets its WriteTxnMarkers over a connection
+that is kept for the purpose, in the newest version that it serves. What is to be sent is looked at in the end of the
+write that decided it, so a transaction whose partitions are all led here is complete before its client hears of its
+end.
+
+A partition counts as gone, and is passed over, only when this broker has been told of the cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Any
+
+import trio
+
+from coordinator.txn import Leader, Marked, MarkerQueues, MarkersToWrite, ToSend
+from kproto import ApiKey
+from kproto.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from replication import Image
+from server.config import BrokerConfig
+from server.peers import Connect, PeerConnection, PeerError
+from server.timers import Timer, Timers
+
+log = logging.getLogger("barnabas.transactions")
+
+_NEWEST_VERSION = 2
+_COMPLAIN_EVERY = 100  # attempts between two log lines about the same broker
+
+
+class MarkerSender:
+    """See the module. nursery: for what is asked of other brokers. write_here: appends to partitions led here. marked:
+    told what is settled. soon: calls back in the end of the write that is under way, or soon. now: seconds of trio's
+    clock.
+    """
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        timers: Timers,
+        broker_id: int,
+        connect: Connect,
+        *,
+        write_here: Callable[[WriteTxnMarkersRequest, Any], None],
+        marked: Callable[[Marked], None],
+        soon: Callable[[Callable[[], None]], None],
+        current_image: Callable[[], Image],
+        current_config: Callable[[], BrokerConfig],
+        knows_cluster: Callable[[], bool],
+        now: Callable[[], float],
+    ) -> None:
+        self._nursery = nursery
+        self._timers = timers
+        self._broker_id = broker_id
+        self._connect = connect
+        self._write_here = write_here
+        self._told_marked = marked
+        self._soon = soon
+        self._image = current_image
+        self._config = current_config
+        self._knows_cluster = knows_cluster
+        self._now = now
+        self._queues = MarkerQueues()
+        self._answers: list[tuple[int, WriteTxnMarkersResponse | None]] = []
+        self._peers: dict[int, PeerConnection] = {}
+        self._failures: Counter[int] = Counter()
+        self._timer: Timer | None = None
+        self._is_due = False
+
+    def __len__(self) -> int:
+        """Partitions that still need a marker."""
+        return len(self._queues)
+
+    def add(self, source: Hashable, markers: MarkersToWrite) -> None:
+        """Deliver `markers`; every partition of them is in one `Marked` of `source`, sooner or later."""
+        self._queues.add(source, markers)
+        self._work_soon()
+
+    def remove(self, source: Hashable) -> None:
+        """Nobody waits for what `source` added any more."""
+        self._queues.remove(source)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for peer in self._peers.values():
+            await peer.close()
+
+    def _work_soon(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._soon(self._work)
+
+    def _work(self) -> None:
+        """Take in the answers, then send what can be sent."""
+        self._is_due = False
+        now = self._now()
+        answers, self._answers = self._answers, []
+        for broker_id, response in answers:
+            self._settled(self._queues.answered(broker_id, response, now))
+        to_send, gone = self._queues.requests(self._leader_of, now)
+        self._settled(gone)
+        for each in to_send:
+            if each.broker_id == self._broker_id:
+                self._write_here(each.request, _Own(partial(self._answered, each.broker_id)))
+            else:
+                self._nursery.start_soon(self._send, each)
+        self._arm()
+
+    def _settled(self, all_marked: list[Marked]) -> None:
+        for marked in all_marked:
+            self._told_marked(marked)
+
+    def _answered(self, broker_id: int, response: WriteTxnMarkersResponse | None) -> None:
+        self._answers.append((broker_id, response))
+        self._work_soon()
+
+    def _arm(self) -> None:
+        deadline = self._queues.deadline()
+        if deadline is None:
+            return
+        timer = self._timer
+        if timer is not None:
+            if timer.callback is not None and timer.deadline <= deadline:
+                return
+            timer.cancel()
+        self._timer = self._timers.at(deadline, self._work_soon)
+
+    def _leader_of(self, topic: str, index: int) -> int | Leader:
+        image = self._image()
+        known = image.topics.get(topic)
+        if known is None or index >= len(known.partitions):
+            return Leader.GONE if self._knows_cluster() else Leader.UNKNOWN
+        leader = known.partitions[index].leader
+        return leader if leader in image.brokers else Leader.UNKNOWN
+
+    async def _send(self, to_send: ToSend) -> None:
+        """Ask another broker; an answer that does not come is None, and the queues try again."""
+        broker_id = to_send.broker_id
+        try:
+            response: WriteTxnMarkersResponse | None = await self._ask(broker_id, to_send.request)
+        except PeerError as error:
+            if self._failures[broker_id] % _COMPLAIN_EVERY == 0:
+                log.warning("broker %d gets no transaction markers: %s; trying again", broker_id, error)
+            self._failures[broker_id] += 1
+            response = None
+        else:
+            if self._failures.pop(broker_id, 0):
+                log.info("broker %d gets transaction markers again", broker_id)
+        self._answered(broker_id, response)
+
+    async def _ask(self, broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        broker = self._image().brokers.get(broker_id)
+        config = self._config()
+        endpoint = None if broker is None else broker.endpoint(config.inter_broker_listener)
+        if endpoint is None:
+            raise PeerError("its address is not known")
+        peer = self._peers.get(broker_id)
+        if peer is None:
+            client_id = f"broker-{self._broker_id}-txn-marker-sender"
+            timeout_s = config.int("request.timeout.ms") / 1000
+            peer = self._peers[broker_id] = PeerConnection(self._connect, client_id, timeout_s)
+        served = (await peer.versions(endpoint)).get(ApiKey.WRITE_TXN_MARKERS)
+        if served is None:
+            raise PeerError("it knows no transaction markers")
+        response: WriteTxnMarkersResponse = await peer.ask(endpoint, request, min(served[1], _NEWEST_VERSION))
+        return response
+
+
+class _Own:
+    """The token of a request to this broker itself."""
+
+    __slots__ = ("reply",)
+
+    def __init__(self, reply: Callable[[WriteTxnMarkersResponse], None]) -> None:
+        self.reply = reply

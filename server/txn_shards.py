@@ -1,0 +1,403 @@
+"""Transactions in the broker: one `coordinator.txn.TxnShard` per partition of `__transaction_state` that is led here.
+
+How results become records and answers, and how partitions are loaded and handed over, is `server.shard_driver`'s; here
+is what is asked of transactional ids, and what they want of the world: producer ids (`server.producer_ids`) and markers
+in partitions (`server.txn_markers`). A loaded partition is served when all of it is committed, however long that takes:
+markers must not go out for a decision that may yet be lost. Until then, and while it is read, whoever asks is told
+COORDINATOR_LOAD_IN_PROGRESS.
+
+A change that is not committed within `request.timeout.ms` is answered COORDINATOR_NOT_AVAILABLE; the id stays busy
+until it is committed. (Apache Kafka waits as long as the transaction's own time-out, for a client that has given up by
+then.)
+
+A broker on which nobody uses transactions does not load the machine.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from coordinator import Now, Reply, partition_for
+from kproto import ErrorCode, KafkaError
+from kproto.messages import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    DescribeTransactionsResponse,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    WriteTxnMarkersRequest,
+)
+from replication import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Image
+from server.config import BrokerConfig
+from server.partition import Partition
+from server.partitions import Partitions
+from server.peers import Connect
+from server.shard_driver import CreateTopic, Led, ShardDriver
+from server.shard_loading import Replayed
+from server.timers import Timers
+
+if TYPE_CHECKING:
+    from coordinator.txn import Marked, MarkersToWrite, NeedProducerId, TxnConfig, TxnShard
+    from server.txn_markers import MarkerSender
+
+WriteMarkers = Callable[[WriteTxnMarkersRequest, Any], None]
+"""Appends markers to partitions that this broker leads; answers the token once with WriteTxnMarkersResponse."""
+
+TopicPartition = tuple[str, int]
+_Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+_TxnResult = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
+_TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+_PartitionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
+
+
+def txn_config(config: BrokerConfig, transaction_version: int) -> TxnConfig:
+    """The machine's settings out of the broker's. transaction_version: the level that is finalised."""
+    from coordinator.txn import TxnConfig
+
+    return TxnConfig(
+        transaction_max_timeout_ms=config.int("transaction.max.timeout.ms"),
+        transactional_id_expiration_ms=config.int("transactional.id.expiration.ms"),
+        transaction_abort_timed_out_transaction_cleanup_interval_ms=config.int(
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+        ),
+        transaction_version=transaction_version,
+    )
+
+
+class _Replayed:
+    """Records of `__transaction_state` for the machine: their offsets mean nothing to it, and no transaction of
+    anybody's ends there.
+    """
+
+    __slots__ = ("_shard",)
+
+    def __init__(self, shard: TxnShard) -> None:
+        self._shard = shard
+
+    def replay(
+        self,
+        key: bytes | memoryview,
+        value: bytes | memoryview | None,
+        record_offset: int,
+        committed_to: int,
+        producer_id: int,
+    ) -> None:
+        self._shard.replay(key, value)
+
+    def replay_end_of_transaction(
+        self, producer_id: int, committed: bool, marker_offset: int, committed_to: int
+    ) -> None:
+        pass
+
+
+class TxnShards(ShardDriver["TxnShard"]):
+    """All transactional ids this broker coordinates; see the module. `run` must be running for partitions to be loaded,
+    ids to be fetched and removed, markers to be sent, and the topic to be created.
+
+    next_producer_id: as `ProducerIds.next_id`. write_markers: for partitions that are led here; connect: to other
+    brokers. knows_cluster: the picture can be believed. transaction_version: the level that is finalised;
+    `config_changed` when it is another one.
+    """
+
+    topic = TRANSACTION_STATE_TOPIC
+    log = logging.getLogger("barnabas.transactions")
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        timers: Timers,
+        *,
+        current_image: Callable[[], Image],
+        current_config: Callable[[], BrokerConfig],
+        create_topic: CreateTopic,
+        now: Callable[[], float],
+        wall_ms: Callable[[], int],
+        next_producer_id: Callable[[], Awaitable[int]],
+        write_markers: WriteMarkers,
+        connect: Connect,
+        knows_cluster: Callable[[], bool],
+        transaction_version: Callable[[], int],
+    ) -> None:
+        super().__init__(
+            partitions,
+            timers,
+            current_image=current_image,
+            current_config=current_config,
+            create_topic=create_topic,
+            now=now,
+            wall_ms=wall_ms,
+        )
+        self._next_producer_id = next_producer_id
+        self._write_markers = write_markers
+        self._connect = connect
+        self._knows_cluster = knows_cluster
+        self._transaction_version = transaction_version
+        self._nursery: trio.Nursery | None = None
+        self._markers: MarkerSender | None = None
+
+    # -- what the driver asks ----------------------------------------------------------------------
+
+    def _new_shard(self, partition: Partition) -> TxnShard:
+        from coordinator.txn import TxnShard
+
+        return TxnShard(self._txn_config(), partition.leader_epoch)
+
+    def _txn_config(self) -> TxnConfig:
+        return txn_config(self._config(), self._transaction_version())
+
+    def _replayed(self, shard: TxnShard) -> Replayed:
+        return _Replayed(shard)
+
+    def _unloaded(self, led: Led[TxnShard], now: Now) -> Iterable[Reply]:
+        led.shard.unload()
+        if self._markers is not None:
+            self._markers.remove(led)
+        return ()
+
+    def _commit_timeout_s(self) -> float:
+        return self._config().int("request.timeout.ms") / 1000
+
+    def _size(self, shard: TxnShard) -> int:
+        return len(shard.ids)
+
+    def _carry_out(self, led: Led[TxnShard], effect: MarkersToWrite | NeedProducerId) -> None:
+        from coordinator.txn import MarkersToWrite
+
+        if isinstance(effect, MarkersToWrite):
+            self._sender().add(led, effect)
+        else:
+            assert self._nursery is not None, "not running"
+            self._nursery.start_soon(self._fetch_id, led, effect)
+
+    async def _fetch_id(self, led: Led[TxnShard], wanted: NeedProducerId) -> None:
+        try:
+            producer_id = await self._next_producer_id()
+        except KafkaError as error:
+            result = wanted.refused(error.code, self._now())
+        else:
+            result = wanted.given(producer_id, self._now())
+        # Of a partition that was lost meanwhile the machine says so, and asks for nothing to be written.
+        self._apply(led, result)
+        self._partitions.write_staged()
+
+    # -- markers -----------------------------------------------------------------------------------
+
+    def _sender(self) -> MarkerSender:
+        if self._markers is None:
+            from server.txn_markers import MarkerSender
+
+            assert self._nursery is not None, "not running"
+            self._markers = MarkerSender(
+                self._nursery,
+                self._timers,
+                self._partitions.broker_id,
+                self._connect,
+                write_here=self._write_markers,
+                marked=self._marked,
+                soon=self._after_write,
+                current_image=self._image,
+                current_config=self._config,
+                knows_cluster=self._knows_cluster,
+                now=self._clock,
+            )
+        return self._markers
+
+    def _marked(self, marked: Marked) -> None:
+        led = marked.source
+        assert isinstance(led, Led)
+        if self._is_led(led):
+            self._apply(led, led.shard.marked(marked, self._now()))
+
+    @property
+    def unmarked(self) -> int:
+        """How many partitions still need a marker of a transaction that is decided here."""
+        return 0 if self._markers is None else len(self._markers)
+
+    # -- tasks -------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Load, deliver, remove ids that nobody uses, and create the topic, for ever."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                nursery.start_soon(super().run)
+                nursery.start_soon(self._run_removal)
+        finally:
+            if self._markers is not None:
+                await self._markers.close()
+
+    async def _run_removal(self) -> None:
+        while True:
+            key = "transaction.remove.expired.transaction.cleanup.interval.ms"
+            await trio.sleep(self._config().int(key) / 1000)
+            for led in list(self._led.values()):
+                for result in led.shard.remove_expired(self._now()) if led.is_loaded else ():
+                    self._apply(led, result)
+                    self._partitions.write_staged()
+                    await trio.lowlevel.checkpoint()
+                    if not self._is_led(led):
+                        break
+
+    def config_changed(self) -> None:
+        """The broker's settings were replaced, or another transaction.version was finalised."""
+        for led in self._led.values():
+            led.shard.set_config(self._txn_config())
+
+    # -- operations; each raises KafkaError 42 (no id), 16 (led elsewhere, or no topic) or 14 (loading)
+
+    def _of(self, transactional_id: str) -> Led[TxnShard]:
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "an empty transactional id")
+        return self._led_for(transactional_id)
+
+    def init_producer_id(self, request: InitProducerIdRequest, version: int, token: Any) -> None:
+        """For a request with a transactional id. Answers InitProducerIdResponse."""
+        led = self._of(request.transactional_id or "")
+        self._apply(led, led.shard.init_producer_id(request, version, token, self._now()))
+
+    def add_offsets(self, request: AddOffsetsToTxnRequest, version: int, token: Any) -> None:
+        """Answers AddOffsetsToTxnResponse. The group's partition becomes part of the transaction; where there is no
+        `__consumer_offsets` yet it is the one that the settings would give it.
+        """
+        led = self._of(request.transactional_id)
+        topic = self._image().topics.get(GROUP_METADATA_TOPIC)
+        count = len(topic.partitions) if topic is not None else self._config().int("offsets.topic.num.partitions")
+        place = (GROUP_METADATA_TOPIC, partition_for(request.group_id, count))
+        self._apply(led, led.shard.add_offsets(request, version, place, token, self._now()))
+
+    def end(self, request: EndTxnRequest, version: int, token: Any) -> None:
+        """Answers EndTxnResponse."""
+        led = self._of(request.transactional_id)
+        self._apply(led, led.shard.end(request, version, token, self._now()))
+
+    def describe(self, transactional_id: str) -> DescribeTransactionsResponse.TransactionState:
+        return self._of(transactional_id).shard.describe(transactional_id)
+
+    def listed(
+        self, request: ListTransactionsRequest, matches: Callable[[str], bool] | None
+    ) -> ListTransactionsResponse:
+        """The ids coordinated here, as far as the filters let them through; matches: the filter by pattern, compiled.
+        None of them, and error 14, while some are being loaded. Raises nothing.
+        """
+        from coordinator.txn import unknown_state_filters
+
+        if not all(led.is_loaded for led in self._led.values()):
+            return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        now = self._now()
+        response = ListTransactionsResponse(unknown_state_filters=unknown_state_filters(request.state_filters))
+        for led in self._led.values():
+            response.transaction_states.extend(
+                led.shard.listed(
+                    request.state_filters, request.producer_id_filters, request.duration_filter, matches, now
+                )
+            )
+        return response
+
+    # -- AddPartitionsToTxn ------------------------------------------------------------------------
+
+    def add_partitions(self, request: AddPartitionsToTxnRequest, version: int, token: Any) -> None:
+        """AddPartitionsToTxn in its form of any version; answers AddPartitionsToTxnResponse, at once or later. Errors
+        are in the answer.
+        """
+        if version >= 4:
+            transactions = request.transactions
+        else:
+            transactions = [
+                _Transaction(
+                    transactional_id=request.v3_and_below_transactional_id,
+                    producer_id=request.v3_and_below_producer_id,
+                    producer_epoch=request.v3_and_below_producer_epoch,
+                    topics=request.v3_and_below_topics,
+                )
+            ]
+        answer = _AddAnswer(token, version, len(transactions))
+        for index, transaction in enumerate(transactions):
+            self._add(transaction, version, partial(answer.told, index))
+        if not transactions:
+            token.reply(AddPartitionsToTxnResponse())
+
+    def _add(self, transaction: _Transaction, version: int, told: Callable[[_TxnResult], None]) -> None:
+        partitions = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
+        known = self._image().topics
+        missing = {
+            (topic, index)
+            for topic, index in partitions
+            if topic not in known or not 0 <= index < len(known[topic].partitions)
+        }
+
+        def tell(code_of: Callable[[TopicPartition], ErrorCode]) -> None:
+            told(_txn_result(transaction, code_of))
+
+        if missing:
+            tell(
+                lambda partition: (
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition in missing else ErrorCode.OPERATION_NOT_ATTEMPTED
+                )
+            )
+            return
+        who = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
+        try:
+            led = self._of(transaction.transactional_id)
+        except KafkaError as error:
+            refusal = error.code
+            tell(lambda _: refusal)
+            return
+        if transaction.verify_only:
+            tell(led.shard.verify_partitions(*who, partitions).__getitem__)
+        else:
+            collect = _Told(lambda code: tell(lambda _: code))
+            self._apply(led, led.shard.add_partitions(*who, frozenset(partitions), version, collect, self._now()))
+
+
+class _Told:
+    """A token that hands its answer on."""
+
+    __slots__ = ("reply",)
+
+    def __init__(self, reply: Callable[[Any], None]) -> None:
+        self.reply = reply
+
+
+class _AddAnswer:
+    """Answers an AddPartitionsToTxn when all its transactions are dealt with."""
+
+    def __init__(self, token: Any, version: int, count: int) -> None:
+        self._token = token
+        self._version = version
+        self._results: list[_TxnResult | None] = [None] * count
+        self._owed = count
+
+    def told(self, index: int, result: _TxnResult) -> None:
+        self._results[index] = result
+        self._owed -= 1
+        if self._owed:
+            return
+        results = [result for result in self._results if result is not None]
+        if self._version >= 4:
+            self._token.reply(AddPartitionsToTxnResponse(results_by_transaction=results))
+        else:
+            self._token.reply(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results))
+
+
+def _txn_result(transaction: _Transaction, code_of: Callable[[TopicPartition], ErrorCode]) -> _TxnResult:
+    return _TxnResult(
+        transactional_id=transaction.transactional_id,
+        topic_results=[
+            _TopicResult(
+                name=topic.name,
+                results_by_partition=[
+                    _PartitionResult(partition_index=index, partition_error_code=code_of((topic.name, index)))
+                    for index in topic.partitions
+                ],
+            )
+            for topic in transaction.topics
+        ],
+    )
