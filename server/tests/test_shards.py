@@ -248,7 +248,7 @@ async def test_topics_deleted_while_loading_lose_their_offsets(tmp_path: Path) -
         r.nursery.start_soon(r.groups.run)
         await trio.testing.wait_all_tasks_blocked()
         assert r.groups.listed((), ()) == (E.NONE, [])
-        assert r.partition.log_end_offset == 2
+        assert r.partition.log_end_offset == 3
 
 
 async def test_topics_deleted_lose_their_offsets_at_once(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ async def test_topics_deleted_lose_their_offsets_at_once(tmp_path: Path) -> None
         r.round()
         r.groups.topics_deleted(["t", "u"])
         assert r.committed("a") == r.committed("b") == []
-        assert r.partition.log_end_offset == 4
+        assert r.partition.log_end_offset == 6
 
 
 async def test_what_is_not_committed_is_neither_answered_nor_told(
