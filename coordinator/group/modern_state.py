@@ -10,7 +10,6 @@ Times are milliseconds since the epoch. Source: `ConsumerGroup`, `ModernGroup` o
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
@@ -250,16 +249,19 @@ class ModernState:
         return self.around.topics.ids(names)
 
     def assignor(self, before: ModernMember | None = None, after: ModernMember | None = None) -> str:
-        """What most members ask for, should `before` become `after`. At a tie uniform wins, as in Apache Kafka."""
-        votes = Counter(self.counts.assignors)
-        if before is not None and before.metadata.assignor is not None:
-            votes[before.metadata.assignor] -= 1
-        if after is not None and after.metadata.assignor is not None:
-            votes[after.metadata.assignor] += 1
-        wanted = [name for name, count in votes.items() if count > 0]
-        if not wanted:
-            return self.around.config.consumer_assignors[0]
-        return max(wanted, key=lambda name: (votes[name], name == "uniform"))
+        """What most members ask for, should `before` become `after`. At a tie, as in Apache Kafka: what `after` alone
+        asks for, else uniform.
+        """
+        votes = dict(sorted(self.counts.assignors.items(), key=lambda item: item[0] != "uniform"))
+        old = None if before is None else before.metadata.assignor
+        new = None if after is None else after.metadata.assignor
+        if old is not None:
+            votes[old] -= 1
+            if not votes[old]:
+                del votes[old]
+        if new is not None:
+            votes = {new: 1, **votes} if new not in votes else {**votes, new: votes[new] + 1}
+        return max(votes, key=votes.__getitem__) if votes else self.around.config.consumer_assignors[0]
 
     def assigned_epoch(self, member: ModernMember, topic: TopicId, partition: int) -> int | None:
         """Since which epoch a member has a partition; None if it has not."""
