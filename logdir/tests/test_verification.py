@@ -1,5 +1,5 @@
-"""The first batch of a transaction in a partition: nobody but a verified producer opens one, and no late marker ends the
-next.
+"""The first batch of a transaction in a partition: nobody but a verified producer opens one, and no late marker ends
+the next.
 """
 
 from __future__ import annotations
