@@ -76,10 +76,7 @@ def produce_in_transaction(
     if not svc.verification.is_enabled:
         return append(None)
     operation = operation_of_produce(ctx.api_version)
-    request = _Request(svc, ctx, req, operation, append)
-    for batch in batches:
-        request.look_at(batch)
-    return request.verify(producer_id, producer_epoch)
+    return _Request(svc, ctx, req, batches, operation, append).begin()
 
 
 def _transactional(req: ProduceRequest) -> list[_Batch]:
@@ -113,21 +110,48 @@ class _Request:
         svc: Services,
         ctx: RequestContext,
         req: ProduceRequest,
+        batches: list[_Batch],
         operation: Operation,
         append: Callable[[Admission | None], object],
     ) -> None:
         self._svc = svc
         self._ctx = ctx
         self._req = req
+        self._batches = batches
         self._operation = operation
         self._append = append
+        self._since = svc.now()
         self._admitted: dict[tuple[str, int], InTransaction | KafkaError] = {}
         self._asked: dict[tuple[str, int], tuple[Partition, Verification]] = {}
-        self._producer_id = -1
         self._release: Callable[[], None] | None = None
         self._is_done = False
 
-    def look_at(self, batch: _Batch) -> None:
+    def begin(self) -> object:
+        self._verify()
+        if self._is_done:
+            return self._append(self._admit)
+        for topic in self._req.topic_data:
+            for data in topic.partition_data:
+                if isinstance(data.records, memoryview):
+                    data.records = memoryview(bytearray(data.records))
+        self._release = self._ctx.hold()
+        return PENDING
+
+    def _verify(self) -> None:
+        self._admitted.clear()
+        self._asked.clear()
+        for batch in self._batches:
+            self._look_at(batch)
+        if not self._asked:
+            self._done()
+            return
+        who = self._batches[0]
+        transactional_id = str(self._req.transactional_id)
+        self._svc.verification.check(
+            transactional_id, who.producer_id, who.producer_epoch, list(self._asked), self._operation, self._told
+        )
+
+    def _look_at(self, batch: _Batch) -> None:
         """Whether the coordinator is to be asked for a batch. What is wrong with its partition is told by `append`."""
         partitions = self._svc.partitions
         try:
@@ -153,25 +177,10 @@ class _Request:
             if verification is not None:
                 self._asked[key] = (partition, verification)
 
-    def verify(self, producer_id: int, producer_epoch: int) -> object:
-        if not self._asked:
-            return self._append(self._admit)
-        self._producer_id = producer_id
-        transactional_id = str(self._req.transactional_id)
-        self._svc.verification.check(
-            transactional_id, producer_id, producer_epoch, self._asked, self._operation, self._verified
-        )
-        if self._is_done:
-            return self._append(self._admit)
-        for topic in self._req.topic_data:
-            for data in topic.partition_data:
-                if isinstance(data.records, memoryview):
-                    data.records = memoryview(bytearray(data.records))
-        self._release = self._ctx.hold()
-        return PENDING
-
-    def _verified(self, errors: Errors) -> None:
-        self._is_done = True
+    def _told(self, errors: Errors) -> None:
+        """What the coordinator says."""
+        if self._svc.verification.tries_again(self._operation, errors, self._since, self._verify):
+            return
         for key, (partition, verification) in self._asked.items():
             code = errors.get(key)
             if code is None:
@@ -179,7 +188,11 @@ class _Request:
                 continue
             self._admitted[key] = told = self._error(code)
             if told.code not in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS):
-                partition.log.producers.refuse_verification(self._producer_id, verification)
+                partition.log.producers.refuse_verification(self._batches[0].producer_id, verification)
+        self._done()
+
+    def _done(self) -> None:
+        self._is_done = True
         if self._release is None:
             return
         self._release()

@@ -9,9 +9,8 @@ end marker there. Clients of transaction.version 2 do not add partitions themsel
 
 The coordinator may be this broker (a direct call). What is asked again for the same id while it waits is merged if it
 comes from the same producer; of two epochs the lower one is fenced (47). A broker that does not know version 4 of the
-request (before 3.5) cannot verify, and then nobody does. The next transaction of a client of version 2 may begin while
-the markers of the last one are on their way: that (51) is tried again here for a while, since it is the usual case.
-Source: `AddPartitionsToTxnManager` and `ReplicaManager.handleProduceAppend` of Apache Kafka 4.3.
+request (before 3.5) cannot verify, and then nobody does. Source: `AddPartitionsToTxnManager` and
+`ReplicaManager.handleProduceAppend` of Apache Kafka 4.3.
 
 Difference: there the earlier of two requests for the same id and epoch fails with a network error.
 """
@@ -207,28 +206,30 @@ class TxnVerification:
 
         The errors are a producer's: 47, 48, 49, 51, 120, and NETWORK_EXCEPTION, 14, 15, 16 when nobody could say.
         """
-        wanted = tuple(partitions)
+        ask = _Ask(transactional_id, producer_id, producer_epoch, operation)
+        ask.add(partitions, done)
+        self._submit(ask)
+
+    def tries_again(self, operation: Operation, errors: Errors, since: float, again: Callable[[], None]) -> bool:
+        """Whether to look once more, with `again`, which is called a little later; followed by the round's write.
+
+        The next transaction of a client of version 2 may begin while the markers of the last one are on their way (51);
+        that is usual and soon over. What was verified before that marker is worth nothing after it, so `again` begins
+        anew. since: when the request came, in seconds.
+        """
+        if operation is not Operation.ADD or ErrorCode.CONCURRENT_TRANSACTIONS not in errors.values():
+            return False
         config = self._config()
         patience_ms = min(config.int("add.partitions.to.txn.retry.backoff.max.ms"), config.int("request.timeout.ms"))
-        until = self._now() + patience_ms / 1000
+        if self._now() - since >= patience_ms / 1000:
+            return False
 
-        def ask() -> None:
-            one = _Ask(transactional_id, producer_id, producer_epoch, operation)
-            one.add(wanted, told)
-            self._submit(one)
-
-        def ask_again() -> None:
-            ask()
+        def act() -> None:
+            again()
             self._partitions.write_staged()
 
-        def told(errors: Errors) -> None:
-            is_busy = ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
-            if operation is Operation.ADD and is_busy and self._now() < until:
-                self._timers.after(config.int("add.partitions.to.txn.retry.backoff.ms") / 1000, ask_again)
-            else:
-                done(errors)
-
-        ask()
+        self._timers.after(config.int("add.partitions.to.txn.retry.backoff.ms") / 1000, act)
+        return True
 
     def _submit(self, ask: _Ask) -> None:
         place = self._coordinator.place(ask.transactional_id)

@@ -1,4 +1,5 @@
-"""TxnOffsetCommit (key 28, versions 0-5): offsets that a group shall have when a producer's transaction commits (KIP-98).
+"""TxnOffsetCommit (key 28, versions 0-5): offsets that a group shall have once a producer's transaction has committed
+(KIP-98).
 
 Behaviour: topics and partitions that do not exist get their own error. The others are stored as a batch of the
 transaction in the group's partition of `__consumer_offsets`, after its coordinator was asked whether that is part of it
@@ -33,12 +34,13 @@ _NO_SEQUENCE = -1
 class _Commit:
     """One request: errors of single partitions are in `response`, those in `open` wait for the coordinator."""
 
-    __slots__ = ("_ctx", "_req", "_svc", "offsets", "open", "response")
+    __slots__ = ("_ctx", "_req", "_since", "_svc", "offsets", "open", "response")
 
     def __init__(self, svc: Services, ctx: RequestContext, req: TxnOffsetCommitRequest) -> None:
         self._svc = svc
         self._ctx = ctx
         self._req = req
+        self._since = svc.now()
         self.response = TxnOffsetCommitResponse()
         self.open: list[TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition] = []
         self.offsets: list[OffsetToCommit] = []
@@ -52,10 +54,14 @@ class _Commit:
     def refuse(self, code: ErrorCode) -> None:
         self.reply([code] * len(self.open))
 
-    def verify(self) -> None:
-        """Make sure that the transaction's coordinator knows of the group's partition, then commit. Raises KafkaError
-        14, 16, 24, 47.
-        """
+    def begin(self) -> None:
+        """Make sure that the transaction's coordinator knows of the group's partition, then commit."""
+        try:
+            self._verify()
+        except KafkaError as error:
+            self.refuse(error.code)
+
+    def _verify(self) -> None:
         svc, req = self._svc, self._req
         partition = svc.groups.partition_of(req.group_id)
         if not svc.verification.is_enabled:
@@ -74,10 +80,14 @@ class _Commit:
             req.producer_epoch,
             [(partition.topic, partition.index)],
             operation,
-            lambda errors: self._verified(partition, verification, errors),
+            lambda errors: self._told(partition, verification, errors),
         )
 
-    def _verified(self, partition: Partition, verification: Verification, errors: Errors) -> None:
+    def _told(self, partition: Partition, verification: Verification, errors: Errors) -> None:
+        """What the transaction's coordinator says."""
+        operation = operation_of_offset_commit(self._ctx.api_version)
+        if self._svc.verification.tries_again(operation, errors, self._since, self.begin):
+            return
         code = errors.get((partition.topic, partition.index))
         if code is None:
             try:
@@ -128,10 +138,7 @@ def handle(svc: Services, ctx: RequestContext, req: TxnOffsetCommitRequest) -> A
         commit.response.topics.append(_Topic(name=topic.name, partitions=answers))
     if not commit.offsets:
         return commit.response
-    try:
-        commit.verify()
-    except KafkaError as error:
-        commit.refuse(error.code)
+    commit.begin()
     return PENDING
 
 
