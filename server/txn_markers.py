@@ -5,6 +5,10 @@ that is kept for the purpose, in the newest version that it serves. What is to b
 write that decided it, so a transaction whose partitions are all led here is complete before its client hears of its
 end.
 
+A broker that lost its power answers nothing, and says nothing: when the picture shows a partition led by another, or in
+another epoch, than when the request left, its answer is not waited for any longer, and the markers go out again. (A
+second marker does no harm. Apache Kafka waits for `request.timeout.ms`.)
+
 A partition counts as gone, and is passed over, only when this broker has been told of the cluster.
 """
 
@@ -14,7 +18,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import trio
 
@@ -30,6 +34,16 @@ log = logging.getLogger("barnabas.transactions")
 
 _NEWEST_VERSION = 2
 _COMPLAIN_EVERY = 100  # attempts between two log lines about the same broker
+_LOOK_S = 1.0
+"""How often requests that are waited for are compared with the picture. Seconds."""
+
+
+class _Sending(NamedTuple):
+    """A request on its way, and the picture that it was made from."""
+
+    request: WriteTxnMarkersRequest
+    image: Image
+    scope: trio.CancelScope
 
 
 class MarkerSender:
@@ -68,6 +82,8 @@ class MarkerSender:
         self._answers: list[tuple[int, WriteTxnMarkersResponse | None]] = []
         self._peers: dict[int, PeerConnection] = {}
         self._failures: Counter[int] = Counter()
+        self._sending: dict[int, _Sending] = {}
+        self._is_looking = False
         self._timer: Timer | None = None
         self._is_due = False
 
@@ -140,17 +156,34 @@ class MarkerSender:
     async def _send(self, to_send: ToSend) -> None:
         """Ask another broker; an answer that does not come is None, and the queues try again."""
         broker_id = to_send.broker_id
+        response: WriteTxnMarkersResponse | None = None
+        sending = self._sending[broker_id] = _Sending(to_send.request, self._image(), trio.CancelScope())
+        if not self._is_looking:
+            self._is_looking = True
+            self._timers.after(_LOOK_S, self._look)
         try:
-            response: WriteTxnMarkersResponse | None = await self._ask(broker_id, to_send.request)
+            with sending.scope:
+                response = await self._ask(broker_id, to_send.request)
         except PeerError as error:
             if self._failures[broker_id] % _COMPLAIN_EVERY == 0:
                 log.warning("broker %d gets no transaction markers: %s; trying again", broker_id, error)
             self._failures[broker_id] += 1
-            response = None
         else:
-            if self._failures.pop(broker_id, 0):
+            if response is not None and self._failures.pop(broker_id, 0):
                 log.info("broker %d gets transaction markers again", broker_id)
+        del self._sending[broker_id]
         self._answered(broker_id, response)
+
+    def _look(self) -> None:
+        """Wait no longer for a broker that cannot be the one that was asked any more."""
+        image = self._image()
+        for broker_id, sending in self._sending.items():
+            if image is not sending.image and _has_moved(sending, image):
+                log.info("broker %d is not waited for: partitions have moved that need markers", broker_id)
+                sending.scope.cancel()
+        self._is_looking = bool(self._sending)
+        if self._is_looking:
+            self._timers.after(_LOOK_S, self._look)
 
     async def _ask(self, broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
         broker = self._image().brokers.get(broker_id)
@@ -168,6 +201,19 @@ class MarkerSender:
             raise PeerError("it knows no transaction markers")
         response: WriteTxnMarkersResponse = await peer.ask(endpoint, request, min(served[1], _NEWEST_VERSION))
         return response
+
+
+def _has_moved(sending: _Sending, image: Image) -> bool:
+    """Whether a partition of the request has another leader, or the same one anew."""
+    for marker in sending.request.markers:
+        for topic in marker.topics:
+            for index in topic.partition_indexes:
+                then, now = sending.image.partition(topic.name, index), image.partition(topic.name, index)
+                if then is not now and (
+                    then is None or now is None or (then.leader, then.leader_epoch) != (now.leader, now.leader_epoch)
+                ):
+                    return True
+    return False
 
 
 class _Own:

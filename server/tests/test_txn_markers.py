@@ -163,6 +163,25 @@ async def test_a_broker_that_does_not_answer_is_asked_anew(tmp_path: Path, autoj
         assert r.state() == "CompleteCommit"
 
 
+async def test_a_broker_that_lost_its_leadership_is_not_waited_for(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with txn_rig(tmp_path, request_timeout_ms="30000") as r:
+        others = Others(r)
+        others.silent = True
+        r.brokers(0, 1, 2)
+        lead_elsewhere(r, 1, 1)
+        await decide(r)
+        await trio.sleep(5)
+        assert others.marked == [("broker1", T1)]
+        r.brokers(0, 1, 2)  # another picture in which nothing is new
+        await trio.sleep(2)
+        assert len(others.received) == 1
+        others.silent = False
+        lead_elsewhere(r, 1, 2)
+        await trio.sleep(1.2)
+        assert others.marked == [("broker1", T1), ("broker2", T1)]
+        assert r.state() == "CompleteCommit"
+
+
 async def test_a_topic_that_is_gone_needs_no_marker(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with txn_rig(tmp_path) as r:
         others = Others(r)
