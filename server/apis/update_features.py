@@ -33,9 +33,10 @@ async def handle(svc: Services, ctx: RequestContext, req: UpdateFeaturesRequest)
     except KafkaError as error:
         return UpdateFeaturesResponse(error_code=error.code, error_message=f"{_FAILED}{error.message}")
     if ctx.api_version > 1:
-        return UpdateFeaturesResponse()
+        return UpdateFeaturesResponse(error_message=None)
     return UpdateFeaturesResponse(
-        results=[UpdateFeaturesResponse.UpdatableFeatureResult(feature=name) for name in updates]
+        error_message=None,
+        results=[UpdateFeaturesResponse.UpdatableFeatureResult(feature=name, error_message=None) for name in updates],
     )
 
 
