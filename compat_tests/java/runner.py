@@ -16,7 +16,7 @@ from compat_tests.jars import classpath, compiled, java
 
 SOURCES = Path(__file__).parent / "src"
 RUN_TIMEOUT_S = 600
-_FILES = ("ProduceCases", "ConsumeCases", "GroupCases", "AdminCases", "TransactionCases", "TransactionAdminCases")
+_FILES = ("Produce", "Consume", "Group", "Admin", "Transaction", "TransactionFencing", "TransactionAdmin")
 _ADD = re.compile(r'cases\.(add4?)\("([^"]+)", "([^"]+)",')
 _LINE = re.compile(r"^CASE (.+?) / (.+) (PASS|FAIL)\b ?(.*)$")
 
@@ -31,7 +31,7 @@ class JavaCase:
 
 def java_cases(version: str = "4") -> list[JavaCase]:
     """Return all cases that clients of this version can run, in the order of the sources."""
-    text = "".join((SOURCES / f"{name}.java").read_text() for name in _FILES)
+    text = "".join((SOURCES / f"{name}Cases.java").read_text() for name in _FILES)
     old = version.startswith("3.")
     return [JavaCase(area, title) for call, area, title in _ADD.findall(text) if not (old and call == "add4")]
 

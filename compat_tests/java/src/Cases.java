@@ -6,6 +6,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.regex.Pattern;
+import org.apache.kafka.common.utils.AppInfoParser;
 
 /**
  * Runs the cases against a broker, a few at a time, and prints one line for each:
@@ -33,6 +34,13 @@ public final class Cases {
     /** Registers a case. The test suite reads the titles from these calls in the sources: keep both on one line. */
     void add(String area, String title, Body body) {
         all.add(new Case(area, title, body));
+    }
+
+    /** Registers a case of what only clients from 4.0 on can do. */
+    void add4(String area, String title, Body body) {
+        if (!AppInfoParser.getVersion().startsWith("3.")) {
+            add(area, title, body);
+        }
     }
 
     private static String run(Case one, ExecutorService threads) {
@@ -67,6 +75,9 @@ public final class Cases {
         new ConsumeCases(support).register(cases);
         new GroupCases(support).register(cases);
         new AdminCases(support).register(cases);
+        new TransactionCases(support).register(cases);
+        new TransactionFencingCases(support).register(cases);
+        new TransactionAdminCases(support).register(cases);
         Pattern wanted = Pattern.compile(arguments.length > 1 ? arguments[1] : "");
         ExecutorService workers = Executors.newFixedThreadPool(AT_ONCE);
         ExecutorService bodies = Executors.newCachedThreadPool();
