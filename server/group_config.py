@@ -71,7 +71,7 @@ _SESSION_AND_BEAT = ("session.timeout.ms", "heartbeat.interval.ms")
 
 def _out_of_bounds(config: BrokerConfig, name: str, value: Value) -> str | None:
     """Why the broker's settings forbid this value, as the end of a sentence."""
-    kind, _, rest = name.partition(".")
+    kind, _, rest = name.replace(".num.", ".").partition(".")
     least, most = f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"
     low = config.value(least) if least in BROKER else None
     high = config.value(most) if most in BROKER else None

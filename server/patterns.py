@@ -18,7 +18,9 @@ def compile_pattern(pattern: str) -> Callable[[str], bool]:
     try:
         compiled = re2.compile(pattern, options)
     except re2.error as error:
-        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
+        what = error.args[0] if error.args else ""
+        text = what.decode(errors="replace") if isinstance(what, bytes) else str(what)
+        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, text) from None
 
     def matches(text: str) -> bool:
         return compiled.fullmatch(text) is not None

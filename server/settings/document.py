@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from server.settings import SUBJECTS, TOPIC, Scope, Setting, Support
+from server.settings import GROUP, SUBJECTS, TOPIC, Scope, Setting, Support
 
 _HEAD = """\
 # Settings
@@ -47,6 +47,15 @@ def _page() -> Iterator[str]:
         [row.setting for row in TOPIC.values() if row.setting.support is Support.WORKS],
         broker=False,
     )
+    yield "## Groups\n"
+    yield (
+        "Set on one KIP-848 group, which need not exist yet (`kafka-configs --entity-type groups`); the default is the "
+        "broker\nsetting named last, and its least and most value bound this one.\n"
+    )
+    yield from _table(
+        [row.setting for row in GROUP.values() if row.setting.support is Support.WORKS],
+        broker=False,
+    )
     yield "## One value only\n"
     yield "| setting | allowed | why |\n| --- | --- | --- |"
     for row in _unique(Support.ONLY):
@@ -62,7 +71,8 @@ def _page() -> Iterator[str]:
 
 def _unique(support: Support) -> list[Setting]:
     """Broker and topic rows of one kind, each name once."""
-    rows = [row for _, rows in SUBJECTS for row in rows] + [row.setting for row in TOPIC.values()]
+    rows = [row for _, rows in SUBJECTS for row in rows]
+    rows += [row.setting for row in (*TOPIC.values(), *GROUP.values())]
     return list({row.name: row for row in sorted(rows, key=lambda row: row.name) if row.support is support}.values())
 
 
@@ -73,9 +83,16 @@ def _table(rows: Iterable[Setting], *, broker: bool) -> Iterator[str]:
         if broker:
             fourth = "" if row.scope is Scope.READ_ONLY else row.scope.value
         else:
-            fourth = " ".join(f"`{key.name}`" for key in TOPIC[row.name].broker_keys)
+            fourth = " ".join(f"`{key}`" for key in _behind(row.name))
         yield f"| `{row.name}` | {row.type.name.lower()} | {_default(row)} | {fourth} | {_meaning(row)} |"
     yield ""
+
+
+def _behind(name: str) -> list[str]:
+    """The broker settings that give a setting of a topic or a group its default."""
+    if name in GROUP:
+        return [GROUP[name].broker_key]
+    return [key.name for key in TOPIC[name].broker_keys]
 
 
 def _default(row: Setting) -> str:
