@@ -12,7 +12,9 @@ comes from the same producer; of two epochs the lower one is fenced (47). A brok
 request (before 3.5) cannot verify, and then nobody does. Source: `AddPartitionsToTxnManager` and
 `ReplicaManager.handleProduceAppend` of Apache Kafka 4.3.
 
-Difference: there the earlier of two requests for the same id and epoch fails with a network error.
+Differences: there the earlier of two requests for the same id and epoch fails with a network error, and a coordinator
+that says nothing is waited for `request.timeout.ms`; here only until the picture shows the id elsewhere, or in another
+leader epoch.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ log = logging.getLogger("barnabas.transactions")
 
 OLDEST_VERSION = 4
 NEWEST_VERSION = 5
+_LOOK_S = 1.0
+"""How often coordinators that are waited for are compared with the picture. Seconds."""
 
 TopicPartition = tuple[str, int]
 Errors = dict[TopicPartition, ErrorCode]
@@ -129,11 +133,14 @@ class _Ask:
 class _Lane:
     """Requests that must not overtake one another: to a broker; to ourselves those of one id."""
 
-    __slots__ = ("broker_id", "is_busy", "waiting")
+    __slots__ = ("asked", "broker_id", "is_busy", "scope", "waiting")
 
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
         self.is_busy = False
+        self.asked: dict[str, tuple[int, int]] = {}
+        """By transactional id: leader and leader epoch of its partition when another broker was asked."""
+        self.scope = trio.CancelScope()
         self.waiting: dict[str, _Ask] = {}
 
     def take(self) -> list[_Ask]:
@@ -184,7 +191,9 @@ class TxnVerification:
         """Serve for ever."""
         try:
             async with trio.open_nursery() as self._nursery:
-                await trio.sleep_forever()
+                while True:
+                    await trio.sleep(_LOOK_S)
+                    self._look()
         finally:
             self._nursery = None
             for peer in self._peers.values():
@@ -283,29 +292,17 @@ class TxnVerification:
         return None if broker is None else broker.endpoint(self._config().inter_broker_listener)
 
     async def _ask_others(self, key: tuple[int, str], lane: _Lane) -> None:
-        peer = self._peers.get(lane.broker_id)
-        if peer is None:
-            timeout_s = self._config().int("request.timeout.ms") / 1000
-            name = f"broker-{self._own_id}-add-partitions-to-txn"
-            peer = self._peers[lane.broker_id] = PeerConnection(self._connect, name, timeout_s)
         await trio.lowlevel.checkpoint()  # the rest of the round may have more
         while lane.waiting:
             asks = lane.take()
-            request = AddPartitionsToTxnRequest(transactions=[ask.transaction() for ask in asks])
+            lane.asked = {ask.transactional_id: self._where(ask.transactional_id) for ask in asks}
             response = None
             try:
-                endpoint = self._endpoint(lane.broker_id)
-                if endpoint is None:
-                    raise PeerError(f"broker {lane.broker_id} is gone")
-                versions = await peer.versions(endpoint)
-                newest = versions.get(ApiKey.ADD_PARTITIONS_TO_TXN, (0, 0))[1]
-                if newest < OLDEST_VERSION:
-                    log.warning("broker %d cannot verify transactions; they go on unverified", lane.broker_id)
-                    response = AddPartitionsToTxnResponse()
-                else:
-                    response = await peer.ask(endpoint, request, min(newest, NEWEST_VERSION))
+                with trio.CancelScope() as lane.scope:
+                    response = await self._ask(lane.broker_id, asks)
             except PeerError as error:
                 log.warning("transactions of %d producers cannot be verified: %s", len(asks), error)
+            lane.asked = {}
             if response is None:
                 for ask in asks:
                     ask.refused(ErrorCode.NETWORK_EXCEPTION)
@@ -313,6 +310,35 @@ class TxnVerification:
                 _take_in(asks, response)
             self._partitions.write_staged()
         del self._lanes[key]
+
+    async def _ask(self, broker_id: int, asks: list[_Ask]) -> AddPartitionsToTxnResponse:
+        """Raises PeerError."""
+        peer = self._peers.get(broker_id)
+        if peer is None:
+            timeout_s = self._config().int("request.timeout.ms") / 1000
+            name = f"broker-{self._own_id}-add-partitions-to-txn"
+            peer = self._peers[broker_id] = PeerConnection(self._connect, name, timeout_s)
+        endpoint = self._endpoint(broker_id)
+        if endpoint is None:
+            raise PeerError(f"broker {broker_id} is gone")
+        newest = (await peer.versions(endpoint)).get(ApiKey.ADD_PARTITIONS_TO_TXN, (0, 0))[1]
+        if newest < OLDEST_VERSION:
+            log.warning("broker %d cannot verify transactions; they go on unverified", broker_id)
+            return AddPartitionsToTxnResponse()
+        request = AddPartitionsToTxnRequest(transactions=[ask.transaction() for ask in asks])
+        response: AddPartitionsToTxnResponse = await peer.ask(endpoint, request, min(newest, NEWEST_VERSION))
+        return response
+
+    def _where(self, transactional_id: str) -> tuple[int, int]:
+        place = self._coordinator.place(transactional_id)
+        return (-1, -1) if place is None else (place.leader, place.leader_epoch)
+
+    def _look(self) -> None:
+        """Wait no longer for a broker that does not coordinate any more what it was asked for."""
+        for lane in self._lanes.values():
+            if any(self._where(name) != before for name, before in lane.asked.items()):
+                log.info("broker %d is not waited for: transactions have another coordinator", lane.broker_id)
+                lane.scope.cancel()
 
 
 def _take_in(asks: list[_Ask], response: AddPartitionsToTxnResponse) -> None:

@@ -63,6 +63,7 @@ class Rig:
     def __init__(self, **settings: str) -> None:
         config = BrokerConfig.from_values({"broker.id": "0", **settings})
         self.leaders: dict[str, int | None] = {}
+        self.leader_epoch = 0
         self.asked: list[tuple[int, int | None, AddPartitionsToTxnRequest]] = []
         self.owed: list[Callable[[AddPartitionsToTxnResponse], None]] = []
         self.versions = {ApiKey.ADD_PARTITIONS_TO_TXN: (0, 5)}
@@ -91,7 +92,7 @@ class Rig:
 
     def place(self, key: str) -> PartitionImage | None:
         leader = self.leaders.get(key, 0)
-        return None if leader is None else PartitionImage(0, leader, 0, 0, (0, 1, 2), (0, 1, 2))
+        return None if leader is None else PartitionImage(0, leader, self.leader_epoch, 0, (0, 1, 2), (0, 1, 2))
 
     def add_partitions(self, request: AddPartitionsToTxnRequest, version: int, token: Any) -> None:
         self.asked.append((0, None, request))
@@ -251,6 +252,19 @@ async def test_nobody_to_ask() -> None:
         r.check()
         await trio.testing.wait_all_tasks_blocked()
         assert len(r.asked) == 1
+
+
+async def test_a_coordinator_that_has_moved_is_not_waited_for(autojump_clock: trio.abc.Clock) -> None:
+    async with rig() as r:
+        r.leaders = {"x": 1, "y": 1}
+        told = r.check("x")
+        await trio.sleep(5)
+        assert told == []
+        waiting = r.check("y")
+        r.leader_epoch = 1  # the broker is back, and knows nothing of the question
+        await trio.sleep(1.5)
+        assert (told, waiting) == ([{T0: E.NETWORK_EXCEPTION}], [])
+        assert names(r.asked[-1][2]) == [("y", 0, True, [T0])]
 
 
 async def test_brokers_of_other_versions() -> None:
