@@ -5,7 +5,9 @@ Nobody is a leader and nobody waits: a join is answered at once with the member'
 the member has. Whenever something is to move for a member its heartbeat says 27, and it joins again: that is its step
 towards the target. It must do so within its rebalance time-out, and sync within the same.
 
-Source: `GroupMetadataManager.classicGroup…ToConsumerGroup` of Apache Kafka 4.3.
+Source: `GroupMetadataManager.classicGroup…ToConsumerGroup` of Apache Kafka 4.3. Difference: when all members are
+classic, and the group may not become so, they are asked to join again as soon as the group has moved on; there nobody
+is, and what a gone member had stays with nobody.
 """
 
 from __future__ import annotations
@@ -132,7 +134,7 @@ def sync(group: ModernGroup, request: SyncGroupRequest, token: Any, now: Now, ou
     if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, name):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     # Who still has to give partitions up has joined again already, and is told to do so once more when that is done.
-    if group.epoch > member.standing.epoch and member.standing.state is not MemberState.UNREVOKED:
+    if group.target_epoch > member.standing.epoch and member.standing.state is not MemberState.UNREVOKED:
         _ask_to_rejoin(group, member, now)
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
     group.disarm(Due.RESYNC, member.member_id)
@@ -156,7 +158,9 @@ def heartbeat(group: ModernGroup, request: HeartbeatRequest, now: Now) -> Heartb
         raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
     group.arm(Due.HEARTBEAT, member.member_id, member.metadata.classic.session_timeout_ms, now)
     must_rejoin = (
-        standing.epoch < group.epoch
+        standing.epoch < group.target_epoch
+        # Without a member of the next generation nobody else would ask for a target.
+        or (standing.epoch < group.epoch and group.counts.classic == len(group.members))
         or standing.state is MemberState.UNREVOKED
         or (standing.state is MemberState.UNRELEASED and not _waits_for_others(group, member))
     )

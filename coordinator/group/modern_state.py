@@ -36,7 +36,7 @@ from coordinator.group.surroundings import Surroundings
 log = logging.getLogger("barnabas.groups")
 
 FIRST_EPOCH: Final = 1
-"""Of a group that has not been written yet."""
+"""Of a group, and of its target, before they are written: nobody has anything."""
 LEFT: Final = -1
 """Epoch of a member that is gone."""
 AWAY: Final = -2
@@ -92,7 +92,7 @@ class ModernState:
         self.epoch = FIRST_EPOCH
         self.metadata_hash = 0
         self.members: dict[str, ModernMember] = {}
-        self.target_epoch = 0
+        self.target_epoch = FIRST_EPOCH
         self.assigned_at_ms = 0
         self.target: dict[str, Mapping[TopicId, frozenset[int]]] = {}
         self.patterns: dict[str, Resolved] = {}
@@ -217,7 +217,7 @@ class ModernState:
     def is_void(self) -> bool:
         """Nothing would be lost if the group were forgotten."""
         return not (self.members or self.target or self.patterns or self.offsets or self.has_old_metadata) and (
-            self.epoch == FIRST_EPOCH and self.target_epoch <= 0
+            self.epoch == FIRST_EPOCH and self.target_epoch <= FIRST_EPOCH
         )
 
     @property

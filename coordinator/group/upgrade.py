@@ -6,8 +6,8 @@ is about to rebalance. The records that remove the one group and those that make
 ever holds half a group. Committed offsets stay.
 
 Source: `ConsumerGroup.fromClassicGroup` of Apache Kafka 4.3. Differences: a group whose first generation is not formed
-yet goes over as well (there the joining member gets an unknown error); a partition that a leader has given to two
-members goes over with the first.
+yet goes over as well, and so does one with a member that does not support the last generation's protocol (there the
+joining member gets an unknown error); a partition that a leader has given to two members goes over with the first.
 """
 
 from __future__ import annotations
@@ -104,9 +104,10 @@ def _records(classic: ClassicGroup, around: Surroundings) -> list[ModernRecord]:
 def _read(
     classic: ClassicGroup, member: ClassicMember, around: Surroundings
 ) -> tuple[MemberMetadata, dict[TopicId, frozenset[int]], bool]:
-    protocol = member.protocols[0][0] if classic.protocol is None else classic.protocol
+    # One that has just joined may not support the protocol of the last generation; all tell the same topics.
+    told = member.metadata(classic.protocol) or member.protocols[0][1]
     try:
-        subscription = read_subscription(member.metadata(protocol), around.topics)
+        subscription = read_subscription(told, around.topics)
         assigned, has_own_data = read_assignment(member.assignment, around.topics)
     except DecodeError as error:
         raise KafkaError(
