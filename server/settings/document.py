@@ -72,7 +72,7 @@ def _page() -> Iterator[str]:
 def _unique(support: Support) -> list[Setting]:
     """Broker and topic rows of one kind, each name once."""
     rows = [row for _, rows in SUBJECTS for row in rows]
-    rows += [row.setting for row in (*TOPIC.values(), *GROUP.values())]
+    rows += [row.setting for row in TOPIC.values()] + [row.setting for row in GROUP.values()]
     return list({row.name: row for row in sorted(rows, key=lambda row: row.name) if row.support is support}.values())
 
 
