@@ -289,6 +289,19 @@ async def read_topics(store: Store, names: Sequence[str], unreadable: Callable[[
     return seen
 
 
+async def partition_count(store: Store, name: str) -> int | None:
+    """How many partitions a topic has; 0 if there is none of this name, or it is being deleted; None if its node
+    cannot be read. Raises StoreError.
+    """
+    topic, deletion = await store.get_many([paths.topic(name), f"{paths.DELETE_TOPICS}/{name}"])
+    if topic is None or deletion is not None:
+        return 0
+    try:
+        return len(paths.decode_topic(topic.path, topic.data).partitions)
+    except BadNode:
+        return None
+
+
 async def read_topic_configs(
     store: Store, names: Sequence[str], unreadable: Callable[[BadNode], None]
 ) -> dict[str, Mapping[str, str]]:

@@ -33,6 +33,7 @@ from replication import (
     Image,
     Store,
     new_uuid,
+    partition_count,
     read_broker_configs,
     read_topic_configs,
     settle_cluster_id,
@@ -326,7 +327,7 @@ class Broker:
             next_producer_id=producer_ids.next_id,
             write_markers=lambda request, token: self._services.markers.write(request, token),
             connect=self._connect,
-            knows_cluster=lambda: controller.knows_cluster,
+            partition_count=partial(partition_count, self._store_session),
             transaction_version=lambda: self._features.level("transaction.version"),
         )
         self._features = Features(

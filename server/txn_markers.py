@@ -9,14 +9,15 @@ A broker that lost its power answers nothing, and says nothing: when the picture
 another epoch, than when the request left, its answer is not waited for any longer, and the markers go out again. (A
 second marker does no harm. Apache Kafka waits for `request.timeout.ms`.)
 
-A partition counts as gone, and is passed over, only when this broker has been told of the cluster.
+A partition that the picture does not show, as when this broker has just been started, counts as gone, and is passed
+over, only when the store does not know it either.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ import trio
 from coordinator.txn import Leader, Marked, MarkerQueues, MarkersToWrite, ToSend
 from kproto import ApiKey
 from kproto.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from replication import Image
+from replication import Image, StoreError
 from server.config import BrokerConfig
 from server.peers import Connect, PeerConnection, PeerError
 from server.timers import Timer, Timers
@@ -34,8 +35,17 @@ log = logging.getLogger("barnabas.transactions")
 
 _NEWEST_VERSION = 2
 _COMPLAIN_EVERY = 100  # attempts between two log lines about the same broker
+_LOOK_UP_S = 1.0
+"""How long the store's word for how many partitions a topic has is believed. Seconds."""
 _LOOK_S = 1.0
 """How often requests that are waited for are compared with the picture. Seconds."""
+
+
+class _Found(NamedTuple):
+    """What the store said of a topic that the picture lacks; None: nothing that can be believed. at: seconds."""
+
+    at: float
+    partitions: int | None
 
 
 class _Sending(NamedTuple):
@@ -48,8 +58,8 @@ class _Sending(NamedTuple):
 
 class MarkerSender:
     """See the module. nursery: for what is asked of other brokers. write_here: appends to partitions led here. marked:
-    told what is settled. soon: calls back in the end of the write that is under way, or soon. now: seconds of trio's
-    clock.
+    told what is settled. soon: calls back in the end of the write that is under way, or soon. partition_count: of a
+    topic as the store knows it, as `replication.partition_count`. now: seconds of trio's clock.
     """
 
     def __init__(
@@ -64,7 +74,7 @@ class MarkerSender:
         soon: Callable[[Callable[[], None]], None],
         current_image: Callable[[], Image],
         current_config: Callable[[], BrokerConfig],
-        knows_cluster: Callable[[], bool],
+        partition_count: Callable[[str], Awaitable[int | None]],
         now: Callable[[], float],
     ) -> None:
         self._nursery = nursery
@@ -76,13 +86,15 @@ class MarkerSender:
         self._soon = soon
         self._image = current_image
         self._config = current_config
-        self._knows_cluster = knows_cluster
+        self._partition_count = partition_count
         self._now = now
         self._queues = MarkerQueues()
         self._answers: list[tuple[int, WriteTxnMarkersResponse | None]] = []
         self._peers: dict[int, PeerConnection] = {}
         self._failures: Counter[int] = Counter()
         self._sending: dict[int, _Sending] = {}
+        self._found: dict[str, _Found] = {}
+        self._looked_up: set[str] = set()
         self._is_looking = False
         self._timer: Timer | None = None
         self._is_due = False
@@ -147,11 +159,31 @@ class MarkerSender:
 
     def _leader_of(self, topic: str, index: int) -> int | Leader:
         image = self._image()
-        known = image.topics.get(topic)
-        if known is None or index >= len(known.partitions):
-            return Leader.GONE if self._knows_cluster() else Leader.UNKNOWN
-        leader = known.partitions[index].leader
-        return leader if leader in image.brokers else Leader.UNKNOWN
+        known = image.partition(topic, index)
+        if known is None:
+            return self._leader_of_unknown(topic, index)
+        return known.leader if known.leader in image.brokers else Leader.UNKNOWN
+
+    def _leader_of_unknown(self, topic: str, index: int) -> Leader:
+        """Of a partition that the picture does not show: the store decides whether it is gone."""
+        found = self._found.get(topic)
+        if found is not None and self._now() - found.at <= _LOOK_UP_S:
+            return Leader.UNKNOWN if found.partitions is None or index < found.partitions else Leader.GONE
+        if topic not in self._looked_up:
+            self._looked_up.add(topic)
+            self._nursery.start_soon(self._look_up, topic)
+        return Leader.UNKNOWN
+
+    async def _look_up(self, topic: str) -> None:
+        partitions = None
+        try:
+            partitions = await self._partition_count(topic)
+        except StoreError as error:
+            log.warning("transaction markers for topic %s have to wait: %s", topic, error)
+        self._looked_up.discard(topic)
+        now = self._now()
+        self._found = {name: found for name, found in self._found.items() if now - found.at <= _LOOK_UP_S}
+        self._found[topic] = _Found(now, partitions)
 
     async def _send(self, to_send: ToSend) -> None:
         """Ask another broker; an answer that does not come is None, and the queues try again."""

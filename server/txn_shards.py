@@ -103,8 +103,8 @@ class TxnShards(ShardDriver["TxnShard"]):
     ids to be fetched and removed, markers to be sent, and the topic to be created.
 
     next_producer_id: as `ProducerIds.next_id`. write_markers: for partitions that are led here; connect: to other
-    brokers. knows_cluster: the picture can be believed. transaction_version: the level that is finalised;
-    `config_changed` when it is another one.
+    brokers. partition_count: of a topic as the store knows it, as `replication.partition_count`. transaction_version:
+    the level that is finalised; `config_changed` when it is another one.
     """
 
     topic = TRANSACTION_STATE_TOPIC
@@ -123,7 +123,7 @@ class TxnShards(ShardDriver["TxnShard"]):
         next_producer_id: Callable[[], Awaitable[int]],
         write_markers: WriteMarkers,
         connect: Connect,
-        knows_cluster: Callable[[], bool],
+        partition_count: Callable[[str], Awaitable[int | None]],
         transaction_version: Callable[[], int],
     ) -> None:
         super().__init__(
@@ -138,7 +138,7 @@ class TxnShards(ShardDriver["TxnShard"]):
         self._next_producer_id = next_producer_id
         self._write_markers = write_markers
         self._connect = connect
-        self._knows_cluster = knows_cluster
+        self._partition_count = partition_count
         self._transaction_version = transaction_version
         self._nursery: trio.Nursery | None = None
         self._markers: MarkerSender | None = None
@@ -205,7 +205,7 @@ class TxnShards(ShardDriver["TxnShard"]):
                 soon=self._after_write,
                 current_image=self._image,
                 current_config=self._config,
-                knows_cluster=self._knows_cluster,
+                partition_count=self._partition_count,
                 now=self._clock,
             )
         return self._markers

@@ -15,6 +15,7 @@ from replication.cluster_tree import (
     ensure_nodes,
     make_paths,
     make_roots,
+    partition_count,
     read_brokers,
     read_cluster,
     register_broker,
@@ -168,6 +169,16 @@ async def test_a_topic_is_removed_with_all_that_is_under_it(store: EmbeddedStore
     await remove_topic(session, None, "t")
     assert await session.children("/brokers/topics") == ["kept"]
     assert await session.children("/config/topics") == await session.children("/admin/delete_topics") == []
+
+
+async def test_how_many_partitions_a_topic_has(store: EmbeddedStore) -> None:
+    session = store.connect()
+    await make_paths(session, ["/brokers/topics", "/admin/delete_topics"])
+    node = b'{"version":1,"partitions":{"0":[1],"1":[2,1]}}'
+    await session.commit([Create("/brokers/topics/t", node), Create("/brokers/topics/odd", b"odd")])
+    assert [await partition_count(session, name) for name in ("t", "none", "odd")] == [2, 0, None]
+    await session.commit([Create("/admin/delete_topics/t")])
+    assert await partition_count(session, "t") == 0
 
 
 async def test_nodes_are_not_made_under_what_is_gone(store: EmbeddedStore) -> None:

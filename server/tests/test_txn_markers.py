@@ -15,7 +15,7 @@ from trio.testing import MockClock, memory_stream_pair
 from kproto import ApiKey, ErrorCode, decode, encode, request_class
 from kproto.frame import FrameSplitter, parse_request_header, response_frame
 from kproto.messages import ApiVersionsResponse
-from replication import Endpoint, PartitionImage
+from replication import Endpoint, PartitionImage, StoreError
 from server.tests.txn_rig import TxnRig, txn_rig, written
 
 E = ErrorCode
@@ -182,20 +182,32 @@ async def test_a_broker_that_lost_its_leadership_is_not_waited_for(tmp_path: Pat
         assert r.state() == "CompleteCommit"
 
 
-async def test_a_topic_that_is_gone_needs_no_marker(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_a_partition_is_gone_when_the_store_says_so(
+    tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The picture alone does not count: a broker that has just been started may not have all of it."""
     async with txn_rig(tmp_path) as r:
-        others = Others(r)
-        others.away.add("broker1")
-        r.brokers(0, 1)
-        lead_elsewhere(r, 1, 1)
+        Others(r)
+        r.hold = True
         await decide(r)
-        r.knows_cluster = False
-        topics = {name: topic for name, topic in r.world.image.topics.items() if name != "t"}
-        r.world.image = dataclasses.replace(r.world.image, topics=topics)
-        await trio.sleep(5)
+        r.hold = False
+        whole, r.markers = r.world.image, []
+        r.stored["t"] = StoreError("away")
+        topics = {name: topic for name, topic in whole.topics.items() if name != "t"}
+        r.world.image = dataclasses.replace(whole, topics=topics)
+        await r.restart()
+        await trio.sleep(3)
         assert r.state() == "PrepareCommit"
-        r.knows_cluster = True
+        assert 3 <= len([record for record in caplog.records if "have to wait: away" in record.message]) <= 4
+        r.stored["t"] = None  # its node is no topic's
+        await trio.sleep(3)
+        assert r.state() == "PrepareCommit"
+        r.stored["t"] = 1
+        await trio.sleep(3)
+        assert [topic.partitions for topic in r.transactions.describe("x").topics] == [[0]]
+        r.world.image = whole
         await trio.sleep(0.2)
+        assert [marker[4] for marker in r.markers] == [T0]
         assert r.state() == "CompleteCommit"
 
 

@@ -22,7 +22,7 @@ from kproto.messages import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from replication import TRANSACTION_STATE_TOPIC, BrokerImage, Endpoint, PartitionImage
+from replication import TRANSACTION_STATE_TOPIC, BrokerImage, Endpoint, PartitionImage, StoreError
 from server.config import BrokerConfig
 from server.tests.apis.data_world import NOW, DataWorld, FakeProducerIds, data_world
 from server.timers import Timers
@@ -78,7 +78,8 @@ class TxnRig:
     """`transactions` on the partitions of `world`. `round` ends a round of the reactor.
 
     markers: (producer id, epoch, commit, coordinator epoch, (topic, partition)) as they came to this broker. hold: keep
-    their answers back, in `held`, until the test gives them. code: what they are answered.
+    their answers back, in `held`, until the test gives them. code: what they are answered. stored: how many
+    partitions topics have, for the store.
     """
 
     def __init__(self, world: DataWorld, **settings: str) -> None:
@@ -87,7 +88,7 @@ class TxnRig:
         self.timers = Timers()
         self.producer_ids = FakeProducerIds()
         self.level = 0
-        self.knows_cluster = True
+        self.stored: dict[str, int | StoreError | None] = {}
         self.markers: list[tuple[int, int, bool, int, tuple[str, int]]] = []
         self.code = E.NONE
         self.hold = False
@@ -109,9 +110,16 @@ class TxnRig:
             next_producer_id=self.producer_ids.next_id,
             write_markers=self._write_markers,
             connect=lambda endpoint: self.connections(endpoint),
-            knows_cluster=lambda: self.knows_cluster,
+            partition_count=self._partition_count,
             transaction_version=lambda: self.level,
         )
+
+    async def _partition_count(self, topic: str) -> int | None:
+        await trio.lowlevel.checkpoint()
+        told = self.stored.get(topic, 0)
+        if isinstance(told, StoreError):
+            raise told
+        return told
 
     async def _create_topic(self, name: str) -> None:
         await trio.lowlevel.checkpoint()
