@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from compat_tests.brokers import KAFKA_JARS
 from compat_tests.jars import classpath, java
 from compat_tests.processes import Background
 from compat_tests.tools_cli.tools import JAVA_OPTIONS
@@ -17,15 +16,16 @@ class Copier:
     """One transactional id, and the process that copies under it, if any.
 
     The program ends by itself, with status 0, when it has copied what was in its partitions as it began (or as it got
-    them by a rebalance). *options* are further ones of its command line.
+    them by a rebalance). *jars* name the version of Apache Kafka (see jars.py), *options* are further ones of its
+    command line.
     """
 
-    def __init__(self, bootstrap: str, transactional_id: str, options: Sequence[str]) -> None:
+    def __init__(self, bootstrap: str, transactional_id: str, jars: str, options: Sequence[str]) -> None:
         self.transactional_id = transactional_id
         self.starts = 0
         self.kills = 0
         self._command = [
-            *(java(), *JAVA_OPTIONS, "-cp", classpath(KAFKA_JARS), MAIN_CLASS),
+            *(java(), *JAVA_OPTIONS, "-cp", classpath(jars), MAIN_CLASS),
             *("--broker-list", bootstrap, "--transactional-id", transactional_id, *options),
         ]
         self._program: Background | None = None

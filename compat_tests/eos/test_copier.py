@@ -14,6 +14,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
+from compat_tests.brokers import KAFKA_JARS
+from compat_tests.cluster.nodes import KAFKA_ZK_JARS
 from compat_tests.eos.copiers import Copier
 from compat_tests.eos.readers import Seen, Watcher, administrator, committed, nothing_open, whole
 from compat_tests.restartable import Restartable
@@ -100,16 +102,16 @@ class Work:
 
 
 @contextmanager
-def working(broker: Restartable, options: Sequence[Sequence[str]]) -> Iterator[Work]:
-    """Topics, two copiers with these options, and a watcher that compares what it sees with the input."""
+def working(broker: Restartable, kinds: Sequence[tuple[str, Sequence[str]]]) -> Iterator[Work]:
+    """Topics, copiers of these versions with these options, and a watcher that compares what it sees with the input."""
     admin = administrator(broker.bootstrap)
     for made in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in (INPUT, OUTPUT)]).values():
         made.result(30)
     shared = ("--input-topic", INPUT, "--output-topic", OUTPUT, "--consumer-group", GROUP)
     limits = ("--transaction-timeout", str(TRANSACTION_TIMEOUT_MS), "--transaction-size", str(PER_TRANSACTION))
     copiers = [
-        Copier(broker.bootstrap, f"copier-{number}", [*shared, *limits, "--enable-random-aborts", *own])
-        for number, own in enumerate(options)
+        Copier(broker.bootstrap, f"copier-{number}", jars, [*shared, *limits, "--enable-random-aborts", *own])
+        for number, (jars, own) in enumerate(kinds)
     ]
 
     def check(partition: int, before: Sequence[Seen], record: Seen) -> None:
@@ -194,10 +196,11 @@ def chosen_kills(config: pytest.Config, chance: random.Random, default: Sequence
     "exactly once", "TransactionalMessageCopier: a partition each, killed, and the broker", client="copier"
 )
 def test_a_partition_each(restartable: Restartable, chance: random.Random, pytestconfig: pytest.Config) -> None:
-    # Offsets go to the coordinator without member and generation, as the first transactional clients sent them.
-    options = [("--input-partition", str(partition)) for partition in range(PARTITIONS)]
+    # Offsets go to the coordinator without member and generation, as the first transactional clients sent them; and one
+    # of the two speaks the protocol of before KIP-890: the partitions announced, the same epoch in all transactions.
+    kinds = [(KAFKA_JARS, ("--input-partition", "0")), (KAFKA_ZK_JARS, ("--input-partition", "1"))]
     kills = chosen_kills(pytestconfig, chance, ["copier", "broker", "copier"])
-    with working(restartable, options) as work:
+    with working(restartable, kinds) as work:
         copy_with_kills(work, chance, kills, end_transactions=True)
 
 
@@ -205,7 +208,7 @@ def test_a_partition_each(restartable: Restartable, chance: random.Random, pytes
     "exactly once", "TransactionalMessageCopier: members of a group, killed, and the broker", client="copier"
 )
 def test_members_of_a_group(restartable: Restartable, chance: random.Random, pytestconfig: pytest.Config) -> None:
-    options = [("--input-partition", "-1", "--group-mode", "--use-group-metadata")] * PARTITIONS
+    kinds = [(KAFKA_JARS, ("--input-partition", "-1", "--group-mode", "--use-group-metadata"))] * PARTITIONS
     kills = chosen_kills(pytestconfig, chance, ["copier", "broker"])
-    with working(restartable, options) as work:
+    with working(restartable, kinds) as work:
         copy_with_kills(work, chance, kills, end_transactions=False)
