@@ -223,11 +223,12 @@ class Client:
             self.controller = -1
             await self.pause()
 
-    async def coordinator(self, group: str) -> int:
-        """The group's coordinator, asked until somebody knows it."""
+    async def coordinator(self, key: str, kind: int = 0) -> int:
+        """The coordinator of a group (kind 0) or a transactional id (1), asked until somebody knows it."""
         while True:
             try:
-                response = await self.ask_broker(self.any_broker(), FindCoordinatorRequest(key=group, key_type=0), 3)
+                request = FindCoordinatorRequest(key=key, key_type=kind)
+                response = await self.ask_broker(self.any_broker(), request, 3)
                 if response.error_code == ErrorCode.NONE:
                     return int(response.node_id)
             except Gone:

@@ -48,6 +48,9 @@ SETTINGS = {
     "log.cleaner.backoff.ms": "500",
     "log.cleaner.min.cleanable.ratio": "0.01",
     "offsets.topic.segment.bytes": "2000",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.state.log.segment.bytes": "2000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 }
 
 RESTART_S = 1.0
@@ -326,8 +329,10 @@ class Cluster:
 
     def __init__(self, world: World, n: int, settings: Mapping[str, str]) -> None:
         self.world = world
-        replicas = {key: str(n) for key in ("default.replication.factor", "offsets.topic.replication.factor")}
-        self.settings = {**replicas, "min.insync.replicas": str(min(n, 2)), **settings}
+        topics = ("default", "offsets.topic", "transaction.state.log")
+        replicas = {f"{topic}.replication.factor": str(n) for topic in topics}
+        in_sync = {key: str(min(n, 2)) for key in ("min.insync.replicas", "transaction.state.log.min.isr")}
+        self.settings = {**replicas, **in_sync, **settings}
         self.network = Network(world, world.rng("network"))
         self.network.add("client")
         self.store = SimStore(world, world.rng("store"))

@@ -18,17 +18,25 @@ from time import process_time
 
 import trio
 
-from server.sim.checks import Commit, History, TopicPartition, Watcher, check_logs, differences
+from server.sim.checks import Commit, History, TopicPartition, Watcher, check_logs, differences, log_bytes
 from server.sim.client import Client
 from server.sim.cluster import Cluster
 from server.sim.faults import Faults, restore_replicas
+from server.sim.ledger import Ledger
 from server.sim.load import Consumer, Lane, Member, committed_offset, create_topic, producer_id
+from server.sim.transactions import TIMEOUT_S, CommittedReader, Transactor, finalise
 from server.sim.world import World
 
 TOPICS = {"t": 3, "u": 1}
+"""With load that is not in transactions."""
+TRANSACTIONS = {"x": 2}
+"""With load that is."""
 OFFSETS = "__consumer_offsets"
+STATES = "__transaction_state"
 START_S = 60.0
 CONVERGE_S = 90.0
+END_S = 10.0
+"""How long the end of a transaction may take when its time is up and all is well."""
 LOOK_S = 0.1
 PROTOCOLS = ("3.4", "3.0", "2.8", "2.6", "2.4", "1.1", "1.0")
 """Versions between brokers, besides the newest: each has another way of doing something."""
@@ -45,6 +53,7 @@ class Outcome:
     acknowledged: int
     shown: int
     committed: int
+    transactions: int
     faults: int
     virtual_s: float
     cpu_s: float
@@ -53,7 +62,8 @@ class Outcome:
         verdict = "ok" if not self.violations else "FAILED: " + self.violations[0]
         return (
             f"seed {self.seed}: {self.acknowledged} acknowledged, {self.shown} shown, {self.committed} commits, "
-            f"{self.faults} faults, {self.virtual_s:.0f} s in {self.cpu_s:.2f} s: {verdict}"
+            f"{self.transactions} transactions, {self.faults} faults, "
+            f"{self.virtual_s:.0f} s in {self.cpu_s:.2f} s: {verdict}"
         )
 
 
@@ -83,6 +93,7 @@ def simulate(
         run.history.acknowledged_count,
         run.history.shown_count,
         sum(commit.confirmed + 1 for commit in run.history.commits.values()),
+        run.ledger.confirmed_count,
         run.fault_count,
         world.now,
         process_time() - begin,
@@ -111,6 +122,7 @@ class _Run:
     ) -> None:
         self.world = world
         self.history = History(world)
+        self.ledger = Ledger(world)
         self.fault_count = 0
         self.logs = ExitStack()  # watched until the last task has ended
         self._brokers = brokers
@@ -120,7 +132,8 @@ class _Run:
         self._rng = world.rng("run")
         self._load_is_over = False
         self._lanes: list[Lane] = []
-        self._consumers: dict[TopicPartition, Consumer] = {}
+        self._transactors: list[Transactor] = []
+        self._consumers: dict[TopicPartition, Consumer | CommittedReader] = {}
         self._watcher = Watcher(world)
 
     async def main(self) -> None:
@@ -138,7 +151,7 @@ class _Run:
         for member in self._load():
             self.world.nursery.start_soon(member.run, self._is_over)
         if self._seconds:
-            faults = Faults(self.world, cluster, client, TOPICS, power_any_time=flushed)
+            faults = Faults(self.world, cluster, client, {**TOPICS, **TRANSACTIONS}, power_any_time=flushed)
             await faults.run(self._seconds)
             self.fault_count = faults.count
         else:
@@ -171,9 +184,10 @@ class _Run:
         while len(self._cluster.serving) < len(self._cluster.machines) or self._cluster.controller() < 0:
             await trio.sleep(0.1)
         brokers = list(self._cluster.machines)
-        for name, count in TOPICS.items():
+        everywhere = {**TOPICS, **TRANSACTIONS}
+        for name, count in everywhere.items():
             await create_topic(client, name, [brokers[i:] + brokers[:i] for i in range(count)])
-        for topic, count in TOPICS.items():
+        for topic, count in everywhere.items():
             for index in range(count):
                 await client.leader(topic, index)
         rng = self._rng
@@ -192,19 +206,32 @@ class _Run:
                     )
                     lane.producer_id = number
                     self._lanes.append(lane)
+        version = 2 if rng.random() < 0.5 and await finalise(client, "transaction.version", 2) else 0
+        self.world.note(f"transaction.version is {version}")
+        for number in range(2):
+            name = f"transactor-{number}"
+            pause_s = rng.choice((0.1, 0.4, 1.5))
+            keys = [(topic, index) for topic, count in TRANSACTIONS.items() for index in range(count)]
+            self._transactors.append(
+                Transactor(self._new_client(name), self.ledger, name, keys, version=version, pause_s=pause_s)
+            )
 
-    def _load(self) -> list[Lane | Member]:
+    def _load(self) -> list[Lane | Member | Transactor]:
         consumer = self._new_client("consumer")
         for topic, count in TOPICS.items():
             for index in range(count):
                 self._consumers[topic, index] = Consumer(consumer, self.history, (topic, index))
-                self.world.nursery.start_soon(self._consumers[topic, index].run)
+        for topic, count in TRANSACTIONS.items():
+            for index in range(count):
+                self._consumers[topic, index] = CommittedReader(consumer, self.ledger, (topic, index))
+        for reader in self._consumers.values():
+            self.world.nursery.start_soon(reader.run)
         groups = [("g", ("t", 0)), ("g", ("t", 1)), ("h", ("t", 0))]
         members = [
             Member(self._new_client(f"member-{number}"), self.history, group, key, pause_s=0.7)
             for number, (group, key) in enumerate(groups)
         ]
-        return [*self._lanes, *members]
+        return [*self._lanes, *members, *self._transactors]
 
     def _is_over(self) -> bool:
         return self._load_is_over
@@ -217,10 +244,28 @@ class _Run:
         while len(cluster.serving) < len(cluster.machines):
             await trio.sleep(0.2)
         if self._seconds:
-            await restore_replicas(self._client, TOPICS, list(cluster.machines))
+            await restore_replicas(self._client, {**TOPICS, **TRANSACTIONS}, list(cluster.machines))
         self._load_is_over = True
+        while any(not each.done or each.has_zombies for each in self._transactors):
+            await trio.sleep(0.2)
+        with trio.move_on_after(TIMEOUT_S + END_S) as scope:
+            while (hanging := self._hanging()) is not None:
+                await trio.sleep(0.2)
+        if scope.cancelled_caught:
+            self.world.violation(f"a transaction hangs: {hanging}")
         while any(not lane.done for lane in self._lanes) or self._unfinished() is not None:
             await trio.sleep(0.2)
+
+    def _hanging(self) -> str | None:
+        """A partition with a transaction that is open, or None."""
+        for broker_id, broker in self._cluster.serving.items():
+            for partition in broker.services.partitions:
+                if partition.is_leader and partition.last_stable_offset < partition.high_watermark:
+                    return (
+                        f"{partition.topic}-{partition.index} on broker {broker_id}: last stable offset "
+                        f"{partition.last_stable_offset}, high watermark {partition.high_watermark}"
+                    )
+        return None
 
     def _unfinished(self) -> str | None:
         cluster = self._cluster
@@ -250,7 +295,7 @@ class _Run:
         return why
 
     def _names(self) -> list[str]:
-        return [*TOPICS, OFFSETS]
+        return [*TOPICS, *TRANSACTIONS, OFFSETS, STATES]
 
     def _keys(self) -> list[TopicPartition]:
         image = self._cluster.image()
@@ -265,12 +310,30 @@ class _Run:
     def _state(self) -> str:
         alive = [machine.host for machine in self._cluster.machines.values() if machine.serves]
         lanes = [lane for lane in self._lanes if not lane.done]
-        return f"{alive} serve; not done: {lanes}; {self._unfinished()}"
+        transactors = [each for each in self._transactors if not each.done]
+        return f"{alive} serve; not done: {lanes} {transactors}; {self._unfinished()}"
 
     async def _verify(self) -> None:
-        check_logs(self.world, self.history, self._cluster.serving, [key for key in self._keys() if key[0] != OFFSETS])
+        brokers = self._cluster.serving
+        check_logs(self.world, self.history, brokers, [key for key in self._keys() if key[0] in TOPICS])
+        await self._verify_transactions()
         for (group, topic, index), commit in self.history.commits.items():
             await self._verify_commit(group, (topic, index), commit)
+
+    async def _verify_transactions(self) -> None:
+        logs: dict[TopicPartition, bytes] = {}
+        for key in [key for key in self._keys() if key[0] in TRANSACTIONS]:
+            contents = [log_bytes(broker, key) for broker in self._cluster.serving.values()]
+            if any(content != contents[0] for content in contents):
+                self.world.violation(f"{key}: the replicas differ")
+            logs[key] = contents[0]
+        offsets: dict[str, int] = {}
+        for transactor in self._transactors:
+            with trio.move_on_after(30) as scope:
+                offsets[transactor.name] = await transactor.group_offset()
+            if scope.cancelled_caught:
+                self.world.violation(f"the offset of {transactor.group} stays unstable")
+        self.ledger.check(logs, offsets)
 
     async def _verify_commit(self, group: str, key: TopicPartition, commit: Commit) -> None:
         found = -2

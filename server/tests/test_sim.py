@@ -42,11 +42,11 @@ def simulated(*arguments: str) -> str:
 
 
 def test_a_few_seeds() -> None:
-    assert "all well" in simulated("--seeds", "1-3")
+    assert "all well" in simulated("--seeds", "7-8")
 
 
 def test_one_broker() -> None:
-    assert "all well" in simulated("--seeds", "1-3", "--brokers", "1")
+    assert "all well" in simulated("--seeds", "1-2", "--brokers", "1")
 
 
 @pytest.mark.slow
@@ -71,8 +71,7 @@ def test_nothing_of_a_killed_process_goes_on() -> None:
         with cluster.watching_logs():
             machine = cluster.machines[1]
             machine.start()
-            while not machine.serves:
-                await trio.sleep(0.1)
+            await trio.sleep(5)
             process = machine.process
             assert process is not None
 
@@ -87,8 +86,8 @@ def test_nothing_of_a_killed_process_goes_on() -> None:
             await trio.sleep(5)
             assert not done
             machine.start()
-            while not machine.serves:
-                await trio.sleep(0.1)
+            await trio.sleep(10)  # until the session of its last life is over
+            assert machine.serves
             assert machine.process is not process
 
     world.run(main)
@@ -100,6 +99,7 @@ def test_nothing_goes_wrong_without_faults() -> None:
     assert outcome.violations == []
     assert outcome.acknowledged == outcome.shown > 100
     assert outcome.committed > 10
+    assert outcome.transactions > 3
 
 
 @pytest.mark.slow
