@@ -4,13 +4,14 @@ This is the face; it is not part of the package's, so that a broker nobody uses 
 
 What the driver does, besides what `coordinator.machine` says:
 
-- one `TxnShard` per partition of `__transaction_state` and leader epoch, one `MarkerQueues` for all of them;
+- one `TxnShard` per partition of `__transaction_state` for as long as this broker leads it, with the leader epoch in
+  which that began; one `MarkerQueues` for all of them;
 - after a load, and only when everything in the log is committed, `loaded`; then `expire` whenever `deadline` has come;
   `remove_expired` now and then; `unload`, and `MarkerQueues.remove`, when the partition goes;
 - `NeedProducerId`: fetch an id, call `given` or `refused`, carry on with the result;
 - `MarkersToWrite`: `MarkerQueues.add`, then `requests`; send each to its broker (to itself by a direct call), hand what
   comes back to `answered`, ask `requests` again; every `Marked` of both goes to `TxnShard.marked` of its source;
-- `Leader.GONE` only when it has been told of the cluster, for a partition that is gone is skipped;
+- `Leader.GONE` only on good authority, for a partition that is gone is skipped;
 - who has no shard for the id is told NOT_COORDINATOR, who has one that is being read COORDINATOR_LOAD_IN_PROGRESS.
 """
 

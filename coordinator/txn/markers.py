@@ -44,7 +44,7 @@ class Leader(Enum):
 
 
 LeaderOf = Callable[[str, int], int | Leader]
-"""(topic, partition) → broker id. `GONE`, which skips the partition, only if the driver knows the whole cluster."""
+"""(topic, partition) → broker id. `GONE`, which skips the partition, only on good authority."""
 
 
 class Outcome(Enum):

@@ -1,7 +1,7 @@
 """All transactional ids of one partition of `__transaction_state`: what the driver holds per partition it leads.
 
 Life: `replay` every record from the log start to its end, then `loaded(now)`; operations from then on; `unload()` when
-the partition is led elsewhere, after which whoever still comes is told NOT_COORDINATOR. A new leader epoch is a new
+the partition is led elsewhere, after which whoever still comes is told NOT_COORDINATOR. Leading it again takes a new
 shard. What must be refused before (loading, not the coordinator) is the driver's to say, for it knows.
 
 Operations take requests as Kafka's messages or as plain values, the API version where behaviour differs by it, an
@@ -63,7 +63,7 @@ log = logging.getLogger("barnabas.transactions")
 
 
 class TxnShard(TransactionalIds):
-    """See the module. `coordinator_epoch`: the leader epoch of the partition."""
+    """See the module. `coordinator_epoch`: the leader epoch in which the broker began to lead the partition."""
 
     # -- InitProducerId ---------------------------------------------------------------------------
 
