@@ -20,6 +20,7 @@ MAIN_CLASSES = {
     "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
     "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
+    "kafka-features": "org.apache.kafka.tools.FeatureCommand",
     "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
     "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
     "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
