@@ -44,7 +44,8 @@ class Kit:
 
     def __init__(self, config: GroupConfig = QUICK) -> None:
         self.config = config
-        self.shard = GroupShard(config)
+        self.effects: list[Any] = []
+        self.shard = self.new_shard()
         self.seconds = 0.0
         self.log: list[Record] = []
         self.committed_to = 0
@@ -62,8 +63,12 @@ class Kit:
 
     # -- what the driver does ---------------------------------------------------------------------
 
+    def new_shard(self) -> GroupShard:
+        return GroupShard(self.config)
+
     def run(self, result: Result) -> None:
         self._deliver(result.replies)
+        self.effects.extend(result.effects)
         if result.records and self.refuse is not None:
             assert result.failed is not None or not result.held
             if result.failed is not None:
@@ -110,7 +115,7 @@ class Kit:
         if lose_uncommitted:
             del self.log[self.committed_to :]
         self.committed_to = len(self.log)
-        self.shard = GroupShard(self.config)
+        self.shard = self.new_shard()
         for i, record in enumerate(self.log):
             self.shard.replay(record.key, record.value, i, len(self.log))
         self.run(self.shard.loaded(self.now))
