@@ -15,6 +15,7 @@ from kproto import ApiKey, ErrorCode, decode, decoder, encode, request_class, re
 from kproto.classes import Record
 from kproto.frame import parse_response_header
 from kproto.messages import (
+    AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     ApiVersionsRequest,
     FindCoordinatorRequest,
@@ -160,6 +161,25 @@ def _add_partitions(world: World, version: int) -> Values:
     return {f"v3_and_below_{name}": value for name, value in asked.items()}
 
 
+def _write_markers(world: World, version: int) -> Values:
+    who = {"producer_id": world.producer_id, "producer_epoch": 0}
+    newer = {"transaction_version": 1} if version >= 2 else {}
+    topics = [{"name": "t", "partition_indexes": [0]}]
+    return {"markers": [{**who, "transaction_result": False, "topics": topics, "coordinator_epoch": 0, **newer}]}
+
+
+def _txn_offset_commit(world: World, version: int) -> Values:
+    member = {"generation_id": world.generation_id, "member_id": world.member_id} if version >= 3 else {}
+    partition = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
+    topics = [{"name": "t", "partitions": [partition]}]
+    return {**_transaction(world), "group_id": "g", **member, "topics": topics}
+
+
+def _update_features(world: World, version: int) -> Values:
+    how = {"upgrade_type": 2} if version else {"allow_downgrade": True}
+    return {"feature_updates": [{"feature": "transaction.version", "max_version_level": 1, **how}]}
+
+
 REQUESTS: dict[ApiKey, Callable[[World, int], Values]] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
@@ -193,6 +213,9 @@ REQUESTS: dict[ApiKey, Callable[[World, int], Values]] = {
     ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions,
     ApiKey.ADD_OFFSETS_TO_TXN: lambda world, version: {**_transaction(world), "group_id": "g"},
     ApiKey.END_TXN: lambda world, version: {**_transaction(world), "committed": True},
+    ApiKey.WRITE_TXN_MARKERS: _write_markers,
+    ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit,
+    ApiKey.UPDATE_FEATURES: _update_features,
     ApiKey.DESCRIBE_TRANSACTIONS: _always(transactional_ids=["x"]),
     ApiKey.LIST_TRANSACTIONS: lambda world, version: {
         "state_filters": ["Ongoing"],
@@ -222,6 +245,8 @@ TRANSACTIONAL = {
     ApiKey.ADD_PARTITIONS_TO_TXN,
     ApiKey.ADD_OFFSETS_TO_TXN,
     ApiKey.END_TXN,
+    ApiKey.WRITE_TXN_MARKERS,
+    ApiKey.TXN_OFFSET_COMMIT,
     ApiKey.DESCRIBE_TRANSACTIONS,
     ApiKey.LIST_TRANSACTIONS,
 }
@@ -277,6 +302,10 @@ async def begin_transaction(client: Client) -> int:
     )
     added = await client.ask(request, 0)
     assert codes(added) == {0}
+    offsets = AddOffsetsToTxnRequest(
+        transactional_id="x", producer_id=producer.producer_id, producer_epoch=0, group_id="g"
+    )
+    assert (await client.ask(offsets, 0)).error_code == 0
     return producer.producer_id
 
 
