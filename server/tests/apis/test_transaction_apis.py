@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,9 +66,9 @@ class Asker:
 
 
 @asynccontextmanager
-async def asker(**settings: str) -> AsyncIterator[Asker]:
+async def asker(directory: Path | None = None, **settings: str) -> AsyncIterator[Asker]:
     settings = {"transaction_state_log_num_partitions": "2", **settings}
-    async with embedded_broker(**settings) as broker, connected(broker) as client:  # type: ignore[arg-type]
+    async with embedded_broker(directory, **settings) as broker, connected(broker) as client:  # type: ignore[arg-type]
         await topic(broker)
         yield Asker(broker, client)
 
@@ -142,6 +143,25 @@ async def test_the_end_of_version_5_tells_how_to_go_on(autojump_clock: trio.test
         assert (ended.error_code, ended.producer_id, ended.producer_epoch) == (E.NONE, producer.producer_id, 1)
         again = await a.end(producer.producer_id, 0, version=5)
         assert (again.error_code, again.producer_id, again.producer_epoch) == (E.NONE, producer.producer_id, 1)
+
+
+async def test_a_broker_that_stopped_with_markers_under_way_sends_them_when_it_is_back(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Its logs are opened a few at a time, and the picture comes last: by then the coordinator has loaded its state."""
+    async with asker(tmp_path, num_partitions="40") as a:
+        await a.coordinator()
+        producer = await a.init()
+        assert await a.add(producer.producer_id, 0) == E.NONE
+        a.broker.services.markers.write = lambda request, token: None  # type: ignore[method-assign]
+        assert (await a.end(producer.producer_id, 0)).error_code == E.NONE
+        assert a.broker.services.transactions.unmarked == 1
+    async with embedded_broker(tmp_path) as broker, connected(broker) as client:
+        await trio.sleep(1)
+        partition = broker.services.partitions.get("t", 0)
+        assert partition.log_end_offset == 1
+        told = await client.ask(DescribeTransactionsRequest(transactional_ids=["x"]), 0)
+        assert told.transaction_states[0].transaction_state == "CompleteCommit"
 
 
 async def test_administrators_see_transactions(autojump_clock: trio.testing.MockClock) -> None:
