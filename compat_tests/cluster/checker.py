@@ -11,13 +11,14 @@ faults happened; and everything that is in the partitions afterwards. From this 
     moved       acknowledged or seen at one offset, found at another; or another value seen at that offset
     phantoms    a value nobody sent
 
-A failed or unknown send may be there or not. Values only, no IO. Times are seconds of one monotonic clock.
+A failed or unknown send may be there or not. What is twice there because the client numbered it anew (`renumbering`) is
+counted and shown, but not wrong. Values only, no IO. Times are seconds of one monotonic clock.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -46,6 +47,14 @@ class Send:
 
 
 @dataclass
+class Renumbered:
+    """Producers that bumped their epoch of themselves. *excused*: doubling is theirs; *lines*: of their log."""
+
+    excused: set[int] = field(default_factory=set)
+    lines: list[str] = field(default_factory=list)
+
+
+@dataclass
 class Findings:
     """What is wrong, as texts, and what was counted."""
 
@@ -55,6 +64,9 @@ class Findings:
     gaps: list[str] = field(default_factory=list)
     moved: list[str] = field(default_factory=list)
     phantoms: list[str] = field(default_factory=list)
+    by_client: list[str] = field(default_factory=list)
+    """Doubled by a client that is excused."""
+    client_lines: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -75,6 +87,9 @@ class Findings:
             lines += [f"  {name}: {text}" for text in found[:SHOWN]]
             if len(found) > SHOWN:
                 lines.append(f"  {name}: … and {len(found) - SHOWN} more")
+        if self.by_client or not self.good:
+            lines.append(f"  numbered anew and doubled by the client itself: {len(self.by_client)}")
+            lines += [f"    {text}" for text in (*self.by_client[:SHOWN], *self.client_lines[:SHOWN])]
         return "\n".join(lines)
 
 
@@ -82,9 +97,11 @@ def check(
     sends: Iterable[Send],
     final: Mapping[int, Sequence[tuple[int, Value]]],
     seen: Mapping[int, Iterable[tuple[int, Value]]] | None = None,
+    renumbered: Renumbered | None = None,
 ) -> Findings:
     """Compare. *final* and *seen*: per partition (offset, value), *final* in the order of reading."""
-    findings = Findings()
+    excused = renumbered.excused if renumbered is not None else set()
+    findings = Findings(client_lines=renumbered.lines if renumbered is not None else [])
     by_partition: dict[int, dict[Value, Send]] = defaultdict(dict)
     for send in sends:
         value = (send.producer, send.number)
@@ -100,7 +117,7 @@ def check(
         "seen by the reader": 0,
     }
     for partition in sorted(by_partition.keys() | final.keys() | (seen or {}).keys()):
-        places = _read_back(partition, final.get(partition, ()), by_partition[partition], findings)
+        places = _read_back(partition, final.get(partition, ()), by_partition[partition], findings, excused)
         at_offset = dict(final.get(partition, ()))
         for send in by_partition[partition].values():
             if send.acknowledged:
@@ -114,10 +131,14 @@ def check(
 
 
 def _read_back(
-    partition: int, records: Sequence[tuple[int, Value]], sent: Mapping[Value, Send], findings: Findings
-) -> dict[Value, int]:
-    """Look at what is in a partition; return the first place of every value."""
-    places: dict[Value, int] = {}
+    partition: int,
+    records: Sequence[tuple[int, Value]],
+    sent: Mapping[Value, Send],
+    findings: Findings,
+    excused: Collection[int],
+) -> dict[Value, list[int]]:
+    """Look at what is in a partition; return the place of every value, or its places if its client doubled it."""
+    places: dict[Value, list[int]] = {}
     last: dict[int, tuple[int, int]] = {}
     before: int | None = None
     for offset, value in records:
@@ -125,9 +146,14 @@ def _read_back(
             findings.gaps.append(f"{partition}: {offset} follows {before}")
         before = offset
         if value in places:
-            findings.doubled.append(f"{partition}: {value} at {places[value]} and at {offset}")
+            text = f"{partition}: {value} at {places[value][0]} and at {offset}"
+            if value[0] in excused:
+                findings.by_client.append(text)
+                places[value].append(offset)
+            else:
+                findings.doubled.append(text)
             continue
-        places[value] = offset
+        places[value] = [offset]
         if value not in sent:
             findings.phantoms.append(f"{partition}@{offset}: {value}")
         producer, number = value
@@ -139,14 +165,19 @@ def _read_back(
 
 
 def _kept(
-    findings: Findings, partition: int, value: Value, offset: int | None, places: Mapping[Value, int], how: str
+    findings: Findings,
+    partition: int,
+    value: Value,
+    offset: int | None,
+    places: Mapping[Value, Sequence[int]],
+    how: str,
 ) -> None:
     """Note a promised value that is not there, or not where it was said to be."""
-    place = places.get(value)
-    if place is None:
+    found = places.get(value)
+    if found is None:
         findings.lost.append(f"{partition}@{offset}: {value} was {how}")
-    elif offset is not None and place != offset:
-        findings.moved.append(f"{partition}: {value} was {how} at {offset} and is at {place}")
+    elif offset is not None and offset not in found:
+        findings.moved.append(f"{partition}: {value} was {how} at {offset} and is at {found[0]}")
 
 
 def silences(sends: Iterable[Send], start: float, end: float) -> dict[int, float]:

@@ -27,9 +27,11 @@ from compat_tests.cluster.checker import Findings, check, distribution
 from compat_tests.cluster.harness import SESSION_TIMEOUT_MS, Cluster
 from compat_tests.cluster.load import Load, read_everything
 from compat_tests.cluster.nodes import KAFKA, OURS, NodeFailed
+from compat_tests.cluster.renumbering import renumbered
 from compat_tests.cluster.replicas import broken, differences
 
 TOPIC = "faults"
+CLIENTS_LOG = "clients.log"
 PARTITIONS = 6
 SESSION_S = SESSION_TIMEOUT_MS / 1000
 FAIL_OVER_S = SESSION_S + 60
@@ -94,7 +96,7 @@ class Rounds:
         self.cluster = cluster
         self.rng = rng
         self.say = say
-        self.load = Load(cluster.bootstrap, TOPIC, PARTITIONS, log=cluster.directory / "clients.log")
+        self.load = Load(cluster.bootstrap, TOPIC, PARTITIONS, log=cluster.directory / CLIENTS_LOG)
         self.rounds: list[Round] = []
 
     # Choosing
@@ -370,7 +372,7 @@ def judge(cluster: Cluster, load: Load, report: Report) -> None:
     if not report.errors:
         cluster.wait_healthy()
     final = read_everything(cluster.bootstrap, TOPIC, PARTITIONS)
-    report.findings = check(load.sends, final, load.seen)
+    report.findings = check(load.sends, final, load.seen, renumbered(cluster.directory / CLIENTS_LOG))
     report.differences = differences(cluster, TOPIC)
     for node in cluster.nodes.values():
         for index in range(PARTITIONS):

@@ -63,7 +63,7 @@ class Load:
         self.errors: list[str] = []
         self.refused: list[str] = []
         self._tick_s = tick_s
-        self._log = log
+        self.log = log
         self._stopping = threading.Event()
         self._reading = threading.Event()
         self._threads = [
@@ -118,10 +118,10 @@ class Load:
 
     def _logged(self, name: str) -> dict[str, Any]:
         """Settings with which a client writes about its idempotence into the log file, if there is one."""
-        if self._log is None:
+        if self.log is None:
             return {}
         logger = logging.Logger(name, logging.DEBUG)
-        handler = logging.FileHandler(self._log)
+        handler = logging.FileHandler(self.log)
         handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(name)s %(message)s", "%H:%M:%S"))
         logger.addHandler(handler)
         return {"log_level": 7, "debug": "eos", "logger": logger}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from compat_tests.cluster.checker import Findings, Send, check, distribution, silences
+from compat_tests.cluster.renumbering import renumbered
 
 
 def sends(*acknowledged: int, failed: tuple[int, ...] = (), unknown: tuple[int, ...] = ()) -> list[Send]:
@@ -47,6 +50,44 @@ def test_all_is_well() -> None:
 )
 def test_finds(final: list[tuple[int, tuple[int, int]]], kinds: dict[str, int]) -> None:
     assert found(check(sends(0, 1, 2), {0: final})) == kinds
+
+
+LOG = """\
+10:00:01.000 load-1 ERRSEQ [load-1#producer-7] [thrd:h:9092/2]: h:9092/2: ProduceRequest for faults [2] with \
+12 message(s) failed due to skipped sequence numbers (PID{Id:1,Epoch:0}, base seq 40 > next seq 30) \
+caused by previous failed request (NOT_LEADER_FOR_PARTITION, actions Refresh,MsgNotPersisted, base seq 30..39, \
+base msgid 31, 81ms ago): recovering and retrying
+10:00:01.001 load-1 DRAIN [load-1#producer-7] [thrd:h:9092/2]: Beginning partition drain in state Assigned for \
+PID{Id:1,Epoch:0} epoch bump for 4 partition(s) with in-flight requests: skipped sequence numbers
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "excused"),
+    [
+        (LOG, {1}),
+        (LOG.replace("base seq 30..39", "base seq 20..29"), set()),  # what was refused is not what is missing
+        (LOG.replace("NOT_LEADER_FOR_PARTITION", "NO_ERROR"), set()),
+        (LOG + LOG.splitlines()[1].replace("skipped sequence numbers", "unknown producer id"), set()),
+        (LOG.replace("skipped", "rewound"), set()),
+        ("", set()),
+    ],
+)
+def test_a_client_that_numbers_anew_doubles_by_itself(tmp_path: Path, log: str, excused: set[int]) -> None:
+    (tmp_path / "clients.log").write_text(log)
+    known = renumbered(tmp_path / "clients.log")
+    assert known.excused == excused
+    final = {0: [(0, (1, 0)), (1, (1, 1)), (2, (1, 2)), (3, (1, 2)), (4, (1, 2))]}
+    findings = check([*sends(0, 1), Send(0, 1, 2, 0.0, done_at=1.0, offset=4)], final, {0: [(3, (1, 2))]}, known)
+    assert findings.good == bool(excused)
+    assert len(findings.by_client) == 2 * len(excused)
+
+
+def test_a_client_is_not_excused_for_what_another_doubled(tmp_path: Path) -> None:
+    (tmp_path / "clients.log").write_text(LOG.replace("load-1", "load-2"))
+    known = renumbered(tmp_path / "clients.log")
+    assert known.excused == {2}
+    assert found(check(sends(0), {0: [(0, (1, 0)), (1, (1, 0))]}, {}, known)) == {"doubled": 1}
 
 
 def test_a_failed_send_may_be_there_but_not_twice() -> None:

@@ -20,6 +20,7 @@ from compat_tests.cluster.checker import check
 from compat_tests.cluster.harness import Cluster, done
 from compat_tests.cluster.load import FAST_CLIENT, Load, read_everything
 from compat_tests.cluster.nodes import KAFKA, KAFKA_ZK_JARS, OURS
+from compat_tests.cluster.renumbering import renumbered
 from compat_tests.cluster.replicas import broken, differences
 from compat_tests.tools_cli.tools import Tools
 
@@ -182,7 +183,7 @@ def test_leader_killed(mixed: Cluster, side: list[int], unique: Names) -> None:
     topic = unique()
     others = [*takers, *(number for number in side if number != victim)]
     mixed.create_topic(topic, replicas=[[victim, *others], [victim, *others]])
-    load = Load(mixed.bootstrap, topic, 2)
+    load = Load(mixed.bootstrap, topic, 2, log=mixed.directory / f"{topic}.log")
     load.start()
     assert load.wait_acknowledged({0, 1}, 60) is not None
     mixed.nodes[victim].kill()
@@ -199,7 +200,8 @@ def judged(cluster: Cluster, load: Load, topic: str, partitions: int) -> None:
     """End a load; nothing may be lost, and the replicas are the same."""
     load.stop()
     assert load.errors == []
-    findings = check(load.sends, read_everything(cluster.bootstrap, topic, partitions), load.seen)
+    final = read_everything(cluster.bootstrap, topic, partitions)
+    findings = check(load.sends, final, load.seen, renumbered(load.log))
     assert findings.good, findings
     assert findings.counts["failed"] == findings.counts["unknown"] == 0, findings
     same_everywhere(cluster, topic)
@@ -229,7 +231,7 @@ def test_controlled_shutdown(mixed: Cluster, side: list[int], unique: Names) -> 
         mixed.make_controller([other for other in controller if other != number])
         topic = unique()
         mixed.create_topic(topic, replicas=[[number, *(other for other in mixed.nodes if other != number)]])
-        load = Load(mixed.bootstrap, topic, 1)
+        load = Load(mixed.bootstrap, topic, 1, log=mixed.directory / f"{topic}.log")
         load.start()
         assert load.wait_acknowledged({0}, 60) is not None
         assert mixed.nodes[number].stop() in (0, 143), mixed.nodes[number].log_tail()

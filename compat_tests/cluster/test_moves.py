@@ -25,7 +25,7 @@ def test_from_kafka_to_ours_and_back(kinds: list[str], tmp_path: Path) -> None:
     there = [KAFKA] * 3
     with Cluster(tmp_path, there) as cluster:
         cluster.create_topic(TOPIC, 3)
-        load = Load(cluster.bootstrap, TOPIC, 3)
+        load = Load(cluster.bootstrap, TOPIC, 3, log=cluster.directory / "clients.log")
         load.start()
         assert load.wait_acknowledged({0, 1, 2}, 60) is not None
         for kind in (kinds[0], KAFKA):

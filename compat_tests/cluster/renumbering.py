@@ -1,0 +1,50 @@
+"""When librdkafka gives up its idempotence by itself: what its log (`debug=eos`) says of it.
+
+Two batches of a partition are on their way to a broker that is just becoming its leader. The first is refused
+(NOT_LEADER_OR_FOLLOWER, to be sent again), the second arrives a moment later at a leader, and is out of order, as the
+first one is missing (OUT_OF_ORDER_SEQUENCE_NUMBER: any broker must refuse it). librdkafka then bumps the epoch of the
+whole producer and numbers anew whatever is not acknowledged, in *all* partitions; what another partition had appended
+already, and could not say because its leader died, is appended again under the new epoch. So these records are there
+twice, by no fault of a broker.
+
+This is told apart from a broker that forgot a producer: only if each bump has "skipped sequence numbers" as its reason,
+and the batch refused before it began just where the skipped one says something is missing, is the producer excused.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from compat_tests.cluster.checker import Renumbered
+
+_BUMP = re.compile(r"load-(\d+) DRAIN .* epoch bump for .*: (.*)$")
+_SKIPPED = re.compile(
+    r"load-(\d+) ERRSEQ .*skipped sequence numbers \(PID\S+, base seq \d+ > next seq (\d+)\) "
+    r"caused by previous failed request \((\w+), actions \S+, base seq (\d+)\.\."
+)
+_SENT_AGAIN = {"NOT_LEADER_FOR_PARTITION", "NOT_ENOUGH_REPLICAS", "_TRANSPORT", "_TIMED_OUT", "REQUEST_TIMED_OUT"}
+_REASON = "skipped sequence numbers"
+
+
+def renumbered(log: Path | None) -> Renumbered:
+    """Read the clients' log, if there is one: which producers bumped their epoch, and whether that excuses them."""
+    found = Renumbered()
+    blamed: set[int] = set()
+    text = log.read_text(errors="replace") if log is not None and log.exists() else ""
+    for line in text.splitlines():
+        if bump := _BUMP.search(line):
+            producer = int(bump[1])
+            found.excused.add(producer)
+            found.lines.append(line)
+            if bump[2] != _REASON:
+                blamed.add(producer)
+        elif " ERRSEQ " in line:
+            found.lines.append(line)
+            skipped = _SKIPPED.search(line)
+            if skipped is None:
+                blamed.update(int(number) for number in re.findall(r"load-(\d+) ERRSEQ", line))
+            elif skipped[2] != skipped[4] or skipped[3] not in _SENT_AGAIN:
+                blamed.add(int(skipped[1]))
+    found.excused -= blamed
+    return found
