@@ -32,6 +32,8 @@ from kafka.admin import KafkaAdminClient
 from compat_tests.exchange.picture import COMPACTED, OFFSETS, QUIET
 
 TIMEOUT_S = 30
+LEFT_OPEN, PENDING = "third", "pending"
+"""The transactional id whose transaction stays open, and the group whose offset hangs on it."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 DAY_MS = 86_400_000
 LONG_SESSION = {"session.timeout.ms": 1_800_000, "max.poll.interval.ms": 1_800_000}
@@ -129,7 +131,9 @@ class Filler:
             self.send(producers[turn % 3], name, turn % 2, self.some_records(10), size=5)
 
     def transactions(self) -> None:
-        """Committed and aborted ones between ordinary records, with a group's offsets, and one that stays open."""
+        """Committed and aborted ones between ordinary records, with a group's offsets, and one that stays open with its
+        offsets.
+        """
         name = self.topic("transactions", 2, KEEP, self.abilities.small)
         plain, first, second = self.producer("gzip"), self.transactional("first"), self.transactional("second")
         for turn in range(6):
@@ -150,9 +154,15 @@ class Filler:
                 second.abort_transaction(TIMEOUT_S)
         left_open = self.topic("left-open", 1, KEEP)
         self.send(plain, left_open, 0, self.some_records(5))
-        third = self.transactional("third")
+        reader = self.consumer(PENDING)
+        reader.commit(offsets=[TopicPartition(left_open, 0, 1)], asynchronous=False)
+        third = self.transactional(LEFT_OPEN)
         third.begin_transaction()
         self.send(third, left_open, 0, self.some_records(6))
+        third.send_offsets_to_transaction(
+            [TopicPartition(left_open, 0, 4)], reader.consumer_group_metadata(), TIMEOUT_S
+        )
+        reader.close()
         self.send(plain, left_open, 0, self.some_records(5))
         self.held.append(third)
 
@@ -302,10 +312,30 @@ class Filler:
             assert known.offset >= offset
             consumer.commit(offsets=[TopicPartition(name, 0, known.offset + 1, metadata="more")], asynchronous=False)
             consumer.close()
+        if "left-open" in there:
+            self.next_transaction()
         self.send(self.producer("none"), name, 0, self.some_records(20))
         self.member(name, "left")
         self.member(name, f"new of seed {self.seed}")
         self.await_cleaner()
+
+    def next_transaction(self) -> None:
+        """Under the id that left one open: that one is aborted, and its offset was never valid."""
+        producer = self.transactional(LEFT_OPEN)
+        reader = self.consumer(PENDING)
+        place = TopicPartition("left-open", 0)
+        [known] = reader.committed([place], TIMEOUT_S)
+        assert 1 <= known.offset < 4, f"{PENDING} has {known.offset}"
+        producer.begin_transaction()
+        self.send(producer, place.topic, 0, self.some_records(3))
+        next_offset = TopicPartition(place.topic, 0, known.offset + 1)
+        producer.send_offsets_to_transaction([next_offset], reader.consumer_group_metadata(), TIMEOUT_S)
+        producer.commit_transaction(TIMEOUT_S)
+        until(
+            lambda: reader.committed([place], TIMEOUT_S)[0].offset == known.offset + 1,
+            f"the transaction of {LEFT_OPEN} did not end",
+        )
+        reader.close()
 
     # -- pieces ------------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from compat_tests import dump_log
 from compat_tests.brokers import KAFKA_JARS, free_ports
 from compat_tests.cluster.nodes import KafkaNode, Node, OurNode
-from compat_tests.exchange.filler import until
+from compat_tests.exchange.filler import PENDING, until
 from compat_tests.exchange.picture import OFFSETS, QUIET, Picture
 from compat_tests.jars import PROJECT_ROOT, classpath, java
 from compat_tests.processes import run
@@ -175,6 +175,7 @@ def check_filling(filled: Picture) -> None:
 def check_transactions(filled: Picture) -> None:
     """As above, where there are transactions."""
     assert len(filled.records["read_committed", ("left-open", 0)]) == 5
+    assert [place[2] for place in filled.facts["group", PENDING, "offsets"]] == [1]
     assert len(filled.records["read_committed", ("transactions", 0)]) == 90
     assert len(filled.records["read_uncommitted", ("transactions", 0)]) == 126
 

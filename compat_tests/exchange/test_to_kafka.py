@@ -22,11 +22,12 @@ def test_zookeeper(tmp_path: Path) -> None:
     with zookeeper(tmp_path / "zookeeper") as tree:
         ours = places.with_zookeeper(OurNode, tmp_path / "ours", tree.connect, {})
         with Serving(ours):
-            filler = Filler(ours.bootstrap, ours.data, Abilities(transactions=False))
+            filler = Filler(ours.bootstrap, ours.data, Abilities())
             filler.fill()
             filled = picture.take(ours.bootstrap)
             killed = places.copy_as_killed(ours, tmp_path / "killed")
         places.check_filling(filled)
+        places.check_transactions(filled)
         complaints = dump_log.complaints([killed / "data", ours.data])
 
         kafka = places.with_zookeeper(KafkaNode, tmp_path / "ours", tree.connect, {})
@@ -43,9 +44,11 @@ def test_kraft(tmp_path: Path) -> None:
     """4.3.1: topics of the same names are made there, then our partitions take their places, under their ids."""
     ours = places.ours_alone(tmp_path / "ours")
     with Serving(ours):
-        filler = Filler(ours.bootstrap, ours.data, Abilities(small=SMALL_INDEXES, transactions=False))
+        filler = Filler(ours.bootstrap, ours.data, Abilities(small=SMALL_INDEXES))
         filler.fill()
         filled = picture.take(ours.bootstrap)
+    places.check_filling(filled)
+    places.check_transactions(filled)
     kafka = places.kraft(tmp_path / "kafka")
     with Serving(kafka):
         ids = places.make_topics_like(filled, kafka.bootstrap)
