@@ -167,13 +167,20 @@ def test_tree_has_the_same_texts(mixed: Cluster, unique: Names) -> None:
 
 
 def test_registration(mixed: Cluster) -> None:
-    """Both kinds of brokers write the same registration, but for addresses, ids and times."""
+    """Both kinds of brokers write the same registration, but for addresses, ids, times, and the feature levels that a
+    broker of 3.9.1 does not have.
+    """
     texts = set()
+    features = []
     for number, node in mixed.nodes.items():
-        text = json.dumps(mixed.tree.json(f"/brokers/ids/{number}"), sort_keys=True)
+        told = mixed.tree.json(f"/brokers/ids/{number}")
+        features.append(told.pop("features"))
+        text = json.dumps(told, sort_keys=True)
         text = text.replace(node.bootstrap, "ADDRESS").replace(f'"port": {node.address[1]}', "PORT")
         texts.add(re.sub(r'"timestamp": "\d+"', "TIME", text))
     assert len(texts) == 1, texts
+    assert {} in features
+    assert {"min_version": 1, "max_version": 2} in [each.get("transaction.version") for each in features]
 
 
 def test_leader_killed(mixed: Cluster, side: list[int], unique: Names) -> None:
