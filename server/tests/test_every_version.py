@@ -180,6 +180,17 @@ def _update_features(world: World, version: int) -> Values:
     return {"feature_updates": [{"feature": "transaction.version", "max_version_level": 1, **how}]}
 
 
+def _consumer_heartbeat(world: World, version: int) -> Values:
+    return {
+        "group_id": "n",
+        "member_id": "m" if version else "",
+        "member_epoch": 0,
+        "rebalance_timeout_ms": 1000,
+        "subscribed_topic_names": ["t"],
+        "topic_partitions": [],
+    }
+
+
 REQUESTS: dict[ApiKey, Callable[[World, int], Values]] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
@@ -235,6 +246,8 @@ REQUESTS: dict[ApiKey, Callable[[World, int], Values]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _always(topics=None, timeout_ms=1000),
     ApiKey.OFFSET_DELETE: _always(group_id="idle", topics=[{"name": "t", "partitions": [{"partition_index": 0}]}]),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: _consumer_heartbeat,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _always(group_ids=["g"]),
     ApiKey.DESCRIBE_CLUSTER: _always(),
     ApiKey.DESCRIBE_PRODUCERS: _always(topics=[{"name": "t", "partition_indexes": [0]}]),
     ApiKey.LIST_CONFIG_RESOURCES: _always(),
@@ -256,9 +269,12 @@ NOT_AN_ERROR = {
     (ApiKey.ELECT_LEADERS, 1): {ErrorCode.ELECTION_NOT_NEEDED},
     (ApiKey.ELECT_LEADERS, 2): {ErrorCode.ELECTION_NOT_NEEDED},
     (ApiKey.JOIN_GROUP, 4): {ErrorCode.MEMBER_ID_REQUIRED},
+    (ApiKey.CONSUMER_GROUP_DESCRIBE, 0): {ErrorCode.GROUP_ID_NOT_FOUND},
+    (ApiKey.CONSUMER_GROUP_DESCRIBE, 1): {ErrorCode.GROUP_ID_NOT_FOUND},
     **{(ApiKey.ALTER_REPLICA_LOG_DIRS, version): {ErrorCode.LOG_DIR_NOT_FOUND} for version in range(3)},
 }
-"""Answers that say that all is well, with a code: nothing to elect; come again with the id given; no such place."""
+"""Answers that say that all is well, with a code: nothing to elect; come again with the id given; a classic
+group; no such place."""
 
 PAIRS = [
     (api.key, version)
