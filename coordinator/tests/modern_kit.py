@@ -17,7 +17,12 @@ from coordinator.group.shard import GroupShard
 from coordinator.group.stored_modern import ModernRecord, parse_modern
 from coordinator.tests.kit import QUICK, Kit
 from kproto import ErrorCode
-from kproto.messages import ConsumerGroupDescribeResponse, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from kproto.messages import (
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    LeaveGroupRequest,
+)
 from kproto.stored import ConsumerProtocolAssignment, ConsumerProtocolSubscription, decode_versioned, encode_versioned
 
 AT_ONCE = replace(QUICK, consumer_assignment_interval_ms=0)
@@ -140,6 +145,13 @@ class ModernKit(Kit):
                 assert answer.error_code == ErrorCode.NONE, answer
                 has[member_id] = owned
         return has
+
+    def leave_later(self, member_id: str) -> int:
+        """Send a LeaveGroup of a classic member; returns its token."""
+        token = self.token()
+        request = LeaveGroupRequest(group_id="g", members=[LeaveGroupRequest.MemberIdentity(member_id=member_id)])
+        self.run(self.shard.leave(request, 5, token, self.now))
+        return token
 
     def view(self, group: str = "g") -> ConsumerGroupDescribeResponse.DescribedGroup:
         return self.shard.consumer_describe(group)
