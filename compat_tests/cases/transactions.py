@@ -101,7 +101,7 @@ def commit(client: Client, names: Names) -> None:
     assert [one.offset for one in records] == [*range(20), *range(21, 41)]
 
 
-@case(AREA, "abort: nothing is seen by read_committed", slow=True)
+@case(AREA, "abort: nothing is seen by read_committed")
 def abort(client: Client, names: Names) -> None:
     topic = ready_topic(client, names())
     dropped, kept = texts(20, "dropped"), texts(5, "kept")

@@ -13,7 +13,7 @@ from compat_tests.client import ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, Client, M
 AREA = "transactions with offsets"
 
 
-@case(AREA, "committed offsets are valid when the transaction is", slow=True)
+@case(AREA, "committed offsets are valid when the transaction is")
 def commit(client: Client, names: Names) -> None:
     topic, group = ready_topic(client, names(), 2), names("group")
     with transactors(client, names("id")) as [producer]:
