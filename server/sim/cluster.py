@@ -165,7 +165,7 @@ class Process:
             machine.disk.killed()
         if self.session is not None:
             self.session.kill()
-        self.thaw()
+        self.is_frozen = False  # a killed one that stood still goes on doing so
         machine.calm_since = float("inf")
 
     def freeze(self) -> None:
