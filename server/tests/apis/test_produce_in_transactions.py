@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
+from replication import features
 from server.testing import connected, embedded_broker
 from server.tests.apis.raw_transactions import NEW, OLD, E, Transactions, batch, produce, told
 
@@ -150,3 +151,24 @@ async def test_the_next_transaction_waits_a_little_for_the_markers_of_the_last(
         t.broker.services.partitions.write_staged()
         assert told(await t.client.receive(request, NEW)) == [2]
         assert await t.read() == [b"a"]
+
+
+async def test_levels_change_while_a_transaction_is_open(autojump_clock: trio.abc.Clock) -> None:
+    async with transactions() as t:
+        who = await t.init()
+        for number, level in enumerate((0, 2, 1, 2)):
+            before = t.broker.services.features.level("transaction.version")
+            request = produce(("t", 0, batch(b"%d" % number, who)))
+            assert await t.write(request, NEW) == [2 * number]
+            how = features.UPGRADE if level > before else features.SAFE_DOWNGRADE
+            update = features.FeatureUpdate("transaction.version", level, how)
+            await t.broker.services.features.update([update], validate_only=False)
+            # A producer goes on as it began; the next one may be of another kind.
+            who = await t.end(who, version=5)
+        assert await t.read() == [b"0", b"1", b"2", b"3"]
+        old = await t.init("y")
+        await t.add(old, T0, name="y")
+        first = produce(("t", 0, batch(b"old", old)), transactional_id="y")
+        assert await t.write(first, OLD) == [8]
+        await t.end(old, name="y")
+        assert (await t.read())[-1] == b"old"
