@@ -6,8 +6,8 @@ A key starts with an int16 that tells what the record is, a value with an int16 
   epoch, metadata, commit time`), or value 1 when the commit brought its own expiry (OffsetCommit v2–4), as Apache
   Kafka does; values 0–4 are read.
 - key 2, `group` → the group's metadata: the last generation that was assigned. Written as value 3; values 0–4 are read.
-- other keys belong to kinds of groups that this broker does not serve (KIP-848, share, streams groups): `parse`
-  returns None and they stay in the log.
+- keys 3 to 8 and 16 are groups of the next generation (`coordinator.group.stored_modern`), other keys kinds of groups
+  that this broker does not serve (share, streams groups): `parse` returns None and they stay in the log.
 
 A null value is a tombstone. Times are milliseconds since the epoch, time-outs milliseconds; -1 where a layout lacks
 the field. Source: `OffsetCommitKey/Value.json`, `GroupMetadataKey/Value.json` of Apache Kafka.

@@ -3,6 +3,8 @@ to the group, which target follows, how far the member gets. Nothing changes but
 
 The order of the steps is the order of the records, and both are Apache Kafka's. A request that must be refused raises
 `KafkaError`; its records are forgotten. Source: `GroupMetadataManager.consumerGroupHeartbeat` of Apache Kafka 4.3.
+Difference: a member that joins without a topic to subscribe to is given nothing; there it may get a part of what the
+others subscribe to, which it does not take.
 """
 
 from __future__ import annotations

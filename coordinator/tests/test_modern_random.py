@@ -36,6 +36,7 @@ E = ErrorCode
 NAMES = ("a", "b", "c", "d")
 PATTERNS = ("a|b", "[b-d]", "z.*")
 LOG_ERRORS = (E.NOT_ENOUGH_REPLICAS, E.NOT_LEADER_OR_FOLLOWER, E.MESSAGE_TOO_LARGE)
+REJOIN = (E.REBALANCE_IN_PROGRESS, E.ILLEGAL_GENERATION)
 POLICIES = ("bidirectional", "bidirectional", "upgrade", "downgrade", "disabled")
 Owned = set[tuple[str, int]]
 
@@ -280,9 +281,7 @@ class World:
             consumer.silent_until = self.kit.seconds + 1
         elif code == E.INCONSISTENT_GROUP_PROTOCOL:
             consumer.start(is_modern=True)
-        elif not consumer.is_modern and code in (E.REBALANCE_IN_PROGRESS, E.ILLEGAL_GENERATION):
-            consumer.step = "join"
-        elif not consumer.is_modern and code != E.NONE and consumer.step == "sync":
+        elif not consumer.is_modern and code != E.NONE and (consumer.step == "sync" or code in REJOIN):
             consumer.step = "join"
 
     # -- invariants -------------------------------------------------------------------------------

@@ -24,13 +24,16 @@ def test_a_stable_group_is_described_with_metadata_and_assignments() -> None:
     assert member.member_assignment == assignment_of(ids[0], 2)
 
 
-def test_a_rebalancing_group_is_described_without_them() -> None:
+def test_a_rebalancing_group_is_described_with_the_last_assignment() -> None:
     kit = Kit()
     ids = kit.stable(2)
+    last = [assignment_of(member_id, kit.generation()) for member_id in ids]
     kit.join(ids[0])
     described = kit.shard.describe("g", 5)
     assert (described.group_state, described.protocol_data) == ("PreparingRebalance", "")
-    assert [(member.member_metadata, member.member_assignment) for member in described.members] == [(b"", b"")] * 2
+    assert [(member.member_metadata, member.member_assignment) for member in described.members] == [
+        (b"", assignment) for assignment in last
+    ]
 
 
 @pytest.mark.parametrize(("version", "code"), [(5, E.NONE), (6, E.GROUP_ID_NOT_FOUND)])

@@ -1,6 +1,6 @@
 """DescribeGroups (key 15, versions 0-6): state and members of groups.
 
-Behaviour: subscriptions and assignments are told of stable groups only, for the protocol that was chosen. Each group
+Behaviour: subscriptions are told of stable groups only, for the protocol that was chosen; assignments always. Each group
 has its own error. A group nobody has heard of is "Dead".
 
 Versions: 3 can ask for what the client may do with the group: all that there is, as long as there are no ACLs; 4
