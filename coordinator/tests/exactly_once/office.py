@@ -17,11 +17,8 @@ from coordinator.txn import Leader, Marked, MarkerQueues, MarkersToWrite, NeedPr
 from kproto import ErrorCode
 from kproto.messages import (
     AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
     EndTxnRequest,
-    EndTxnResponse,
     InitProducerIdRequest,
-    InitProducerIdResponse,
     WriteTxnMarkersResponse,
 )
 
@@ -57,6 +54,7 @@ class Office:
         """False: voted out. It may not know."""
         self.is_open = True
         """It runs, and believes to be in office."""
+        self.is_dead = False
         self.open_tokens: set[Token] = set()
         self._held: deque[tuple[int, Result]] = deque()
         self.shard = TxnShard(state.config, epoch)
@@ -152,7 +150,9 @@ class Office:
         assert isinstance(effect, NeedProducerId)
 
         def fetched() -> None:
-            # Also when the partition is led elsewhere by now.
+            # Also when the partition is led elsewhere by now, but not when the process is gone.
+            if self.is_dead:
+                return
             if self.world.rng.random() < self.state.no_ids:
                 self._run(effect.refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, self.world.now))
             else:
@@ -231,6 +231,7 @@ class Office:
     def die(self) -> None:
         """Its process is gone: nobody is told anything."""
         self.is_open = False
+        self.is_dead = True
         self.open_tokens.clear()
 
 
@@ -342,6 +343,3 @@ class Offices:
 def error_of(response: Any) -> ErrorCode:
     """The error of whatever the machine answers."""
     return ErrorCode(getattr(response, "error_code", response))
-
-
-Responses = InitProducerIdResponse | AddOffsetsToTxnResponse | EndTxnResponse | ErrorCode

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 from coordinator.machine import Now
 
 WALL_START_MS = 1_700_000_000_000
+LATE_S = 8.0
+"""No message takes longer."""
 
 Answer = Callable[[Any], None]
 Serve = Callable[[Answer], None]
@@ -23,9 +25,12 @@ Serve = Callable[[Answer], None]
 
 
 class Call(NamedTuple):
-    """A request: `serve` runs where it arrives, and calls what it is given with the answer."""
+    """A request: `serve` runs where it arrives, and calls what it is given with the answer. `may_be_late`: it can
+    arrive seconds after it was sent, when its sender has long given up, asked again and gone on.
+    """
 
     serve: Serve
+    may_be_late: bool = True
     timeout_s: float = 3.0
 
 
@@ -72,15 +77,16 @@ class World:
 
     # -- the network ------------------------------------------------------------------------------
 
-    def send(self, arrive: Callable[[], None]) -> None:
+    def send(self, arrive: Callable[[], None], may_be_late: bool = True) -> None:
         """One message: it arrives later, or never."""
         rng = self.rng
         if self.loss and rng.random() < self.loss:
             return
-        delay = rng.uniform(0.5, 8.0) if self.late and rng.random() < self.late else rng.uniform(0.0005, 0.01)
+        is_late = may_be_late and self.late and rng.random() < self.late
+        delay = rng.uniform(0.5, LATE_S) if is_late else rng.uniform(0.0005, 0.01)
         self.after(delay, arrive)
 
-    def ask(self, serve: Serve, answered: Callable[[Any], None], timeout_s: float) -> None:
+    def ask(self, serve: Serve, answered: Callable[[Any], None], timeout_s: float, may_be_late: bool = True) -> None:
         """A request there and its answer back; None after the time-out. `answered` is called once."""
         is_open = True
 
@@ -90,7 +96,7 @@ class World:
                 is_open = False
                 answered(answer)
 
-        self.send(lambda: serve(lambda answer: self.send(lambda: close(answer))))
+        self.send(lambda: serve(lambda answer: self.send(lambda: close(answer))), may_be_late)
         self.after(timeout_s, lambda: close(None))
 
     # -- clients ----------------------------------------------------------------------------------
@@ -107,7 +113,7 @@ class World:
             except StopIteration:
                 return
             if isinstance(step, Call):
-                self.ask(step.serve, go_on, step.timeout_s)
+                self.ask(step.serve, go_on, step.timeout_s, step.may_be_late)
             else:
                 self.after(step, lambda: go_on(None))
 
