@@ -248,7 +248,13 @@ class ModernGroup(ModernState):
         self, effect: ResolvePatterns, resolved: Mapping[str, Collection[str]], started_ms: int, out: Decision
     ) -> None:
         """The topics that match the group's patterns were looked up."""
-        self.seen_topics = effect.new_topics
+        seen, self.seen_topics = self.seen_topics, effect.new_topics
+
+        def undo(_: Decision, code: ErrorCode, appended: bool, then: Now) -> None:
+            if not appended:
+                self.seen_topics = seen
+
+        out.if_failed(undo)
         counts = self.counts.copy()
         must_rise = False
         for pattern, topics in resolved.items():

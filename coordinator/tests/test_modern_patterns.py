@@ -115,3 +115,19 @@ def test_another_coordinator_looks_again() -> None:
     kit.beat("m", 2)
     assert kit.look_up() == 1
     assert kit.parts(kit.beat("m", 2)) == {"a": [0], "a2": [0]}
+
+
+def test_what_was_found_and_could_not_be_written_is_looked_up_again() -> None:
+    kit = ModernKit(a1=1)
+    enter(kit, "m", "a.*")
+    kit.look_up()
+    kit.beat("m", 1)
+    kit.set_topics(a2=1)
+    kit.advance(11)
+    kit.beat("m", 2)
+    kit.refuse = E.NOT_ENOUGH_REPLICAS
+    kit.look_up()
+    kit.refuse = None
+    kit.beat("m", 2)
+    assert kit.look_up() == 1
+    assert kit.parts(kit.beat("m", 2)) == {"a1": [0], "a2": [0]}
