@@ -147,14 +147,14 @@ def several(client: Client, names: Names) -> None:
 def many_batches(client: Client, names: Names, codec: str) -> None:
     topic = ready_topic(client, names(), 2, {"segment.bytes": "1048576"})
     made = {
-        stem: [Message(f"{stem}-{n} ".encode() * 40, f"{n}".encode(), n % 2) for n in range(600)]
+        stem: [Message(f"{stem}-{n} ".encode() * 40, f"{n}".encode(), n % 2) for n in range(300)]
         for stem in ("kept", "dropped", "also")
     }
     options = {"codec": None if codec == "none" else codec, "batch_bytes": 4000, "linger_ms": 0}
     with transactors(client, names("id"), **options) as [producer]:
         for stem, messages in made.items():
             transaction(producer, topic, messages, commit=stem != "dropped")
-    records = read_topic(client, topic, 1200, 2, isolation=COMMITTED)
+    records = read_topic(client, topic, 600, 2, isolation=COMMITTED)
     for index in range(2):
         wanted = [one for stem in ("kept", "also") for one in made[stem] if one.partition == index]
         assert contents([one for one in records if one.partition == index]) == sent(wanted)

@@ -200,7 +200,7 @@ final class TransactionCases {
         try (KafkaProducer<byte[], byte[]> producer = open(support, support.name(), config)) {
             for (String stem : List.of("kept", "dropped", "also")) {
                 List<ProducerRecord<byte[], byte[]>> records = new ArrayList<>();
-                for (int n = 0; n < 2000; n++) {
+                for (int n = 0; n < 1000; n++) {
                     records.add(Support.record(topic, n % 2, "" + n, (stem + "-" + n + " ").repeat(40)));
                 }
                 transaction(producer, records, !stem.equals("dropped"));
@@ -209,7 +209,7 @@ final class TransactionCases {
                 }
             }
         }
-        List<ConsumerRecord<byte[], byte[]>> found = support.readTopic(topic, 2, 4000, COMMITTED);
+        List<ConsumerRecord<byte[], byte[]>> found = support.readTopic(topic, 2, 2000, COMMITTED);
         for (int index = 0; index < 2; index++) {
             Support.equal(Support.sent(kept, Optional.of(index)), Support.contents(found, Optional.of(index)), "partition " + index);
         }
