@@ -419,5 +419,5 @@ def test_random_members(seed: int) -> None:
 
 @pytest.mark.slow
 def test_random_members_for_long() -> None:
-    for seed in range(1000, 1000 + int(os.environ.get("BARNABAS_GROUP_SEEDS", "60"))):
+    for seed in range(1000, 1000 + int(os.environ.get("BARNABAS_GROUP_SEEDS", "30"))):
         run(seed, 400)
