@@ -18,10 +18,13 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kproto import Part
 from server.context import RequestContext
+
+if TYPE_CHECKING:
+    from server.repeated_produce import RepeatedProduce
 
 OUT_BYTES_MAX = 256 * 1024
 PIPELINE_MAX = 256
@@ -75,6 +78,7 @@ class Connection:
         "out",
         "out_bytes",
         "principal",
+        "repeated",
         "software",
         "state",
     )
@@ -99,6 +103,7 @@ class Connection:
         self._filled = 0
         self._frame_end = 0
         self._slots: deque[RequestContext] = deque()
+        self.repeated: RepeatedProduce | None = None
         self.state: object = None  # the transport's own bookkeeping
 
     # -- bytes in ----------------------------------------------------------------------------------------------------

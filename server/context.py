@@ -62,12 +62,21 @@ class RequestContext:
         if self.parts is not None:
             raise RuntimeError(f"{self.route.api.key.name} was answered twice")
         self._on_close = None
-        connection = self.connection
-        if connection.closed:
+        if self.connection.closed:
             self.parts = ()
             return
         self.parts = self.route.encode_frame(self.correlation_id, response)
-        connection.answered()
+        self.connection.answered()
+
+    def reply_encoded(self, frame: bytes) -> None:
+        """Answer with what is encoded already, length and header with it; once, and never after `on_close`."""
+        if self.parts is not None:
+            raise RuntimeError(f"{self.route.api.key.name} was answered twice")
+        if self.connection.closed:
+            self.parts = ()
+            return
+        self.parts = [frame]
+        self.connection.answered()
 
     def no_reply(self) -> None:
         """The protocol asks for silence (Produce with acks=0): free the slot without sending."""

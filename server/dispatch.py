@@ -38,7 +38,7 @@ log = logging.getLogger("barnabas.requests")
 class Route:
     """One (API, version): its codec functions, compiled when first used."""
 
-    __slots__ = ("api", "decode", "encode", "handle", "is_async", "pipelined", "version")
+    __slots__ = ("api", "decode", "encode", "handle", "is_async", "learn", "pipelined", "version")
 
     def __init__(self, api: Api, version: int) -> None:
         self.api = api
@@ -46,6 +46,7 @@ class Route:
         is_old = api.old is not None and version <= api.old.last
         self.handle = api.old.handle if api.old is not None and is_old else api.handle
         self.pipelined = api.pipelined and not is_old
+        self.learn = None if is_old else api.learn
         self.is_async = inspect.iscoroutinefunction(self.handle)
         decode = decoder(request_class(api.key), version)
         # What a task keeps must not lie in the round's receive buffer.
@@ -79,6 +80,10 @@ class Dispatcher:
 
     def __call__(self, connection: Connection, frame: memoryview) -> RequestContext:
         """Take up one request; its context is answered now or later. Raises ProtocolViolation."""
+        if connection.repeated is not None:
+            taken = connection.repeated.take(self._services, connection, frame)
+            if taken is not None:
+                return taken
         try:
             header = parse_request_header(frame)
         except DecodeError as error:
@@ -101,6 +106,8 @@ class Dispatcher:
             response = route.handle(self._services, context, request)
             if response is not PENDING:
                 context.reply(response)
+            if route.learn is not None:
+                route.learn(context, frame, request)
         except Exception as error:
             self._failed(context, request, error)
         return context

@@ -29,12 +29,13 @@ import trio
 from kproto import ApiKey, ErrorCode, KafkaError
 from kproto.messages import ProduceRequest, ProduceResponse
 from kproto.records import BATCH_OVERHEAD, RecordsRefused
-from logdir import AppendOrigin
+from logdir import AppendInfo, AppendOrigin
 from server.api import PENDING, Api, Old
 from server.context import RequestContext
 from server.leader_hints import HINTED_IN_PRODUCE, LeaderHints
 from server.legacy import up_converted
 from server.partition import Partition
+from server.repeated_produce import RepeatedProduce, beginning
 from server.services import Services
 from server.transactional_produce import (
     ATTRIBUTES_LOW_BYTE_AT,
@@ -186,16 +187,43 @@ def _append(svc: Services, ctx: RequestContext, req: ProduceRequest, admission: 
                 answer = _PartitionResponse(index=data.index)
                 _fill_error(answer, error, version)
             else:
-                answer = _PartitionResponse(
-                    index=data.index,
-                    base_offset=info.base_offset,
-                    log_append_time_ms=info.log_append_time_ms,
-                    log_start_offset=info.log_start_offset,
-                )
+                answer = _answer(data.index, info)
                 pending.appended.append((partition, answer, info.last_offset + 1))
             answers.append(answer)
     svc.partitions.after_write(pending.written)
     return PENDING
+
+
+def _answer(index: int, info: AppendInfo) -> ProduceResponse.PartitionProduceResponse:
+    return _PartitionResponse(
+        index=index,
+        base_offset=info.base_offset,
+        log_append_time_ms=info.log_append_time_ms,
+        log_start_offset=info.log_start_offset,
+    )
+
+
+def _learn(ctx: RequestContext, frame: memoryview, req: ProduceRequest) -> None:
+    """The next request may begin like this one."""
+    at = beginning(ctx.api_version, frame, req)
+    if at:
+        connection = ctx.connection
+        if connection.repeated is None:
+            connection.repeated = RepeatedProduce(at, _finish, _one_batch)
+        if connection.repeated.at == at:
+            connection.repeated.learn(ctx, frame, req)
+
+
+def _finish(svc: Services, ctx: RequestContext, req: ProduceRequest, partition: Partition, info: AppendInfo) -> None:
+    """What `server.repeated_produce` staged is written, but there is more to it than success."""
+    topic = req.topic_data[0]
+    answer = _answer(topic.partition_data[0].index, info)
+    response = ProduceResponse(
+        responses=[_TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[answer])]
+    )
+    pending = _Pending(svc, ctx, req, response)
+    pending.appended.append((partition, answer, info.last_offset + 1))
+    pending.written()
 
 
 def _one_batch(records: object, version: int, transactional_id: str | None) -> memoryview:
@@ -292,4 +320,4 @@ def _on_error(req: ProduceRequest, code: ErrorCode, version: int) -> ProduceResp
     )
 
 
-API = Api(ApiKey.PRODUCE, (0, 13), handle, old=Old(2, handle_old), on_error=_on_error, pipelined=True)
+API = Api(ApiKey.PRODUCE, (0, 13), handle, old=Old(2, handle_old), on_error=_on_error, pipelined=True, learn=_learn)

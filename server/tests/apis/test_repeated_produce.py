@@ -1,0 +1,147 @@
+"""The short way of Produce: whatever is sent, answers and log are byte for byte those of the long way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+import trio
+
+from kproto.frame import request_frame
+from kproto.messages import ProduceRequest
+from kproto.records import Record, build_batch
+from server import repeated_produce
+from server.repeated_produce import RepeatedProduce
+from server.testing import connected, embedded_broker
+from server.tests.apis.test_produce import NOW_MS, read_all, request, topic
+
+VERSIONS = range(9, 14)
+SEED = int(os.environ.get("BARNABAS_PRODUCE_SEED", "0"))
+
+
+def batch(sequence: int, count: int = 3, size: int = 20, *, producer_id: int = 7, transactional: bool = False) -> bytes:
+    records = [Record(i, NOW_MS + i, None, bytes(size), []) for i in range(count)]
+    return build_batch(
+        records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=transactional
+    )
+
+
+def spoilt(data: bytes, at: int = -1) -> bytes:
+    copy = bytearray(data)
+    copy[at] ^= 1
+    return bytes(copy)
+
+
+def frames(version: int, acks: int, names: list[str], ids: list[bytes], rng: Random) -> Iterator[bytes]:
+    """Requests like those before and unlike them, good and bad, in every order."""
+
+    def framed(records: bytes | None, number: int = 0, index: int = 0, client_id: str | None = "one") -> bytes:
+        named = request(
+            records, topic=names[number] if version < 13 else "", topic_id=ids[number], index=index, acks=acks
+        )
+        return request_frame(version, rng.randrange(-(1 << 31), 1 << 31), client_id, named)
+
+    def two_partitions(records: bytes) -> bytes:
+        asked = request(records, topic=names[0] if version < 13 else "", topic_id=ids[0], acks=acks)
+        asked.topic_data[0].partition_data.append(ProduceRequest.PartitionProduceData(index=1, records=batch(0)))
+        return request_frame(version, 5, "one", asked)
+
+    sequence = 0
+    for turn in range(50):
+        good = batch(sequence)
+        other = batch(0, producer_id=8 + turn)
+        kind = rng.randrange(14) if turn > 1 else 0
+        if kind < 5:
+            sequence += 3
+            yield framed(good)
+        elif kind == 5:
+            sequence += 40
+            yield framed(batch(sequence - 40, 40, rng.choice([1, 60, 1000])))  # lengths of two and three bytes
+        elif kind == 6:
+            yield framed(batch(max(0, sequence - 3)))  # perhaps sent before
+        elif kind == 7:
+            yield framed(batch(sequence + 1))
+        elif kind == 8:
+            yield framed(spoilt(good, rng.choice([-1, 16, 20, 22, 60])))
+        elif kind == 9:
+            yield framed(rng.choice([None, b"", good + good, good[:-1], batch(sequence, transactional=True)]))
+        elif kind == 10:
+            yield framed(other, number=rng.randrange(len(names)), index=rng.randrange(-1, 4))
+        elif kind == 11:
+            yield framed(other, client_id=rng.choice([None, "two", ""]))
+        elif kind == 12:
+            yield two_partitions(other)
+        else:
+            # A tagged field that nobody knows, behind the records.
+            whole = framed(other)
+            yield (len(whole) - 4 + 3).to_bytes(4, "big") + whole[4:-1] + b"\x01\x63\x01x"
+
+
+async def conversation(
+    version: int, acks: int, seed: int, monkeypatch: pytest.MonkeyPatch, short: bool
+) -> tuple[list[bytes], bytes, int]:
+    taken = 0
+    take = RepeatedProduce.take
+
+    def counted(self: RepeatedProduce, *arguments: object) -> object:
+        nonlocal taken
+        context = take(self, *arguments)  # type: ignore[arg-type]
+        taken += context is not None
+        return context
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RepeatedProduce, "take", counted)
+        patch.setattr(repeated_produce, "LEARNT_MAX", 16 if short else 0)
+        async with embedded_broker(num_partitions="2") as broker, connected(broker) as client:
+            names = ["t", "u", "nothing"]
+            ids = [await topic(broker, name) for name in names[:2]]
+            answers = []
+            for frame in frames(version, acks, names, [*ids, b"\1" * 16], Random(seed)):
+                await client.stream.send_all(frame)
+                answers.append(await client.receive_frame())
+            return answers, await read_all(client), taken
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_answers_and_log_are_those_of_the_long_way(
+    version: int, acks: int, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
+) -> None:
+    seed = SEED + 2 * version + acks
+    long = await conversation(version, acks, seed, monkeypatch, False)
+    short = await conversation(version, acks, seed, monkeypatch, True)
+    assert short[0] == long[0], f"seed {seed}"
+    assert short[1] == long[1], f"seed {seed}"
+    assert long[2] == 0
+    assert short[2] > 10
+
+
+async def test_what_is_learnt_is_bounded(monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock) -> None:
+    made = []
+    learn = RepeatedProduce.learn
+
+    def noted(self: RepeatedProduce, *arguments: object) -> None:
+        made.append(self)
+        learn(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RepeatedProduce, "learn", noted)
+    async with embedded_broker(num_partitions="30") as broker, connected(broker) as client:
+        topic_id = await topic(broker)
+        for index in range(30):
+            await client.ask(request(batch(0), topic="", topic_id=topic_id, index=index), 13)
+    assert len(set(made)) == 1
+    assert len(made[0].known) == repeated_produce.LEARNT_MAX
+
+
+async def test_a_deleted_topic_is_not_remembered(autojump_clock: trio.abc.Clock) -> None:
+    async with embedded_broker() as broker, connected(broker) as client:
+        topic_id = await topic(broker)
+        codes = []
+        for sequence in (0, 3, 6):
+            if sequence == 6:
+                await broker.services.controller.delete_topics(["t"], timeout_ms=1000)
+            answer = await client.ask(request(batch(sequence), topic="", topic_id=topic_id), 13)
+            codes.append(answer.responses[0].partition_responses[0].error_code)
+        assert codes == [0, 0, 100]
