@@ -6,7 +6,9 @@ a group, then EndTxn. What may be tried again is; what went wrong is aborted; wh
 point, or sleep and go on as a zombie.
 
 Not simulated, for only transaction.version 2 is safe from it: that a request of version 0 to the coordinator arrives
-when its sender has given up, asked again and begun the next transaction.
+when its sender has given up, asked again and begun the next transaction; and that a client, having found the new
+coordinator, goes back to one that was voted out and does not know it (which takes an EndTxn of version 0 for the
+repetition of one it carried out, and answers with success).
 """
 
 from __future__ import annotations
@@ -84,6 +86,7 @@ class Instance:
         self.fenced_at: float | None = None
         """When another instance had got its epoch, and this one none since."""
         self._sequences: dict[TopicPartition, int] = {}
+        self._newest_office = 0
 
     def __repr__(self) -> str:
         return f"{self.name}#{self.number} ({self.producer_id}, {self.epoch})"
@@ -107,9 +110,11 @@ class Instance:
 
         def arrive(answer: Answer) -> None:
             office = self.run.offices.find()
-            if office is None:
+            if office is None or office.epoch < self._newest_office:
+                # Who has found the next one does not go back to one that was voted out and does not know it.
                 answer(refusal)
             else:
+                self._newest_office = office.epoch
                 serve(office, answer)
 
         return Call(arrive, may_be_late)
