@@ -11,8 +11,8 @@ asked only while every registered broker says that it can. In the registration t
 those before 3.9 cannot read a 0.
 
 A broker alone has no such neighbours: what its node does not name has the highest level, and a level of 0 is written
-down. Rules and texts of a change are those of Apache Kafka 4.3 (`FeatureControlManager`), tree and registration those of
-3.9 (`FeatureZNode`, `BrokerIdZNode`).
+down. Rules and texts of a change are those of Apache Kafka 4.3 (`FeatureControlManager`), tree and registration those
+of 3.9 (`FeatureZNode`, `BrokerIdZNode`).
 """
 
 from __future__ import annotations
