@@ -4,8 +4,9 @@ A *writer* has a transactional id and writes transactions of a few records over 
 aborts on purpose. Now and then it becomes its own zombie: with a transaction open, a new producer with the same id
 starts, and then the old one writes on and wants to commit. A *copier* carries `ORIGINALS` (read_committed) to the same
 partitions of `COPIES`, a batch per transaction together with its group's offsets; some it aborts and does again, and
-now and then it vanishes without a word and another takes its id. The *abandoner* opens transactions on all partitions
-and vanishes, each time with an id nobody uses again: only their time-out can end them. The *onlooker* reads both topics
+now and then it stands still and another takes its id. The *abandoner* opens transactions on all partitions
+and stands still, each time with an id nobody uses again: only their time-out can end them. (Who stands still is kept:
+a librdkafka client that is thrown away unclosed corrupted the heap of this process.) The *onlooker* reads both topics
 read_committed. Times are seconds of the monotonic clock.
 """
 
@@ -61,6 +62,7 @@ class Load:
         self.writer_ids = [f"writer-{number}" for number in range(writers)]
         self.copier_ids = [f"copier-{number}" for number in range(copiers)]
         self._seed = seed
+        self._vanished: list[object] = []
         self._stopping, self._finishing = threading.Event(), threading.Event()
         self._writing = [self._thread(self._write, name) for name in self.writer_ids]
         self._writing.append(self._thread(self._abandon, ABANDONER))
@@ -191,6 +193,7 @@ class Load:
                 if isinstance(dead, KafkaException) and txn.fate is Fate.UNKNOWN:
                     # It ended while records were given to it; nobody asked for a commit.
                     txn.end(Fate.ABORTED, time.monotonic())
+                self._vanished.append(producer)
                 producer = self._producer(name)
             time.sleep(rng.uniform(0, 0.05))
 
@@ -226,6 +229,8 @@ class Load:
             fate = self._commit(old, f"zombie of {txn.transactional_id}")
         except (Dead, KafkaException):
             return new
+        finally:
+            self._vanished.append(old)
         if fate is Fate.COMMITTED:
             self.errors.append(f"a zombie of {txn.transactional_id} was told that {txn.number} is committed")
         return new
@@ -244,7 +249,7 @@ class Load:
                 producer.flush(1)
             except KafkaException as refused:
                 self.counts[f"abandoner: {_short(refused)}"] += 1
-            del producer
+            self._vanished.append(producer)
             self.counts["abandoned"] += 1
             number += 1
             self._stopping.wait(rng.uniform(6, 12))
@@ -253,17 +258,18 @@ class Load:
 
     def _copy(self, name: str, rng: random.Random) -> None:
         while not self._finishing.is_set():
-            consumer = self._consumer(name, GROUP)
+            consumer = self._consumer(name, GROUP, **{"max.poll.interval.ms": 6000})
+            producer = self._producer(name)
             try:
-                self._copy_with(self._producer(name), consumer, name, rng)
+                self._copy_with(producer, consumer, name, rng)
             except (Dead, KafkaException) as dead:
                 self.counts[f"copiers given up: {_short(dead)}"] += 1
                 consumer.close()
                 continue
             if self._finishing.is_set():
                 consumer.close()
-            # Else it vanished: without `close` nobody tells the coordinator.
-            del consumer
+            else:
+                self._vanished.append((producer, consumer))
 
     def _copy_with(self, producer: Producer, consumer: Consumer, name: str, rng: random.Random) -> None:
         """Copy until the load ends or the copier vanishes."""
@@ -337,9 +343,17 @@ class Load:
                 if error is None:
                     partition, offset, value = decoded(message)
                     self.seen[str(message.topic())][partition].append((offset, value))
+                elif error.code() == KafkaError._AUTO_OFFSET_RESET and not self._saw(message):
+                    # Its leader has not heard of the new topic yet.
+                    time.sleep(0.2)
+                    consumer.seek(TopicPartition(str(message.topic()), message.partition() or 0, OFFSET_BEGINNING))
                 elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE) or error.fatal():
                     raise KafkaException(error)
         consumer.close()
+
+    def _saw(self, message: Message) -> bool:
+        """Something of its partition was seen."""
+        return bool(self.seen[str(message.topic())][message.partition() or 0])
 
 
 def patiently(call: Callable[[], object]) -> None:

@@ -2,8 +2,10 @@
 
 Behaviour: the coordinator of a group is the leader of the partition of `__consumer_offsets` that its id hashes to, that
 of a transactional id the leader of its partition of `__transaction_state`; told with the address of the listener the
-question came in on. The first question creates the topic (settings `offsets.topic.*`, `transaction.state.log.*`) and is
-answered with COORDINATOR_NOT_AVAILABLE, which clients retry, until the partition has a leader.
+question came in on. The first question creates the topic (settings `offsets.topic.*`, `transaction.state.log.*`) and
+waits for it a while, unlike in Apache Kafka: librdkafka 2.16 stands still for good if its third try in a row is refused
+while it gives offsets to a transaction. Where the partition has no leader yet the answer is COORDINATOR_NOT_AVAILABLE,
+which clients retry.
 
 Versions: 1 adds the key type and an error message; 3 is flexible; 4 asks for several keys at once; 5 and 6 change
 nothing that is served here.
@@ -28,7 +30,11 @@ TRANSACTION = 1
 _SHARE = 2
 
 
-def handle(svc: Services, ctx: RequestContext, req: FindCoordinatorRequest) -> FindCoordinatorResponse:
+async def handle(svc: Services, ctx: RequestContext, req: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    if req.key_type in (GROUP, TRANSACTION) and svc.controller.knows_cluster:
+        coordinators = _coordinators(svc, req.key_type)
+        if coordinators.place("") is None:
+            await coordinators.topic_made()
     if ctx.api_version >= 4:
         return FindCoordinatorResponse(
             coordinators=[_find(svc, ctx, req.key_type, key) for key in req.coordinator_keys],
@@ -43,20 +49,19 @@ def handle(svc: Services, ctx: RequestContext, req: FindCoordinatorRequest) -> F
     )
 
 
+def _coordinators(svc: Services, key_type: int) -> GroupShards | TxnShards:
+    return svc.groups if key_type == GROUP else svc.transactions
+
+
 def _find(svc: Services, ctx: RequestContext, key_type: int, key: str) -> FindCoordinatorResponse.Coordinator:
-    coordinators: GroupShards | TxnShards
-    if key_type == GROUP:
-        coordinators = svc.groups
-    elif key_type == TRANSACTION:
-        coordinators = svc.transactions
-    else:
+    if key_type not in (GROUP, TRANSACTION):
         unknown = "This broker does not serve share groups." if key_type == _SHARE else f"Unknown type {key_type}."
         return _failed(key, ErrorCode.INVALID_REQUEST, unknown)
+    coordinators = _coordinators(svc, key_type)
     place = coordinators.place(key)
     if place is None:
         if not svc.controller.knows_cluster:
             return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "This broker does not know the cluster yet.")
-        coordinators.want_topic()
         return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The topic {coordinators.topic} is being created.")
     broker = svc.image.brokers.get(place.leader)
     endpoint = None if broker is None else broker.endpoint(ctx.listener)
