@@ -25,7 +25,7 @@ def test_rounds(place: str, kinds: str, tmp_path: Path, pytestconfig: pytest.Con
     rounds = pytestconfig.getoption("--rounds") or (1 if place == "mixed" else 2)
     report = tmp_path / "report.txt"
     command = [sys.executable, "-m", "compat_tests.eos_faults", "--place", place, "--kinds", kinds]
-    command += ["--rounds", str(rounds), "--report", str(report), "--directory", str(tmp_path / "brokers")]
+    command += ["--rounds", str(rounds), "--report", str(report)]
     done = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=680, check=False)
     text = report.read_text() if report.exists() else done.stdout[-3000:] + done.stderr[-3000:]
     print(text)
