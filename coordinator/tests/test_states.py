@@ -139,3 +139,19 @@ def test_nothing_outside_the_table_is_possible(state: State, event: Event) -> No
 def test_dead_is_the_end() -> None:
     assert not TRANSITIONS[State.DEAD]
     assert {target for events in TRANSITIONS.values() for target in events.values()} == set(State)
+
+
+def test_the_table_is_apache_kafkas() -> None:
+    """Its `ClassicGroupState`: each state with those it may come from. A group that is read from the log is put into
+    Stable there without a transition; here that is one.
+    """
+    came_from = {
+        State.EMPTY: {State.PREPARING_REBALANCE},
+        State.PREPARING_REBALANCE: {State.EMPTY, State.COMPLETING_REBALANCE, State.STABLE},
+        State.COMPLETING_REBALANCE: {State.PREPARING_REBALANCE},
+        State.STABLE: {State.COMPLETING_REBALANCE, State.EMPTY},
+        State.DEAD: set(State) - {State.DEAD},
+    }
+    found = {state: {old for old, events in TRANSITIONS.items() if state in events.values()} for state in State}
+    assert found == came_from
+    assert [old for old, events in TRANSITIONS.items() if Event.LOADED in events] == [State.EMPTY]
