@@ -162,6 +162,7 @@ class World:
     def _value(self, name: str, value: Any, key: ApiKey) -> Any:
         """Something that makes sense for a field of this name; `value` itself if nothing is known of it."""
         rng = self.rng
+        name = name.removeprefix("v3_and_below_")
         if name in ("topic", "topic_name", "topic_names") or (name == "name" and key not in _OTHER_NAMES):
             # Often enough one that is there, and not so often to those that delete.
             return rng.choice(FIXED_TOPICS if rng.random() < 0.7 and key != ApiKey.DELETE_TOPICS else TOPIC_NAMES)

@@ -43,7 +43,7 @@ REFUSED = {
     "inter.broker.protocol.version": "0.11.0",
     "offsets.topic.compression.codec": "1",
     "offsets.commit.required.acks": "2",
-    "group.coordinator.rebalance.protocols": "classic,consumer",
+    "group.coordinator.rebalance.protocols": "classic,share",
     "max.connection.creation.rate": "5",
     "create.topic.policy.class.name": "org.example.Policy",
     "config.providers": "file",

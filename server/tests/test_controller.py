@@ -518,7 +518,7 @@ async def test_identities_that_do_not_fit() -> None:
 async def test_auto_creation() -> None:
     async with running(values={"num.partitions": "2", "offsets.topic.num.partitions": "7"}) as rig:
         codes = await rig.driver.auto_create(["t", "bad name", "__consumer_offsets", "__transaction_state"])
-        assert codes == {"t": 0, "bad name": 17, "__consumer_offsets": 0, "__transaction_state": 38}
+        assert codes == {"t": 0, "bad name": 17, "__consumer_offsets": 0, "__transaction_state": 0}
         image = rig.driver.image
         assert len(image.topics["t"].partitions) == 2
         offsets = image.topics["__consumer_offsets"]
@@ -528,6 +528,16 @@ async def test_auto_creation() -> None:
             "cleanup.policy": "compact",
             "compression.type": "producer",
             "segment.bytes": "104857600",
+        }
+        transactions = image.topics["__transaction_state"]
+        assert transactions.is_internal
+        assert len(transactions.partitions) == 50
+        assert transactions.config == {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": "1",
+            "segment.bytes": "104857600",
+            "unclean.leader.election.enable": "false",
         }
         assert await rig.driver.auto_create(["t"]) == {"t": 0}, "somebody was faster"
         assert await rig.driver.auto_create([]) == {}

@@ -1,5 +1,6 @@
 """A setting that is said to work is read somewhere: no proof that it works, but that it was not forgotten."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,9 @@ BY_PROPERTY = {
     "segment.ms": "max_segment_ms",
 }
 
+
+# What bounds the settings of single groups, looked up by `server.group_config` under the names of those.
+BOUND_OF_GROUPS = re.compile(r"group\.consumer\.(min|max)\.")
 
 # Topic settings that the controller looks up by name.
 BY_NAME = {"unclean.leader.election.enable"}
@@ -45,6 +49,10 @@ BEHIND_TOPICS = {key.name for row in TOPIC.values() for key in row.broker_keys}
     [name for name, row in BROKER.items() if row.support is Support.WORKS and name not in BEHIND_TOPICS],
 )
 def test_broker_settings_that_work_are_read(name: str) -> None:
+    bound = BOUND_OF_GROUPS.match(name)
+    if bound:
+        assert f'f"group.{{kind}}.{bound[1]}.{{rest}}"' in SERVER
+        return
     assert f'"{name}"' in SERVER
 
 

@@ -134,7 +134,6 @@ def test_loggers() -> None:
         (BROKER_LOGGER, "", ErrorCode.INVALID_REQUEST),
         (BROKER_LOGGER, "2", ErrorCode.INVALID_REQUEST),
         (CLIENT_METRICS, "x", ErrorCode.INVALID_REQUEST),
-        (GROUP, "x", ErrorCode.INVALID_REQUEST),
         (0, "x", ErrorCode.INVALID_REQUEST),
         (99, "x", ErrorCode.INVALID_REQUEST),
     ],
