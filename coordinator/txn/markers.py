@@ -196,7 +196,9 @@ class MarkerQueues:
                 outcome = OUTCOMES.get(code, Outcome.SLOW)
                 outcomes.setdefault(outcome, set()).add(partition)
                 if outcome is Outcome.SLOW:
-                    log.error("%s: broker %d refuses the marker for %s: %s", _of(part), broker_id, partition, code.name)
+                    fenced = code == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+                    tell = log.warning if fenced else log.error
+                    tell("%s: broker %d refuses the marker for %s: %s", _of(part), broker_id, partition, code.name)
             for outcome, partitions in outcomes.items():
                 piece = part._replace(partitions=frozenset(partitions))
                 if outcome is Outcome.DONE:
