@@ -53,8 +53,6 @@ LOAD_BYTES = 64 * 1024
 LOAD_RETRY_SECONDS = 5.0
 EXPIRE_PER_CALLBACK = 500
 CREATE_RETRY_SECONDS = 1.0
-CREATE_SECONDS = 5.0
-"""Who looks for a coordinator waits so long for the topic to be made; then it is told to try again."""
 
 CreateTopic = Callable[[str], Awaitable[None]]
 """Creates an internal topic, in the form that its coordinator needs. Raises KafkaError."""
@@ -157,7 +155,6 @@ class ShardDriver(Generic[S]):
         self._to_load: deque[Led[S]] = deque()
         self._load_wanted = trio.Event()
         self._topic_wanted = trio.Event()
-        self._topic_tried = trio.Event()
         self._is_write_due = False
 
     def _now(self) -> Now:
@@ -309,24 +306,12 @@ class ShardDriver(Generic[S]):
                 except KafkaError as error:
                     if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                         self.log.warning("%s cannot be created: %s", self.topic, error)
-                        self._tried()
                         await trio.sleep(CREATE_RETRY_SECONDS)
             self._topic_wanted = trio.Event()
-            self._tried()
-
-    def _tried(self) -> None:
-        tried, self._topic_tried = self._topic_tried, trio.Event()
-        tried.set()
 
     def want_topic(self) -> None:
         """Somebody looks for a coordinator and the topic does not exist yet: have it created."""
         self._topic_wanted.set()
-
-    async def topic_made(self) -> None:
-        """Have the topic created; returns when that was done, or has failed, or after `CREATE_SECONDS`."""
-        self.want_topic()
-        with trio.move_on_after(CREATE_SECONDS):
-            await self._topic_tried.wait()
 
     # -- where a key lives -------------------------------------------------------------------------
 

@@ -2,10 +2,10 @@
 
 Behaviour: the coordinator of a group is the leader of the partition of `__consumer_offsets` that its id hashes to, that
 of a transactional id the leader of its partition of `__transaction_state`; told with the address of the listener the
-question came in on. The first question creates the topic (settings `offsets.topic.*`, `transaction.state.log.*`) and
-waits for it a while, unlike in Apache Kafka: librdkafka 2.16 stands still for good if its third try in a row is refused
-while it gives offsets to a transaction. Where the partition has no leader yet the answer is COORDINATOR_NOT_AVAILABLE,
-which clients retry.
+question came in on. The first question creates the topic (settings `offsets.topic.*`, `transaction.state.log.*`). Until
+the partition has a leader the answer is COORDINATOR_NOT_AVAILABLE, which clients retry; it waits `WAIT_S` for something
+better, unlike in Apache Kafka, where such moments are rarer: librdkafka 2.16 stands still for good when its third try
+in a row is refused while it gives offsets to a transaction.
 
 Versions: 1 adds the key type and an error message; 3 is flexible; 4 asks for several keys at once; 5 and 6 change
 nothing that is served here.
@@ -15,6 +15,8 @@ Apache Kafka without them.
 """
 
 from __future__ import annotations
+
+import trio
 
 from kproto import ApiKey, ErrorCode
 from kproto.messages import FindCoordinatorRequest, FindCoordinatorResponse
@@ -26,20 +28,27 @@ from server.txn_shards import TxnShards
 
 GROUP = 0
 TRANSACTION = 1
+WAIT_S = 2.0
+LOOK_AGAIN_S = 0.02
 
 _SHARE = 2
 
 
 async def handle(svc: Services, ctx: RequestContext, req: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    if req.key_type in (GROUP, TRANSACTION) and svc.controller.knows_cluster:
-        coordinators = _coordinators(svc, req.key_type)
-        if coordinators.place("") is None:
-            await coordinators.topic_made()
+    keys = req.coordinator_keys if ctx.api_version >= 4 else [req.key]
+    begun = trio.current_time()
+    while True:
+        coordinators = [_find(svc, ctx, req.key_type, key) for key in keys]
+        if (
+            all(found.error_code != ErrorCode.COORDINATOR_NOT_AVAILABLE for found in coordinators)
+            or trio.current_time() - begun > WAIT_S
+            or ctx.closed
+        ):
+            break
+        await trio.sleep(LOOK_AGAIN_S)
     if ctx.api_version >= 4:
-        return FindCoordinatorResponse(
-            coordinators=[_find(svc, ctx, req.key_type, key) for key in req.coordinator_keys],
-        )
-    found = _find(svc, ctx, req.key_type, req.key)
+        return FindCoordinatorResponse(coordinators=coordinators)
+    (found,) = coordinators
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=found.error_message or None,
@@ -62,6 +71,7 @@ def _find(svc: Services, ctx: RequestContext, key_type: int, key: str) -> FindCo
     if place is None:
         if not svc.controller.knows_cluster:
             return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "This broker does not know the cluster yet.")
+        coordinators.want_topic()
         return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The topic {coordinators.topic} is being created.")
     broker = svc.image.brokers.get(place.leader)
     endpoint = None if broker is None else broker.endpoint(ctx.listener)
