@@ -37,7 +37,9 @@ def refusals() -> Iterator[None]:
     except errors.BrokerResponseError as problem:
         raise Refused(int(problem.errno), str(problem)) from problem
     except errors.KafkaError as problem:
-        number = told_number(str(problem))
+        # A producer that was fenced between two calls hands on what ended it beside the text.
+        cause = next((one for one in problem.args if isinstance(one, errors.BrokerResponseError)), None)
+        number = told_number(str(problem)) if cause is None else int(cause.errno)
         if number is None:
             raise
         raise Refused(number, str(problem)) from problem

@@ -41,7 +41,7 @@ SEEDS_SHORT = range(3)
 SEEDS_LONG = range(100, 108)
 
 
-EXCUSED = re.compile(r"barnabas\.groups: record \d+ of __consumer_offsets .* is skipped")
+EXCUSED = re.compile(r"barnabas\.coordinators: record \d+ of __(consumer_offsets|transaction_state) .* is skipped")
 """Whoever calls himself `__admin_client` may write to internal topics, as with Apache Kafka: also what is no group."""
 
 

@@ -1,4 +1,5 @@
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -113,6 +114,7 @@ final class TransactionFencingCases {
         String id = support.name();
         ExecutorService threads = Executors.newFixedThreadPool(4);
         List<Future<Boolean>> running = new ArrayList<>();
+        List<String> refusals = Collections.synchronizedList(new ArrayList<>());
         for (int n = 0; n < 4; n++) {
             List<ProducerRecord<byte[], byte[]>> records = Support.texts(topic, 0, "producer-" + n, 2);
             Callable<Boolean> body = () -> {
@@ -123,6 +125,7 @@ final class TransactionFencingCases {
                     return true;
                 } catch (Exception problem) {
                     Support.refused(() -> { throw problem; }, ENDED);
+                    refusals.add((producer == null ? "while it opened: " : "") + problem + ", " + problem.getCause());
                     return false;
                 } finally {
                     if (producer != null) {
@@ -139,7 +142,7 @@ final class TransactionFencingCases {
             }
         }
         threads.shutdown();
-        Support.check(!expected.isEmpty(), "nobody came through");
+        Support.check(!expected.isEmpty(), "nobody came through: " + refusals);
         List<String> found = Support.contents(TransactionCases.readAll(support, topic, TransactionCases.COMMITTED), TransactionCases.ALL);
         Support.equal(expected.size(), found.size(), "records");
         Support.equal(expected, found.stream().collect(Collectors.toCollection(TreeSet::new)), "committed records");
