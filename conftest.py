@@ -1,0 +1,85 @@
+"""How the tests of this checkout run: on whose cores, and where their files lie.
+
+Fast tests wait for disks half of their time, and what they show does not depend on one: their files lie in memory where
+the system offers that. Slow tests, with brokers as processes, have the disk. `pytest -m "not slow"` over everything
+runs on all cores, unless `-n` says how many.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+FAST = "not slow"
+MOST_WORKERS = 4
+MEMORY = Path("/dev/shm")
+MEMORY_WANTED_BYTES = 2 << 30
+_DIRECTORY = pytest.StashKey[Path]()
+
+
+def memory() -> Path | None:
+    """A new directory whose files lie in memory; None where there is no room for that."""
+    try:
+        if shutil.disk_usage(MEMORY).free < MEMORY_WANTED_BYTES:
+            return None
+        return Path(tempfile.mkdtemp(prefix="barnabas-tests-", dir=MEMORY))
+    except OSError:
+        return None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """The fast tests, all of them: a worker per core."""
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    here = not hasattr(config, "workerinput") and not config.option.collectonly and not config.option.usepdb
+    if whole and here and config.option.markexpr == FAST and getattr(config.option, "numprocesses", 0) is None:
+        config.option.numprocesses = min(os.cpu_count() or 1, MOST_WORKERS)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    directory = memory()
+    if directory is not None:
+        config.stash[_DIRECTORY] = directory
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    directory = config.stash.get(_DIRECTORY, None)
+    if directory is not None:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What has been collected lives to the end: the garbage collector need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+def _in_memory(request: pytest.FixtureRequest) -> Path | None:
+    slow = request.node.get_closest_marker("slow") is not None
+    return None if slow else request.config.stash.get(_DIRECTORY, None)
+
+
+@pytest.fixture(autouse=True)
+def _temporary_files(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where `tempfile` makes what a test asks it for."""
+    directory = _in_memory(request)
+    if directory is not None:
+        monkeypatch.setattr(tempfile, "tempdir", str(directory))
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory of the test's own."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    directory = _in_memory(request)
+    if directory is None:
+        yield tmp_path_factory.mktemp(name, numbered=True)
+    else:
+        yield Path(tempfile.mkdtemp(prefix=f"{name}-", dir=directory))
