@@ -140,6 +140,8 @@ class JavaMember:
             "bootstrap.servers": jvm.bootstrap,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": "false",
+            # Else asking for the metadata of a topic that was deleted brings it back.
+            "allow.auto.create.topics": "false",
             "metadata.max.age.ms": "300",
             "fetch.max.wait.ms": "100",
             "retry.backoff.ms": "50",
