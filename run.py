@@ -69,14 +69,16 @@ def _wanted(extra: str) -> str:
 
 def test(rest: list[str]) -> int:
     """Lint, types, tests; all run even when an earlier one fails, and the worst result counts."""
-    steps: list[tuple[str, list[str]]] = []
+    steps: list[tuple[str, list[str]]] = [("pytest", ["-m", "pytest", *rest])]
     if not rest:
-        steps += [
+        steps = [
             ("ruff check", ["-m", "ruff", "check", "."]),
             ("ruff format --check", ["-m", "ruff", "format", "--check", "."]),
             ("mypy", ["-m", "mypy"]),
+            # The fast ones share the cores; the slow ones start brokers, clusters and JVMs that want them whole.
+            ("the fast tests", ["-m", "pytest", "-m", "not slow"]),
+            ("the slow tests", ["-m", "pytest", "-m", "slow"]),
         ]
-    steps.append(("pytest", ["-m", "pytest", *rest]))
     failed = []
     for name, arguments in steps:
         say(name)

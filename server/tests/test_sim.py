@@ -1,6 +1,6 @@
 """The simulated cluster: seeds that must go well, the same run twice, and that what is wrong is found.
 
-The slow test tries seeds for at most `BARNABAS_SIM_SECONDS` (120), at most `BARNABAS_SIM_SEEDS` (400) of them, from
+The slow test tries seeds for at most `BARNABAS_SIM_SECONDS` (60), at most `BARNABAS_SIM_SEEDS` (400) of them, from
 `BARNABAS_SIM_FIRST` (1) on. A failing seed is run again, with everything that happens in it, by
 `python -m server.sim --seeds N --trace`.
 """
@@ -22,7 +22,7 @@ from server.sim.run import simulate
 from server.sim.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = int(os.environ.get("BARNABAS_SIM_SECONDS", "120"))
+SECONDS = int(os.environ.get("BARNABAS_SIM_SECONDS", "60"))
 SEEDS = int(os.environ.get("BARNABAS_SIM_SEEDS", "400"))
 FIRST = int(os.environ.get("BARNABAS_SIM_FIRST", "1"))
 KEY = ("t", 0)
