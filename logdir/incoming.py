@@ -144,7 +144,7 @@ class Familiar:
         layout = self._layout
         if layout is None or count != layout.count or len(view) != layout.size + BATCH_OVERHEAD:
             return False
-        deltas = layout.deltas(bytes(view[BATCH_OVERHEAD:]))
+        deltas = layout.deltas(view[BATCH_OVERHEAD:])
         # A base timestamp near the ends of an int64 is left to those who look closer.
         return deltas is not None and base_timestamp + deltas[1] == max_timestamp and base_timestamp >= 0
 
@@ -154,7 +154,7 @@ class Familiar:
         if not self._usable:
             return
         if seen == self._wanted:
-            self._layout = UniformLayout.learn(bytes(view[BATCH_OVERHEAD:]), count)
+            self._layout = UniformLayout.learn(view[BATCH_OVERHEAD:], count)
             self._wanted = (0, 0)
         else:
             self._wanted = seen

@@ -250,10 +250,11 @@ class Partition:
         if self.write_error is not None:
             raise self.write_error
         # More in-sync replicas than there are replicas cannot be asked for.
-        if required_acks == -1 and len(self.isr) < min(self.log.config.min_insync_replicas, len(self.replicas)):
+        wanted = self.log.config.min_insync_replicas
+        if required_acks == -1 and len(self.isr) < wanted and len(self.isr) < len(self.replicas):
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{len(self.isr)} in-sync replicas, min.insync.replicas is {self.log.config.min_insync_replicas}",
+                f"{len(self.isr)} in-sync replicas, min.insync.replicas is {wanted}",
             )
         info = self.log.append(buf, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin, in_txn=in_txn)
         if not info.duplicate:

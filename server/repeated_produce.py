@@ -21,21 +21,26 @@ from typing import TYPE_CHECKING
 
 from kproto import KafkaError, read_uvarint
 from kproto.messages import ProduceRequest, ProduceResponse
+from kproto.records import BATCH_OVERHEAD
 from logdir import AppendInfo, AppendOrigin
 from server.context import RequestContext
 from server.partition import Partition
 from server.services import Services
+from server.transactional_produce import ATTRIBUTES_LOW_BYTE_AT, TRANSACTIONAL
 
 if TYPE_CHECKING:
     from server.connection import Connection
 
 FLEXIBLE_FROM = 9
 LEARNT_MAX = 16
+PLACES_MAX = 64
+"""Frames of so many sizes are remembered, for each connection."""
 
 _CORRELATION_ID = slice(4, 8)
 _BODY_AT = 8
 _TAIL = b"\0\0\0"
 """No tagged fields: of the partition, of the topic, of the request."""
+_INT = Struct(">i")
 _NUMBERS = Struct(">qqq")
 _MARK = _NUMBERS.pack(0x0123456789ABCDEF, 0x1123456789ABCDEF, 0x2123456789ABCDEF)
 """Stands for base offset, append time and log start offset, which follow each other, in the answer that the others are
@@ -43,8 +48,6 @@ made from."""
 
 LongWay = Callable[[Services, RequestContext, ProduceRequest, Partition, AppendInfo], None]
 """Finishes a request whose one batch was staged and written."""
-OneBatch = Callable[[object, int, str | None], memoryview]
-"""Refuses what is not one batch of format 2; the arguments are the records, the version, the transactional id."""
 
 
 class _Known:
@@ -95,13 +98,13 @@ class _Known:
 class RepeatedProduce:
     """The beginnings known of one connection, all of one length: `at` bytes."""
 
-    __slots__ = ("at", "known", "long_way", "one_batch")
+    __slots__ = ("at", "known", "long_way", "places")
 
-    def __init__(self, at: int, long_way: LongWay, one_batch: OneBatch) -> None:
+    def __init__(self, at: int, long_way: LongWay) -> None:
         self.at = at
         self.known: dict[bytes, _Known] = {}
+        self.places: dict[int, tuple[int, int, bytes]] = {}
         self.long_way = long_way
-        self.one_batch = one_batch
 
     def learn(self, ctx: RequestContext, frame: memoryview, request: ProduceRequest) -> None:
         """Remember how this request begins; `beginning` has said that it may be."""
@@ -115,12 +118,16 @@ class RepeatedProduce:
         known = self.known.get(start[_BODY_AT:])
         if known is None or not start.startswith(known.key):
             return None
-        try:
-            length, position = read_uvarint(frame, self.at)
-        except (IndexError, KafkaError):
+        place = self.places.get(len(frame)) or self._place(frame)
+        if place is None:
             return None
-        end = position + length - 1
-        if length == 0 or frame[end:] != _TAIL:
+        position, end, length = place
+        # Who sends transactional batches must have said so at the beginning; the long way refuses it.
+        if (
+            frame[self.at : position] != length
+            or frame[end:] != _TAIL
+            or frame[position + ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL
+        ):
             return None
         topic = known.request.topic_data[0]
         try:
@@ -130,14 +137,29 @@ class RepeatedProduce:
                 partition = svc.partitions.get(topic.name, known.index)
             if partition.topic.startswith("__"):
                 return None
-            records = self.one_batch(frame[position:end], known.version, None)
-            info = partition.append(records, origin=AppendOrigin.CLIENT, now_ms=svc.wall_ms(), required_acks=known.acks)
+            info = partition.append(
+                frame[position:end], origin=AppendOrigin.CLIENT, now_ms=svc.wall_ms(), required_acks=known.acks
+            )
         except KafkaError:
             return None
-        correlation_id = int.from_bytes(start[_CORRELATION_ID], "big", signed=True)
+        (correlation_id,) = _INT.unpack_from(start, _CORRELATION_ID.start)
         ctx = RequestContext(connection, known.route, known.version, correlation_id, known.client_id)
         svc.partitions.after_write(_Staged(self, known, svc, ctx, partition, info).written)
         return ctx
+
+    def _place(self, frame: memoryview) -> tuple[int, int, bytes] | None:
+        """Where one batch begins and ends in frames of this size, and the bytes of its length; None: it cannot."""
+        try:
+            length, position = read_uvarint(frame, self.at)
+        except (IndexError, KafkaError):
+            return None
+        end = position + length - 1
+        if length <= BATCH_OVERHEAD or end + len(_TAIL) != len(frame):
+            return None
+        if len(self.places) >= PLACES_MAX:
+            self.places.clear()
+        place = self.places[len(frame)] = (position, end, bytes(frame[self.at : position]))
+        return place
 
 
 class _Staged:

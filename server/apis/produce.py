@@ -209,7 +209,7 @@ def _learn(ctx: RequestContext, frame: memoryview, req: ProduceRequest) -> None:
     if at:
         connection = ctx.connection
         if connection.repeated is None:
-            connection.repeated = RepeatedProduce(at, _finish, _one_batch)
+            connection.repeated = RepeatedProduce(at, _finish)
         if connection.repeated.at == at:
             connection.repeated.learn(ctx, frame, req)
 
