@@ -30,7 +30,7 @@ from typing import Any
 
 from kproto.records import CorruptRecords
 from logdir import layout, txn_index
-from logdir.appender import LogAppender
+from logdir.append_run import RunAppender
 from logdir.compaction import CleanedSegment, CompactionAborted, CompactionPlan, CompactionState, Source, state_of
 from logdir.disk import Disk, Entry, read_file, remove_if_there
 from logdir.errors import CorruptFile, StorageError
@@ -48,7 +48,7 @@ class Step(Enum):
     CANCELLED = 5
 
 
-class CompactedLog(LogAppender):
+class CompactedLog(RunAppender):
     """What a log has to do with compaction; a part of `log.PartitionLog`."""
 
     __slots__ = ("_compaction", "_swap", "_truncated_to")

@@ -35,6 +35,7 @@ KIP-1228; `ProducerAppendInfo`, `VerificationStateEntry` of Apache Kafka 4.3.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -225,6 +226,21 @@ class Producers:
         if transactional and self.verifying:
             self.verifying.pop(producer_id, None)
         return None
+
+    def next_sequence(self, producer_id: int, epoch: int) -> int:
+        """What a producer that just goes on sends next; NO_SEQUENCE if there is more to its next batch than that."""
+        entry = self.entries.get(producer_id)
+        if entry is None or entry.epoch != epoch or entry.txn_start >= 0 or not entry.batches:
+            return NO_SEQUENCE
+        return entry.batches[-1].last_sequence + 1 & 0x7FFFFFFF
+
+    def go_on(self, producer_id: int, written: Sequence[Written], base_offset: int) -> None:
+        """Take in batches of a known producer that follow each other from `next_sequence` and `base_offset` on."""
+        entry = self.entries[producer_id]
+        self._journal.append((base_offset, producer_id, entry, -1, -1))
+        self.entries[producer_id] = entry._replace(
+            batches=(*entry.batches, *written)[-WINDOW:], timestamp=written[-1].timestamp
+        )
 
     def verify(
         self, producer_id: int, epoch: int, first_sequence: int, bumps_epoch: bool, now_ms: int

@@ -37,7 +37,7 @@ class _Pending:
 PENDING: Final = _Pending()
 
 Handler = Callable[["Services", "RequestContext", Any], Any]
-Learner = Callable[["RequestContext", memoryview, Any], None]
+Learner = Callable[["Services", "RequestContext", memoryview, Any], None]
 ErrorAnswer = Callable[[Any, ErrorCode, int], Any]
 
 
@@ -70,8 +70,8 @@ class Api:
     own. `on_error(request, code, version)` builds the answer when
     the whole request fails; without it a response with its top-level `error_code` set. `pipelined`: the next request
     of the same connection may start before this one is answered (answers still leave in order). `advertised`: whether
-    ApiVersions lists it. `learn(context, frame, request)` looks at a request that was handled, to take up the next one
-    like it the short way (`Connection.repeated`).
+    ApiVersions lists it. `learn(services, context, frame, request)` looks at a request that was handled, to take up the
+    next one like it the short way (`Connection.repeated`).
     """
 
     key: ApiKey

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kproto import Part
@@ -178,8 +178,12 @@ class Connection:
             frame_end = position + 4 + size
             if frame_end > end or ((slots or self.out_bytes) and self.blocked):
                 break
-            context = self._dispatch(self, view[position + 4 : frame_end])
-            position = frame_end
+            run = self.repeated.take_run(self, view, position) if self.repeated and frame_end + 4 < end else None
+            if run is not None:
+                context, position = run
+            else:
+                context = self._dispatch(self, view[position + 4 : frame_end])
+                position = frame_end
             if context.parts is None or slots:
                 # `answered` looks at the head of the queue, so a slot is queued before or right after it is filled.
                 slots.append(context)
@@ -231,6 +235,14 @@ class Connection:
             moved = True
         if moved:
             self._transport.wake(self)
+
+    def split(self, context: RequestContext, contexts: Sequence[RequestContext]) -> None:
+        """Requests that were to be answered together, in the slot of `context`, are answered one by one."""
+        if context in self._slots:
+            at = self._slots.index(context)
+            del self._slots[at]
+            for one in reversed(contexts):
+                self._slots.insert(at, one)
 
     def go_on(self) -> None:
         """Nothing holds up the next request any more."""

@@ -81,7 +81,7 @@ class Dispatcher:
     def __call__(self, connection: Connection, frame: memoryview) -> RequestContext:
         """Take up one request; its context is answered now or later. Raises ProtocolViolation."""
         if connection.repeated is not None:
-            taken = connection.repeated.take(self._services, connection, frame)
+            taken = connection.repeated.take(connection, frame)
             if taken is not None:
                 return taken
         try:
@@ -107,7 +107,7 @@ class Dispatcher:
             if response is not PENDING:
                 context.reply(response)
             if route.learn is not None:
-                route.learn(context, frame, request)
+                route.learn(self._services, context, frame, request)
         except Exception as error:
             self._failed(context, request, error)
         return context

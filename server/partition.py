@@ -249,18 +249,31 @@ class Partition:
             raise KafkaError(self.resigned_with)
         if self.write_error is not None:
             raise self.write_error
-        # More in-sync replicas than there are replicas cannot be asked for.
-        wanted = self.log.config.min_insync_replicas
-        if required_acks == -1 and len(self.isr) < wanted and len(self.isr) < len(self.replicas):
+        if required_acks == -1 and self._lacks_replicas():
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{len(self.isr)} in-sync replicas, min.insync.replicas is {wanted}",
+                f"{len(self.isr)} in-sync replicas, min.insync.replicas is {self.log.config.min_insync_replicas}",
             )
         info = self.log.append(buf, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin, in_txn=in_txn)
         if not info.duplicate:
             self._staged_bytes += len(buf)
             self._stage(self)
         return info
+
+    def _lacks_replicas(self) -> bool:
+        """Too few are in sync for acks=-1. More in-sync replicas than there are replicas cannot be asked for."""
+        in_sync = len(self.isr)
+        return in_sync < self.log.config.min_insync_replicas and in_sync < len(self.replicas)
+
+    def append_run(self, batches: list[memoryview], *, now_ms: int, required_acks: int) -> list[int]:
+        """As `PartitionLog.append_run`: what is not plain stays for `append`."""
+        if not self.is_leader or self.write_error is not None or (required_acks == -1 and self._lacks_replicas()):
+            return []
+        lasts = self.log.append_run(batches, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        if lasts:
+            self._staged_bytes += sum(map(len, batches[: len(lasts)]))
+            self._stage(self)
+        return lasts
 
     def write(self) -> None:
         """Write what is staged, then let readers and waiters see it. Raises KafkaError(KAFKA_STORAGE_ERROR); the

@@ -33,11 +33,14 @@ if TYPE_CHECKING:
 
 FLEXIBLE_FROM = 9
 LEARNT_MAX = 16
+RUN_MAX = 64
+"""So many requests are taken up in one go, at most."""
 PLACES_MAX = 64
 """Frames of so many sizes are remembered, for each connection."""
 
 _CORRELATION_ID = slice(4, 8)
 _BODY_AT = 8
+_Place = tuple[int, int, bytes]
 _TAIL = b"\0\0\0"
 """No tagged fields: of the partition, of the topic, of the request."""
 _INT = Struct(">i")
@@ -98,12 +101,13 @@ class _Known:
 class RepeatedProduce:
     """The beginnings known of one connection, all of one length: `at` bytes."""
 
-    __slots__ = ("at", "known", "long_way", "places")
+    __slots__ = ("at", "known", "long_way", "places", "svc")
 
-    def __init__(self, at: int, long_way: LongWay) -> None:
+    def __init__(self, svc: Services, at: int, long_way: LongWay) -> None:
+        self.svc = svc
         self.at = at
         self.known: dict[bytes, _Known] = {}
-        self.places: dict[int, tuple[int, int, bytes]] = {}
+        self.places: dict[int, _Place] = {}
         self.long_way = long_way
 
     def learn(self, ctx: RequestContext, frame: memoryview, request: ProduceRequest) -> None:
@@ -112,7 +116,7 @@ class RepeatedProduce:
             start = bytes(frame[: self.at])
             self.known[start[_BODY_AT:]] = _Known(ctx, start[: _CORRELATION_ID.start], request)
 
-    def take(self, svc: Services, connection: Connection, frame: memoryview) -> RequestContext | None:
+    def take(self, connection: Connection, frame: memoryview) -> RequestContext | None:
         """Take up a request if it begins like one before; None: it needs the long way, and nothing has happened."""
         start = bytes(frame[: self.at])
         known = self.known.get(start[_BODY_AT:])
@@ -129,13 +133,10 @@ class RepeatedProduce:
             or frame[position + ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL
         ):
             return None
-        topic = known.request.topic_data[0]
+        svc = self.svc
         try:
-            if known.version >= 13:
-                partition = svc.partitions.get_by_id(topic.topic_id, known.index)
-            else:
-                partition = svc.partitions.get(topic.name, known.index)
-            if partition.topic.startswith("__"):
+            partition = self._partition(known)
+            if partition is None:
                 return None
             info = partition.append(
                 frame[position:end], origin=AppendOrigin.CLIENT, now_ms=svc.wall_ms(), required_acks=known.acks
@@ -147,7 +148,70 @@ class RepeatedProduce:
         svc.partitions.after_write(_Staged(self, known, svc, ctx, partition, info).written)
         return ctx
 
-    def _place(self, frame: memoryview) -> tuple[int, int, bytes] | None:
+    def take_run(self, connection: Connection, view: memoryview, position: int) -> tuple[RequestContext, int] | None:
+        """Take up the requests that lie behind each other in `view` from `position` on, as long as they begin alike
+        and are plain; None: there is no such run, and nothing has happened. Returns the slot of their answers, and
+        where the next request begins.
+        """
+        at, end = self.at, len(view)
+        behind_at = 4 + at
+        known: _Known | None = None
+        body = b""
+        batches: list[memoryview] = []
+        heads: list[bytes] = []
+        ends: list[int] = []
+        while end - position > behind_at and len(batches) < RUN_MAX:
+            place = self.places.get(_INT.unpack_from(view, position)[0])
+            if place is None:
+                break
+            first, last, length = place
+            start = bytes(view[position + 4 : position + behind_at])
+            frame_end = position + 4 + last + len(_TAIL)
+            if known is None:
+                body = start[_BODY_AT:]
+                known = self.known.get(body)
+                if known is None:
+                    return None
+            elif start[_BODY_AT:] != body:
+                break
+            first += position + 4
+            if (
+                frame_end > end
+                or not start.startswith(known.key)
+                or view[position + behind_at : first] != length
+                or view[frame_end - len(_TAIL) : frame_end] != _TAIL
+            ):
+                break
+            batches.append(view[first : frame_end - len(_TAIL)])
+            heads.append(start)
+            ends.append(frame_end)
+            position = frame_end
+        if len(batches) < 2 or known is None:
+            return None
+        try:
+            partition = self._partition(known)
+        except KafkaError:
+            return None
+        if partition is None:
+            return None
+        base_offset = partition.log.next_offset
+        lasts = partition.append_run(batches, now_ms=self.svc.wall_ms(), required_acks=known.acks)
+        if not lasts:
+            return None
+        run = _Run(self, connection, known, partition, heads, base_offset, lasts)
+        self.svc.partitions.after_write(run.written)
+        return run, ends[len(lasts) - 1]
+
+    def _partition(self, known: _Known) -> Partition | None:
+        """None for one of an internal topic. Raises KafkaError."""
+        topic = known.request.topic_data[0]
+        if known.version >= 13:
+            partition = self.svc.partitions.get_by_id(topic.topic_id, known.index)
+        else:
+            partition = self.svc.partitions.get(topic.name, known.index)
+        return None if partition.topic.startswith("__") else partition
+
+    def _place(self, frame: memoryview) -> _Place | None:
         """Where one batch begins and ends in frames of this size, and the bytes of its length; None: it cannot."""
         try:
             length, position = read_uvarint(frame, self.at)
@@ -201,6 +265,54 @@ class _Staged:
                 known.size, ctx.correlation_id, known.head, base_offset, append_time_ms, log_start_offset, known.tail
             )
         )
+
+
+class _Run(RequestContext):
+    """Requests of a run, between their append and their answers, which leave together: one slot for all of them."""
+
+    __slots__ = ("bases", "heads", "known", "lasts", "log_start_offset", "partition", "repeated")
+
+    def __init__(
+        self,
+        repeated: RepeatedProduce,
+        connection: Connection,
+        known: _Known,
+        partition: Partition,
+        heads: list[bytes],
+        base_offset: int,
+        lasts: list[int],
+    ) -> None:
+        super().__init__(connection, known.route, known.version, 0, known.client_id)
+        self.repeated = repeated
+        self.known = known
+        self.partition = partition
+        self.heads = heads
+        self.lasts = lasts
+        self.bases = [base_offset, *[last + 1 for last in lasts[:-1]]]
+        self.log_start_offset = partition.log.log_start_offset
+
+    def written(self) -> None:
+        """The round's write is done."""
+        partition = self.partition
+        known = self.known
+        bases = self.bases
+        ids = [_INT.unpack_from(head, _CORRELATION_ID.start)[0] for head in self.heads[: len(bases)]]
+        if (
+            partition.write_error is None
+            and partition.held_at is None
+            and (partition.high_watermark > self.lasts[-1] or known.acks != -1)
+        ):
+            answer, size, head, tail = known.answer, known.size, known.head, known.tail
+            start = self.log_start_offset
+            self.reply_encoded(
+                b"".join([answer(size, one, head, base, -1, start, tail) for one, base in zip(ids, bases, strict=True)])
+            )
+            return
+        contexts = [RequestContext(self.connection, known.route, known.version, one, known.client_id) for one in ids]
+        self.connection.split(self, contexts)
+        for context, base, last in zip(contexts, bases, self.lasts, strict=True):
+            info = AppendInfo(base, last, -1, self.log_start_offset)
+            self.repeated.long_way(self.repeated.svc, context, known.request, partition, info)
 
 
 def beginning(version: int, frame: memoryview, request: ProduceRequest) -> int:

@@ -203,13 +203,13 @@ def _answer(index: int, info: AppendInfo) -> ProduceResponse.PartitionProduceRes
     )
 
 
-def _learn(ctx: RequestContext, frame: memoryview, req: ProduceRequest) -> None:
+def _learn(svc: Services, ctx: RequestContext, frame: memoryview, req: ProduceRequest) -> None:
     """The next request may begin like this one."""
     at = beginning(ctx.api_version, frame, req)
     if at:
         connection = ctx.connection
         if connection.repeated is None:
-            connection.repeated = RepeatedProduce(at, _finish)
+            connection.repeated = RepeatedProduce(svc, at, _finish)
         if connection.repeated.at == at:
             connection.repeated.learn(ctx, frame, req)
 

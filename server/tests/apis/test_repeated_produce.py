@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import trio
 
+from kproto import ErrorCode
 from kproto.frame import request_frame
 from kproto.messages import ProduceRequest
 from kproto.records import Record, build_batch
+from logdir.memory_disk import MemoryDisk
 from server import repeated_produce
 from server.repeated_produce import RepeatedProduce
 from server.testing import connected, embedded_broker
-from server.tests.apis.test_produce import NOW_MS, read_all, request, topic
+from server.tests.apis.test_produce import NOW_MS, only, read_all, request, topic
 
 VERSIONS = range(9, 14)
 SEED = int(os.environ.get("BARNABAS_PRODUCE_SEED", "0"))
@@ -145,3 +149,103 @@ async def test_a_deleted_topic_is_not_remembered(autojump_clock: trio.abc.Clock)
             answer = await client.ask(request(batch(sequence), topic="", topic_id=topic_id), 13)
             codes.append(answer.responses[0].partition_responses[0].error_code)
         assert codes == [0, 0, 100]
+
+
+def bursts(version: int, acks: int, topic_id: bytes, rng: Random) -> Iterator[tuple[bytes, int]]:
+    """What a busy producer sends, several requests in one piece, with something else now and then; and how many."""
+    sequence = 0
+    for _ in range(40):
+        burst = []
+        for _ in range(rng.randrange(1, 9)):
+            data = batch(sequence, 5)
+            kind = rng.randrange(24)
+            if kind == 0:
+                data = spoilt(data)
+            elif kind == 1:
+                data = batch(max(0, sequence - 5), 5)  # sent before
+            elif kind in (2, 5):
+                data = batch(0, 5, producer_id=8 + sequence)
+            elif kind == 3:
+                data = batch(sequence, 5, rng.choice([1, 300]))
+                sequence += 5
+            else:
+                sequence += 5
+            client_id = "two" if kind == 4 else "one"
+            asked = request(data, topic="" if version == 13 else "t", topic_id=topic_id, index=kind == 5, acks=acks)
+            burst.append(request_frame(version, rng.randrange(-(1 << 31), 1 << 31), client_id, asked))
+        yield b"".join(burst), len(burst)
+
+
+async def burst_conversation(
+    version: int, acks: int, seed: int, monkeypatch: pytest.MonkeyPatch, short: bool, **settings: str
+) -> tuple[list[bytes], bytes, int]:
+    """The answers, the log, and how many requests were taken up in runs."""
+    taken = 0
+    take_run = RepeatedProduce.take_run
+
+    def counted(self: RepeatedProduce, *arguments: Any) -> Any:
+        nonlocal taken
+        run = take_run(self, *arguments)
+        taken += len(run[0].lasts) if run is not None else 0  # type: ignore[attr-defined]
+        return run
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RepeatedProduce, "take_run", counted)
+        patch.setattr(repeated_produce, "LEARNT_MAX", 16 if short else 0)
+        async with embedded_broker(num_partitions="2", **settings) as broker, connected(broker) as client:
+            topic_id = await topic(broker)
+            answers = []
+            for piece, count in bursts(version, acks, topic_id, Random(seed)):
+                await client.stream.send_all(piece)
+                answers += [await client.receive_frame() for _ in range(count)]
+            return answers, await read_all(client), taken
+
+
+@pytest.mark.parametrize("settings", [{}, {"log_flush_interval_messages": "1"}], ids=["", "flushed"])
+@pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize("version", [9, 13])
+async def test_runs_are_answered_and_written_as_one_by_one(
+    version: int, acks: int, settings: dict[str, str], monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
+) -> None:
+    seed = SEED + 2 * version + acks
+    long = await burst_conversation(version, acks, seed, monkeypatch, False, **settings)
+    short = await burst_conversation(version, acks, seed, monkeypatch, True, **settings)
+    assert short[0] == long[0], f"seed {seed}"
+    assert short[1] == long[1], f"seed {seed}"
+    assert long[2] == 0
+    assert short[2] > 50, f"seed {seed}"
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_a_run_that_cannot_be_written(acks: int, tmp_path: Path, autojump_clock: trio.abc.Clock) -> None:
+    disk = MemoryDisk()
+    # The first directory holds the broker's metadata; without the second one it lives on.
+    directories = f"{tmp_path / 'a'},{tmp_path / 'b'}"
+    async with embedded_broker(disk=disk, log_dirs=directories) as broker, connected(broker) as client:
+        await topic(broker, "in-the-first")
+        topic_id = await topic(broker)
+
+        async def send(*sequences: int) -> list[int]:
+            asked = [request(batch(one, 5), topic="", topic_id=topic_id, acks=acks) for one in sequences]
+            await client.stream.send_all(b"".join(request_frame(13, one, "c", each) for one, each in enumerate(asked)))
+            answers = [await client.receive(asked[0], 13) for _ in asked]
+            return [only(answer).error_code for answer in answers]
+
+        assert await send(0) == await send(5) == await send(10) == [0]
+        disk.space = 0
+        partition = broker.services.partitions.get("t", 0)
+        assert await send(15, 20, 25) == [ErrorCode.KAFKA_STORAGE_ERROR] * 3
+        disk.space = None
+        assert (partition.high_watermark, partition.log_end_offset) == (15, 15)
+
+
+async def test_a_client_that_goes_before_its_run_is_written(autojump_clock: trio.abc.Clock) -> None:
+    async with embedded_broker(log_flush_interval_messages="1") as broker:
+        topic_id = await topic(broker)
+        async with connected(broker) as client:
+            for sequence in (0, 5, 10):
+                await client.ask(request(batch(sequence, 5), topic="", topic_id=topic_id), 13)
+            asked = [request(batch(one, 5), topic="", topic_id=topic_id) for one in (15, 20)]
+            await client.stream.send_all(b"".join(request_frame(13, 0, "c", each) for each in asked))
+        async with connected(broker) as client:
+            assert len(await read_all(client)) == 5 * len(batch(0, 5))
