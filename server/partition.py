@@ -23,23 +23,17 @@ what was appended is held back: `held_at` is the offset behind which nothing is 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from heapq import heapify, heappop, heappush
-from itertools import count
 
 from kproto import ErrorCode, KafkaError
 from logdir import AppendInfo, AppendOrigin, FileSlice, InTransaction, PartitionLog, StorageError
 from replication import LeaderState, PartitionImage, Proposal, Refusal
+from server.commit_queue import CommitCallback, CommitQueue
 from server.partition_host import PartitionHost, ProgressWaiter
 
 log = logging.getLogger("barnabas.partition")
 
 NEVER = 2**63
 UNCOMMITTED_MAX = 1024
-DROPPED_MAX = 256
-"""How many callbacks nobody waits for any more are kept before they are looked for."""
-
-CommitCallback = Callable[[ErrorCode], None]
 
 
 class Partition:
@@ -54,11 +48,9 @@ class Partition:
 
     __slots__ = (
         "_commits",
-        "_dropped",
         "_flush_waiters",
         "_held_bytes",
         "_host",
-        "_serial",
         "_stage",
         "_staged_bytes",
         "_tail_waiters",
@@ -119,9 +111,7 @@ class Partition:
         self._tail_waiters: dict[ProgressWaiter, None] = {}
         # (end offset, bytes) of what was written and is above the high watermark, for those who count bytes.
         self._uncommitted: list[tuple[int, int]] = []
-        self._commits: list[tuple[int, int, CommitCallback]] = []
-        self._dropped: dict[CommitCallback, None] = {}
-        self._serial = count()
+        self._commits = CommitQueue()
         self.held_at: int | None = None
         self._held_bytes = 0
         self._flush_waiters: list[tuple[int, CommitCallback]] = []
@@ -185,11 +175,7 @@ class Partition:
     def _give_up(self, code: ErrorCode) -> None:
         """Tell everybody who waits for what was appended."""
         self._answer_flushed(NEVER, code)
-        commits, self._commits = self._commits, []
-        dropped, self._dropped = self._dropped, {}
-        for _, _, callback in commits:
-            if callback not in dropped:
-                callback(code)
+        self._commits.give_up(code)
 
     def wake_all(self) -> None:
         """Something changed that is not more bytes: a role, the log's start."""
@@ -353,7 +339,7 @@ class Partition:
         if end > self.high_watermark:
             self.high_watermark = end
             if self._commits:
-                self._answer_commits(end)
+                self._commits.answer(end, self._outcome())
         if self._waiters:
             for waiter in list(self._waiters):
                 waiter.progress(added_bytes)
@@ -387,7 +373,7 @@ class Partition:
         """The high watermark of a replicated partition rises to `offset`."""
         self.high_watermark = offset
         if self._commits:
-            self._answer_commits(offset)
+            self._commits.answer(offset, self._outcome())
         uncommitted = self._uncommitted
         readable = passed = 0
         for end, size in uncommitted:
@@ -399,16 +385,6 @@ class Partition:
         if self._waiters:
             for waiter in list(self._waiters):
                 waiter.progress(readable)
-
-    def _answer_commits(self, offset: int) -> None:
-        commits, dropped = self._commits, self._dropped
-        code = self._outcome()
-        while commits and commits[0][0] <= offset:
-            callback = heappop(commits)[2]
-            if callback in dropped:
-                del dropped[callback]
-            else:
-                callback(code)
 
     def _outcome(self) -> ErrorCode:
         """Of what is committed with acks=all: the ISR may have shrunk since it was appended."""
@@ -426,16 +402,11 @@ class Partition:
         elif self.high_watermark >= offset:
             callback(self._outcome())
         else:
-            heappush(self._commits, (offset, next(self._serial), callback))
+            self._commits.add(offset, callback)
 
     def drop_commit(self, callback: CommitCallback) -> None:
         """Whoever left `callback` (and left it once) with `when_committed`, and was not called, waits no longer."""
-        dropped = self._dropped
-        dropped[callback] = None
-        if len(dropped) > DROPPED_MAX and len(dropped) * 2 > len(self._commits):
-            self._commits = [entry for entry in self._commits if entry[2] not in dropped]
-            heapify(self._commits)
-            dropped.clear()
+        self._commits.drop(callback)
 
     # -- the leader's side of replication ----------------------------------------------------------------------------
 
