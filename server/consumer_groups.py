@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import trio
 
-from coordinator import GroupConfig, GroupSettings, GroupShard, ResolvePatterns
+from coordinator import GroupConfig, GroupSettings, GroupShard, ResolvePatterns, check_heartbeat
 from kproto import ErrorCode, KafkaError, uuid_to_text
 from kproto.messages import ConsumerGroupDescribeResponse, ConsumerGroupHeartbeatRequest
 from replication import Image
@@ -166,10 +166,16 @@ class ConsumerGroups(ShardDriver[GroupShard]):
         client_host: str,
         token: Any,
     ) -> None:
-        """Answers ConsumerGroupHeartbeatResponse. `client_host`: the bare address."""
+        """Answers ConsumerGroupHeartbeatResponse. `client_host`: the bare address. Raises KafkaError 14, 15, 16, and 42
+        or 112 for what is wrong with the request, which every broker says, as in Apache Kafka.
+        """
         from server import group_patterns
 
-        led = self._of(request.group_id, may_be_empty=True)
+        try:
+            led = self._of(request.group_id, may_be_empty=True)
+        except KafkaError:
+            check_heartbeat(request, version, machine_config(self._config()))
+            raise
         self._look_at_topics()
         unique = uuid_to_text(uuid.UUID(int=self._random.getrandbits(128), version=4).bytes)
         result = led.shard.consumer_heartbeat(

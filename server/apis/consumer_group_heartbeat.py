@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproto import ApiKey, ErrorCode
+from kproto import ApiKey, ErrorCode, KafkaError
 from kproto.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from server.api import PENDING, Api
 from server.context import RequestContext
@@ -32,7 +32,10 @@ def is_enabled(svc: Services) -> bool:
 def handle(svc: Services, ctx: RequestContext, req: ConsumerGroupHeartbeatRequest) -> Any:
     if not is_enabled(svc):
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    svc.groups.consumer_heartbeat(req, ctx.api_version, ctx.client_id, ctx.client_host, ctx)
+    try:
+        svc.groups.consumer_heartbeat(req, ctx.api_version, ctx.client_id, ctx.client_host, ctx)
+    except KafkaError as error:
+        return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
     return PENDING
 
 

@@ -114,6 +114,17 @@ async def asking(directory: Path | None = None, **settings: str) -> AsyncIterato
         yield Asker(client)
 
 
+async def test_who_is_no_coordinator_says_first_what_is_wrong_with_the_request(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with asking() as asker:
+        wrong = await asker.beat("m", 0)
+        assert (wrong.error_code, "missing" in wrong.error_message) == (E.INVALID_REQUEST, True)
+        wrong = await asker.beat("m", 0, subscribed_topic_names=["t"], server_assignor="best")
+        assert (wrong.error_code, "best" in wrong.error_message) == (E.UNSUPPORTED_ASSIGNOR, True)
+        assert (await asker.beat("m", 0, subscribed_topic_names=["t"])).error_code == E.NOT_COORDINATOR
+
+
 @pytest.mark.parametrize("version", [0, 1])
 async def test_two_members_share_and_one_leaves(version: int, autojump_clock: trio.testing.MockClock) -> None:
     async with asking() as asker:
