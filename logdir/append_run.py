@@ -2,7 +2,7 @@
 
 `append` looks at everything that a batch may be. Of a producer that just goes on, the next batch differs from the last
 one in little: `append_run` takes such batches as long as there are any, with all the same checks, and leaves the first
-other one to `append`, which refuses it, or does what is to be done. A batch costs a third of what it costs there.
+other one to `append`, which refuses it, or does what is to be done.
 
 Taken are plain batches of clients: format 2, without codec, transaction and control records, laid out like those before
 (`Familiar`), the next of their producer, behind no roll of the segment.
@@ -10,15 +10,11 @@ Taken are plain batches of clients: format 2, without codec, transaction and con
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 
 from kproto.crc32c import crc32c
-from logdir.appender import LogAppender
+from logdir.appender import LogAppender, pack_assigned, unpack_header
 from logdir.producers import NO_SEQUENCE, Written
-
-_unpack_header = struct.Struct(">qiibIhiqqqhii").unpack_from
-_pack_assigned = struct.Struct(">qii").pack_into
 
 
 class RunAppender(LogAppender):
@@ -63,7 +59,7 @@ class RunAppender(LogAppender):
                 epoch,
                 sequence,
                 count,
-            ) = _unpack_header(view, 0)
+            ) = unpack_header(view, 0)
             if not lasts:
                 run_id, run_epoch = producer_id, epoch
                 if producer_id >= 0:
@@ -94,7 +90,7 @@ class RunAppender(LogAppender):
                 last_sequence = sequence + delta & 0x7FFFFFFF
                 next_sequence = last_sequence + 1 & 0x7FFFFFFF
                 written.append(Written(sequence, last_sequence, last, delta, timestamp))
-            _pack_assigned(view, 0, offset, size - 12, leader_epoch)
+            pack_assigned(view, 0, offset, size - 12, leader_epoch)
             self._staged.append(view)
             self._staged_batches.append((last, size, timestamp))
             lasts.append(last)

@@ -55,8 +55,8 @@ from logdir.replay import aborted_of, note_batch
 from logdir.segment import SAVE_EVERY, UNKNOWN, Segment
 from logdir.txn_index import AbortedTxn
 
-_unpack_header = struct.Struct(">qiibIhiqqqhii").unpack_from
-_pack_assigned = struct.Struct(">qii").pack_into
+unpack_header = struct.Struct(">qiibIhiqqqhii").unpack_from
+pack_assigned = struct.Struct(">qii").pack_into
 _new_tuple = tuple.__new__
 NEVER: Final = 2**63
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
@@ -225,7 +225,7 @@ class LogAppender:
             return self._append_many(view, leader_epoch, now_ms, origin, in_txn)
         size = len(view)
         try:
-            header = _unpack_header(view, 0)
+            header = unpack_header(view, 0)
         except struct.error:
             refuse_shape(view)
             raise
@@ -295,7 +295,7 @@ class LogAppender:
                 )
         if leader_epoch != self._epoch:
             self._assign_epoch(leader_epoch, base)
-        _pack_assigned(view, 0, base, size - 12, leader_epoch)
+        pack_assigned(view, 0, base, size - 12, leader_epoch)
         if self._position == 0:
             self._age_counts_from(max_timestamp)
         self._staged.append(view)
@@ -353,7 +353,7 @@ class LogAppender:
             if epoch != self._epoch and epoch >= 0:
                 self._assign_epoch(epoch, base)
             if not replicated:
-                _pack_assigned(data, 0, base, header.batch_length, epoch)
+                pack_assigned(data, 0, base, header.batch_length, epoch)
             if self._position == 0:
                 self._age_counts_from(max_timestamp)
             self._staged.append(data)

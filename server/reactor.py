@@ -7,7 +7,7 @@ and one send. A round is: receive once from every readable socket and run the re
 `ROUNDS_MAX` rounds pass between two trio checkpoints.
 
 A busy client comes back within the millisecond. Going through trio in between is a twentieth of the broker's CPU time,
-so a pass waits for it in the epoll itself a few times at most, as all else in trio has to wait too.
+so a pass waits for it in the epoll itself, a few times at most, as all else in trio has to wait too.
 
 Received bytes lie in arenas that live until the round ends, because Produce stages views of them for `writev`.
 
