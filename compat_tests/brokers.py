@@ -200,6 +200,9 @@ def _kraft_properties(port: int, controller_port: int, data: Path, settings: Seq
         "share.coordinator.state.topic.replication.factor=1",
         "share.coordinator.state.topic.min.isr=1",
         "group.initial.rebalance.delay.ms=0",
+        # A broker that was killed is let in again when its old session has ended.
+        "broker.session.timeout.ms=2000",
+        "broker.heartbeat.interval.ms=500",
         *QUICK,
         *settings,
     ]

@@ -109,6 +109,10 @@ def _sound_directories(request: pytest.FixtureRequest, tmp_path_factory: pytest.
     yield
     if not any(item.get_closest_marker("slow") for item in request.session.items):
         return
+    # This is no part of the last test, whose time is not for this: on a slow machine it takes more than a minute.
+    for item in request.session.items:
+        if hasattr(item, "cancel_timeout"):
+            item.config.hook.pytest_timeout_cancel_timer(item=item)
     chosen = dump_log.within(
         dump_log.log_directories(tmp_path_factory.getbasetemp()), request.config.getoption("--dump-log-mib") << 20
     )

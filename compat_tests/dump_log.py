@@ -23,7 +23,7 @@ from compat_tests.brokers import KAFKA_JARS
 from compat_tests.jars import classpath, java
 
 TOOL = "org.apache.kafka.tools.DumpLogSegments"
-TIMEOUT_S = 300
+TIMEOUT_S = 900
 TIME_INDEX_WORK = 3_000_000_000
 """For every entry of a time index the tool walks through the log from its beginning: entries times bytes of the log,
 of all that are compared so. About 20 s. The smallest come first; of the rest the tool sees the log and the other index,

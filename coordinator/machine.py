@@ -41,10 +41,13 @@ class Now(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One record to append. `value` None is a tombstone."""
+    """One record to append. `value` None is a tombstone. `meaning`: what `replay` would read out of key and value, if
+    whoever wrote them says so; None: it has to be read.
+    """
 
     key: bytes
     value: bytes | None
+    meaning: Any = None
 
 
 class Reply(NamedTuple):

@@ -34,6 +34,7 @@ _INT16 = Struct(">h")
 _KIND_AND_LENGTH = Struct(">hh")
 _PARTITION = Struct(">i")
 _VALUE_HEAD = Struct(">hqih")
+_PLAIN_VALUE = Struct(">hqihq")
 _TIME = Struct(">q")
 _LENGTH_MAX = 32767
 _OFFSET_KEYS = (0, 1)
@@ -94,30 +95,67 @@ class GroupRecord(NamedTuple):
     stored: StoredGroup | None
 
 
+class OffsetRecords:
+    """Makes the records of commits of one group, which are many: one for every partition of each commit. So what keys
+    of one topic begin with is made once, and the layouts of nearly all are made by hand.
+    """
+
+    __slots__ = ("_group_id", "_prefix", "_topic")
+
+    def __init__(self, group_id: str) -> None:
+        self._group_id = group_id
+        self._topic: str | None = None
+        self._prefix: bytes | None = None
+
+    def record(self, topic: str, partition: int, committed: CommittedOffset | None) -> Record:
+        """The record of a commit; of its removal with None."""
+        if topic != self._topic:
+            self._topic, self._prefix = topic, _key_prefix(self._group_id, topic)
+        if self._prefix is not None:
+            key = self._prefix + _PARTITION.pack(partition)
+        else:
+            key = encode_versioned(OffsetCommitKey(group=self._group_id, topic=topic, partition=partition), 1)
+        if committed is None:
+            return Record(key, None, OffsetRecord(self._group_id, topic, partition, None))
+        if committed.expire_time_ms != -1:
+            return Record(key, _value_with_expiry(committed))
+        return Record(key, _value(committed), OffsetRecord(self._group_id, topic, partition, committed))
+
+
 def offset_record(group_id: str, topic: str, partition: int, committed: CommittedOffset | None) -> Record:
-    """The record of a commit; of its removal with None."""
-    # Commits are many, and each is one record for every partition: the two layouts of nearly all are made by hand.
+    """A single one of `OffsetRecords`."""
+    return OffsetRecords(group_id).record(topic, partition, committed)
+
+
+def _key_prefix(group_id: str, topic: str) -> bytes | None:
+    """What is in front of the partition; None for names that the codec shall refuse."""
     group, name = group_id.encode(), topic.encode()
-    if len(group) <= _LENGTH_MAX:
-        head = _KIND_AND_LENGTH.pack(1, len(group))
-        key = b"".join((head, group, _INT16.pack(len(name)), name, _PARTITION.pack(partition)))
-    else:
-        key = encode_versioned(OffsetCommitKey(group=group_id, topic=topic, partition=partition), 1)
-    if committed is None:
-        return Record(key, None)
-    if committed.expire_time_ms == -1:
-        metadata = committed.metadata.encode()
-        if len(metadata) <= _LENGTH_MAX:
-            head = _VALUE_HEAD.pack(3, committed.offset, committed.leader_epoch, len(metadata))
-            return Record(key, b"".join((head, metadata, _TIME.pack(committed.commit_time_ms))))
+    if len(group) > _LENGTH_MAX or len(name) > _LENGTH_MAX:
+        return None
+    return b"".join((_KIND_AND_LENGTH.pack(1, len(group)), group, _INT16.pack(len(name)), name))
+
+
+def _value(committed: CommittedOffset) -> bytes:
+    offset, leader_epoch, text, commit_time_ms, _ = committed
+    if not text:
+        return _PLAIN_VALUE.pack(3, offset, leader_epoch, 0, commit_time_ms)
+    metadata = text.encode()
+    if len(metadata) <= _LENGTH_MAX:
+        head = _VALUE_HEAD.pack(3, offset, leader_epoch, len(metadata))
+        return b"".join((head, metadata, _TIME.pack(commit_time_ms)))
+    value = OffsetCommitValue(offset=offset, leader_epoch=leader_epoch, metadata=text, commit_timestamp=commit_time_ms)
+    return encode_versioned(value, 3)
+
+
+def _value_with_expiry(committed: CommittedOffset) -> bytes:
+    """The layout that has a place for it has none for the leader epoch."""
     value = OffsetCommitValue(
         offset=committed.offset,
-        leader_epoch=committed.leader_epoch,
         metadata=committed.metadata,
         commit_timestamp=committed.commit_time_ms,
         expire_timestamp=committed.expire_time_ms,
     )
-    return Record(key, encode_versioned(value, 3 if committed.expire_time_ms == -1 else 1))
+    return encode_versioned(value, 1)
 
 
 def group_record(group_id: str, stored: StoredGroup | None) -> Record:

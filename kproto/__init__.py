@@ -9,7 +9,7 @@ from kproto.classes import Message, Record
 from kproto.compile import Part, SizedPart, decode, decoder, encode, encoder
 from kproto.errors import DecodeError, EncodeError, ErrorCode, KafkaError
 from kproto.messages import flexible_from, request_class, response_class, schema_versions
-from kproto.primitives import ZERO_UUID, Buffer, read_uvarint, uuid_from_text, uuid_to_text
+from kproto.primitives import ZERO_UUID, Buffer, read_uvarint, uuid_from_text, uuid_to_text, uvarint
 
 __all__ = [
     "ZERO_UUID",
@@ -34,4 +34,5 @@ __all__ = [
     "schema_versions",
     "uuid_from_text",
     "uuid_to_text",
+    "uvarint",
 ]

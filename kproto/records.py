@@ -456,26 +456,31 @@ def build_batch(
     if codec and batch:
         packed = compress(codec, memoryview(data)[BATCH_OVERHEAD:], level=level)
         data = bytearray(BATCH_OVERHEAD) + packed
+    times = base_timestamp, max_timestamp
+    producer = producer_id, producer_epoch, base_sequence
+    seal_batch(data, base_offset, leader_epoch, attributes, last_offset_delta, times, producer, len(batch))
+    return data
+
+
+def seal_batch(
+    data: bytearray,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    last_offset_delta: int,
+    times: tuple[int, int],
+    producer: tuple[int, int, int],
+    count: int,
+) -> None:
+    """Write the header in front of `count` records in `data`, and the checksum. times: base and greatest timestamp.
+    producer: id, epoch, first sequence number.
+    """
+    size = len(data) - LOG_OVERHEAD
     _HEADER.pack_into(
-        data,
-        0,
-        base_offset,
-        len(data) - LOG_OVERHEAD,
-        leader_epoch,
-        2,
-        0,
-        attributes,
-        last_offset_delta,
-        base_timestamp,
-        max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        len(batch),
+        data, 0, base_offset, size, leader_epoch, 2, 0, attributes, last_offset_delta, *times, *producer, count
     )
     with memoryview(data) as view:
         _UINT32.pack_into(data, CRC_OFFSET, crc32c(view[ATTRIBUTES_OFFSET:]))
-    return data
 
 
 def rebuild_batch(

@@ -58,6 +58,8 @@ def varint(value: int) -> bytes:
     raw = value << 1 if value >= 0 else ~(value << 1)
     if raw < 128:
         return _ONE_BYTE[raw]
+    if raw < 16384:
+        return bytes((raw & 127 | 128, raw >> 7))
     out = bytearray()
     while raw > 127:
         out.append(raw & 127 | 128)

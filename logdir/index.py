@@ -156,10 +156,13 @@ class TimeIndex:
         timestamp, relative = self._entry(len(self) - 1)
         return timestamp, self.base_offset + relative
 
-    def add(self, timestamp: int, offset: int) -> None:
-        """Add an entry unless its timestamp is no larger than the last one's."""
-        if not self._data or timestamp > self._entry(len(self) - 1)[0]:
-            self._data += _TIME.pack(timestamp, offset - self.base_offset)
+    def add(self, timestamp: int, offset: int) -> bool:
+        """Add an entry unless its timestamp is no larger than the last one's; whether it was."""
+        data = self._data
+        if data and timestamp <= _TIMESTAMP.unpack_from(data, len(data) - TIME_ENTRY)[0]:
+            return False
+        data += _TIME.pack(timestamp, offset - self.base_offset)
+        return True
 
     def lookup(self, timestamp: int) -> tuple[int, int]:
         """(timestamp, offset) of the last entry at or before `timestamp`, (-1, base offset) if there is none."""

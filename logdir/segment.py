@@ -232,23 +232,28 @@ class Segment:
         position = self.size
         since = self._since_index
         lasts, positions = self._tail_lasts, self._tail_positions
+        newest, newest_offset = self._max_timestamp, self._max_timestamp_offset
+        # A round of batches may fill the index after the roll was decided: sparser is as good.
+        room = (max_index_bytes - offsets.size) // OFFSET_ENTRY
+        times_room = (max_index_bytes - times.size) // TIME_ENTRY - 1
         if position == 0:
             self._first_timestamp = batches[0][2]
         for last_offset, size, timestamp in batches:
-            if timestamp > self._max_timestamp:
-                self._max_timestamp = timestamp
-                self._max_timestamp_offset = last_offset
+            if timestamp > newest:
+                newest = timestamp
+                newest_offset = last_offset
             if since > interval_bytes:
-                # A round of batches may have filled the index since the roll was decided: sparser is as good.
-                if offsets.size + OFFSET_ENTRY <= max_index_bytes:
+                if room > 0:
+                    room -= 1
                     offsets.add(last_offset, position)
-                    if times.size + 2 * TIME_ENTRY <= max_index_bytes and self._max_timestamp >= 0:
-                        times.add(self._max_timestamp, self._max_timestamp_offset)
+                    if times_room > 0 and newest >= 0:
+                        times_room -= times.add(newest, newest_offset)
                 since = 0
             since += size
             lasts.append(last_offset)
             positions.append(position)
             position += size
+        self._max_timestamp, self._max_timestamp_offset = newest, newest_offset
         self.size = position
         self._since_index = since
         self.dirty = self.unfinished = True

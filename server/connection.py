@@ -24,6 +24,7 @@ from kproto import Part
 from server.context import RequestContext
 
 if TYPE_CHECKING:
+    from server.repeated_fetch import RepeatedFetch
     from server.repeated_produce import RepeatedProduce
 
 OUT_BYTES_MAX = 256 * 1024
@@ -79,6 +80,7 @@ class Connection:
         "out_bytes",
         "principal",
         "repeated",
+        "repeated_fetch",
         "software",
         "state",
     )
@@ -104,6 +106,7 @@ class Connection:
         self._frame_end = 0
         self._slots: deque[RequestContext] = deque()
         self.repeated: RepeatedProduce | None = None
+        self.repeated_fetch: RepeatedFetch | None = None
         self.state: object = None  # the transport's own bookkeeping
 
     # -- bytes in ----------------------------------------------------------------------------------------------------

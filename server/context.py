@@ -68,14 +68,14 @@ class RequestContext:
         self.parts = self.route.encode_frame(self.correlation_id, response)
         self.connection.answered()
 
-    def reply_encoded(self, frame: bytes) -> None:
+    def reply_encoded(self, *parts: Part) -> None:
         """Answer with what is encoded already, length and header with it; once, and never after `on_close`."""
         if self.parts is not None:
             raise RuntimeError(f"{self.route.api.key.name} was answered twice")
         if self.connection.closed:
             self.parts = ()
             return
-        self.parts = [frame]
+        self.parts = list(parts)
         self.connection.answered()
 
     def no_reply(self) -> None:

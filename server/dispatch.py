@@ -84,6 +84,10 @@ class Dispatcher:
             taken = connection.repeated.take(connection, frame)
             if taken is not None:
                 return taken
+        if connection.repeated_fetch is not None:
+            taken = connection.repeated_fetch.take(connection, frame)
+            if taken is not None:
+                return taken
         try:
             header = parse_request_header(frame)
         except DecodeError as error:

@@ -130,7 +130,7 @@ class Fetch:
             try:
                 partition = target.partition
                 if partition is None or not partition.is_leader:
-                    partition = target.partition = self._partition(target)
+                    partition = target.partition = find_partition(self.svc, target)
                 if first_wait:
                     self.watched.append(partition)
                 if incremental and (partition.is_leader or anybody) and _is_quiet(partition, target):
@@ -152,15 +152,6 @@ class Fetch:
         if code == ErrorCode.KAFKA_STORAGE_ERROR and self.ctx.api_version < 6:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # which older clients know to retry
         return partition_error(target, code)
-
-    def _partition(self, target: FetchTarget) -> Partition:
-        topic = target.topic
-        if topic is not None:
-            partition = self.svc.partitions.get(topic, target.index)
-            if target.topic_id != ZERO_UUID and partition.topic_id != target.topic_id:
-                raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
-            return partition
-        return self.svc.partitions.get_by_id(target.topic_id, target.index)
 
     def _read(self, partition: Partition, target: FetchTarget, left_bytes: int, first: bool) -> Any:
         if not partition.is_leader or target.current_leader_epoch >= 0:
@@ -334,7 +325,7 @@ class FollowerFetch(Fetch):
             try:
                 partition = target.partition
                 if partition is None or not partition.is_leader:
-                    partition = target.partition = self._partition(target)
+                    partition = target.partition = find_partition(self.svc, target)
                 if first_wait:
                     self.watched.append(partition)
                 partition.check_follower(replica_id, target.current_leader_epoch)
@@ -513,7 +504,7 @@ def targets_of(topics: Iterable[FetchRequest.FetchTopic], by_id: bool) -> Iterab
     for topic in topics:
         for asked in topic.partitions:
             target = _target(topic, asked.partition, by_id)
-            _ask(target, asked)
+            ask(target, asked)
             yield target.key, target
 
 
@@ -521,7 +512,19 @@ def _target(topic: FetchRequest.FetchTopic, index: int, by_id: bool) -> FetchTar
     return FetchTarget(None, topic.topic_id, index) if by_id else FetchTarget(topic.topic, ZERO_UUID, index)
 
 
-def _ask(target: FetchTarget, asked: FetchRequest.FetchPartition) -> None:
+def find_partition(svc: Services, target: FetchTarget) -> Partition:
+    """The partition that is meant. Raises KafkaError 3, 100, 103."""
+    topic = target.topic
+    if topic is not None:
+        partition = svc.partitions.get(topic, target.index)
+        if target.topic_id != ZERO_UUID and partition.topic_id != target.topic_id:
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        return partition
+    return svc.partitions.get_by_id(target.topic_id, target.index)
+
+
+def ask(target: FetchTarget, asked: FetchRequest.FetchPartition) -> None:
+    """Note what a request says of a partition."""
     if target.current_leader_epoch != asked.current_leader_epoch:
         target.current_leader_epoch = asked.current_leader_epoch
         target.sent_high_watermark = -2  # what was answered in the old epoch may have been dropped
@@ -542,7 +545,7 @@ def apply_changes(session: FetchSession, req: FetchRequest, by_id: bool) -> None
             target = targets.get((name, asked.partition))
             if target is None:
                 target = targets[name, asked.partition] = _target(topic, asked.partition, by_id)
-            _ask(target, asked)
+            ask(target, asked)
     for forgotten in req.forgotten_topics_data:
         name = forgotten.topic_id if by_id else forgotten.topic
         for index in forgotten.partitions:

@@ -39,7 +39,7 @@ import trio
 import coordinator
 from coordinator import Now, Reply, Result, partition_for
 from kproto import ErrorCode, KafkaError
-from kproto.records import Record, build_batch
+from kproto.records_plain import build_plain_batch
 from logdir import AppendOrigin, InTransaction
 from replication import Image, PartitionImage
 from server.config import BrokerConfig
@@ -169,6 +169,14 @@ class ShardDriver(Generic[S]):
     def _replayed(self, shard: S) -> Replayed:
         """What takes the records of the log."""
         raise NotImplementedError
+
+    def _replay_decided(
+        self, shard: S, records: Sequence[coordinator.Record], base_offset: int, committed_to: int, producer_id: int
+    ) -> None:
+        """Let the machine have what it decided, now that it is in the log."""
+        replay = self._replayed(shard).replay
+        for offset, record in enumerate(records, base_offset):
+            replay(record.key, record.value, offset, committed_to, producer_id)
 
     def _unloaded(self, led: Led[S], now: Now) -> Iterable[Reply]:
         """The partition is led elsewhere: end the machine; what those hear who wait in it."""
@@ -364,8 +372,9 @@ class ShardDriver(Generic[S]):
         """Stage the records as one batch and replay them."""
         partition, wall_ms = led.partition, self._wall_ms()
         producer_id, producer_epoch, in_txn = producer or (-1, -1, None)
-        batch = build_batch(
-            (Record(0, wall_ms, key, value, []) for key, value in records),
+        batch = build_plain_batch(
+            records,
+            wall_ms,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             transactional=producer is not None,
@@ -381,12 +390,8 @@ class ShardDriver(Generic[S]):
         except KafkaError as error:
             self.log.warning("%r refused %d records: %s", led, len(records), error)
             return error.code
-        replayed = self._replayed(led.shard)
-        offset, committed_to = info.base_offset, partition.high_watermark
-        for key, value in records:
-            replayed.replay(key, value, offset, committed_to, producer_id)
-            offset += 1
-        led.appended_to = offset
+        self._replay_decided(led.shard, records, info.base_offset, partition.high_watermark, producer_id)
+        led.appended_to = info.base_offset + len(records)
         return ErrorCode.NONE
 
     def _hold(self, led: Led[S], result: Result) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import trio
 
-from coordinator import FetchedOffset, GroupShard, Now, OffsetToCommit, Reply
+from coordinator import FetchedOffset, GroupShard, Now, OffsetToCommit, Record, Reply
 from kproto import ErrorCode
 from kproto.messages import (
     DescribeGroupsResponse,
@@ -55,6 +55,11 @@ class GroupShards(ConsumerGroups):
 
     def _replayed(self, shard: GroupShard) -> Replayed:
         return shard
+
+    def _replay_decided(
+        self, shard: GroupShard, records: Sequence[Record], base_offset: int, committed_to: int, producer_id: int
+    ) -> None:
+        shard.replay_decided(records, base_offset, committed_to, producer_id)
 
     def _unloaded(self, led: Led[GroupShard], now: Now) -> Iterable[Reply]:
         self._deleted_topics.pop(led, None)

@@ -3,9 +3,8 @@ with `--cluster` for three brokers that replicate, with `--storage` for compacti
 `--transactions` for those, with `--groups` for offset commits and for a hundred members to a stable assignment, with
 `--spark-log` for Spark's two ways to read a topic.
 
-`--full-cache` first fills the machine's page cache with a file, as the cache of any machine is that has been up for a
-while. On a virtual machine that matters: a page that the guest never touched costs its first writer a trap into the
-hypervisor, about two CPU seconds per GiB of log, which hide what the brokers themselves take.
+`--full-cache` fills the machine's page cache before each measure, as the cache of any machine is that has been up for a
+while; page_cache.py says why that matters on a virtual machine. With `--cluster` and `--storage` once, at the start.
 
 `--steady` takes more rounds and counts those in which the machine kept its speed (steadiness.py): for machines whose
 cores are shared with others.
@@ -26,6 +25,7 @@ from pathlib import Path
 
 from compat_tests.bench import cluster, coordination, storage
 from compat_tests.bench.measures import MEASURES, Scale, Subject, first_answer, start, start_up, warm_up
+from compat_tests.bench.page_cache import PageCache
 from compat_tests.bench.report import KAFKA, OURS, Results, add, table
 from compat_tests.bench.steadiness import AGREE, PATIENCE, probe, spread
 
@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument(
         "--spark-log", action="store_true", help="Spark: its Kafka source and barnabas-log, on one topic"
     )
-    parser.add_argument("--full-cache", action="store_true", help="fill the page cache of the machine before")
+    parser.add_argument("--full-cache", action="store_true", help="fill the page cache before each measure")
     parser.add_argument("--steady", action="store_true", help="count rounds only in which the machine kept its speed")
     parser.add_argument("--only", default="", help="measures whose name contains this text (consuming needs producing)")
     parser.add_argument("--brokers", default=f"{KAFKA},{OURS}", help="which of the two, separated by a comma")
@@ -85,8 +85,9 @@ def main() -> None:
             if options.markdown:
                 Path(options.markdown).write_text(text + "\n")
             return
-        if options.full_cache:
-            fill_page_cache(Path(temporary) / "fill")
+        cache = PageCache(Path(temporary) / "page-cache") if options.full_cache else None
+        if cache is not None:
+            say(f"the page cache holds {cache.fill() >> 20:,} MiB more")
         if options.cluster:
             cluster.run_rounds(Path(temporary), names, rounds, scale, options.only, results, say)
         elif options.storage:
@@ -97,7 +98,10 @@ def main() -> None:
                 suite = Suite(coordination.TRANSACTIONS, coordination.warm_up_transactions)
             elif options.groups:
                 suite = Suite(coordination.GROUPS, coordination.warm_up_groups)
-            run_rounds(Path(temporary), names, rounds, scale, options.only, results, suite, steady=options.steady)
+            directory = Path(temporary)
+            run_rounds(
+                directory, names, rounds, scale, options.only, results, suite, steady=options.steady, cache=cache
+            )
     peer = "Apache Kafka 3.9.1" if options.cluster else "Apache Kafka 4.3.1"
     text = heading(storage_scale.text if options.storage else scale.text, rounds) + "\n\n" + table(results, peer)
     print(text)
@@ -122,9 +126,10 @@ def run_rounds(
     suite: Suite,
     *,
     steady: bool,
+    cache: PageCache | None = None,
 ) -> None:
     """Measure start-up first, then all else on brokers that stay up; the order of the brokers alternates. `steady`:
-    take more rounds, and count those in which the machine kept its speed.
+    take more rounds, and count those in which the machine kept its speed. `cache`: is full before each measure.
     """
     if suite is BASE and only in "start-up and idle memory":
         for turn in range(rounds):
@@ -150,6 +155,8 @@ def run_rounds(
                 found, probes = {}, [probe()]
                 for name in ordered(names, turn):
                     os.sync()  # what was written before is not written to the disk meanwhile
+                    if cache is not None:
+                        cache.fill()
                     found[name] = measure(subjects[name])
                     probes.append(probe())
                     shown = ", ".join(f"{key} {value:.4g}" for key, value in found[name].items())
@@ -166,18 +173,6 @@ def run_rounds(
     finally:
         for subject in subjects.values():
             subject.broker.stop()
-
-
-def fill_page_cache(path: Path) -> None:
-    """Write a file as large as the free memory, less 1 GiB, and make it clean: the kernel may drop any page of it."""
-    free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") - (1 << 30)
-    block = bytes(1 << 20)
-    with path.open("wb") as file:
-        for _ in range(free_bytes >> 20):
-            file.write(block)
-        file.flush()
-        os.fsync(file.fileno())
-    say(f"the page cache holds {free_bytes >> 20:,} MiB more")
 
 
 def ordered(names: list[str], turn: int) -> list[str]:

@@ -55,7 +55,7 @@ def test_killed_amid_transactions(
     topic, group = ready_topic(client, unique()), unique("group")
     left_id = unique("left")
     goes_on, left = client.transactor(unique("goes-on")), client.transactor(left_id)
-    slow = client.transactor(unique("slow"), timeout_ms=4000)
+    slow = client.transactor(unique("slow"), timeout_ms=8000)
     transaction(goes_on, topic, texts(3, "committed"))
     transaction(goes_on, topic, texts(3, "aborted"), commit=False)
     for number, producer in enumerate((goes_on, left, slow)):
@@ -82,8 +82,17 @@ def test_killed_amid_transactions(
     client.close()
 
 
-def test_killed_after_the_answer(restartable: Restartable, unique: Callable[..., str]) -> None:
+def test_killed_after_the_answer(
+    restartable: Restartable, unique: Callable[..., str], request: pytest.FixtureRequest
+) -> None:
     """A commit that was answered holds, and an abort too, even if the broker dies before it has written the markers."""
+    if request.config.getoption("--peer") == "kafka":
+        # It passes at times; else the ends are not read in 20 s. Under `eos_faults --place kafka-alone` a transaction
+        # that timed out while 4.3.1 was starting was CompleteAbort in `kafka-transactions list` and hanging in
+        # `find-hanging`; that this is the same was not looked into.
+        request.applymarker(
+            pytest.mark.xfail(reason="after a kill, Apache Kafka 4.3.1 as one node leaves some hanging")
+        )
     client = ConfluentClient(restartable.bootstrap)
     topic = ready_topic(client, unique(), 3)
     producers = [client.transactor(unique(f"{n}")) for n in range(3)]

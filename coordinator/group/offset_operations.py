@@ -19,7 +19,7 @@ from coordinator.group.store import Group, GroupStore
 from coordinator.group.stored_modern import modern_record
 from coordinator.group.subscriptions import CONSUMER
 from coordinator.machine import Decision, Now, Result, answer
-from coordinator.stored import CommittedOffset, group_record, offset_record
+from coordinator.stored import CommittedOffset, OffsetRecords, group_record, offset_record
 from kproto import ErrorCode
 
 log = logging.getLogger("barnabas.groups")
@@ -143,16 +143,15 @@ class OffsetOperations(GroupStore):
         out = Decision()
         codes = []
         limit = self.config.offset_metadata_max_bytes
-        for to_commit in offsets:
-            metadata = to_commit.metadata or ""
+        record, records = OffsetRecords(group_id).record, out.records
+        for topic, partition, offset, leader_epoch, told_metadata, told_time_ms in offsets:
+            metadata = told_metadata or ""
             if len(metadata) > limit:
                 codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
                 continue
-            commit_time_ms = now.wall_ms if to_commit.commit_time_ms == -1 else to_commit.commit_time_ms
-            committed = CommittedOffset(
-                to_commit.offset, to_commit.leader_epoch, metadata, commit_time_ms, expire_time_ms
-            )
-            out.records.append(offset_record(group_id, to_commit.topic, to_commit.partition, committed))
+            commit_time_ms = now.wall_ms if told_time_ms == -1 else told_time_ms
+            committed = CommittedOffset(offset, leader_epoch, metadata, commit_time_ms, expire_time_ms)
+            records.append(record(topic, partition, committed))
             codes.append(ErrorCode.NONE)
 
         def refused(code: ErrorCode) -> list[ErrorCode]:

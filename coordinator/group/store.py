@@ -14,7 +14,7 @@ there is such a group: nobody else may then take its id.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from struct import Struct
 from typing import Final
 
@@ -25,7 +25,7 @@ from coordinator.group.rebalance import GroupDeadlines
 from coordinator.group.stored_modern import GroupEpoch, ModernRecord, is_tombstone, parse_modern
 from coordinator.group.surroundings import SettingsOf, Surroundings
 from coordinator.group.topics import Topics
-from coordinator.machine import Deadlines, Decision, Now, Result
+from coordinator.machine import Deadlines, Decision, Now, Record, Result
 from coordinator.stored import GroupRecord, OffsetRecord, parse
 
 log = logging.getLogger("barnabas.groups")
@@ -102,6 +102,16 @@ class GroupStore:
                 self._replay_modern(modern)
             else:
                 self._note_foreign(key, value is not None)
+
+    def replay_decided(self, records: Sequence[Record], base_offset: int, committed_to: int, producer_id: int) -> None:
+        """Records that this machine has decided, as they were appended: `replay` of each, but what is known of a record
+        is not read from it again.
+        """
+        for offset, (key, value, meaning) in enumerate(records, base_offset):
+            if meaning is not None:
+                self._replay_offset(meaning, offset, committed_to, producer_id)
+            else:
+                self.replay(key, value, offset, committed_to, producer_id)
 
     def _replay_classic(self, record: GroupRecord) -> None:
         if record.stored is None and not isinstance(self.groups.get(record.group_id), ClassicGroup):

@@ -13,6 +13,7 @@ from typing import Any
 from coordinator.group.config import GroupConfig
 from coordinator.group.shard import FetchedOffset, GroupShard, OffsetToCommit
 from coordinator.machine import Now, Record, Reply, Result
+from coordinator.stored import parse
 from kproto import ErrorCode
 from kproto.messages import (
     HeartbeatRequest,
@@ -23,6 +24,14 @@ from kproto.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+
+
+def told(records: Sequence[Record]) -> Sequence[Record]:
+    """The records, if what they say they mean is what can be read in them."""
+    for record in records:
+        assert record.meaning is None or record.meaning == parse(record.key, record.value)
+    return records
+
 
 WALL_START_MS = 1_700_000_000_000
 """What the wall clock shows at second 0 of the monotonic one."""
@@ -74,9 +83,9 @@ class Kit:
             if result.failed is not None:
                 self.run(result.failed(self.refuse, False, self.now))
             return
-        for record in result.records:
-            self.log.append(record)
-            self.shard.replay(record.key, record.value, len(self.log) - 1, self.committed_to)
+        base_offset = len(self.log)
+        self.log.extend(told(result.records))
+        self.shard.replay_decided(result.records, base_offset, self.committed_to, -1)
         if not self.commit_lag:
             self.commit()
         if result.held and self.committed_to < len(self.log):

@@ -13,7 +13,7 @@ import pytest
 from coordinator import GroupConfig, GroupShard, OffsetToCommit
 from coordinator.machine import Record
 from coordinator.stored import OffsetRecord, parse
-from coordinator.tests.kit import Kit
+from coordinator.tests.kit import Kit, told
 from kproto import ErrorCode
 
 E = ErrorCode
@@ -43,11 +43,10 @@ class TxnKit(Kit):
         token = self.token()
         to_commit = [OffsetToCommit(*partition, offset, metadata=metadata) for partition, offset in offsets.items()]
         result = self.shard.commit_in_transaction(group, generation, member_id, instance, to_commit, token, self.now)
-        for record in result.records:
-            self.log.append(record)
-            offset = len(self.log) - 1
-            self.producers[offset] = producer_id
-            self.shard.replay(record.key, record.value, offset, self.committed_to, producer_id)
+        base_offset = len(self.log)
+        self.log.extend(told(result.records))
+        self.producers.update(dict.fromkeys(range(base_offset, len(self.log)), producer_id))
+        self.shard.replay_decided(result.records, base_offset, self.committed_to, producer_id)
         self.settle_log()
         self._deliver(result.replies or result.held)
         return list(self.answer(token))

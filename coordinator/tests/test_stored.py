@@ -10,6 +10,7 @@ from coordinator.stored import (
     CommittedOffset,
     GroupRecord,
     OffsetRecord,
+    OffsetRecords,
     StoredGroup,
     StoredMember,
     group_record,
@@ -38,13 +39,15 @@ STORED = StoredGroup(
 
 
 def test_an_offset_commit_is_byte_for_byte_that_of_apache_kafka() -> None:
-    assert offset_record("g1", "tt", 0, OFFSET) == (OFFSET_KEY, OFFSET_VALUE)
-    assert parse(OFFSET_KEY, OFFSET_VALUE) == OffsetRecord("g1", "tt", 0, OFFSET)
+    meaning = OffsetRecord("g1", "tt", 0, OFFSET)
+    assert offset_record("g1", "tt", 0, OFFSET) == (OFFSET_KEY, OFFSET_VALUE, meaning)
+    assert parse(OFFSET_KEY, OFFSET_VALUE) == meaning
 
 
 def test_a_tombstone_has_the_key_of_the_commit() -> None:
-    assert offset_record("g1", "tt", 0, None) == (OFFSET_KEY, None)
-    assert parse(OFFSET_KEY, None) == OffsetRecord("g1", "tt", 0, None)
+    meaning = OffsetRecord("g1", "tt", 0, None)
+    assert offset_record("g1", "tt", 0, None) == (OFFSET_KEY, None, meaning)
+    assert parse(OFFSET_KEY, None) == meaning
 
 
 def test_a_commit_with_its_own_expiry_is_stored_in_version_1() -> None:
@@ -52,7 +55,8 @@ def test_a_commit_with_its_own_expiry_is_stored_in_version_1() -> None:
     record = offset_record("g1", "tt", 0, committed)
     assert record.value == bytes.fromhex("0001 0000000000000005 0001 6d 00000000000003e8 00000000000007d0")
     # That version has no leader epoch.
-    assert parse(*record) == OffsetRecord("g1", "tt", 0, committed._replace(leader_epoch=-1))
+    assert parse(record.key, record.value) == OffsetRecord("g1", "tt", 0, committed._replace(leader_epoch=-1))
+    assert record.meaning is None
 
 
 @pytest.mark.parametrize("key_version", [0, 1])
@@ -78,7 +82,7 @@ def test_a_group_is_stored_in_version_3() -> None:
     head = "0003 0008 636f6e73756d6572 00000007 0005 72616e6765 0003 632d31 0000018bcfe56800 00000002"
     first = "0003 632d31 ffff 0001 63 000a 2f3132372e302e302e31 0000ea60 00002710 00000003 737562 00000003 617367"
     assert record.value.startswith(bytes.fromhex(head + first))
-    assert parse(*record) == GroupRecord("g1", STORED)
+    assert parse(*record[:2]) == GroupRecord("g1", STORED)
 
 
 # Captured from Apache Kafka 4.3.1: a console consumer, alone in its group, and its commit.
@@ -102,7 +106,7 @@ def test_a_live_group_is_byte_for_byte_that_of_apache_kafka() -> None:
     assert (record.group_id, record.stored.generation, record.stored.leader) == ("glive", 1, LIVE_ID)
     (member,) = record.stored.members
     assert (member.client_host, member.rebalance_timeout_ms, member.session_timeout_ms) == ("/127.0.0.1", 300000, 45000)
-    assert group_record("glive", record.stored) == (key, LIVE_VALUE)
+    assert group_record("glive", record.stored) == (key, LIVE_VALUE, None)
 
 
 def test_a_commit_of_apache_kafka_4_carries_the_topic_id_in_a_tag() -> None:
@@ -122,7 +126,7 @@ def test_an_empty_group_has_neither_protocol_nor_leader() -> None:
     stored = StoredGroup("consumer", 8, None, None, 1000, ())
     record = group_record("g1", stored)
     assert record.value == bytes.fromhex("0003 0008 636f6e73756d6572 00000008 ffff ffff 00000000000003e8 00000000")
-    assert parse(*record) == GroupRecord("g1", stored)
+    assert parse(*record[:2]) == GroupRecord("g1", stored)
     assert parse(record.key, None) == GroupRecord("g1", None)
 
 
@@ -186,9 +190,9 @@ def test_what_is_written_and_read_by_hand_is_what_the_schema_says() -> None:
     for _ in range(300):
         texts = ["".join(rng.choices("abc-ü€😀", k=rng.choice((0, 1, 9, 200)))) for _ in range(3)]
         committed = CommittedOffset(rng.getrandbits(63), rng.randint(-1, 1 << 31 - 1), texts[2], rng.getrandbits(63))
-        key, value = offset_record(texts[0], texts[1], rng.getrandbits(31), committed)
+        key, value, meaning = offset_record(texts[0], texts[1], rng.getrandbits(31), committed)
         assert value is not None
-        assert parse(key, value) == by_schema(key, value)
+        assert parse(key, value) == by_schema(key, value) == meaning
         assert parse(memoryview(key), memoryview(value)) == by_schema(key, value)
         assert encode_versioned(decode_versioned(OffsetCommitKey, key)[1], 1) == key
         assert encode_versioned(decode_versioned(OffsetCommitValue, value)[1], 3) == value
@@ -206,8 +210,17 @@ def test_what_is_written_and_read_by_hand_is_what_the_schema_says() -> None:
                 assert parse(*pair) == expected
 
 
+def test_records_of_one_commit_are_those_made_one_by_one() -> None:
+    records = OffsetRecords("g")
+    for topic, partition in (("t", 0), ("t", 1), ("u", 1), ("t", 2), ("t", 2)):
+        for committed in (OFFSET, None, OFFSET._replace(expire_time_ms=9)):
+            assert records.record(topic, partition, committed) == offset_record("g", topic, partition, committed)
+
+
 def test_names_that_no_record_holds_are_refused() -> None:
     with pytest.raises(EncodeError):
         offset_record("g" * 32768, "t", 0, None)
+    with pytest.raises(EncodeError):
+        offset_record("g", "t" * 32768, 0, None)
     with pytest.raises(EncodeError):
         offset_record("g", "t", 0, CommittedOffset(1, 1, "m" * 32768, 1))

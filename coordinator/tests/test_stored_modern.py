@@ -83,7 +83,7 @@ GOLDEN: list[tuple[str, str | None, ModernRecord]] = [
 @pytest.mark.parametrize(("key", "value", "what"), GOLDEN)
 def test_records_are_apache_kafkas(key: str, value: str | None, what: ModernRecord) -> None:
     record = Record(bytes.fromhex(key), None if value is None else bytes.fromhex(value))
-    assert parse_modern(*record) == what
+    assert parse_modern(*record[:2]) == what
     assert modern_record(what) == record
 
 
@@ -106,7 +106,7 @@ def test_whatever_is_in_them() -> None:
             Pattern("g", "", rng.choice((None, Resolved(frozenset({"a", "b"}), 1, 2)))),
         ]
         for what in records:
-            assert parse_modern(*modern_record(what)) == what
+            assert parse_modern(*modern_record(what)[:2]) == what
 
 
 @pytest.mark.parametrize("epochs", [None, [1]])

@@ -251,7 +251,7 @@ def test_loading_takes_the_last_record_of_each_id() -> None:
 )
 def test_what_cannot_be_read_changes_nothing(key: bytes, value: bytes) -> None:
     shard = TxnShard(TxnConfig(), 0)
-    shard.replay(*txn_record("x", Txn(1, 0, 1000, State.EMPTY, update_ms=1), 0))
+    shard.replay(*txn_record("x", Txn(1, 0, 1000, State.EMPTY, update_ms=1), 0)[:2])
     with pytest.raises(DecodeError):
         shard.replay(key, value)
     assert shard.ids["x"].logged.producer_id == 1
@@ -304,7 +304,7 @@ GOLDEN = [
 @pytest.mark.parametrize(("key", "value", "txn"), GOLDEN)
 def test_records_are_apache_kafkas(key: str, value: str, txn: Txn) -> None:
     record = Record(bytes.fromhex(key), bytes.fromhex(value))
-    read = parse_txn(*record)
+    read = parse_txn(*record[:2])
     assert read is not None
     assert read.txn == txn
     assert txn_record(read.transactional_id, txn, record.value[1]) == record

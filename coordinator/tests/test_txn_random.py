@@ -132,7 +132,7 @@ class Run:
         client.before, client.me = client.me, who
 
     def committed(self, name: str) -> list[Txn]:
-        records = (parse_txn(*record) for record in self.kit.log[: self.kit.committed_to])
+        records = (parse_txn(*record[:2]) for record in self.kit.log[: self.kit.committed_to])
         return [record.txn for record in records if record.transactional_id == name and record.txn is not None]
 
     def added(self, name: str, me: Producer, partitions: set[tuple[str, int]]) -> None:
@@ -215,7 +215,7 @@ class Run:
     def markers_are_those_of_the_decisions(self, whole: bool) -> None:
         decided: dict[tuple[tuple[str, int], int], list[Marker]] = {}
         for record in self.kit.log[: self.kit.committed_to]:
-            txn = parse_txn(*record).txn
+            txn = parse_txn(*record[:2]).txn
             if txn is not None and txn.state in DECIDED:
                 marker = Marker(*txn[:2], txn.state is State.PREPARE_COMMIT, 0)
                 for partition in txn.partitions:
@@ -236,7 +236,7 @@ class Run:
     def records_follow_the_table(self) -> None:
         last: dict[str, Txn] = {}
         for record in self.kit.log:
-            name, txn = parse_txn(*record)
+            name, txn = parse_txn(*record[:2])
             assert txn is not None
             before = last.get(name)
             if before is not None:

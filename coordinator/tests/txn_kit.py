@@ -274,7 +274,7 @@ class TxnKit:
 
     def last(self) -> Any:
         """The last record in the log."""
-        return parse_txn(*self.log[-1])
+        return parse_txn(*self.log[-1][:2])
 
     # -- requests ---------------------------------------------------------------------------------
 

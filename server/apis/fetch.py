@@ -52,6 +52,7 @@ from server.fetching import (
 )
 from server.legacy import RESPONSE_BYTES_MAX, Budget, down_converted, fair_order
 from server.partition import Partition
+from server.repeated_fetch import learn
 from server.services import Services
 
 ANY_REPLICA = -2
@@ -233,4 +234,4 @@ def _on_error(req: FetchRequest, code: ErrorCode, version: int) -> FetchResponse
     )
 
 
-API = Api(ApiKey.FETCH, (0, 18), handle, old=Old(3, handle_old), on_error=_on_error)
+API = Api(ApiKey.FETCH, (0, 18), handle, old=Old(3, handle_old), on_error=_on_error, learn=learn)

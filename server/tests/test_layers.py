@@ -38,6 +38,7 @@ PUBLIC = {
         "records",
         "records_filter",
         "records_legacy",
+        "records_plain",
         "records_scan",
         "records_uniform",
         "stored",

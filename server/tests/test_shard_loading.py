@@ -13,7 +13,7 @@ from server.shard_loading import replay_slice
 
 def commits(*offsets: int, partition: int = 0) -> list[Record]:
     return [
-        Record(0, 1000, *offset_record("g", "t", partition, CommittedOffset(offset, -1, "", 1000)))
+        Record(0, 1000, *offset_record("g", "t", partition, CommittedOffset(offset, -1, "", 1000))[:2])
         for offset in offsets
     ]
 

@@ -109,7 +109,7 @@ def records(run: Run) -> None:
     assert office is not None
     last: dict[str, Txn] = {}
     for record in office.log:
-        parsed = parse_txn(*record)
+        parsed = parse_txn(*record[:2])
         assert parsed is not None
         name, txn = parsed
         before = last.pop(name, None)

@@ -1,0 +1,204 @@
+"""The short way of Fetch: whatever is asked, answers are byte for byte those of the long way."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+from typing import Any
+
+import pytest
+import trio
+
+from kproto import ApiKey, decode, response_class
+from kproto.frame import parse_response_header, request_frame
+from kproto.messages import FetchRequest
+from replication import PartitionImage
+from server.app import Broker
+from server.connection import Connection
+from server.context import RequestContext
+from server.partition import Partition
+from server.repeated_fetch import RepeatedFetch
+from server.testing import Client, connected, embedded_broker
+from server.tests.apis.test_fetch import fetch, flat, values
+from server.tests.apis.test_fetch_committed import Writer
+from server.tests.apis.test_produce import topic
+
+SEED = int(os.environ.get("BARNABAS_FETCH_SEED", "0"))
+TURNS = 300
+
+
+class Reader:
+    """A consumer of one partition that does odd things now and then; `answers`: all frames that it got."""
+
+    def __init__(self, client: Client, version: int, rng: Random, ids: list[bytes], isolation_level: int) -> None:
+        self.client = client
+        self.version = version
+        self.rng = rng
+        self.names: list[str | bytes] = list(ids) if version >= 13 else ["t", "u"]
+        self.isolation_level = isolation_level
+        self.answers: list[bytes] = []
+        self.session_id, self.epoch = 0, 0
+        self.offset = 0
+        self.leader_epoch = -1
+
+    async def ask(self, client_id: str = "one", **changes: Any) -> Any:
+        """A fetch like the one before, but for the correlation id, the session's epoch, the offset and `changes`."""
+        places = changes.pop("places", [(self.names[0], 0, self.offset)])
+        asked = fetch(
+            *places,
+            **{
+                "isolation_level": self.isolation_level,
+                "session_id": self.session_id,
+                "session_epoch": self.epoch,
+                "partition_max_bytes": 3000,
+                "current_leader_epoch": self.leader_epoch,
+                **changes,
+            },
+        )
+        correlation_id = self.rng.randrange(-(1 << 31), 1 << 31)
+        await self.client.stream.send_all(request_frame(self.version, correlation_id, client_id, asked))
+        frame = await self.client.receive_frame()
+        self.answers.append(frame)
+        offset = parse_response_header(ApiKey.FETCH, self.version, frame)[1]
+        response: Any = decode(response_class(ApiKey.FETCH), self.version, frame, offset)
+        if self.epoch >= 0:
+            self.session_id = response.session_id
+            self.epoch = self.epoch + 1 if self.session_id and not response.error_code else 0
+        return response
+
+    async def turn(self, partition: Partition) -> None:
+        """One request."""
+        rng = self.rng
+        end = partition.log_end_offset
+        self.offset = rng.randrange(end + 1) if rng.random() < 0.3 else min(self.offset + rng.randrange(4), end)
+        kind = rng.randrange(30)
+        if kind == 0:
+            await self.ask(session_id=0, session_epoch=-1)
+            if self.epoch > 0:
+                self.session_id = self.epoch = 0
+        elif kind == 1:
+            self.offset = rng.choice([-1, end + 1])
+            await self.ask()
+            self.offset = 0
+        elif kind == 2:
+            await self.ask(places=[(self.names[0], 0, self.offset), (self.names[rng.randrange(2)], 1, 0)])
+        elif kind == 3:
+            topic_id, name = (self.names[0], "") if self.version >= 13 else (bytes(16), self.names[0])
+            gone = FetchRequest.ForgottenTopic(topic=name, topic_id=topic_id, partitions=[1])
+            await self.ask(forgotten_topics_data=[gone])
+        elif kind == 4:
+            await self.ask(session_epoch=rng.choice([self.epoch + 1, 0, -1, 7]))
+            self.session_id = self.epoch = 0
+        elif kind == 5:
+            await self.ask(client_id=rng.choice(["two", "", "fifteen"]))
+        elif kind == 6:
+            await self.ask(min_bytes=rng.choice([1, 2000, 100_000]), max_wait_ms=20)
+        elif kind == 7:
+            await self.ask(partition_max_bytes=rng.choice([0, 1, 100, 1 << 20]))
+        elif kind == 8:
+            self.leader_epoch = rng.choice([-1, partition.leader_epoch, partition.leader_epoch + 1])
+        elif kind == 9:
+            await self.ask(last_fetched_epoch=rng.choice([0, partition.leader_epoch]))
+        elif kind == 10:
+            await self.ask(rack_id="r")
+        elif kind == 11:
+            await self.ask(places=[])
+        elif kind == 12:
+            await self.ask(max_bytes=rng.choice([1, 1000]))
+        else:
+            for _ in range(3):
+                await self.ask()
+                self.offset = rng.randrange(min(self.offset, end), end + 1)
+
+
+def change(broker: Broker, writer: Writer, rng: Random) -> None:
+    """Something happens to the partition."""
+    partition = writer.partition
+    kind = rng.randrange(9)
+    producers = list(writer.open)
+    if kind < 3 or partition.log_end_offset < 20:
+        for _ in range(rng.randrange(1, 12)):
+            writer.data(bytes(rng.randrange(1, 900)), producer=rng.choice([-1, -1, 7, 8]))
+    elif kind < 7 and producers:
+        writer.end(rng.choice(producers), commit=rng.random() < 0.8)
+    elif kind == 7:
+        start = partition.log_start_offset
+        cut = start + rng.randrange(max(1, partition.high_watermark - start) // 3 + 1)
+        partition.log.delete_records(cut, partition.high_watermark)
+    elif kind == 8:
+        epoch = partition.leader_epoch + 1
+        partition.lead(PartitionImage(0, 0, epoch, epoch, (0,), (0,)))
+
+
+async def conversation(
+    version: int, isolation_level: int, seed: int, monkeypatch: pytest.MonkeyPatch, short: bool
+) -> tuple[list[bytes], int]:
+    """All answers, and how many came the short way."""
+    taken = 0
+    take = RepeatedFetch.take
+
+    def counted(self: RepeatedFetch, connection: Connection, frame: memoryview) -> RequestContext | None:
+        nonlocal taken
+        context = take(self, connection, frame) if short else None
+        taken += context is not None
+        return context
+
+    rng = Random(seed)
+    with monkeypatch.context() as patch:
+        patch.setattr(RepeatedFetch, "take", counted)
+        async with (
+            embedded_broker(
+                num_partitions="2",
+                broker_id="0",
+                log_segment_bytes="8000",
+                advertised_listeners="PLAINTEXT://here:9092",
+            ) as broker,
+            connected(broker) as client,
+        ):
+            ids = [await topic(broker, name) for name in ("t", "u")]
+            writer = Writer(broker.services.partitions.get("t", 0))
+            reader = Reader(client, version, rng, ids, isolation_level)
+            if rng.random() < 0.3:
+                reader.epoch = -1  # who wants no session
+            for _ in range(TURNS):
+                if rng.random() < 0.2:
+                    change(broker, writer, rng)
+                await reader.turn(writer.partition)
+            return reader.answers, taken
+
+
+@pytest.mark.parametrize("isolation_level", [0, 1])
+@pytest.mark.parametrize("version", range(12, 19))
+async def test_answers_are_those_of_the_long_way(
+    version: int, isolation_level: int, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
+) -> None:
+    seed = SEED + 2 * version + isolation_level
+    long = await conversation(version, isolation_level, seed, monkeypatch, False)
+    short = await conversation(version, isolation_level, seed, monkeypatch, True)
+    assert short[0] == long[0], f"seed {seed}"
+    assert long[1] == 0
+    assert short[1] > 3, f"seed {seed}"
+
+
+@pytest.mark.parametrize("in_session", [True, False])
+@pytest.mark.parametrize("version", [12, 18])
+async def test_a_deleted_topic_is_not_remembered(
+    version: int, in_session: bool, autojump_clock: trio.abc.Clock
+) -> None:
+    async with embedded_broker() as broker, connected(broker) as client:
+        topic_id = await topic(broker)
+        reader = Reader(client, version, Random(0), [topic_id, topic_id], 0)
+        if not in_session:
+            reader.epoch = -1
+        Writer(broker.services.partitions.get("t", 0)).data(b"old")
+        for _ in range(4):
+            assert values(flat(await reader.ask())[0]) == [b"old"]
+        await broker.services.controller.delete_topics(["t"], timeout_ms=1000)
+        assert flat(await reader.ask())[0].error_code == (100 if version >= 13 else 3)
+        await topic(broker)
+        Writer(broker.services.partitions.get("t", 0)).data(b"new")
+        for _ in range(4):
+            if version >= 13:
+                assert flat(await reader.ask())[0].error_code == 100
+            else:
+                assert values(flat(await reader.ask())[0]) == [b"new"]
