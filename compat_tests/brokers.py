@@ -86,6 +86,8 @@ def start_barnabas(directory: Path, settings: Sequence[str] = (), command: Seque
     for setting in settings:
         arguments += ["--set", setting]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT), "PYTHONUNBUFFERED": "1"}
+    # Where Python may not keep its bytecode, half of a start is compiling; an installed broker has it.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with log.open("wb") as output:
         process = subprocess.Popen(
             arguments,
