@@ -19,8 +19,13 @@ from pathlib import Path
 from compat_tests.jars import PROJECT_ROOT, classpath, java
 
 START_TIMEOUT_S = 90
-QUICK = ("transaction.abort.timed.out.transaction.cleanup.interval.ms=500",)
-"""Settings with which the cases do not wait for long: how often the broker looks for transactions that are too old."""
+QUICK = (
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms=500",
+    "offsets.retention.check.interval.ms=86400000",
+)
+"""Settings for cases: they do not wait for long until the broker looks for transactions that are too old; it does not
+look for old offsets, and so delete an empty group, just between two steps of a case.
+"""
 STOP_TIMEOUT_S = 30
 KAFKA_VERSION = "4.3.1"
 KAFKA_JARS = f"kafka-{KAFKA_VERSION}"

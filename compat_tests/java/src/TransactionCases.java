@@ -336,7 +336,9 @@ final class TransactionCases {
             producer.beginTransaction();
             Future<RecordMetadata> sent = producer.send(Support.record(topic, 0, null, "kept"));
             producer.commitTransaction();
-            Support.equal(0L, Support.get(sent).offset(), "offset");
+            long offset = Support.get(sent).offset();
+            // Where the producer had already announced the partition when it aborted, the marker lies in front.
+            Support.check(offset <= 1, "offset 0, or 1 behind a marker, not " + offset);
         }
         seen(topic, List.of("null=kept"));
     }
