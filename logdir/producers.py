@@ -261,6 +261,10 @@ class Producers:
             verification.note(epoch, first_sequence)
         return verification
 
+    def is_verifying(self, producer_id: int, verification: Verification) -> bool:
+        """Whether a confirmation still counts; not if a marker came meanwhile, or a batch of the transaction."""
+        return self.verifying.get(producer_id) is verification
+
     def refuse_verification(self, producer_id: int, verification: Verification) -> None:
         """The coordinator will never confirm it."""
         if self.verifying.get(producer_id) is verification:

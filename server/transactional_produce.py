@@ -181,6 +181,9 @@ class _Request:
         """What the coordinator says."""
         if self._svc.verification.tries_again(self._operation, errors, self._since, self._verify):
             return
+        if self._operation.bumps_epoch and self._is_overtaken(errors):
+            self._verify()
+            return
         for key, (partition, verification) in self._asked.items():
             code = errors.get(key)
             if code is None:
@@ -190,6 +193,17 @@ class _Request:
             if told.code not in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS):
                 partition.log.producers.refuse_verification(self._batches[0].producer_id, verification)
         self._done()
+
+    def _is_overtaken(self, errors: Errors) -> bool:
+        """Whether the last transaction's marker came while the coordinator was asked for the next one, and took along
+        what it has confirmed now. It has to be asked again: to a client that did nothing wrong INVALID_TXN_STATE would
+        be the end (KAFKA-18575).
+        """
+        producer_id = self._batches[0].producer_id
+        return any(
+            key not in errors and not partition.log.producers.is_verifying(producer_id, verification)
+            for key, (partition, verification) in self._asked.items()
+        )
 
     def _done(self) -> None:
         self._is_done = True

@@ -84,7 +84,10 @@ def test_a_transaction_opens_with_a_verification_alone() -> None:
 def test_an_answer_that_comes_after_the_marker_opens_nothing() -> None:
     log = Log()
     verification = log.verify()
+    assert verification is not None
+    assert log.log.producers.is_verifying(WHO, verification)
     assert log.end() == E.NONE
+    assert not log.log.producers.is_verifying(WHO, verification)
     assert log.write(verification) == E.INVALID_TXN_STATE
     assert log.write(log.verify()) == 1
     assert log.end() == E.NONE

@@ -89,6 +89,11 @@ class _Commit:
         if self._svc.verification.tries_again(operation, errors, self._since, self.begin):
             return
         code = errors.get((partition.topic, partition.index))
+        producers = partition.log.producers
+        if code is None and operation.bumps_epoch and not producers.is_verifying(self._req.producer_id, verification):
+            # Confirmed, but the last transaction's marker was faster; as with Produce, it has to be asked again.
+            self.begin()
+            return
         if code is None:
             try:
                 self._commit(InTransaction(verification))
