@@ -180,11 +180,11 @@ def check_transactions(filled: Picture) -> None:
     assert len(filled.records["read_uncommitted", ("transactions", 0)]) == 126
 
 
-def make_topics_like(filled: Picture, bootstrap: str) -> dict[str, str]:
+def make_topics_like(filled: Picture, node: Node) -> dict[str, str]:
     """Make topics with the names, partitions and settings of those in a picture; their ids. The internal one gets the
     default size of segments, as 4.x does not take ours.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    admin = AdminClient({"bootstrap.servers": node.bootstrap, **QUIET})
     configs = {path[1]: dict(fact) for path, fact in filled.facts.items() if path[0] == "config"}
     del configs[OFFSETS]["segment.bytes"]
     wanted = [
@@ -194,6 +194,9 @@ def make_topics_like(filled: Picture, bootstrap: str) -> dict[str, str]:
     ]
     for future in admin.create_topics(wanted).values():
         future.result(30)
+    # Its controller has made them then; the broker beside it is told a little later, and makes the directories last.
+    made = {f"{topic.topic}-{index}" for topic in wanted for index in range(topic.num_partitions)}
+    until(lambda: made <= led(admin) & partitions_on(node.data), f"{node} does not lead what was made")
     described = admin.describe_topics(TopicCollection([topic.topic for topic in wanted]))
     ids = {name: str(future.result(30).topic_id) for name, future in described.items()}
     # librdkafka writes them in base64, Apache Kafka in base64url.

@@ -51,7 +51,7 @@ def test_kraft(tmp_path: Path) -> None:
     places.check_transactions(filled)
     kafka = places.kraft(tmp_path / "kafka")
     with Serving(kafka):
-        ids = places.make_topics_like(filled, kafka.bootstrap)
+        ids = places.make_topics_like(filled, kafka)
     places.take_over(ours.data, kafka.data, ids)
     with Serving(kafka):
         found = picture.take(kafka.bootstrap)
