@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 import trio
 
-from logdir.producers import Producers
 from replication import features
 from server.testing import connected, embedded_broker
 from server.tests.apis.raw_transactions import NEW, OLD, E, Transactions, batch, produce, told
-from server.txn_verification import TxnVerification
+from server.txn_verification import Errors
 
 T0, T1 = ("t", 0), ("t", 1)
 
@@ -71,35 +69,13 @@ async def test_a_client_of_version_2_need_not_add_partitions(autojump_clock: tri
 
 
 async def test_a_marker_that_comes_before_the_confirmation(
-    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
+    overtaken: list[Errors], autojump_clock: trio.abc.Clock
 ) -> None:
-    """The coordinator confirms a transaction when the last one's marker has just taken the verification along."""
-    verify, check = Producers.verify, TxnVerification.check
-    asked: list[Producers] = []
-    answers: list[Any] = []
-
-    def noting(self: Producers, *what: Any) -> Any:
-        asked.append(self)
-        return verify(self, *what)
-
-    def overtaken(self: TxnVerification, *what: Any) -> None:
-        *about, done = what
-
-        def confirmed(errors: Any) -> None:
-            answers.append(errors)
-            if len(answers) == 1 and not errors:
-                asked[-1].verifying.clear()
-            done(errors)
-
-        check(self, *about, confirmed)
-
-    monkeypatch.setattr(Producers, "verify", noting)
-    monkeypatch.setattr(TxnVerification, "check", overtaken)
     async with transactions() as t:
         who = await t.init()
         assert await t.write(produce(("t", 0, batch(b"a", who))), NEW) == [0]
-        assert answers[0] == answers[-1] == {}
-        assert len(answers) > 1
+        assert overtaken[0] == overtaken[-1] == {}
+        assert len(overtaken) > 1
         await t.end(who, version=5)
         assert await t.read() == [b"a"]
 

@@ -9,6 +9,7 @@ import trio.testing
 from kproto import ErrorCode
 from server.tests.apis.raw_transactions import E, Transactions, batch, produce
 from server.tests.apis.test_produce_in_transactions import transactions
+from server.txn_verification import Errors
 
 T0, T1 = ("t", 0), ("t", 1)
 WAIT = E.UNSTABLE_OFFSET_COMMIT
@@ -90,6 +91,18 @@ async def test_a_coordinator_that_is_away(autojump_clock: trio.abc.Clock) -> Non
         t.broker.services.transactions.resign(0)
         assert await t.commit_offsets(who, {T0: 3}, 5) == [E.NOT_COORDINATOR]
         assert await t.commit_offsets(who, {T0: 3}, 0) == [E.NOT_COORDINATOR]
+
+
+async def test_a_marker_that_comes_before_the_confirmation(
+    overtaken: list[Errors], autojump_clock: trio.abc.Clock
+) -> None:
+    async with transactions() as t:
+        who = await t.init()
+        assert await t.commit_offsets(who, {T0: 3}, 5) == [E.NONE]
+        assert overtaken[0] == overtaken[-1] == {}
+        assert len(overtaken) > 1
+        await t.end(who, version=5)
+        assert await t.offsets(T0) == [3]
 
 
 async def test_pending_offsets_are_there_after_a_load(autojump_clock: trio.abc.Clock) -> None:
