@@ -11,7 +11,8 @@ from contextlib import contextmanager
 
 from compat_tests.client import UNKNOWN_TOPIC_OR_PARTITION, Client, Consumer, Message, Record, Refused, positions
 
-DEADLINE_S = 20.0
+DEADLINE_S = 40.0
+"""Below the session timeout of most clients (45): a member that leaves is not gone just because it was silent."""
 
 
 def ready_topic(

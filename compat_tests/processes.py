@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-RUN_TIMEOUT_S = 60
+RUN_TIMEOUT_S = 120
 
 
 class Failed(AssertionError):

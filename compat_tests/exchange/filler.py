@@ -31,7 +31,7 @@ from kafka.admin import KafkaAdminClient
 
 from compat_tests.exchange.picture import COMPACTED, OFFSETS, QUIET
 
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 LEFT_OPEN, PENDING = "third", "pending"
 """The transactional id whose transaction stays open, and the group whose offset hangs on it."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, OffsetSpec, ResourceType
 
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 OFFSETS = "__consumer_offsets"
 QUIET = {"log_level": 0}
 """Brokers go away here all the time: librdkafka need not say so."""

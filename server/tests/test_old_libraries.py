@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationW
 CODECS = ("none", "gzip", "snappy", "lz4")
 COUNT = 300
 VALUES = [b"value %d" % number for number in range(COUNT)]
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 @pytest.fixture(scope="module")
