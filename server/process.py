@@ -15,6 +15,7 @@ from logdir import LogDirError
 from replication import BrokerIdTaken, StoreError, WrongCluster
 from server.app import Broker, BrokerFailed
 from server.config import BrokerConfig
+from server.heap import TRIM_INTERVAL_S, give_back_holes, keep_freed_pages
 
 log = logging.getLogger("barnabas.broker")
 
@@ -27,6 +28,7 @@ def run(config: BrokerConfig, ready: Callable[[str], None]) -> int:
     if soft < hard:
         # Each connection and each open segment takes a descriptor.
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    keep_freed_pages()
     code = 0
     try:
         trio.run(_run_until_signal, config, ready)
@@ -44,6 +46,12 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
     return leaves
 
 
+async def _give_back_holes() -> None:
+    while True:
+        await trio.sleep(TRIM_INTERVAL_S)
+        give_back_holes()
+
+
 async def _run_until_signal(config: BrokerConfig, ready: Callable[[str], None]) -> None:
     broker = Broker(config)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -57,6 +65,7 @@ async def _run_until_signal(config: BrokerConfig, ready: Callable[[str], None]) 
                     again = True
 
             nursery.start_soon(wait_for_signal)
+            nursery.start_soon(_give_back_holes)
             await nursery.start(broker.run)
             # What start-up made lives as long as the process: the collector need not look at it again and again.
             gc.collect()
