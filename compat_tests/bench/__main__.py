@@ -8,6 +8,8 @@ while; page_cache.py says why that matters on a virtual machine. With `--cluster
 
 `--steady` takes more rounds and counts those in which the machine kept its speed (steadiness.py): for machines whose
 cores are shared with others.
+
+A round of a measure whose client fails, on either broker, is said and not counted; the exit status is 1 then.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from compat_tests.bench.measures import MEASURES, Scale, Subject, first_answer, 
 from compat_tests.bench.page_cache import PageCache
 from compat_tests.bench.report import KAFKA, OURS, Results, add, table
 from compat_tests.bench.steadiness import AGREE, PATIENCE, probe, spread
+from compat_tests.processes import Failed
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,7 @@ def main() -> None:
             if options.markdown:
                 Path(options.markdown).write_text(text + "\n")
             return
+        failures = 0
         cache = PageCache(Path(temporary) / "page-cache") if options.full_cache else None
         if cache is not None:
             say(f"the page cache holds {cache.fill() >> 20:,} MiB more")
@@ -99,7 +103,7 @@ def main() -> None:
             elif options.groups:
                 suite = Suite(coordination.GROUPS, coordination.warm_up_groups)
             directory = Path(temporary)
-            run_rounds(
+            failures = run_rounds(
                 directory, names, rounds, scale, options.only, results, suite, steady=options.steady, cache=cache
             )
     peer = "Apache Kafka 3.9.1" if options.cluster else "Apache Kafka 4.3.1"
@@ -114,6 +118,8 @@ def main() -> None:
                 indent=1,
             )
         )
+    if failures:
+        raise SystemExit(1)
 
 
 def run_rounds(
@@ -127,10 +133,12 @@ def run_rounds(
     *,
     steady: bool,
     cache: PageCache | None = None,
-) -> None:
+) -> int:
     """Measure start-up first, then all else on brokers that stay up; the order of the brokers alternates. `steady`:
     take more rounds, and count those in which the machine kept its speed. `cache`: is full before each measure.
+    Returns how many rounds of a measure failed.
     """
+    failures = 0
     if suite is BASE and only in "start-up and idle memory":
         for turn in range(rounds):
             for name in ordered(names, turn):
@@ -138,7 +146,7 @@ def run_rounds(
                 say(f"round {turn + 1}: start-up of {name}")
     chosen = {title: measure for title, measure in suite.measures.items() if only in title}
     if not chosen:
-        return
+        return failures
     subjects: dict[str, Subject] = {}
     try:
         for name in names:
@@ -157,10 +165,17 @@ def run_rounds(
                     os.sync()  # what was written before is not written to the disk meanwhile
                     if cache is not None:
                         cache.fill()
-                    found[name] = measure(subjects[name])
+                    try:
+                        found[name] = measure(subjects[name])
+                    except Failed as failure:
+                        failures += 1
+                        say(f"round {turn + 1}: {title}: {name}: not counted, the client failed: {failure}")
+                        break
                     probes.append(probe())
                     shown = ", ".join(f"{key} {value:.4g}" for key, value in found[name].items())
                     say(f"round {turn + 1}: {title}: {name}: {shown}; probes {probes[-2]:.3f} {probes[-1]:.3f}")
+                if len(found) < len(names):
+                    continue
                 if steady and spread(probes) > AGREE:
                     say(f"round {turn + 1}: {title}: not counted, the machine's speed changed by {spread(probes):.2f}")
                     continue
@@ -169,10 +184,11 @@ def run_rounds(
                     add(results, title, name, values)
         for title, number in counted.items():
             if number < rounds:
-                say(f"{title}: {number} of {rounds} rounds at a steady speed")
+                say(f"{title}: {number} of {rounds} rounds are counted")
     finally:
         for subject in subjects.values():
             subject.broker.stop()
+    return failures
 
 
 def ordered(names: list[str], turn: int) -> list[str]:
