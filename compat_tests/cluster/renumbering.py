@@ -1,7 +1,8 @@
 """When librdkafka gives up its idempotence by itself: what its log (`debug=eos`) says of it.
 
-Two batches of a partition are on their way to a broker that is just becoming its leader. The first is refused
-(NOT_LEADER_OR_FOLLOWER, to be sent again), the second arrives a moment later at a leader, and is out of order, as the
+Two batches of a partition are on their way to a broker that is just becoming its leader, or the first of them to the
+leader of before, which has just come back and knows no topic until the controller has told it (as with Apache Kafka).
+The first is refused (NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION, to be sent again), the second arrives a moment later at a leader, and is out of order, as the
 first one is missing (OUT_OF_ORDER_SEQUENCE_NUMBER: any broker must refuse it). librdkafka then bumps the epoch of the
 whole producer and numbers anew whatever is not acknowledged, in *all* partitions; what another partition had appended
 already, and could not say because its leader died, is appended again under the new epoch. So these records are there
@@ -23,7 +24,14 @@ _SKIPPED = re.compile(
     r"load-(\d+) ERRSEQ .*skipped sequence numbers \(PID\S+, base seq \d+ > next seq (\d+)\) "
     r"caused by previous failed request \((\w+), actions \S+, base seq (\d+)\.\."
 )
-_SENT_AGAIN = {"NOT_LEADER_FOR_PARTITION", "NOT_ENOUGH_REPLICAS", "_TRANSPORT", "_TIMED_OUT", "REQUEST_TIMED_OUT"}
+_SENT_AGAIN = {
+    "NOT_LEADER_FOR_PARTITION",
+    "UNKNOWN_TOPIC_OR_PART",
+    "NOT_ENOUGH_REPLICAS",
+    "_TRANSPORT",
+    "_TIMED_OUT",
+    "REQUEST_TIMED_OUT",
+}
 _REASON = "skipped sequence numbers"
 
 

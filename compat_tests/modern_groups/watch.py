@@ -50,7 +50,8 @@ def arrived(members: Sequence[Member], count: int, timeout: float = DEADLINE_S) 
     except AssertionError as problem:
         raise AssertionError(f"{problem}; {len(found)} are there; {[one.failure() for one in members]}") from None
     twice = [one for one, times in Counter(found).items() if times > 1]
-    assert not twice, f"records that came twice: {sorted(twice)}"
+    who = {one: [place for place, member in enumerate(members) if one in member.records()] for one in sorted(twice)}
+    assert not twice, f"records that came twice, and to which of the members: {who}"
     assert len(found) == count
     return found
 
