@@ -3,10 +3,10 @@
 Two batches of a partition are on their way to a broker that is just becoming its leader, or the first of them to the
 leader of before, which has just come back and knows no topic until the controller has told it (as with Apache Kafka).
 The first is refused (NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION, to be sent again), the second arrives a
-moment later at a leader, and is out of order, as the first one is missing (OUT_OF_ORDER_SEQUENCE_NUMBER: any broker must
-refuse it). librdkafka then bumps the epoch of the whole producer and numbers anew whatever is not acknowledged, in *all*
-partitions; what another partition had appended already, and could not say because its leader died, is appended again
-under the new epoch. So these records are there twice, by no fault of a broker.
+moment later at a leader, and is out of order, as the first one is missing (OUT_OF_ORDER_SEQUENCE_NUMBER: any broker
+must refuse it). librdkafka then bumps the epoch of the whole producer and numbers anew whatever is not acknowledged,
+in *all* partitions; what another partition had appended already, and could not say because its leader died, is
+appended again under the new epoch. So these records are there twice, by no fault of a broker.
 
 This is told apart from a broker that forgot a producer: only if each bump has "skipped sequence numbers" as its reason,
 and the batch refused before it began just where the skipped one says something is missing, is the producer excused.
