@@ -9,7 +9,8 @@ while; page_cache.py says why that matters on a virtual machine. With `--cluster
 `--steady` takes more rounds and counts those in which the machine kept its speed (steadiness.py): for machines whose
 cores are shared with others.
 
-A round of a measure whose client fails, on either broker, is said and not counted; the exit status is 1 then.
+A round of a measure whose client fails, on either broker, is said and not counted; the exit status is 1 then. With
+`--cluster`, `--storage` and `--spark-log` a failure ends the run.
 """
 
 from __future__ import annotations
