@@ -77,10 +77,15 @@ class Broker:
             self.process.wait(STOP_TIMEOUT_S)
 
 
-def start_barnabas(directory: Path, settings: Sequence[str] = (), command: Sequence[str] | None = None) -> Broker:
+def start_barnabas(
+    directory: Path,
+    settings: Sequence[str] = (),
+    command: Sequence[str] | None = None,
+    checkout: Path = PROJECT_ROOT,
+) -> Broker:
     """Start our broker on a port of its choice. *settings* are `key=value` texts. Raises BrokerFailed.
 
-    The command is `python -m server dev` from the checkout; BARNABAS_COMMAND (split at blanks) or *command* replaces
+    The command is `python -m server dev` from *checkout*; BARNABAS_COMMAND (split at blanks) or *command* replaces
     `python -m server`, to test an installed one.
     """
     directory.mkdir(parents=True, exist_ok=True)
@@ -90,7 +95,7 @@ def start_barnabas(directory: Path, settings: Sequence[str] = (), command: Seque
     arguments = [*program, "dev", "--port", "0"]
     for setting in settings:
         arguments += ["--set", setting]
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT), "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONUNBUFFERED": "1"}
     # Where Python may not keep its bytecode, half of a start is compiling; an installed broker has it.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with log.open("wb") as output:

@@ -9,6 +9,9 @@ while; page_cache.py says why that matters on a virtual machine. With `--cluster
 `--steady` takes more rounds and counts those in which the machine kept its speed (steadiness.py): for machines whose
 cores are shared with others.
 
+`--before CHECKOUT` puts the broker of another checkout of this project where Apache Kafka stands: what a change costs
+or brings, both in one alternating run (not with `--cluster`, `--storage` and `--spark-log`).
+
 A round of a measure whose client fails, on either broker, is said and not counted; the exit status is 1 then. With
 `--cluster`, `--storage` and `--spark-log` a failure ends the run.
 """
@@ -29,8 +32,9 @@ from pathlib import Path
 from compat_tests.bench import cluster, coordination, storage
 from compat_tests.bench.measures import MEASURES, Scale, Subject, first_answer, start, start_up, warm_up
 from compat_tests.bench.page_cache import PageCache
-from compat_tests.bench.report import KAFKA, OURS, Results, add, table
+from compat_tests.bench.report import BEFORE, KAFKA, OURS, Results, add, table
 from compat_tests.bench.steadiness import AGREE, PATIENCE, probe, spread
+from compat_tests.jars import PROJECT_ROOT
 from compat_tests.processes import Failed
 
 
@@ -64,6 +68,7 @@ def main() -> None:
     parser.add_argument("--steady", action="store_true", help="count rounds only in which the machine kept its speed")
     parser.add_argument("--only", default="", help="measures whose name contains this text (consuming needs producing)")
     parser.add_argument("--brokers", default=f"{KAFKA},{OURS}", help="which of the two, separated by a comma")
+    parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="compare with this one, not with Apache Kafka")
     parser.add_argument("--json", metavar="FILE", help="write every value there")
     parser.add_argument("--markdown", metavar="FILE", help="write the table there")
     parser.add_argument(
@@ -78,6 +83,12 @@ def main() -> None:
     if options.records:
         scale = replace(scale, records=options.records, warm_up_records=options.records // 2)
     names = options.brokers.split(",")
+    if options.before is not None:
+        if options.cluster or options.storage or options.spark_log:
+            parser.error("--before goes with the measures of one broker alone")
+        if not (options.before / "server").is_dir():
+            parser.error(f"--before {options.before}: a checkout of this project is expected")
+        names = [BEFORE, OURS]
     results: Results = {}
     with tempfile.TemporaryDirectory(prefix="compat-bench-", dir=options.directory) as temporary:
         if options.spark_log:
@@ -105,10 +116,21 @@ def main() -> None:
                 suite = Suite(coordination.GROUPS, coordination.warm_up_groups)
             directory = Path(temporary)
             failures = run_rounds(
-                directory, names, rounds, scale, options.only, results, suite, steady=options.steady, cache=cache
+                directory,
+                names,
+                rounds,
+                scale,
+                options.only,
+                results,
+                suite,
+                steady=options.steady,
+                cache=cache,
+                before=(options.before or PROJECT_ROOT).resolve(),
             )
-    peer = "Apache Kafka 3.9.1" if options.cluster else "Apache Kafka 4.3.1"
-    text = heading(storage_scale.text if options.storage else scale.text, rounds) + "\n\n" + table(results, peer)
+    peer, other = "Apache Kafka 3.9.1" if options.cluster else "Apache Kafka 4.3.1", KAFKA
+    if options.before is not None:
+        peer, other = "Barnabas before", BEFORE
+    text = heading(storage_scale.text if options.storage else scale.text, rounds) + "\n\n" + table(results, peer, other)
     print(text)
     if options.markdown:
         Path(options.markdown).write_text(text + "\n")
@@ -134,6 +156,7 @@ def run_rounds(
     *,
     steady: bool,
     cache: PageCache | None = None,
+    before: Path = PROJECT_ROOT,
 ) -> int:
     """Measure start-up first, then all else on brokers that stay up; the order of the brokers alternates. `steady`:
     take more rounds, and count those in which the machine kept its speed. `cache`: is full before each measure.
@@ -143,7 +166,7 @@ def run_rounds(
     if suite is BASE and only in "start-up and idle memory":
         for turn in range(rounds):
             for name in ordered(names, turn):
-                add(results, "start-up and idle memory", name, start_up(name, directory / f"start-{name}"))
+                add(results, "start-up and idle memory", name, start_up(name, directory / f"start-{name}", before))
                 say(f"round {turn + 1}: start-up of {name}")
     chosen = {title: measure for title, measure in suite.measures.items() if only in title}
     if not chosen:
@@ -151,7 +174,7 @@ def run_rounds(
     subjects: dict[str, Subject] = {}
     try:
         for name in names:
-            broker = start(name, directory / name)
+            broker = start(name, directory / name, before)
             subjects[name] = Subject(broker, scale)
             first_answer(broker, time.perf_counter())
             suite.warm_up(subjects[name])

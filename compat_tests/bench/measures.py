@@ -17,6 +17,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.bench import frames, processes
+from compat_tests.bench.report import BEFORE, KAFKA
 from compat_tests.brokers import KAFKA_JARS, Broker, start_barnabas, start_kafka
 from compat_tests.jars import PROJECT_ROOT, classpath, java
 from compat_tests.processes import run
@@ -224,21 +225,28 @@ def warm_up(subject: Subject) -> None:
     small_requests(subject)
 
 
-def start(name: str, directory: Path) -> Broker:
-    """Start the broker of that name with fresh data, without waiting for it."""
+def start(name: str, directory: Path, before: Path = PROJECT_ROOT) -> Broker:
+    """Start the broker of that name with fresh data, without waiting for it. *before*: the checkout of that one."""
     shutil.rmtree(directory, ignore_errors=True)
-    return start_kafka(directory, heap="1g", wait=False) if name == "kafka" else start_barnabas(directory)
+    return start_again(name, directory, before)
 
 
-def start_up(name: str, directory: Path) -> dict[str, float]:
+def start_again(name: str, directory: Path, before: Path) -> Broker:
+    """Start it with the data that are there."""
+    if name == KAFKA:
+        return start_kafka(directory, heap="1g", wait=False)
+    return start_barnabas(directory, checkout=before if name == BEFORE else PROJECT_ROOT)
+
+
+def start_up(name: str, directory: Path, before: Path = PROJECT_ROOT) -> dict[str, float]:
     """Start, time the first answer to ApiVersions, look at the memory after three idle seconds, and stop.
 
     Apache Kafka's data directory is formatted before; ours is timed from the start of the process as well.
     """
-    prepared = start(name, directory)
+    prepared = start(name, directory, before)
     prepared.stop()
     began = time.perf_counter()
-    broker = start_kafka(directory, heap="1g", wait=False) if name == "kafka" else start_barnabas(directory)
+    broker = start_again(name, directory, before)
     try:
         taken = first_answer(broker, began)
         time.sleep(3)

@@ -1,10 +1,10 @@
-"""From single values to the table: medians of the rounds, and ours divided by Apache Kafka's, round by round."""
+"""From single values to the table: medians of the rounds, and ours divided by the other broker's, round by round."""
 
 from __future__ import annotations
 
 from statistics import median
 
-KAFKA, OURS = "kafka", "barnabas"
+KAFKA, OURS, BEFORE = "kafka", "barnabas", "before"
 UNITS = {
     "mb_per_s": "MB/s",
     "p50_ms": "p50 ms",
@@ -45,21 +45,21 @@ def add(results: Results, measure: str, broker: str, values: dict[str, float]) -
         results.setdefault(measure, {}).setdefault(quantity, {}).setdefault(broker, []).append(value)
 
 
-def ratios(values: dict[str, list[float]]) -> list[float]:
-    """Return ours / Apache Kafka's for each round that has both."""
-    return [ours / theirs for theirs, ours in zip(values.get(KAFKA, []), values.get(OURS, []), strict=False) if theirs]
+def ratios(values: dict[str, list[float]], other: str = KAFKA) -> list[float]:
+    """Return ours / the other's for each round that has both."""
+    return [ours / theirs for theirs, ours in zip(values.get(other, []), values.get(OURS, []), strict=False) if theirs]
 
 
-def table(results: Results, peer: str = "Apache Kafka 4.3.1") -> str:
-    """Return the Markdown table of medians and ratios."""
+def table(results: Results, peer: str = "Apache Kafka 4.3.1", other: str = KAFKA) -> str:
+    """Return the Markdown table of medians and ratios. *other*: whose values stand beside ours, which *peer* names."""
     lines = [
         f"| measure | unit | {peer} | Barnabas | ratio | ratios by round |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for measure, quantities in results.items():
         for quantity, values in quantities.items():
-            found = ratios(values)
-            cells = [number(median(values[name])) if values.get(name) else "" for name in (KAFKA, OURS)]
+            found = ratios(values, other)
+            cells = [number(median(values[name])) if values.get(name) else "" for name in (other, OURS)]
             middle = f"{median(found):.2f}" if found else ""
             rounds = " ".join(f"{one:.2f}" for one in found)
             lines.append(
