@@ -1,16 +1,20 @@
 """Who waits for the high watermark of a partition to reach an offset: producers with acks=all, coordinators.
 
 A heap by offset; whoever waits no longer is passed over when its turn comes. A callback is called once, with what came
-of it, or never if it was dropped.
+of it, or never if it was dropped. One that fails does not keep the others from being called.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import count
 
 from kproto import ErrorCode
+from server.containment import contain
+
+log = logging.getLogger("barnabas.partition")
 
 DROPPED_MAX = 256
 """How many callbacks nobody waits for any more are kept before they are looked for."""
@@ -52,7 +56,10 @@ class CommitQueue:
             if callback in self._dropped:
                 del self._dropped[callback]
             else:
-                callback(code)
+                try:
+                    callback(code)
+                except Exception as error:
+                    contain(log, "answering who waited for a commit", error, callback)
 
     def give_up(self, code: ErrorCode) -> None:
         """Answer everybody, wherever the high watermark is."""
@@ -60,4 +67,7 @@ class CommitQueue:
         dropped, self._dropped = self._dropped, {}
         for _, _, callback in waiting:
             if callback not in dropped:
-                callback(code)
+                try:
+                    callback(code)
+                except Exception as error:
+                    contain(log, "telling who waited for a commit that it will not come", error, callback)

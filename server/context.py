@@ -6,15 +6,19 @@ look inside it).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from kproto import Part
+from kproto import ErrorCode, Part
+from server.containment import contain
 
 if TYPE_CHECKING:
     from server.connection import Connection
     from server.dispatch import Route
+
+log = logging.getLogger("barnabas.requests")
 
 
 class RequestContext:
@@ -23,9 +27,24 @@ class RequestContext:
     `api_version`: int, as sent. `client_id`: str or None. `client_host`: the peer's address, without port.
     `listener`: name of the listener that the request came in on. `principal`: `User:ANONYMOUS` until the listener
     authenticates. `parts`: the encoded answer, None while it is owed, `()` when none will be sent (acks=0).
+
+    Set only where it is needed, as a Produce request costs little: `request`, while it may have to be told that the
+    whole of it failed; `has_failed`, when that was told, and whoever still holds this context does not know it.
     """
 
-    __slots__ = ("_on_close", "api_version", "client_id", "connection", "correlation_id", "parts", "route")
+    __slots__ = (
+        "_on_close",
+        "api_version",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "has_failed",
+        "parts",
+        "request",
+        "route",
+    )
+    request: Any
+    has_failed: bool
 
     def __init__(
         self, connection: Connection, route: Route, api_version: int, correlation_id: int, client_id: str | None
@@ -55,23 +74,69 @@ class RequestContext:
         """True once the client is gone: an answer would reach nobody."""
         return self.connection.closed
 
+    def __str__(self) -> str:
+        """Who asked what, for the log."""
+        return f"{self.route.api.key.name} v{self.api_version} of client {self.client_id!r} at {self.client_host}"
+
     def reply(self, response: Any) -> None:
         """Answer, once. Encoding happens here; the bytes leave when all earlier requests of the connection are
-        answered.
+        answered. Never raises: who answers serves others, too. What cannot be encoded is logged, and answered with the
+        API's answer for UNKNOWN_SERVER_ERROR, or by closing the connection where that cannot be encoded either.
         """
         if self.parts is not None:
-            raise RuntimeError(f"{self.route.api.key.name} was answered twice")
+            self._is_answered()
+            return
         self._on_close = None
         if self.connection.closed:
             self.parts = ()
             return
-        self.parts = self.route.encode_frame(self.correlation_id, response)
+        try:
+            self.parts = self.route.encode_frame(self.correlation_id, response)
+        except Exception as error:
+            became = self.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+            log.error("the answer to %s cannot be encoded: %s", self, became, exc_info=error)
+            return
         self.connection.answered()
+
+    def refuse(self, code: ErrorCode) -> str:
+        """Say that the whole request failed, if it was not answered; where that cannot be said, close the connection.
+        Never raises. Returns what was done, for the log. Whoever answers later is not heard.
+        """
+        self.has_failed = True
+        if self.parts is not None:
+            return "it was answered before"
+        self._on_close = None
+        if self.connection.closed:
+            self.parts = ()
+            return "the client is gone"
+        request = getattr(self, "request", None)
+        if request is not None:
+            try:
+                response = self.route.error_response(request, code)
+                self.parts = self.route.encode_frame(self.correlation_id, response)
+            except Exception as error:
+                self.let_go()
+                return f"closing the connection, as {code.name} cannot be said ({error})"
+            self.connection.answered()
+            return f"answered with {code.name}"
+        self.let_go()
+        return "closing the connection"
+
+    def let_go(self) -> str:
+        """The answer will never come: close the connection, unless it was given. Part of `Concerned`."""
+        if self.parts is None:
+            self.connection.abort()
+        return str(self)
+
+    def _is_answered(self) -> None:
+        if not getattr(self, "has_failed", False):
+            log.error("%s was answered twice", self, stack_info=True)
 
     def reply_encoded(self, *parts: Part) -> None:
         """Answer with what is encoded already, length and header with it; once, and never after `on_close`."""
         if self.parts is not None:
-            raise RuntimeError(f"{self.route.api.key.name} was answered twice")
+            self._is_answered()
+            return
         if self.connection.closed:
             self.parts = ()
             return
@@ -81,7 +146,8 @@ class RequestContext:
     def no_reply(self) -> None:
         """The protocol asks for silence (Produce with acks=0): free the slot without sending."""
         if self.parts is not None:
-            raise RuntimeError(f"{self.route.api.key.name} was answered twice")
+            self._is_answered()
+            return
         self._on_close = None
         self.parts = ()
         if not self.connection.closed:
@@ -106,7 +172,10 @@ class RequestContext:
         self._on_close = callback
 
     def connection_closed(self) -> None:
-        """The connection tells that it is gone (called by it alone)."""
+        """The connection tells that it is gone (called by it alone). Never raises."""
         callback, self._on_close = self._on_close, None
         if callback is not None:
-            callback()
+            try:
+                callback()
+            except Exception as error:
+                contain(log, f"letting go of {self}, whose connection is closed,", error)

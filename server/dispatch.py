@@ -1,6 +1,6 @@
 """From a frame to a handler and back: header, look-up, decode, handle, encode.
 
-The only place that turns exceptions into answers. The peer's mistakes: an unreadable frame, an unknown API or a
+The place that turns exceptions into answers. The peer's mistakes: an unreadable frame, an unknown API or a
 version out of range closes the connection without an answer, as Apache Kafka does; ApiVersions alone answers an
 unknown version, in format 0, so that the client can try again (KIP-511). Our mistakes: logged once with their
 context, answered with UNKNOWN_SERVER_ERROR, and nobody else notices.
@@ -29,6 +29,7 @@ from kproto import (
 from kproto.frame import parse_request_header, response_frame
 from server.api import PENDING, Api
 from server.connection import Connection, ProtocolViolation
+from server.containment import contain
 from server.context import RequestContext
 from server.services import Services
 
@@ -103,17 +104,23 @@ class Dispatcher:
             request, _ = route.decode(frame, header.body_offset)
         except DecodeError as error:
             raise ProtocolViolation(f"unreadable {route.api.key.name} v{version} request: {error}") from None
+        if not route.pipelined:  # else it would keep the records of many requests in memory
+            context.request = request
         if route.is_async:
             self._nursery.start_soon(self._run, context, request)
             return context
         try:
             response = route.handle(self._services, context, request)
-            if response is not PENDING:
-                context.reply(response)
-            if route.learn is not None:
-                route.learn(self._services, context, frame, request)
         except Exception as error:
             self._failed(context, request, error)
+            return context
+        if response is not PENDING:
+            context.reply(response)
+        if route.learn is not None:
+            try:
+                route.learn(self._services, context, frame, request)
+            except Exception as error:
+                contain(log, f"taking {context} as an example", error)
         return context
 
     def _route(self, api_key: int, version: int) -> Route | None:
@@ -139,29 +146,19 @@ class Dispatcher:
     async def _run(self, context: RequestContext, request: Any) -> None:
         try:
             response = await context.route.handle(self._services, context, request)
-            if response is not PENDING:
-                context.reply(response)
         except Exception as error:
             self._failed(context, request, error)
+            return
+        if response is not PENDING:
+            context.reply(response)
 
     def _failed(self, context: RequestContext, request: Any, error: Exception) -> None:
-        route = context.route
+        """A handler has raised. What it has begun may still want to answer, which is not heard any more."""
+        context.request = request
         if isinstance(error, KafkaError):
-            code = error.code
+            became = context.refuse(error.code)
+            if context.parts is None:
+                log.error("%s: %s", context, became, exc_info=error)
         else:
-            code = ErrorCode.UNKNOWN_SERVER_ERROR
-            log.error(
-                "%s v%d of client %r at %s failed",
-                route.api.key.name,
-                route.version,
-                context.client_id,
-                context.client_host,
-                exc_info=error,
-            )
-        if context.parts is not None:
-            return
-        try:
-            context.reply(route.error_response(request, code))
-        except Exception:
-            log.exception("no error answer for %s v%d (%s): closing", route.api.key.name, route.version, code.name)
-            context.connection.abort()
+            became = context.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+            log.error("%s failed: %s", context, became, exc_info=error)

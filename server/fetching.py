@@ -108,6 +108,11 @@ class Fetch:
         self._unlink()
         self.ctx.reply(self._respond(answers))
 
+    def let_go(self) -> str:
+        """Part of `Concerned`."""
+        self._unlink()
+        return self.ctx.let_go()
+
     def _unlink(self) -> None:
         for partition in self.watched:
             partition.remove_waiter(self)

@@ -21,6 +21,7 @@ from kproto.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kproto.records import build_control_batch
 from logdir import AppendOrigin, InTransaction
 from replication import GROUP_METADATA_TOPIC
+from server.containment import Concerned
 from server.partition import Partition
 
 if TYPE_CHECKING:
@@ -48,6 +49,12 @@ class _Request:
     def settle(self, producer_id: int, partition: tuple[str, int], code: ErrorCode) -> None:
         self.results.setdefault(producer_id, {})[partition] = code
 
+    def let_go(self) -> str:
+        """Part of `Concerned`."""
+        if isinstance(self.token, Concerned):
+            return self.token.let_go()
+        return "a request to write transaction markers"
+
     def answer(self) -> None:
         if self.timer is not None:
             self.timer.cancel()
@@ -74,6 +81,9 @@ class _Waiting:
         request.waiting.pop(self, None)
         if not request.waiting and not request.staged:
             request.answer()
+
+    def let_go(self) -> str:
+        return self.request.let_go()
 
 
 class MarkerWriter:

@@ -28,7 +28,8 @@ from kproto import ErrorCode, KafkaError
 from logdir import AppendInfo, AppendOrigin, FileSlice, InTransaction, PartitionLog, StorageError
 from replication import LeaderState, PartitionImage, Proposal, Refusal
 from server.commit_queue import CommitCallback, CommitQueue
-from server.partition_host import PartitionHost, ProgressWaiter
+from server.containment import contain
+from server.partition_host import PartitionHost, ProgressWaiter, tell_progress
 
 log = logging.getLogger("barnabas.partition")
 
@@ -179,8 +180,7 @@ class Partition:
 
     def wake_all(self) -> None:
         """Something changed that is not more bytes: a role, the log's start."""
-        for waiter in {**self._tail_waiters, **self._waiters}:
-            waiter.progress(0)
+        tell_progress({**self._tail_waiters, **self._waiters}, 0)
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 
@@ -315,7 +315,10 @@ class Partition:
         waiters, self._flush_waiters = self._flush_waiters, []
         for offset, callback in waiters:
             if offset <= end:
-                callback(code)
+                try:
+                    callback(code)
+                except Exception as error:
+                    contain(log, "answering who waited for a flush", error, callback)
             else:
                 self._flush_waiters.append((offset, callback))
 
@@ -329,8 +332,7 @@ class Partition:
             if added_bytes:
                 self._note_uncommitted(added_bytes)
             self._advance_replicated()
-            for waiter in list(self._tail_waiters):
-                waiter.progress(added_bytes)
+            tell_progress(self._tail_waiters, added_bytes)
             return
         end = self.log.log_end_offset
         if self.held_at is not None:
@@ -341,8 +343,7 @@ class Partition:
             if self._commits:
                 self._commits.answer(end, self._outcome())
         if self._waiters:
-            for waiter in list(self._waiters):
-                waiter.progress(added_bytes)
+            tell_progress(self._waiters, added_bytes)
 
     def _advance_replicated(self) -> None:
         leader = self.leader
@@ -383,8 +384,7 @@ class Partition:
             passed += 1
         del uncommitted[:passed]
         if self._waiters:
-            for waiter in list(self._waiters):
-                waiter.progress(readable)
+            tell_progress(self._waiters, readable)
 
     def _outcome(self) -> ErrorCode:
         """Of what is committed with acks=all: the ISR may have shrunk since it was appended."""

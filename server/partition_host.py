@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
+
+from server.containment import contain
 
 if TYPE_CHECKING:
     from logdir import StorageError
     from replication import Proposal
     from server.partition import Partition
+
+
+log = logging.getLogger("barnabas.partition")
 
 
 class ProgressWaiter(Protocol):
@@ -16,6 +23,15 @@ class ProgressWaiter(Protocol):
     """
 
     def progress(self, added_bytes: int) -> None: ...
+
+
+def tell_progress(waiters: Iterable[ProgressWaiter], added_bytes: int) -> None:
+    """Tell all of `waiters`, who may come and go meanwhile: `waiters` is copied. One that fails is let go of."""
+    for waiter in tuple(waiters):
+        try:
+            waiter.progress(added_bytes)
+        except Exception as error:
+            contain(log, "a fetch that was waiting", error, waiter)
 
 
 class PartitionHost(Protocol):

@@ -32,6 +32,7 @@ from replication import (
     PartitionImage,
     Proposal,
 )
+from server.containment import contain
 from server.partition import Partition
 from server.throttles import LeaderThrottle
 
@@ -474,12 +475,15 @@ class Partitions:
                 except StorageError as error:
                     failed.append((partition, error))
             for partition, added_bytes in written:
-                partition.announce(added_bytes)
+                try:
+                    partition.announce(added_bytes)
+                except Exception as error:
+                    contain(log, f"telling of what was written to {partition}", error)
             for partition, failure in failed:
                 self.storage_failed(partition, failure)
             callbacks, self._after_write = self._after_write, []
             for callback in callbacks:
                 try:
                     callback()
-                except Exception:
-                    log.exception("a callback after the round's write failed")
+                except Exception as error:
+                    contain(log, "what waited for the round's write", error, callback)

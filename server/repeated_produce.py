@@ -251,6 +251,10 @@ class _Staged:
         self.partition = partition
         self.info = info
 
+    def let_go(self) -> str:
+        """Part of `Concerned`."""
+        return self.ctx.let_go()
+
     def written(self) -> None:
         """The round's write is done."""
         partition = self.partition
@@ -294,6 +298,11 @@ class _Run(RequestContext):
         self.lasts = lasts
         self.bases = [base_offset, *[last + 1 for last in lasts[:-1]]]
         self.log_start_offset = partition.log.log_start_offset
+
+    def let_go(self) -> str:
+        # It may have been split by now, and its requests have slots of their own.
+        self.connection.abort()
+        return str(self)
 
     def written(self) -> None:
         """The round's write is done."""

@@ -43,6 +43,7 @@ from kproto.records_plain import build_plain_batch
 from logdir import AppendOrigin, InTransaction
 from replication import Image, PartitionImage
 from server.config import BrokerConfig
+from server.containment import contain
 from server.partition import Partition
 from server.partitions import Partitions
 from server.shard_loading import Replayed, replay_slice
@@ -452,7 +453,10 @@ class ShardDriver(Generic[S]):
 
     def _deliver(self, replies: Iterable[Reply]) -> None:
         for token, response in replies:
-            token.reply(response)
+            try:
+                token.reply(response)
+            except Exception as error:
+                contain(self.log, "giving a coordinator's answer", error, token)
 
     # -- what follows from a write -----------------------------------------------------------------
 

@@ -14,6 +14,8 @@ from itertools import count
 
 import trio
 
+from server.containment import contain
+
 log = logging.getLogger("barnabas.timers")
 
 
@@ -84,6 +86,6 @@ class Timers:
                 continue
             try:
                 callback()
-            except Exception:
-                log.exception("a timer's callback failed: %r", callback)
+            except Exception as error:
+                contain(log, f"a timer's callback ({callback!r})", error, callback)
             heap = self._heap

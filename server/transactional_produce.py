@@ -126,6 +126,10 @@ class _Request:
         self._release: Callable[[], None] | None = None
         self._is_done = False
 
+    def let_go(self) -> str:
+        """Part of `Concerned`."""
+        return self._ctx.let_go()
+
     def begin(self) -> object:
         self._verify()
         if self._is_done:

@@ -251,7 +251,15 @@ def _has_moved(sending: _Sending, image: Image) -> bool:
 class _Own:
     """The token of a request to this broker itself."""
 
-    __slots__ = ("reply",)
+    __slots__ = ("_answered",)
 
-    def __init__(self, reply: Callable[[WriteTxnMarkersResponse], None]) -> None:
-        self.reply = reply
+    def __init__(self, answered: Callable[[WriteTxnMarkersResponse | None], None]) -> None:
+        self._answered = answered
+
+    def reply(self, response: WriteTxnMarkersResponse) -> None:
+        self._answered(response)
+
+    def let_go(self) -> str:
+        """Part of `Concerned`: as if another broker had not answered."""
+        self._answered(None)
+        return "this broker's own request to write transaction markers"

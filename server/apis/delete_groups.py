@@ -35,6 +35,10 @@ class _Deletion:
         if not self._open:
             self._ctx.reply(self._response)
 
+    def let_go(self) -> str:
+        """Part of `Concerned`."""
+        return self._ctx.let_go()
+
 
 class _One:
     """The token of one group."""
@@ -47,6 +51,9 @@ class _One:
 
     def reply(self, code: ErrorCode) -> None:
         self._deletion.done(self._i, code)
+
+    def let_go(self) -> str:
+        return self._deletion.let_go()
 
 
 def handle(svc: Services, ctx: RequestContext, req: DeleteGroupsRequest) -> Any:

@@ -104,6 +104,9 @@ class _Waiting:
 
         self._ctx.on_close(closed)
 
+    def let_go(self) -> str:
+        return self._ctx.let_go()
+
     async def wait(self) -> FetchResponse | None:
         """The response; None if the client is gone."""
         await self._done.wait()

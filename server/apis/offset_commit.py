@@ -41,6 +41,10 @@ class _Commit:
             partition.error_code = code
         self._ctx.reply(self.response)
 
+    def let_go(self) -> str:
+        """Part of `Concerned`."""
+        return self._ctx.let_go()
+
 
 def handle(svc: Services, ctx: RequestContext, req: OffsetCommitRequest) -> Any:
     image = svc.image

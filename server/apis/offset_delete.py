@@ -35,6 +35,10 @@ class _Deletion:
             partition.error_code = code
         self._ctx.reply(self._response)
 
+    def let_go(self) -> str:
+        """Part of `Concerned`."""
+        return self._ctx.let_go()
+
 
 def handle(svc: Services, ctx: RequestContext, req: OffsetDeleteRequest) -> Any:
     topics = svc.image.topics

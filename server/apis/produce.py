@@ -127,6 +127,10 @@ class _Pending:
                 self.timer.cancel()
             self._reply()
 
+    def let_go(self) -> str:
+        """Part of `Concerned`."""
+        return self.ctx.let_go()
+
     def _timed_out(self) -> None:
         for commit in self.commits:
             _fill_error(commit.answer, KafkaError(ErrorCode.REQUEST_TIMED_OUT), self.ctx.api_version)
@@ -149,6 +153,9 @@ class _Commit:
 
     def __call__(self, code: ErrorCode) -> None:
         self.pending.committed(self, code)
+
+    def let_go(self) -> str:
+        return self.pending.let_go()
 
 
 def handle(svc: Services, ctx: RequestContext, req: ProduceRequest) -> object:

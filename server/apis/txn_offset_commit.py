@@ -51,6 +51,10 @@ class _Commit:
             partition.error_code = _told(code, self._ctx.api_version)
         self._ctx.reply(self.response)
 
+    def let_go(self) -> str:
+        """Part of `Concerned`."""
+        return self._ctx.let_go()
+
     def refuse(self, code: ErrorCode) -> None:
         self.reply([code] * len(self.open))
 

@@ -1,0 +1,105 @@
+"""Where control passes from one owner to another, the trouble of the one ends.
+
+The loop's thread runs on behalf of everybody: a round's end answers many clients, a timer serves many groups, a task's
+exception would end the nursery and the broker with it. So each place that calls somebody else's code in the name of a
+third does it as
+
+    try:
+        callback()
+    except Exception as error:
+        contain(log, "what it was", error, callback)
+
+which logs once, tells whom it concerns, and goes on with the rest. The places are listed in ARCHITECTURE.md
+("Containment"). It costs nothing while nothing fails: a `try` is free, and who is concerned is only then looked for.
+
+Who is concerned: whatever has a method `let_go` (`Concerned`), and is the callback, the object that it is a method of,
+or what it was made with (`functools.partial`, a closure's variables). A request's context closes its connection, for
+the answer will not come; a collector of answers passes it on to its context; a broker's own request is taken as
+unanswered.
+
+Tasks: `serve` runs what has to serve for ever, and again after a rest when it failed; `attempt` is for a task that
+does one thing.
+
+What is not contained: exceptions that are no `Exception` (cancellation, the interpreter's end), and whatever leaves
+data in doubt: the writing of a round itself, and the store that can no longer be written (`StoreFailed`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import Protocol, runtime_checkable
+
+import trio
+
+RESTART_SECONDS = 1.0
+"""How long a task that failed rests before it is run again."""
+
+
+@runtime_checkable
+class Concerned(Protocol):
+    """Somebody who waits, or whom others wait for."""
+
+    def let_go(self) -> str:
+        """What you were called for, or were to call, has failed and will not be tried again: let go of who waits. May
+        be called again, and when there is nothing to be let go of. Returns who it is, for the log.
+        """
+
+
+def contain(log: logging.Logger, what: str, error: BaseException, *concerned: object) -> None:
+    """Log `error`, which came out of `what`, and let go of those of `concerned` who wait. Never raises."""
+    told = []
+    for one in _concerned(concerned):
+        try:
+            told.append(one.let_go())
+        except Exception as another:
+            told.append(f"{type(one).__name__}, who could not be told: {another!r}")
+    log.error("%s failed%s", what, f": {', '.join(dict.fromkeys(told))}" if told else "", exc_info=error)
+
+
+def _concerned(candidates: tuple[object, ...]) -> Iterator[Concerned]:
+    """Those of the candidates, and of what they are made of, who can be told."""
+    for one in candidates:
+        if isinstance(one, Concerned):
+            yield one
+        elif isinstance(one, partial):
+            yield from _concerned((one.func, *one.args, *one.keywords.values()))
+        elif isinstance(owner := getattr(one, "__self__", None), Concerned):
+            yield owner
+        else:
+            for cell in getattr(one, "__closure__", None) or ():
+                if isinstance(cell.cell_contents, Concerned):
+                    yield cell.cell_contents
+
+
+async def attempt(log: logging.Logger, what: str, act: Callable[[], Awaitable[object]], *concerned: object) -> bool:
+    """Run a task that does one thing. False: it failed, which is logged, and told to `concerned`."""
+    try:
+        await act()
+    except Exception as error:
+        contain(log, what, error, act, *concerned)
+        return False
+    return True
+
+
+async def serve(
+    log: logging.Logger,
+    what: str,
+    act: Callable[[], Awaitable[object]],
+    *,
+    fatal: type[Exception] | tuple[type[Exception], ...] = (),
+    rest_seconds: float = RESTART_SECONDS,
+) -> None:
+    """Run a task that serves for ever; again after a rest when it failed. It ends when `act` does. fatal: what is for
+    others to deal with.
+    """
+    while True:
+        try:
+            await act()
+            return
+        except fatal:
+            raise
+        except Exception as error:
+            contain(log, what, error)
+        await trio.sleep(rest_seconds)
