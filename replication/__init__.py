@@ -74,7 +74,7 @@ from replication.image import (
 from replication.interbroker import InterBrokerProtocol
 from replication.isr_nodes import notify_isr_changes, write_isr
 from replication.journal import JOURNAL as METADATA_JOURNAL
-from replication.journal import DirectoryFiles
+from replication.journal_files import DirectoryFiles
 from replication.leader import Follower, LeaderState, Proposal, Refusal
 from replication.membership import Registration, read_broker, take_broker_number, watch_registration
 from replication.outcome import done_already

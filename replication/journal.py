@@ -17,9 +17,13 @@ damage to confirmed commits, and is refused (`StoreCorrupt`). The mark finds the
 it is random per file, so that no client can plant one through, say, a topic's configuration.
 
 Replacing: a new snapshot is written beside, synced, renamed; then an empty journal the same way. A crash between the
-two leaves a journal whose first commits the snapshot already has: they are skipped by id.
+two leaves a journal whose first commits the snapshot already has: they are skipped by id. So does a failure there, and
+the commits go into the old journal.
 
-Not here: locking the directory (the log directory's `.lock` does it), and repair.
+Lengths are bounded where a commit is accepted (`tree.py`): what is encoded here fits.
+
+Not here: the calls on files (`journal_files.py`), locking the directory (the log directory's `.lock` does it), and
+repair.
 """
 
 from __future__ import annotations
@@ -28,9 +32,9 @@ import logging
 import os
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from kproto.crc32c import crc32c
+from replication.journal_files import Files
 from replication.store import StoreCorrupt
 from replication.tree import Drop, Effect, Put, Tree
 
@@ -53,72 +57,6 @@ _NODES_PER_FRAME = 256
 _SNAPSHOT_AFTER_BYTES = 1 << 20
 
 
-class Files(Protocol):
-    """The directory behind the journal, in the few calls that matter; tests stop it in the middle of any of them."""
-
-    def read(self, name: str) -> bytes | None:
-        """The whole file, or None if there is none."""
-        ...
-
-    def replace(self, name: str, data: bytes) -> None:
-        """Put `data` in the place of the file: after a crash there is all of the old or all of the new one."""
-        ...
-
-    def append(self, name: str, data: bytes) -> None:
-        """Write at the end of the file and wait until it is on the disk."""
-        ...
-
-    def truncate(self, name: str, length: int) -> None:
-        """Cut the file, and wait until that is on the disk."""
-        ...
-
-
-class DirectoryFiles:
-    """`Files` of a real directory. Made if absent."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = os.fspath(path)
-        os.makedirs(self._path, exist_ok=True)
-
-    def read(self, name: str) -> bytes | None:
-        try:
-            with open(os.path.join(self._path, name), "rb") as file:
-                return file.read()
-        except FileNotFoundError:
-            return None
-
-    def replace(self, name: str, data: bytes) -> None:
-        path = os.path.join(self._path, name)
-        with open(path + ".tmp", "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(path + ".tmp", path)
-        self._sync_directory()
-
-    def append(self, name: str, data: bytes) -> None:
-        fd = os.open(os.path.join(self._path, name), os.O_WRONLY | os.O_APPEND)
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(fd, view) :]
-            os.fdatasync(fd)
-        finally:
-            os.close(fd)
-
-    def truncate(self, name: str, length: int) -> None:
-        with open(os.path.join(self._path, name), "r+b") as file:
-            file.truncate(length)
-            os.fsync(file.fileno())
-
-    def _sync_directory(self) -> None:
-        fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-
-
 class Journal:
     """Keeps a `Tree` on disk. Every method does file IO and may run in a thread, but only one at a time."""
 
@@ -128,15 +66,16 @@ class Journal:
         self._mark = b""
         self._journal_bytes = 0
         self._snapshot_bytes = 0
+        self._not_before = 0  # a snapshot has failed: none again before the journal has so many bytes
 
     @property
     def wants_snapshot(self) -> bool:
         """The journal has outgrown the snapshot, so that writing one costs no more than the journal did."""
-        return self._journal_bytes > max(self._snapshot_after_bytes, 2 * self._snapshot_bytes)
+        return self._journal_bytes > max(self._snapshot_after_bytes, 2 * self._snapshot_bytes, self._not_before)
 
     def open(self) -> Tree:
         """Load the tree, cutting off what a crash left half written. Raises StoreCorrupt, OSError."""
-        tree = Tree()
+        tree = Tree(encode_commit)
         snapshot = self._files.read(SNAPSHOT)
         if snapshot is not None:
             _load_snapshot(snapshot, tree)
@@ -147,8 +86,11 @@ class Journal:
                 # A snapshot is only ever written when there was a journal, and the journal is replaced, never removed.
                 raise StoreCorrupt(f"{SNAPSHOT} without {JOURNAL}")
             self._start_journal()
+            self._files.sync_names()
+            self._files.hold(JOURNAL)
             return tree
         self._mark = _read_header(data, _JOURNAL_MAGIC, JOURNAL)
+        self._files.hold(JOURNAL)
         good = _replay(data, self._mark, tree)
         if good < len(data):
             logger.warning("%s: cutting %d unconfirmed bytes off at %d", JOURNAL, len(data) - good, good)
@@ -157,13 +99,17 @@ class Journal:
         return tree
 
     def append(self, commits: Sequence[bytes]) -> None:
-        """Write encoded commits as one frame; they are on the disk on return. Raises OSError."""
+        """Write encoded commits as one frame; they are on the disk on return. Raises OSError: then nothing of them is
+        there, unless the disk refused to cut them off (said in the log).
+        """
         frame = _frame(self._mark, b"".join(commits))
         self._files.append(JOURNAL, frame)
         self._journal_bytes += len(frame)
 
-    def snapshot(self, nodes: Sequence[Put], zxid: int) -> None:
-        """Replace snapshot and journal by the tree as it was after commit `zxid`. Raises OSError."""
+    def snapshot(self, nodes: Sequence[Put], zxid: int, commits: Sequence[bytes]) -> None:
+        """Replace snapshot and journal by the tree as it was after commit `zxid`, the last of `commits`, which are on
+        the disk on return. If there cannot be a snapshot now, they are appended. Raises OSError as `append`.
+        """
         mark = os.urandom(8)
         parts = [_header(_SNAPSHOT_MAGIC, mark)]
         for start in range(0, len(nodes), _NODES_PER_FRAME):
@@ -171,13 +117,26 @@ class Journal:
             parts.append(_frame(mark, b"".join([_encode_effect(node) for node in chunk])))
         parts.append(_frame(mark, _CLOSING.pack(zxid, len(nodes))))
         data = b"".join(parts)
-        self._files.replace(SNAPSHOT, data)
-        self._snapshot_bytes = len(data)
-        self._start_journal()
+        try:
+            self._files.replace(SNAPSHOT, data)
+            self._files.sync_names()
+            self._start_journal()
+        except OSError as error:
+            logger.warning("%s could not be written, %s grows on: %s", SNAPSHOT, JOURNAL, error)
+            self._not_before = self._journal_bytes + self._snapshot_after_bytes
+            self.append(commits)
+        else:
+            self._snapshot_bytes = len(data)
+            self._not_before = 0
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._files.close()
 
     def _start_journal(self) -> None:
-        self._mark = os.urandom(8)
-        self._files.replace(JOURNAL, _header(_JOURNAL_MAGIC, self._mark))
+        mark = os.urandom(8)
+        self._files.replace(JOURNAL, _header(_JOURNAL_MAGIC, mark))
+        self._mark = mark
         self._journal_bytes = _HEADER.size
 
 

@@ -12,7 +12,8 @@ What is taken over from ZooKeeper, because Kafka's protocol leans on it:
 - A sequential node gets ten digits appended, higher than any sibling made before it.
 - Watching tells *where* something changed, never what: the reader looks again. Events are merged, none is lost.
 
-Limits: one commit carries at most `MAX_COMMIT_BYTES` of paths and data, as ZooKeeper's default buffer does.
+Limits: one commit carries at most `MAX_COMMIT_BYTES` of paths and data, as ZooKeeper's default buffer does, and a path
+has at most `MAX_PATH_BYTES`.
 Nothing here blocks, reads a clock or starts a task; implementations may await.
 
 Not here: access lists, quotas, containers, node times.
@@ -30,6 +31,11 @@ ANY_VERSION = -1
 
 MAX_COMMIT_BYTES = 1_000_000
 """Paths and data of one commit together, in bytes. ZooKeeper refuses packets of 1 MiB (jute.maxbuffer)."""
+
+MAX_PATH_BYTES = 65_535
+"""One path in UTF-8, the number of a sequential node included. The embedded store's journal has 16 bits for it."""
+
+_SEQUENCE_DIGITS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +172,10 @@ class CommitTooLarge(CommitRefused):
     """More than MAX_COMMIT_BYTES. Ours to split."""
 
 
+class PathTooLong(CommitTooLarge):
+    """A path of more than MAX_PATH_BYTES."""
+
+
 class Store(Protocol):
     """One session with the tree.
 
@@ -210,11 +220,16 @@ def name_of(path: str) -> str:
     return path[path.rfind("/") + 1 :]
 
 
-def commit_bytes(ops: Sequence[Op]) -> int:
-    """What `ops` count towards MAX_COMMIT_BYTES."""
+def check_size(ops: Sequence[Op]) -> None:
+    """Raises PathTooLong, CommitTooLarge."""
     size = 0
-    for op in ops:
-        size += len(op.path) + 32
+    for index, op in enumerate(ops):
+        path = op.path
+        length = len(path) if path.isascii() else len(path.encode())
+        if length > MAX_PATH_BYTES - _SEQUENCE_DIGITS:
+            raise PathTooLong(f"{path[:100]}…", index, f"a path of {length} bytes")
+        size += length + 32
         if isinstance(op, Create | Set):
             size += len(op.data)
-    return size
+    if size > MAX_COMMIT_BYTES:
+        raise CommitTooLarge(ops[0].path, 0, f"{len(ops)} operations of more than {MAX_COMMIT_BYTES} bytes")

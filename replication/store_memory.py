@@ -6,8 +6,12 @@ has one session. Tests and the cluster simulation connect several to one tree, a
 Durability: a commit changes the memory at once, in order, and returns when the journal has it on disk. Whoever finds
 no flush in progress writes for everybody who came meanwhile, so many commits cost one fsync; one pass of the scheduler
 is left for them to come. Readers and watchers wait until what they would see is on disk: nobody acts on a state that a
-crash could take back. File IO goes through `run_io`: inline by default, a thread runner in a broker. If it fails, the
-memory is ahead of the disk and the store says so for ever (`StoreFailed`).
+crash could take back. File IO goes through `run_io`: inline by default, a thread runner in a broker.
+
+Failures: a commit that cannot be written down (a path that is too long) is refused before anything changes. When the
+disk refuses, also for lack of room, what was written of the flush is cut off again, the memory is ahead of the disk,
+and the store says so for ever (`StoreFailed`): to whoever waited for the flush, and to everybody after. `on_failure`
+hears of it once. Shortages that pass are none of the disk's, and are waited out (`journal_files.py`).
 
 A snapshot, due when the journal has doubled, takes the loop some 2 µs per node to collect; writing it is IO.
 
@@ -22,7 +26,8 @@ from typing import Protocol
 
 import trio
 
-from replication.journal import Files, Journal, encode_commit
+from replication.journal import Journal
+from replication.journal_files import Files
 from replication.store import (
     Delete,
     Node,
@@ -63,6 +68,7 @@ class EmbeddedStore:
         self._unsettled: dict[str, int] = {}  # what is not on disk: node path, or path + "/" for its children → commit
         self._flushing: trio.Event | None = None
         self._failure: BaseException | None = None
+        self.on_failure: Callable[[StoreFailed], None] | None = None
         self._closed = False
         self._watches: dict[Observer, None] = {}
         self._last_session = 0
@@ -100,13 +106,17 @@ class EmbeddedStore:
         """Wait for what is under way, then refuse everything. Ephemeral nodes end with the process."""
         if not self._closed:
             with trio.CancelScope(shield=True):
-                if self._failure is None:
+                try:
                     await self._until_durable(self._tree.zxid)
+                except StoreFailed:
+                    pass  # whoever committed was told
             self._closed = True
+            if self._journal is not None:
+                self._journal.close()
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise StoreFailed("the metadata store could not be written") from self._failure
+            raise _failed(self._failure) from self._failure
         if self._closed:
             raise StoreClosed("the metadata store is closed")
 
@@ -152,7 +162,10 @@ class EmbeddedStore:
                 await self._run_io(self._writing(self._journal, batch))
             except BaseException as exc:
                 self._failure = exc
-                raise StoreFailed("the metadata store could not be written") from exc
+                failed = _failed(exc)
+                if self.on_failure is not None:
+                    self.on_failure(failed)
+                raise failed from exc
         self._durable = batch[-1].zxid
         paths = {path for outcome in batch for path in outcome.changed}
         for path in paths:
@@ -164,10 +177,10 @@ class EmbeddedStore:
 
     def _writing(self, journal: Journal, batch: list[Outcome]) -> Callable[[], None]:
         """The IO of one flush, on values taken now: it may run beside further commits."""
+        commits = [outcome.encoded for outcome in batch]
         if journal.wants_snapshot:
             nodes, zxid = list(self._tree.lasting_nodes()), self._tree.zxid
-            return lambda: journal.snapshot(nodes, zxid)
-        commits = [encode_commit(outcome.zxid, outcome.effects) for outcome in batch]
+            return lambda: journal.snapshot(nodes, zxid, commits)
         return lambda: journal.append(commits)
 
     async def _end(self, session: int) -> None:
@@ -245,3 +258,8 @@ class EmbeddedSession:
             raise SessionExpired("the session has expired")
         if self._session < 0:
             raise StoreClosed("the session is closed")
+
+
+def _failed(cause: BaseException) -> StoreFailed:
+    why = (isinstance(cause, OSError) and cause.strerror) or str(cause) or type(cause).__name__
+    return StoreFailed(f"the metadata store could not be written: {why}")

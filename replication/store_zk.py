@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from replication.store import (
-    MAX_COMMIT_BYTES,
     CommitTooLarge,
     ConnectionLost,
     Create,
@@ -43,7 +42,7 @@ from replication.store import (
     StoreError,
     StoreEvent,
     StoreFailed,
-    commit_bytes,
+    check_size,
     parent_of,
 )
 
@@ -236,8 +235,7 @@ class ZooKeeperStore:
             return []
         for op in ops:
             _check_path(op.path)
-        if commit_bytes(ops) > MAX_COMMIT_BYTES:
-            raise CommitTooLarge(ops[0].path, 0, f"{len(ops)} operations of more than {MAX_COMMIT_BYTES} bytes")
+        check_size(ops)
         body = encode_multi(ops, self._chroot, self._acls)
         if len(body) + 64 > LARGEST_PACKET:  # 64: its header, with some to spare
             raise CommitTooLarge(ops[0].path, 0, f"{len(ops)} operations of more than {LARGEST_PACKET} bytes as sent")

@@ -1,8 +1,8 @@
 """The tree of nodes in memory: ZooKeeper's rules for create, set, delete and check, nothing else.
 
-Pure: no IO, no trio. `Tree.apply` does one commit or nothing, and hands back what a journal must keep (`Effect`s: the
-outcome, not the request – a sequential name is already chosen) and which nodes changed. `Tree.replay` takes effects
-back in. Effects of ephemeral nodes are left out: a restart ends every session.
+Pure: no IO, no trio. `Tree.apply` does one commit or nothing, and hands back what a journal must keep (`Effect`s,
+encoded: the outcome, not the request – a sequential name is already chosen) and which nodes changed. `Tree.replay`
+takes effects back in. Effects of ephemeral nodes are left out: a restart ends every session.
 
 Cost: an operation is a few dictionary accesses, whatever the size of the tree.
 """
@@ -15,9 +15,7 @@ from typing import NamedTuple
 
 from replication.store import (
     ANY_VERSION,
-    MAX_COMMIT_BYTES,
     Check,
-    CommitTooLarge,
     Create,
     Delete,
     EphemeralParent,
@@ -28,7 +26,7 @@ from replication.store import (
     Op,
     Set,
     VersionMoved,
-    commit_bytes,
+    check_size,
     parent_of,
 )
 
@@ -57,6 +55,9 @@ class Drop:
 
 Effect = Put | Drop
 
+Encode = Callable[[int, Sequence[Effect]], bytes]
+"""A commit's id and effects in the form that a journal keeps."""
+
 
 class _Entry:
     __slots__ = ("children", "czxid", "data", "made", "mzxid", "owner", "version")
@@ -77,14 +78,18 @@ class Outcome:
 
     zxid: int
     nodes: list[Node | None]
-    effects: list[Effect]
+    encoded: bytes
     changed: list[str]
 
 
 class Tree:
-    """All nodes, from '/' down. `zxid` is the id of the last commit."""
+    """All nodes, from '/' down. `zxid` is the id of the last commit.
 
-    def __init__(self) -> None:
+    encode: how a commit is written down; None where nothing is kept.
+    """
+
+    def __init__(self, encode: Encode | None = None) -> None:
+        self._encode = encode
         self._entries: dict[str, _Entry] = {"/": _Entry(b"", 0, 0)}
         self.zxid = 0
 
@@ -111,10 +116,10 @@ class Tree:
     def apply(self, ops: Sequence[Op], session: int) -> Outcome:
         """Do all of `ops` for `session` (a positive number), or raise a CommitRefused and change nothing.
 
-        A refused commit takes no id.
+        A refused commit takes no id. Nothing is accepted that cannot be written down: what encoding raises leaves the
+        tree as it was, too.
         """
-        if commit_bytes(ops) > MAX_COMMIT_BYTES:
-            raise CommitTooLarge(ops[0].path, 0, f"{len(ops)} operations of more than {MAX_COMMIT_BYTES} bytes")
+        check_size(ops)
         zxid = self.zxid + 1
         undo: list[Callable[[], None]] = []
         nodes: list[Node | None] = []
@@ -143,12 +148,13 @@ class Tree:
                     case Check():
                         self._demand(op.path, op.version, index)
                         nodes.append(None)
+            encoded = b"" if self._encode is None else self._encode(zxid, self._effects(lasting))
         except BaseException:
             for step in reversed(undo):
                 step()
             raise
         self.zxid = zxid
-        return Outcome(zxid, nodes, self._effects(lasting), list(touched))
+        return Outcome(zxid, nodes, encoded, list(touched))
 
     def replay(self, zxid: int, effects: Sequence[Effect]) -> None:
         """Take back what `apply` once returned. Raises ValueError if it cannot have followed what is here."""

@@ -15,8 +15,8 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ from replication import (
     Endpoint,
     Image,
     Store,
+    StoreFailed,
     new_uuid,
     partition_count,
     read_broker_configs,
@@ -235,7 +236,7 @@ class Broker:
                 await adoption.enter(session, self._config.broker_id, dirs.online, self._offload)
             listening = self._bind()
             try:
-                async with trio.open_nursery() as nursery:
+                async with self._serving() as nursery:
                     self._nursery = nursery
                     self._build(dirs, nursery)
                     self._is_open = True
@@ -255,10 +256,21 @@ class Broker:
                     sock.close()
             await self._close(dirs)
 
+    @asynccontextmanager
+    async def _serving(self) -> AsyncIterator[trio.Nursery]:
+        """The broker's tasks. Those that meet the failure of the metadata store, which stops the broker, just end."""
+        try:
+            async with trio.open_nursery() as nursery:
+                yield nursery
+        except* StoreFailed:
+            if self._failure is None:
+                raise
+
     def _open_store(self, metadata: LogDir | None) -> AbstractAsyncContextManager[Store]:
         if self._given_store is not None:
             return self._given_store()
-        return open_store(self._config, self._offload, "" if metadata is None else metadata.path)
+        directory = "" if metadata is None else metadata.path
+        return open_store(self._config, self._offload, directory, lambda error: self._must_stop(str(error)))
 
     async def _settle_identity(self, dirs: LogDirs) -> None:
         """Who we are: our number, and that the log directories belong to it and to this cluster."""
@@ -412,7 +424,7 @@ class Broker:
             await wait_for_old_registration(self._store_session, self._config.broker_id, session_s)
         if self._isr is not None:
             nursery.start_soon(self._isr.run)
-        await nursery.start(self._controller.run)
+        await nursery.start(self._control)
         dirs.check_identity(cluster_id=self._controller.image.cluster_id, node_id=self._config.broker_id)
         await self._features.load()
         nursery.start_soon(self._features.run)
@@ -443,6 +455,14 @@ class Broker:
             ", ".join(f"{e.listener}://{e.host}:{e.port}" for e in self._endpoints),
             ", ".join(each.path for each in dirs.online),
         )
+
+    async def _control(self, task_status: trio.TaskStatus[None]) -> None:
+        """The controller's loop. If it ends with its store, requests under way still have a moment to be answered."""
+        try:
+            await self._controller.run(task_status)
+        except* StoreFailed:
+            if self._failure is None or not self._has_started:
+                raise
 
     def _cleaner(self) -> Cleaner | None:
         if not self._config.bool("log.cleaner.enable"):
@@ -570,7 +590,11 @@ class Broker:
             return
         self._partitions.dir_failed(failed)
         why = self._failed_dirs.fatal(failed)
-        if why is not None and self._failure is None:
+        if why is not None:
+            self._must_stop(why)
+
+    def _must_stop(self, why: str) -> None:
+        if self._failure is None:
             log.critical("stopping: %s", why)
             self._failure = why
             self._stop_wanted.set()

@@ -48,6 +48,7 @@ from replication import (
     SessionLost,
     Store,
     StoreEvent,
+    StoreFailed,
     Term,
     TopicImage,
     admin_tree,
@@ -207,6 +208,9 @@ class ControllerLoop:
                         self._mail = trio.Event()
                         mail, self._inbox = self._inbox, []
                         await self._handle(mail)
+                except* StoreFailed:
+                    self._resign("the metadata store has failed")  # whoever waits is answered
+                    raise
                 finally:
                     self._nursery = None
 

@@ -14,7 +14,7 @@ for that (Apache Kafka ends with an error), and gives up when it stays: then ano
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import trio
@@ -25,6 +25,7 @@ from replication import (
     DirectoryFiles,
     EmbeddedStore,
     Store,
+    StoreFailed,
     take_broker_number,
     watch_registration,
 )
@@ -37,20 +38,27 @@ REGISTRATION_GRACE_S = 2.0
 """How much longer than a session an old registration may stay: ZooKeeper expires sessions in ticks. Seconds."""
 
 
-def open_store(config: BrokerConfig, offload: Offload, directory: str) -> AbstractAsyncContextManager[Store]:
-    """The store of the settings' choice, opened by entering the context. directory: of a broker alone."""
+def open_store(
+    config: BrokerConfig, offload: Offload, directory: str, on_failure: Callable[[StoreFailed], None]
+) -> AbstractAsyncContextManager[Store]:
+    """The store of the settings' choice, opened by entering the context. Of a broker alone, directory: where its store
+    is; on_failure: who hears that it cannot be written any more.
+    """
     if config.is_clustered:
         # kazoo is imported by those who use it
         from replication import zookeeper_store
         from server.zookeeper_settings import zookeeper_settings
 
         return zookeeper_store(zookeeper_settings(config))
-    return _embedded_store(directory, offload)
+    return _embedded_store(directory, offload, on_failure)
 
 
 @asynccontextmanager
-async def _embedded_store(directory: str, offload: Offload) -> AsyncIterator[Store]:
+async def _embedded_store(
+    directory: str, offload: Offload, on_failure: Callable[[StoreFailed], None]
+) -> AsyncIterator[Store]:
     store = EmbeddedStore.open(DirectoryFiles(directory), run_io=offload)
+    store.on_failure = on_failure
     try:
         yield store.connect()
     finally:

@@ -6,7 +6,8 @@ failed. Otherwise the partitions of a failed directory are offline and the other
 node under /log_dir_event_notification (KIP-112), also where it is this broker itself, and asks which replicas are lost.
 
 A full disk counts as a failure of what is led there, as in Apache Kafka: a replica on a disk with room can take over.
-Followers, and copies on their way from another directory, wait for room.
+Followers, and copies on their way from another directory, wait for room. So is it for the metadata: a journal that
+cannot be written, for want of room or otherwise, ends a broker alone in order, with its logs made safe.
 
 Not done: a directory that works again is taken back by a restart only, as in Apache Kafka.
 """

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import trio
 
 from compat_tests.zookeeper import ZooKeeper, expire_session
-from replication.journal import DirectoryFiles
+from replication.journal_files import DirectoryFiles
 from replication.store import Store
 from replication.store_memory import EmbeddedSession, EmbeddedStore
 from replication.store_zk import ZooKeeperSettings, ZooKeeperStore, zookeeper_store

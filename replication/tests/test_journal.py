@@ -10,7 +10,8 @@ import pytest
 import trio
 import trio.testing
 
-from replication.journal import JOURNAL, SNAPSHOT, DirectoryFiles
+from replication.journal import JOURNAL, SNAPSHOT
+from replication.journal_files import DirectoryFiles
 from replication.store import Create, Delete, Op, Set, StoreClosed, StoreCorrupt, StoreError, StoreFailed, parent_of
 from replication.store_memory import EmbeddedSession, EmbeddedStore
 from replication.tree import Tree
@@ -28,6 +29,15 @@ class MemoryFiles:
 
     def read(self, name: str) -> bytes | None:
         return self.files.get(name)
+
+    def hold(self, name: str) -> None:
+        assert name in self.files
+
+    def sync_names(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
     def replace(self, name: str, data: bytes) -> None:
         self.syncs += 1

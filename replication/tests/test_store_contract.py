@@ -23,6 +23,7 @@ from replication.store import (
     NodeExists,
     NodeNotEmpty,
     NoSuchNode,
+    PathTooLong,
     SessionBack,
     SessionExpired,
     SessionLost,
@@ -204,6 +205,20 @@ async def test_too_large_a_commit(store: Store) -> None:
     assert node is not None
     assert (node.version, len(node.data)) == (0, MAX_COMMIT_BYTES - 1000)
     assert await store.children("/large") == []
+
+
+async def test_too_long_a_path_is_refused_and_harms_nobody(store: Store) -> None:
+    await store.commit([Create("/names")])
+    for path in (f"/names/{'x' * 65_530}", f"/names/{'é' * 32_767}"):
+        with pytest.raises(PathTooLong) as caught:
+            await store.commit([Set("/names", b"never"), Create(path)])
+        assert caught.value.index == 1
+        assert len(str(caught.value)) < 1000, "the message does not repeat the name"
+    await store.commit([Create("/names/short")])
+    node = await store.get("/names")
+    assert node is not None
+    assert node.version == 0
+    assert await store.children("/names") == ["short"]
 
 
 async def until(store: Store, changes: AsyncIterator[object], *paths: str) -> set[str]:

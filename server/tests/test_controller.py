@@ -213,6 +213,15 @@ class _Nowhere:
     def read(self, name: str) -> bytes | None:
         return self.files.get(name)
 
+    def hold(self, name: str) -> None:
+        pass
+
+    def sync_names(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
     def replace(self, name: str, data: bytes) -> None:
         self.files[name] = data
 
