@@ -97,6 +97,7 @@ MAY_DO_IO = {
     "kproto/notation.py": {"pathlib"},
     "kproto/stubs.py": {"pathlib"},
     "replication/journal.py": {"os"},
+    "replication/journal_files.py": {"os"},
     "replication/store_zk_client.py": {"select", "socket"},
     "replication/store_zk_link.py": {"threading"},
 }
