@@ -18,7 +18,7 @@ from struct import Struct as Layout
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from kproto.classes import Message
-from kproto.compile_decode import DecoderSource
+from kproto.compile_decode import UNBOUNDED, DecoderSource
 from kproto.compile_encode import EncoderSource
 from kproto.errors import EncodeError
 from kproto.primitives import Buffer
@@ -35,16 +35,26 @@ class SizedPart(Protocol):
 Part: TypeAlias = bytes | bytearray | memoryview | SizedPart
 
 M = TypeVar("M", bound=Message)
+Decoded = TypeVar("Decoded", bound=Message, covariant=True)
 
 
-def decoder(cls: type[M], version: int) -> Callable[[Buffer, int], tuple[M, int]]:
-    """The function that reads one message of `cls` at an offset: (buf, offset) -> (message, offset behind it).
+class Decoder(Protocol[Decoded]):
+    """What `decoder` returns."""
+
+    def __call__(self, buf: Buffer, offset: int, room: int = UNBOUNDED, /) -> tuple[Decoded, int]: ...
+
+
+def decoder(cls: type[M], version: int) -> Decoder[M]:
+    """The function that reads one message of `cls` at an offset: (buf, offset, room) -> (message, offset behind it).
+
+    `room`: how many elements the message may have, all levels together; `kproto.compile_decode` says what counts. More
+    raise DecodeError before they are made. Without it there is no bound but the buffer: for peers that are trusted.
 
     `buf` ends with the frame: what lies behind it counts as input. `records` fields become memoryviews over `buf`,
     everything else is copied. Malformed input raises DecodeError from the function; ValueError from here if the
     message has no such version.
     """
-    found: Callable[[Buffer, int], tuple[M, int]] | None = cls.__codecs__.get(("decode", version))
+    found: Decoder[M] | None = cls.__codecs__.get(("decode", version))
     return found if found is not None else _compile(cls, version, "decode")
 
 

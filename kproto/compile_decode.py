@@ -2,22 +2,29 @@
 
 Bounds: a read past the end raises IndexError or struct.error, which the function turns into DecodeError. Slices do
 not raise; they come out short, and then the offset has passed the end, which the last line notices. Counts are
-compared with what is left of the frame before anything is allocated.
+compared with what is left of the frame before anything is allocated. Counts are also taken off the `room` that the
+caller grants: an element of one byte costs a hundred in memory, so the frame's size is no bound. One unit of room is an
+element of an array on whatever level, a tagged field, or a KiB of unknown tags and, where a frame may be as large as
+its records ask for, of strings.
 
 Null follows Apache Kafka: any negative length is null where null is allowed and an error where it is not. Bytes that
-are no UTF-8 become U+FFFD, as in Java.
+are no UTF-8 become U+FFFD, as in Java (`kproto.primitives.BAD_UTF8`).
 """
 
 from struct import error as layout_error
 from struct import unpack_from
+from typing import Final
 
 from kproto.classes import Message, Record
 from kproto.compile_source import FIXED, SIZES, Source
 from kproto.errors import DecodeError
 from kproto.notation import Field, Struct
-from kproto.primitives import SHORT_ARRAY, Buffer, read_string_length, read_uvarint, unpack_table
+from kproto.primitives import BAD_UTF8, SHORT_ARRAY, Buffer, read_string_length, read_uvarint, unpack_table
 
-__all__ = ["DecoderSource"]
+__all__ = ["UNBOUNDED", "DecoderSource"]
+
+UNBOUNDED: Final = 1 << 62
+"""The room of a caller that trusts the peer."""
 
 
 class DecoderSource(Source):
@@ -41,11 +48,12 @@ class DecoderSource(Source):
                 "read_unknown_tags": _read_unknown_tags,
                 "refuse_null": _refuse_null,
                 "refuse_count": _refuse_count,
+                "refuse_size": _refuse_size,
             }
         )
 
     def generate(self) -> str:
-        with self.block("def decode(buf, o):"):
+        with self.block(f"def decode(buf, o, room={UNBOUNDED}):"):
             with self.block("try:"):
                 if self._has_records:
                     self.line("buf = memoryview(buf)")
@@ -92,6 +100,14 @@ class DecoderSource(Source):
         if self.flexible:
             with self.block(f"if {target} > 127:"):
                 self.line(f"{target}, o = {'read_string_length' if is_string else 'read_uvarint'}(buf, o - 1)")
+        if is_string and self._has_records:
+            with self.block(f"if {target} > 1023:"):
+                self._take_room(f"{target} >> 10")
+
+    def _take_room(self, units: str) -> None:
+        self.line(f"room -= {units}")
+        with self.block("if room < 0:"):
+            self.line("refuse_size()")
 
     def _null_test(self, length: str) -> str:
         return f"not {length}" if self.flexible else f"{length} < 0"
@@ -155,7 +171,8 @@ class DecoderSource(Source):
 
     def _value(self, type_name: str, piece: str) -> str:
         if type_name == "str":
-            return f"str({piece}, 'utf-8', 'replace')" if self._has_records else f"{piece}.decode('utf-8', 'replace')"
+            errors = f"'utf-8', {BAD_UTF8!r}"
+            return f"str({piece}, {errors})" if self._has_records else f"{piece}.decode({errors})"
         return f"bytes({piece})" if self._has_records and type_name == "bytes" else piece
 
     def _array(self, field: Field, target: str, path: str, nullable: bool) -> None:
@@ -175,8 +192,9 @@ class DecoderSource(Source):
 
     def _check_count(self, count: str, minimum: int, path: str) -> None:
         product = count if minimum == 1 else f"{count} * {minimum}"
-        with self.block(f"if {product} > size - o:"):
-            self.line(f"refuse_count({path!r}, {count}, size - o)")
+        self.line(f"room -= {count}")
+        with self.block(f"if {product} > size - o or room < 0:"):
+            self.line(f"refuse_count({path!r}, {count}, {product}, size - o)")
 
     def _struct_array(self, struct: Struct, target: str, path: str, count: str) -> None:
         # A structure without any field in a version (none exists) would take no bytes; even then a count beyond the
@@ -228,7 +246,7 @@ class DecoderSource(Source):
         self._flush()
         with self.block(f"if {count}:"):
             if not tagged:
-                self.line(f"o = read_unknown_tags(buf, o - 1, {target}, {path!r})")
+                self.line(f"o, room = read_unknown_tags(buf, o - 1, {target}, {path!r}, room)")
                 return
             with self.block(f"if {count} > 127:"):
                 self.line(f"{count}, o = read_uvarint(buf, o - 1)")
@@ -250,16 +268,18 @@ class DecoderSource(Source):
                 with self.block("else:"):
                     with self.block(f"if {target}.unknown_tags is None:"):
                         self.line(f"{target}.unknown_tags = {{}}")
+                    self._take_room(f"{end} - o >> 10")
                     self.line(f"{target}.unknown_tags[{tag}] = bytes(buf[o:{end}])")
                     self.line(f"o = {end}")
 
 
-def _read_unknown_tags(buf: Buffer, offset: int, target: Record, path: str) -> int:
-    """Keep the tagged fields at `offset` in `target.unknown_tags`; returns the offset behind them."""
+def _read_unknown_tags(buf: Buffer, offset: int, target: Record, path: str, room: int) -> tuple[int, int]:
+    """Keep the tagged fields at `offset` in `target.unknown_tags`; returns (the offset behind them, the room left)."""
     size = len(buf)
     count, offset = read_uvarint(buf, offset)
-    if count * 2 > size - offset:
-        _refuse_count(f"{path} tags", count, size - offset)
+    room -= count
+    if count * 2 > size - offset or room < 0:
+        _refuse_count(f"{path} tags", count, count * 2, size - offset)
     tags = {}
     for _ in range(count):
         tag, offset = read_uvarint(buf, offset)
@@ -267,15 +287,24 @@ def _read_unknown_tags(buf: Buffer, offset: int, target: Record, path: str) -> i
         end = offset + length
         if end > size:
             raise DecodeError(f"{path}: tagged field ends behind the message")
+        room -= length >> 10
+        if room < 0:
+            _refuse_size()
         tags[tag] = bytes(buf[offset:end])
         offset = end
     target.unknown_tags = tags
-    return offset
+    return offset, room
 
 
 def _refuse_null(path: str) -> None:
     raise DecodeError(f"{path} is null")
 
 
-def _refuse_count(path: str, count: int, left: int) -> None:
-    raise DecodeError(f"{path}: {count} of them cannot be in {left} bytes")
+def _refuse_count(path: str, count: int, size: int, left: int) -> None:
+    if size > left:
+        raise DecodeError(f"{path}: {count} of them cannot be in {left} bytes")
+    raise DecodeError(f"{path}: with {count} of them the message has more elements than are allowed")
+
+
+def _refuse_size() -> None:
+    raise DecodeError("the message has more elements and bytes of text or tags than are allowed")

@@ -17,7 +17,7 @@ from kproto.classes import Message
 from kproto.compile import Part, encoder
 from kproto.errors import DecodeError, EncodeError
 from kproto.messages import flexible_from
-from kproto.primitives import Buffer, read_uvarint
+from kproto.primitives import BAD_UTF8, Buffer, read_uvarint
 
 __all__ = [
     "FrameSplitter",
@@ -36,6 +36,8 @@ _RESPONSE_0 = Struct(">ii")
 _RESPONSE_1 = Struct(">iix")
 # A first part up to this size is joined with the header in front of it.
 _JOINED = 64 * 1024
+_TAGS_MAX = 1000
+"""Tagged fields of a header are walked over one by one, and Kafka defines none."""
 
 
 class RequestHeader(NamedTuple):
@@ -70,9 +72,10 @@ def _flexible_from(api_key: int) -> int | None:
 
 
 def parse_request_header(buf: Buffer, offset: int = 0) -> RequestHeader:
-    """The header of the request at `offset` (behind the length). DecodeError if it is cut off or malformed.
+    """The header of the request at `offset` (behind the length). DecodeError if it is cut off or malformed, also if its
+    client id is longer than a string may be (`kproto.primitives.BAD_UTF8`).
 
-    Tagged fields of header 2 are skipped: Kafka defines none.
+    Tagged fields of header 2 are skipped: Kafka defines none. More than 1,000 of them are an error.
     """
     size = len(buf)
     if size - offset < 8:
@@ -90,7 +93,7 @@ def parse_request_header(buf: Buffer, offset: int = 0) -> RequestHeader:
         start, end = end, end + length
         if end > size:
             raise DecodeError(f"client id of {length} bytes is cut off")
-        client_id = str(buf[start:end], "utf-8", "replace")
+        client_id = str(buf[start:end], "utf-8", BAD_UTF8)
     if header_version == 2:
         end = _skip_tags(buf, end)
     return RequestHeader(api_key, version, correlation_id, client_id, end)
@@ -114,6 +117,8 @@ def _skip_tags(buf: Buffer, offset: int) -> int:
         count, offset = read_uvarint(buf, offset)
         if count * 2 > len(buf) - offset:
             raise DecodeError(f"header: {count} tagged fields cannot be in {len(buf) - offset} bytes")
+        if count > _TAGS_MAX:
+            raise DecodeError(f"header: {count} tagged fields, at most {_TAGS_MAX} are read")
         for _ in range(count):
             _, offset = read_uvarint(buf, offset)
             length, offset = read_uvarint(buf, offset)

@@ -6,6 +6,8 @@ the one-byte case themselves and come here for the others. Signed varints belong
 `kproto.records`.
 """
 
+import codecs
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from struct import Struct
@@ -13,7 +15,16 @@ from typing import Any, Final, TypeAlias
 
 from kproto.errors import DecodeError, EncodeError
 
-__all__ = ["MAX_STRING", "ZERO_UUID", "Buffer", "read_uvarint", "uuid_from_text", "uuid_to_text", "uvarint"]
+__all__ = [
+    "BAD_UTF8",
+    "MAX_STRING",
+    "ZERO_UUID",
+    "Buffer",
+    "read_uvarint",
+    "uuid_from_text",
+    "uuid_to_text",
+    "uvarint",
+]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -22,6 +33,9 @@ ZERO_UUID: Final = bytes(16)
 
 MAX_STRING: Final = 0x7FFF
 """Longest string in bytes of UTF-8, in flexible versions too."""
+
+BAD_UTF8: Final = "kproto.replace"
+"""How strings are decoded, as the `errors` of `bytes.decode`: see `_replaced`."""
 
 # Arrays of up to 16 integers are read and written by a ready-made Struct: table[count]. Replica lists are nearly
 # always that short.
@@ -71,6 +85,30 @@ def read_string_length(buf: Buffer, offset: int) -> tuple[int, int]:
     if value > MAX_STRING + 1:
         raise DecodeError(f"string of {value - 1} bytes")
     return value, offset
+
+
+# Java replaces a surrogate written in UTF-8 by one U+FFFD, Python would by two or three.
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+
+
+def _replaced(error: UnicodeError) -> tuple[str, int]:
+    """What a string is from its first byte on that is no UTF-8: what is malformed becomes U+FFFD, piece by piece as
+    Java does it. U+FFFD has three bytes, so such a string may be longer when it is written again; beyond `MAX_STRING`
+    it could not be, so that is a DecodeError: what was decoded can be encoded.
+
+    Called once for a string, as it answers for all the rest of it; good strings cost nothing.
+    """
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    piece, start = error.object, error.start
+    rest = _SURROGATE.sub(b"\xef\xbf\xbd", piece[start:]).decode("utf-8", "replace")
+    size = start + len(rest.encode())
+    if size > MAX_STRING:
+        raise DecodeError(f"string of {len(piece)} bytes is no UTF-8, and would be {size} bytes with U+FFFD in it")
+    return rest, len(piece)
+
+
+codecs.register_error(BAD_UTF8, _replaced)
 
 
 def uvarint(value: int) -> bytes:

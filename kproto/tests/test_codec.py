@@ -234,7 +234,7 @@ def test_codecs_are_made_once_and_show_in_tracebacks() -> None:
     except DecodeError:
         text = traceback.format_exc()
     assert "buf, o)" in text
-    assert "def decode(buf, o):" in source(HeartbeatRequest, 2, "decode")
+    assert "def decode(buf, o, room=" in source(HeartbeatRequest, 2, "decode")
 
 
 def test_neighbours_of_fixed_width_share_one_call() -> None:

@@ -1,5 +1,6 @@
 """Input from a peer who is broken or malicious: the decoder raises DecodeError, soon, and with little memory."""
 
+import itertools
 import random
 import struct
 import tracemalloc
@@ -10,7 +11,8 @@ import kproto
 import kproto.messages
 import kproto.primitives
 from kproto import DecodeError
-from kproto.classes import Message
+from kproto.classes import Message, Record
+from kproto.compile import Decoder
 from kproto.messages import (
     ApiVersionsRequest,
     FetchRequest,
@@ -144,3 +146,118 @@ def test_the_largest_frame_of_nothing_is_read_in_reasonable_memory() -> None:
     data = kproto.primitives.uvarint(count + 1) + b"\x01" * count + b"\x00\x00"
     request = kproto.decode(kproto.messages.ConsumerGroupDescribeRequest, 0, data)
     assert len(request.group_ids) == count
+
+
+# ---- the room for elements
+
+
+def elements_of(value: object) -> int:
+    """Elements of arrays on all levels, and tagged fields that no schema knows."""
+    if isinstance(value, list):
+        return len(value) + sum(map(elements_of, value))
+    if isinstance(value, Record):
+        return len(value.unknown_tags or ()) + sum(
+            elements_of(getattr(value, name)) for name in value.__fields__ if name != "unknown_tags"
+        )
+    return 0
+
+
+@pytest.mark.parametrize(("cls", "version"), EVERY)
+def test_elements_are_counted(cls: type[Message], version: int) -> None:
+    seed = f"{cls.__name__} {version} elements"
+    rng = random.Random(seed)
+    decode = kproto.decoder(cls, version)
+    for _ in range(3):
+        data = kproto.encode(random_message(rng, cls, version, unknown_tags=True), version)
+        message, end = decode(data, 0)
+        # What is above the elements are the known tags of each structure, which count as well.
+        room = next(room for room in itertools.count(elements_of(message)) if fits(decode, data, room))
+        assert room <= elements_of(message) + 50, f"seed {seed!r}"
+        assert decode(data, 0, room) == (message, end)
+        if room > 0:
+            with pytest.raises(DecodeError, match="more elements"):
+                decode(data, 0, room - 1)
+
+
+def fits(decode: Decoder[Message], data: bytes, room: int) -> bool:
+    try:
+        decode(data, 0, room)
+    except DecodeError:
+        return False
+    return True
+
+
+TOPICS = b"\x01\x01\x00"
+
+
+@pytest.mark.parametrize(
+    ("cls", "version", "data"),
+    [
+        pytest.param(
+            ProduceRequest,
+            9,
+            b"\x00" + struct.pack(">hi", 1, 1000) + kproto.uvarint(3_000_001) + TOPICS * 3_000_000 + b"\x00",
+            id="empty-topics",
+        ),
+        pytest.param(
+            FetchRequest,
+            4,
+            struct.pack(">iiiibih", -1, 0, 0, 0, 0, 1, 0) + struct.pack(">i", 300_000) + bytes(300_000 * 16),
+            id="partitions-of-one-topic",
+        ),
+        pytest.param(
+            kproto.messages.OffsetFetchRequest,
+            1,
+            struct.pack(">hih", 0, 1, 0) + struct.pack(">i", 500_000) + bytes(2_000_000),
+            id="integers",
+        ),
+        pytest.param(
+            kproto.messages.ConsumerGroupDescribeRequest,
+            0,
+            kproto.uvarint(1_000_001) + b"\x01" * 1_000_000 + b"\x00\x00",
+            id="strings",
+        ),
+        pytest.param(
+            HeartbeatRequest,
+            4,
+            b"\x02g" + bytes(4) + b"\x02m" + b"\x00" + kproto.uvarint(200_000) + b"\x05\x00" * 200_000,
+            id="tags",
+        ),
+    ],
+)
+def test_more_than_there_is_room_for(cls: type[Message], version: int, data: bytes) -> None:
+    """Refused before any element is made."""
+    with pytest.raises(DecodeError):
+        kproto.decoder(cls, version)(data, 0, 1)  # compiled before memory is counted
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecodeError, match="more elements"):
+            kproto.decoder(cls, version)(data, 0, 99_999)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_text_in_large_frames_takes_room(version: int) -> None:
+    """A Produce frame may be as large as its records ask for. What is not records has no such claim."""
+    topic = ProduceRequest.TopicProduceData(name="n" * 32_000, partition_data=[])
+    data = kproto.encode(ProduceRequest(topic_data=[topic] * 100), version)
+    decode = kproto.decoder(ProduceRequest, version)
+    decode(data, 0, 100 + 100 * 31)
+    with pytest.raises(DecodeError, match="more elements and bytes"):
+        decode(data, 0, 100 + 100 * 31 - 1)
+
+
+def test_unknown_tags_take_room_by_their_size() -> None:
+    decode = kproto.decoder(ApiVersionsRequest, 3)
+    data = b"\x01\x01" + b"\x01\x05" + kproto.uvarint(1000 << 10) + bytes(1000 << 10)
+    decode(data, 0, 1 + 1000)
+    with pytest.raises(DecodeError, match="more elements and bytes"):
+        decode(data, 0, 1 + 999)
+
+
+def test_records_take_no_room() -> None:
+    partition = ProduceRequest.PartitionProduceData(index=0, records=bytes(10_000_000))
+    topic = ProduceRequest.TopicProduceData(name="t", partition_data=[partition])
+    kproto.decoder(ProduceRequest, 9)(kproto.encode(ProduceRequest(topic_data=[topic]), 9), 0, 2)
