@@ -7,10 +7,10 @@ The reactor (plain TCP) and `server.streams` (tests, TLS) drive the same object.
 - after each round of events, take parts from `out` and send them, then call `sent()`;
 - `Transport.wake(connection)` is called whenever there is something new to send.
 
-Bounds (a client must not be able to make the broker hold memory): a frame longer than `max_frame_bytes` closes the
-connection before anything is allocated; the buffer of a partial frame grows with what has arrived, not with what was
-promised; while answers worth more than `OUT_BYTES_MAX` wait to be sent, or an answer is owed to a request that is not
-pipelined, no further request is taken up.
+Bounds (a client must not be able to make the broker hold memory): a frame longer than `max_frame_bytes`, or than its
+API may have (`server.request_bounds`), closes the connection before anything is allocated; the buffer of a partial
+frame grows with what has arrived, not with what was promised; while answers worth more than `OUT_BYTES_MAX` wait to be
+sent, or an answer is owed to a request that is not pipelined, no further request is taken up.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kproto import Part
 from server.context import RequestContext
+from server.request_bounds import GENERAL, bounds_of
 
 if TYPE_CHECKING:
     from server.repeated_fetch import RepeatedFetch
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
 
 OUT_BYTES_MAX = 256 * 1024
 PIPELINE_MAX = 256
-OTHER_FRAME_BYTES_MAX = 16 * 1024 * 1024
-"""What a request other than Produce may have. Decoded, an array of empty elements takes forty times its bytes and holds
-up the loop meanwhile; the largest honest ones (the assignment of a huge group) stay well below.
-"""
 _GROW_FROM_BYTES = 16 * 1024
 _GROW_FACTOR = 4
 
@@ -176,8 +173,12 @@ class Connection:
             size: int = _LENGTH.unpack_from(view, position)[0]
             if size <= 0 or size > self.max_frame_bytes:
                 raise ProtocolViolation(f"frame length {size} (allowed: 1 to {self.max_frame_bytes})")
-            if size > OTHER_FRAME_BYTES_MAX and end - position >= 6 and _KEY.unpack_from(view, position + 4)[0]:
-                raise ProtocolViolation(f"frame length {size} (allowed but for Produce: 1 to {OTHER_FRAME_BYTES_MAX})")
+            if size > GENERAL.frame_bytes and end - position >= 6:
+                key: int = _KEY.unpack_from(view, position + 4)[0]
+                if size > bounds_of(key).frame_bytes:
+                    raise ProtocolViolation(
+                        f"frame length {size} (allowed for API key {key}: 1 to {bounds_of(key).frame_bytes})"
+                    )
             frame_end = position + 4 + size
             if frame_end > end or ((slots or self.out_bytes) and self.blocked):
                 break

@@ -31,6 +31,7 @@ from server.api import PENDING, Api
 from server.connection import Connection, ProtocolViolation
 from server.containment import contain
 from server.context import RequestContext
+from server.request_bounds import bounds_of
 from server.services import Services
 
 log = logging.getLogger("barnabas.requests")
@@ -39,7 +40,7 @@ log = logging.getLogger("barnabas.requests")
 class Route:
     """One (API, version): its codec functions, compiled when first used."""
 
-    __slots__ = ("api", "decode", "encode", "handle", "is_async", "learn", "pipelined", "version")
+    __slots__ = ("api", "decode", "elements_max", "encode", "handle", "is_async", "learn", "pipelined", "version")
 
     def __init__(self, api: Api, version: int) -> None:
         self.api = api
@@ -51,9 +52,10 @@ class Route:
         self.is_async = inspect.iscoroutinefunction(self.handle)
         decode = decoder(request_class(api.key), version)
         # What a task keeps must not lie in the round's receive buffer.
-        self.decode: Callable[[Any, int], tuple[Any, int]] = (
-            (lambda frame, offset: decode(bytes(frame), offset)) if self.is_async else decode
+        self.decode: Callable[[Any, int, int], tuple[Any, int]] = (
+            (lambda frame, offset, room: decode(bytes(frame), offset, room)) if self.is_async else decode
         )
+        self.elements_max = bounds_of(api.key).elements
         self.encode: Callable[[Any], list[Part]] = encoder(response_class(api.key), version)
 
     def encode_frame(self, correlation_id: int, response: Any) -> list[Part]:
@@ -101,7 +103,7 @@ class Dispatcher:
                 return self._unsupported_api_versions(connection, header.correlation_id, header.client_id)
         context = RequestContext(connection, route, version, header.correlation_id, header.client_id)
         try:
-            request, _ = route.decode(frame, header.body_offset)
+            request, _ = route.decode(frame, header.body_offset, route.elements_max)
         except DecodeError as error:
             raise ProtocolViolation(f"unreadable {route.api.key.name} v{version} request: {error}") from None
         if not route.pipelined:  # else it would keep the records of many requests in memory

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from server.connection import OTHER_FRAME_BYTES_MAX, OUT_BYTES_MAX, PIPELINE_MAX, Connection, ProtocolViolation
+from kproto import ApiKey
+from server.connection import OUT_BYTES_MAX, PIPELINE_MAX, Connection, ProtocolViolation
 from server.context import RequestContext
 
 
@@ -160,13 +161,21 @@ def test_the_buffer_grows_with_what_arrives_not_with_what_is_promised() -> None:
     assert len(target) < 1 << 20
 
 
-def test_only_produce_may_be_huge() -> None:
+@pytest.mark.parametrize(
+    ("key", "allowed"),
+    [(ApiKey.JOIN_GROUP, 16 << 20), (ApiKey.UPDATE_METADATA, 16 << 20), (ApiKey.METADATA, 4 << 20), (999, 4 << 20)],
+)
+def test_only_produce_may_be_huge(key: int, allowed: int) -> None:
     server = Server(max_frame_bytes=100 << 20)
-    server.feed(struct.pack(">ih", OTHER_FRAME_BYTES_MAX + 1, 0) + b"x" * 1000)
+    server.feed(struct.pack(">ih", 100 << 20, ApiKey.PRODUCE) + b"x" * 1000)
     assert server.connection.recv_target() is not None
     server = Server(max_frame_bytes=100 << 20)
-    with pytest.raises(ProtocolViolation, match="but for Produce"):
-        server.feed(struct.pack(">ih", OTHER_FRAME_BYTES_MAX + 1, 3) + b"x" * 1000)
+    server.feed(struct.pack(">ih", allowed, key) + b"x" * 1000)
+    assert server.connection.recv_target() is not None
+    server = Server(max_frame_bytes=100 << 20)
+    with pytest.raises(ProtocolViolation, match=f"for API key {key:d}"):
+        server.feed(struct.pack(">ih", allowed + 1, key) + b"x" * 1000)
+    assert server.connection.backlog_bytes == 0
 
 
 def test_a_large_frame_is_received_in_place() -> None:
