@@ -4,10 +4,11 @@ Start: lock the log directories → open the metadata store, its own or ZooKeepe
 against the directories → load the logs (recovering after an unclean stop) → bind the listeners → register, perhaps
 become controller, lead and follow what the controller says → serve. Ready means: whoever connects is answered.
 
-Stop: in a cluster, hand the leaderships over (controlled shutdown) → stop accepting → let requests that were taken up
-finish, until the deadline → stop the tasks → flush, checkpoint, mark the clean stop → close the store, which ends the
-registration. A log directory that cannot be used any more gets no mark, so that the next start recovers it; the broker
-goes on with the others, unless there is none, or it has its metadata there (`server/storage.py`).
+Stop: in a cluster, hand the leaderships over (controlled shutdown) → stop accepting and taking up requests → answer
+those that wait for something to happen, let those that are at work finish, until the deadline → stop the tasks →
+flush, checkpoint, mark the clean stop → close the store, which ends the registration. A log directory that cannot be
+used any more gets no mark, so that the next start recovers it; the broker goes on with the others, unless there is
+none, or it has its metadata there (`server/storage.py`).
 """
 
 from __future__ import annotations
@@ -77,7 +78,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("barnabas.broker")
 
 STOP_SECONDS = 3.0
-"""How long requests that were taken up may go on when the broker stops."""
+"""How long requests that are at work may go on when the broker stops."""
+ANSWERS_SECONDS = 0.01
+"""How often is looked whether all answers have left by then."""
 FAILED_STOP_SECONDS = 0.1
 SWEEP_SECONDS = 1.0
 PICTURE_SECONDS = 10.0
@@ -491,12 +494,16 @@ class Broker:
             await self._controller_client.close()
 
     async def _finish_requests(self) -> None:
-        """Take up nothing new; what was taken up may be answered until the deadline."""
+        """Take up nothing new. Whoever waits for others, or for records, is answered at once (Apache Kafka closes
+        these connections); what is at work may be answered until the deadline.
+        """
         self._is_open = False
         self._reactor.remove_listeners()
+        self._reactor.stop_reading()
+        self._partitions.end()
         deadline = trio.current_time() + (STOP_SECONDS if self._failure is None else FAILED_STOP_SECONDS)
         while True:
-            await trio.sleep(0.02)  # what was just answered leaves
+            await trio.sleep(ANSWERS_SECONDS)  # what was just answered leaves
             if not self._reactor.drop_idle() or trio.current_time() >= deadline:
                 return
 

@@ -79,7 +79,7 @@ class Fetch:
             return self._respond(answers)
         self.missing_bytes = self.min_bytes - size
         self._watch()
-        self.timer = self.svc.timers.after(max_wait_ms / 1000, self._expired)
+        self.timer = self.svc.timers.after(max_wait_ms / 1000, self.answer_now)
         self.ctx.on_close(self._unlink)
         return PENDING
 
@@ -101,7 +101,8 @@ class Fetch:
         else:
             self.missing_bytes = self.min_bytes - size
 
-    def _expired(self) -> None:
+    def answer_now(self) -> None:
+        """Part of `ProgressWaiter`: the time is over, or the broker stops."""
         self._finish(self._plan()[0])
 
     def _finish(self, answers: list[Answer]) -> None:

@@ -180,7 +180,12 @@ class Partition:
 
     def wake_all(self) -> None:
         """Something changed that is not more bytes: a role, the log's start."""
-        tell_progress({**self._tail_waiters, **self._waiters}, 0)
+        tell_progress(self.waiters, 0)
+
+    @property
+    def waiters(self) -> list[ProgressWaiter]:
+        """Who waits for something to read, each once."""
+        return list({**self._tail_waiters, **self._waiters})
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 

@@ -18,11 +18,14 @@ log = logging.getLogger("barnabas.partition")
 
 
 class ProgressWaiter(Protocol):
-    """Waits for readable bytes. `progress` is called after `added_bytes` more became readable, or with 0 when
-    something else changed.
+    """Waits for readable bytes, in perhaps several partitions. `progress` is called after `added_bytes` more became
+    readable, or with 0 when something else changed.
     """
 
     def progress(self, added_bytes: int) -> None: ...
+
+    def answer_now(self) -> None:
+        """Wait no longer: answer with what there is."""
 
 
 def tell_progress(waiters: Iterable[ProgressWaiter], added_bytes: int) -> None:

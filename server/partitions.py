@@ -50,6 +50,8 @@ class CoordinatorRoles(Protocol):
 
     def resign(self, index: int) -> None: ...
 
+    def resign_all(self) -> None: ...
+
 
 class GroupRoles(CoordinatorRoles, Protocol):
     """Whose groups commit offsets, and so must know what becomes of topics."""
@@ -429,6 +431,23 @@ class Partitions:
             partition.log.config = effective
             if partition.future is not None:
                 partition.future.config = effective
+
+    def end(self) -> None:
+        """The broker stops, and takes up no more requests: whoever waits is answered now. Who waits for records gets
+        what there is; who waits for a commit, or for a group, looks elsewhere.
+        """
+        self.write_staged()
+        for partition in self:
+            for waiter in partition.waiters:
+                try:
+                    waiter.answer_now()
+                except Exception as error:
+                    contain(log, "a fetch that was waiting", error, waiter)
+        for coordinators in (self.groups, self.transactions):
+            if coordinators is not None:
+                coordinators.resign_all()
+        for partition in self:
+            partition.resign()
 
     # -- what partitions ask of their broker -------------------------------------------------------------------------
 

@@ -117,6 +117,7 @@ class Reactor:
         self._in_round = False
         self._tail = trio.Event()
         self._paused_listeners: set[int] = set()
+        self._ending = False
 
     # -- listeners and connections -----------------------------------------------------------------------------------
 
@@ -256,6 +257,12 @@ class Reactor:
             self._in_round = True
             self._finish_round()
 
+    def stop_reading(self) -> None:
+        """Take up no more requests, from now on: what is owed is sent, and that is all."""
+        self._ending = True
+        for link in self._links.values():
+            self._watch(link, link.mask & ~_IN)
+
     def drop_idle(self) -> bool:
         """Close every connection that is owed nothing and has nothing to be sent; True if some are left."""
         for link in list(self._links.values()):
@@ -336,7 +343,7 @@ class Reactor:
                 self._watch(link, link.mask & ~select.EPOLLOUT)
             elif not drained and not link.mask & select.EPOLLOUT:
                 self._watch(link, link.mask | select.EPOLLOUT)
-            if not connection.blocked:
+            if not (self._ending or connection.blocked):
                 if connection.backlog_bytes:
                     connection.resume()
                 if link.finished:

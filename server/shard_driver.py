@@ -217,8 +217,16 @@ class ShardDriver(Generic[S]):
     def resign(self, index: int) -> None:
         """Another broker leads, or the topic is deleted: whoever waits is sent away, the shard is forgotten."""
         led = self._led.pop(index, None)
-        if led is None:
-            return
+        if led is not None:
+            self._resign(led)
+            self.log.info("no longer the coordinator for %r", led)
+
+    def resign_all(self) -> None:
+        """The broker stops."""
+        while self._led:
+            self._resign(self._led.popitem()[1])
+
+    def _resign(self, led: Led[S]) -> None:
         now = self._now()
         for timer in (led.timer, led.commit_timer):
             if timer is not None:
@@ -230,7 +238,6 @@ class ShardDriver(Generic[S]):
             if each.result.failed is not None:
                 # The machine has ended by now, so there is nothing to write any more.
                 self._deliver(each.result.failed(ErrorCode.NOT_LEADER_OR_FOLLOWER, True, now).replies)
-        self.log.info("no longer the coordinator for %r", led)
 
     # -- tasks -------------------------------------------------------------------------------------
 
