@@ -7,7 +7,7 @@ This face holds what nearly everybody needs. Public submodules beside it: `messa
 from kproto.apikeys import ApiKey
 from kproto.classes import Message, Record
 from kproto.compile import Part, SizedPart, decode, decoder, encode, encoder
-from kproto.errors import DecodeError, EncodeError, ErrorCode, KafkaError
+from kproto.errors import DecodeError, EncodeError, ErrorCode, KafkaError, shortened
 from kproto.messages import flexible_from, request_class, response_class, schema_versions
 from kproto.primitives import ZERO_UUID, Buffer, read_uvarint, uuid_from_text, uuid_to_text, uvarint
 
@@ -32,6 +32,7 @@ __all__ = [
     "request_class",
     "response_class",
     "schema_versions",
+    "shortened",
     "uuid_from_text",
     "uuid_to_text",
     "uvarint",

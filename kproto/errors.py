@@ -7,7 +7,7 @@ value that fits no field).
 
 from enum import IntEnum
 
-__all__ = ["DecodeError", "EncodeError", "ErrorCode", "KafkaError"]
+__all__ = ["DecodeError", "EncodeError", "ErrorCode", "KafkaError", "shortened"]
 
 
 class ErrorCode(IntEnum):
@@ -150,10 +150,23 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133
 
 
+MESSAGE_LENGTH = 1000
+"""How much of a message is kept, in code points: at most four bytes each, so that it always fits into an answer."""
+
+
+def shortened(message: str) -> str:
+    """A message as it may stand in an answer. Much of what it says may be the client's own text, a name or a list:
+    that need not fit a second time, and whole it helps nobody.
+    """
+    return message if len(message) <= MESSAGE_LENGTH else message[: MESSAGE_LENGTH - 3] + "..."
+
+
 class KafkaError(Exception):
-    """A failure that has a place in Kafka's list; `message` (or None) is what a client may be shown."""
+    """A failure that has a place in Kafka's list; `message` (or None) is what a client may be shown, `shortened`."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        if message is not None:
+            message = shortened(message)
         super().__init__(code, message)
         self.code = code
         self.message = message

@@ -3,11 +3,14 @@
 `Api` values are made in the files of `server/apis/` and listed in `server.apis.APIS`; importing a file registers
 nothing. ApiVersions, the README table and the "listed implies handled" test read the same tuple.
 
-A handler is one of three kinds:
+A handler is one of four kinds:
 
 - a plain function that returns the response: it runs at once, inside the reactor's round, and must never wait;
 - a plain function that returns `PENDING` after keeping `ctx`: whoever holds it calls `ctx.reply(response)` exactly
   once, later, on the same thread. The cheap way to wait (a fetch for bytes, a join for a rebalance): no task is made;
+- a generator function that yields the units of each item it went through and returns the response, or PENDING: for
+  requests that may name, or be answered with, any number of items. It runs at once as far as one turn goes, the rest
+  in turns with everything else (`server.turns`), with the request that it may keep;
 - an `async def` that returns the response, or `PENDING` after `ctx` was answered or handed on: it runs as a trio task
   of the broker, with a request that it may keep.
 

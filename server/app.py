@@ -66,6 +66,7 @@ from server.storage import FailedDirs, load_dirs, make_dirs, metadata_dir
 from server.streams import StreamTransport
 from server.timers import Timers
 from server.topic_config import LogConfigs
+from server.turns import Turns
 from server.txn_shards import TxnShards
 from server.txn_verification import TxnVerification
 
@@ -402,6 +403,7 @@ class Broker:
             fetch_sessions=FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), self._rng),
             pictures=PictureCache(),
             timers=timers,
+            turns=Turns(self._offload),
             offload=self._offload,
             now=trio.current_time,
             wall_ms=self._wall_ms,

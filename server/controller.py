@@ -44,7 +44,7 @@ from replication import (
 from server import config_changes
 from server.config import BrokerConfig
 from server.controller_loop import Slot
-from server.controller_requests import ControllerRequests, shortened
+from server.controller_requests import ControllerRequests
 
 log = logging.getLogger("barnabas.controller")
 
@@ -297,9 +297,6 @@ class ControllerDriver(ControllerRequests):
             for name, outcome in pending.items():
                 if outcome.error is None and (timeout_ms <= 0 or not visible(name, self.image)):
                     outcome.error = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-        for outcome in outcomes.values():
-            if outcome.error is not None:
-                outcome.error = shortened(outcome.error)
 
     @staticmethod
     async def _fill(outcomes: Iterable[TopicOutcome]) -> None:

@@ -33,7 +33,6 @@ TopicPartition = tuple[str, int]
 _TOPIC_IDS_SINCE = 2
 _EPOCHS_SINCE = 3
 _FIRST_REBALANCE_S = 5.0
-_MESSAGE_LENGTH = 1000  # messages have an int16 for their length
 
 _TopicAnswer = AlterPartitionResponse.TopicData
 _PartitionAnswer = AlterPartitionResponse.PartitionData
@@ -115,7 +114,7 @@ class ControllerRequests(ControllerLoop):
         outcome, effects = self.machine().reassign(wishes, slot)
         self.submit(effects, [slot])
         await self._raise_or_return(slot)
-        return {key: None if error is None else shortened(error) for key, error in outcome.items()}
+        return dict(outcome)
 
     def list_reassignments(self, partitions: Iterable[TopicPartition] | None) -> list[PartitionChange]:
         """Those of these partitions, or of all, that are on the move. Raises KafkaError NOT_CONTROLLER."""
@@ -191,12 +190,6 @@ class ControllerRequests(ControllerLoop):
         error = await slot.wait()
         if error is not None:
             raise error
-
-
-def shortened(error: KafkaError) -> KafkaError:
-    """The error with a message that fits into an answer: a client's own long lists and names come back in it."""
-    long = error.message is not None and len(error.message) > _MESSAGE_LENGTH
-    return KafkaError(error.code, (error.message or "")[:_MESSAGE_LENGTH]) if long else error
 
 
 def _wish(asked: AlterPartitionRequest.PartitionData, version: int) -> IsrWish:

@@ -4,6 +4,9 @@ The place that turns exceptions into answers. The peer's mistakes: an unreadable
 version out of range closes the connection without an answer, as Apache Kafka does; ApiVersions alone answers an
 unknown version, in format 0, so that the client can try again (KIP-511). Our mistakes: logged once with their
 context, answered with UNKNOWN_SERVER_ERROR, and nobody else notices.
+
+A request that is long goes on in a task, in turns with everything else (`server.turns`): one whose frame is large, or
+whose handler is a generator that has more to do than fits into a round. Produce alone never does (`pipelined`).
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Iterable
+from types import CoroutineType, GeneratorType
 from typing import Any
 
 import trio
@@ -33,6 +37,7 @@ from server.containment import contain
 from server.context import RequestContext
 from server.request_bounds import bounds_of
 from server.services import Services
+from server.turns import LARGE_ANSWER_ITEMS, LARGE_FRAME_BYTES, UNFINISHED, Abandoned, Arrays, first_turn
 
 log = logging.getLogger("barnabas.requests")
 
@@ -40,7 +45,18 @@ log = logging.getLogger("barnabas.requests")
 class Route:
     """One (API, version): its codec functions, compiled when first used."""
 
-    __slots__ = ("api", "decode", "elements_max", "encode", "handle", "is_async", "learn", "pipelined", "version")
+    __slots__ = (
+        "_arrays",
+        "api",
+        "decode",
+        "elements_max",
+        "encode",
+        "handle",
+        "is_async",
+        "learn",
+        "pipelined",
+        "version",
+    )
 
     def __init__(self, api: Api, version: int) -> None:
         self.api = api
@@ -57,6 +73,13 @@ class Route:
         )
         self.elements_max = bounds_of(api.key).elements
         self.encode: Callable[[Any], list[Part]] = encoder(response_class(api.key), version)
+        self._arrays: Arrays | None = None
+
+    def is_large(self, response: Any) -> bool:
+        """Whether an answer is to be encoded off the loop."""
+        if self._arrays is None:
+            self._arrays = Arrays(response_class(self.api.key).__description__.struct)
+        return self._arrays.has_more_than(LARGE_ANSWER_ITEMS, response)
 
     def encode_frame(self, correlation_id: int, response: Any) -> list[Part]:
         return response_frame(self.api.key, self.version, correlation_id, self.encode(response))
@@ -102,6 +125,9 @@ class Dispatcher:
             if route is None:
                 return self._unsupported_api_versions(connection, header.correlation_id, header.client_id)
         context = RequestContext(connection, route, version, header.correlation_id, header.client_id)
+        if len(frame) > LARGE_FRAME_BYTES and not route.pipelined:
+            self._nursery.start_soon(self._run_large, context, bytes(frame), header.body_offset)
+            return context
         try:
             request, _ = route.decode(frame, header.body_offset, route.elements_max)
         except DecodeError as error:
@@ -113,10 +139,19 @@ class Dispatcher:
             return context
         try:
             response = route.handle(self._services, context, request)
+            if type(response) is GeneratorType:
+                steps = response
+                response = first_turn(steps)
+                if response is UNFINISHED:
+                    response = steps
         except Exception as error:
             self._failed(context, request, error)
             return context
         if response is not PENDING:
+            kind = type(response)
+            if kind is GeneratorType or kind is CoroutineType:
+                self._nursery.start_soon(self._finish, context, request, response)
+                return context
             context.reply(response)
         if route.learn is not None:
             try:
@@ -145,14 +180,70 @@ class Dispatcher:
         context.reply(route.error_response(None, ErrorCode.UNSUPPORTED_VERSION))
         return context
 
-    async def _run(self, context: RequestContext, request: Any) -> None:
+    async def _run_large(self, context: RequestContext, frame: bytes, offset: int) -> None:
+        """A request whose frame is large, from the beginning."""
+        route = context.route
         try:
-            response = await context.route.handle(self._services, context, request)
-        except Exception as error:
-            self._failed(context, request, error)
+            request, _ = await self._services.turns.elsewhere(route.decode, frame, offset, route.elements_max)
+        except DecodeError as error:
+            what = f"{route.api.key.name} v{route.version}"
+            log.warning("closing the connection of %s: unreadable %s request: %s", context.client_host, what, error)
+            context.connection.abort()
             return
-        if response is not PENDING:
+        except Exception as error:  # of the thread's
+            self._failed(context, None, error)
+            return
+        context.request = request
+        if not context.closed:
+            await self._run(context, request, is_large=True)
+
+    async def _run(self, context: RequestContext, request: Any, is_large: bool = False) -> None:
+        """A handler of any kind, outside of a round."""
+        try:
+            response = context.route.handle(self._services, context, request)
+        except Exception as error:
+            await self._failed_late(context, request, error, is_large)
+        else:
+            await self._finish(context, request, response, is_large)
+
+    async def _finish(self, context: RequestContext, request: Any, response: Any, is_large: bool = False) -> None:
+        """What is left to do for a response: a coroutine's or a generator's work, the answer."""
+        try:
+            if type(response) is CoroutineType:
+                response = await response
+            if type(response) is GeneratorType:
+                response = await self._services.turns.run(response, lambda: not context.closed)
+            await self._answer(context, response)
+        except Abandoned:
+            pass
+        except Exception as error:
+            await self._failed_late(context, request, error, is_large)
+
+    async def _answer(self, context: RequestContext, response: Any) -> None:
+        """What a task has come to. What it had staged is written now, as there is no round that would."""
+        if response is PENDING:
+            self._services.partitions.write_staged()
+        elif context.route.is_large(response) and not context.closed:
+            encode = context.route.encode_frame
+            context.reply_encoded(*await self._services.turns.elsewhere(encode, context.correlation_id, response))
+        else:
             context.reply(response)
+
+    async def _failed_late(self, context: RequestContext, request: Any, error: Exception, is_large: bool) -> None:
+        """As `_failed`, in a task. is_large: there are so many items that refusing each of them takes its time."""
+        if is_large and isinstance(error, KafkaError) and context.parts is None and not context.closed:
+            route, code = context.route, error.code
+
+            def refusal() -> list[Part]:
+                return route.encode_frame(context.correlation_id, route.error_response(request, code))
+
+            try:
+                context.reply_encoded(*await self._services.turns.elsewhere(refusal))
+            except Exception as worse:
+                error = worse
+            else:
+                return
+        self._failed(context, request, error)
 
     def _failed(self, context: RequestContext, request: Any, error: Exception) -> None:
         """A handler has raised. What it has begun may still want to answer, which is not heard any more."""

@@ -5,7 +5,7 @@ Metadata of 2,000 partitions takes some 15 ms to put together; clients ask for i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any
 
 from replication import Image
@@ -18,12 +18,14 @@ class PictureCache:
         self._image: Image | None = None
         self._kept: dict[Hashable, Any] = {}
 
-    def get(self, image: Image, key: Hashable, make: Callable[[], Any]) -> Any:
-        """The value for `key`, made if it is not there. A new picture forgets all of the old one's."""
+    def get(self, image: Image, key: Hashable) -> Any:
+        """The value for `key`, None if there is none. `image` is the latest: a new one forgets all of the old one's."""
         if image is not self._image:
             self._image = image
             self._kept = {}
-        value = self._kept.get(key)
-        if value is None:
-            value = self._kept[key] = make()
-        return value
+        return self._kept.get(key)
+
+    def keep(self, image: Image, key: Hashable, value: Any) -> None:
+        """Remember a value, unless it was made from a picture that is not the latest any more."""
+        if image is self._image:
+            self._kept[key] = value

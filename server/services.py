@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from server.producer_ids import ProducerIds
     from server.shards import GroupShards
     from server.timers import Timers
+    from server.turns import Turns
     from server.txn_shards import TxnShards
     from server.txn_verification import TxnVerification
 
@@ -44,6 +45,7 @@ class Services:
     fetch_sessions: FetchSessions
     pictures: PictureCache
     timers: Timers
+    turns: Turns
     offload: Offload
     now: Callable[[], float]
     wall_ms: Callable[[], int]

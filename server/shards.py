@@ -33,6 +33,7 @@ from server.consumer_groups import ConsumerGroups, machine_config
 from server.partition import Partition
 from server.shard_driver import Led, Producer
 from server.shard_loading import Replayed
+from server.turns import Steps
 
 OPEN_SECONDS = 2.0
 """How long loaded groups wait at most for the high watermark to pass what was loaded."""
@@ -255,13 +256,16 @@ class GroupShards(ConsumerGroups):
 
     def listed(
         self, states: Collection[str], types: Collection[str]
-    ) -> tuple[ErrorCode, list[ListGroupsResponse.ListedGroup]]:
-        """The groups coordinated here; with error 14 if some are being loaded, which are left out."""
+    ) -> Steps[tuple[ErrorCode, list[ListGroupsResponse.ListedGroup]]]:
+        """The groups coordinated here; with error 14 if some are being loaded, which are left out. In steps."""
         code = ErrorCode.NONE
         groups: list[ListGroupsResponse.ListedGroup] = []
-        for led in self._led.values():
-            if led.is_loaded:
-                groups.extend(led.shard.listed(states, types))
-            else:
+        for led in list(self._led.values()):
+            if not led.is_loaded:
                 code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+                continue
+            for group in led.shard.looked_through(states, types):
+                if group is not None:
+                    groups.append(group)
+                yield 1
         return code, groups

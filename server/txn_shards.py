@@ -43,6 +43,7 @@ from server.peers import Connect
 from server.shard_driver import CreateTopic, Led, ShardDriver
 from server.shard_loading import Replayed
 from server.timers import Timers
+from server.turns import Steps
 
 if TYPE_CHECKING:
     from coordinator.txn import Marked, MarkersToWrite, NeedProducerId, TxnConfig, TxnShard
@@ -283,9 +284,9 @@ class TxnShards(ShardDriver["TxnShard"]):
 
     def listed(
         self, request: ListTransactionsRequest, matches: Callable[[str], bool] | None
-    ) -> ListTransactionsResponse:
+    ) -> Steps[ListTransactionsResponse]:
         """The ids coordinated here, as far as the filters let them through; matches: the filter by pattern, compiled.
-        None of them, and error 14, while some are being loaded. Raises nothing.
+        None of them, and error 14, while some are being loaded. Raises nothing. In steps.
         """
         from coordinator.txn import unknown_state_filters
 
@@ -293,12 +294,12 @@ class TxnShards(ShardDriver["TxnShard"]):
             return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         now = self._now()
         response = ListTransactionsResponse(unknown_state_filters=unknown_state_filters(request.state_filters))
-        for led in self._led.values():
-            response.transaction_states.extend(
-                led.shard.listed(
-                    request.state_filters, request.producer_id_filters, request.duration_filter, matches, now
-                )
-            )
+        states, producer_ids = frozenset(request.state_filters), frozenset(request.producer_id_filters)
+        for led in list(self._led.values()):
+            for state in led.shard.looked_through(states, producer_ids, request.duration_filter, matches, now):
+                if state is not None:
+                    response.transaction_states.append(state)
+                yield 1
         return response
 
     # -- AddPartitionsToTxn ------------------------------------------------------------------------

@@ -12,13 +12,16 @@ from coordinator.group.modern_state import ModernMember
 from coordinator.group.offset_operations import OffsetOperations
 from coordinator.group.states import State
 from coordinator.group.subscriptions import CONSUMER
-from kproto import ErrorCode
+from kproto import ErrorCode, shortened
 from kproto.messages import ConsumerGroupDescribeResponse, DescribeGroupsResponse, ListGroupsResponse
 
 CLASSIC_TYPE: Final = "classic"
 MODERN_TYPE: Final = "consumer"
 CLASSIC_MEMBER: Final = 0
 MODERN_MEMBER: Final = 1
+
+_STRING_BYTES_MAX: Final = 32_767
+_SURELY_FITS: Final = _STRING_BYTES_MAX // 4
 
 
 class GroupViews(OffsetOperations):
@@ -27,12 +30,16 @@ class GroupViews(OffsetOperations):
     def describe(self, group_id: str, version: int) -> DescribeGroupsResponse.DescribedGroup:
         """DescribeGroups, for one group. Unknown ones are "Dead", from version 6 on with error 69 as well."""
         group = self.groups.get(group_id)
+        if isinstance(group, ClassicGroup) and not all(
+            _can_be_told(member.member_id, member.instance_id, member.client_id) for member in group.members
+        ):
+            return DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
         if not isinstance(group, ClassicGroup) or group_id in self.foreign:
             unknown = DescribeGroupsResponse.DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
             if version >= 6:
                 unknown.error_code = ErrorCode.GROUP_ID_NOT_FOUND
                 is_known = group is not None or group_id in self.foreign
-                unknown.error_message = f"Group {group_id} " + ("is not a classic group." if is_known else "not found.")
+                unknown.error_message = _refusal(group_id, "is not a classic group." if is_known else "not found.")
             return unknown
         stable = group.state is State.STABLE
         return DescribeGroupsResponse.DescribedGroup(
@@ -61,7 +68,7 @@ class GroupViews(OffsetOperations):
             return ConsumerGroupDescribeResponse.DescribedGroup(
                 group_id=group_id,
                 error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-                error_message=f"Group {group_id} " + ("is not a consumer group." if is_known else "not found."),
+                error_message=_refusal(group_id, "is not a consumer group." if is_known else "not found."),
             )
         return ConsumerGroupDescribeResponse.DescribedGroup(
             group_id=group_id,
@@ -74,13 +81,25 @@ class GroupViews(OffsetOperations):
 
     def listed(self, states: Collection[str], types: Collection[str]) -> Iterator[ListGroupsResponse.ListedGroup]:
         """ListGroups. `states` and `types`: names in any case to keep; empty: all."""
+        return (group for group in self.looked_through(states, types) if group is not None)
+
+    def looked_through(
+        self, states: Collection[str], types: Collection[str]
+    ) -> Iterator[ListGroupsResponse.ListedGroup | None]:
+        """As `listed`, with None for each group that is not: whoever goes through very many may pause anywhere, and
+        finds those that there were at the beginning.
+        """
         wanted = {name.lower().strip() for name in states}
         kinds = {name.lower() for name in types}
-        for group in self.groups.values():
+        for group in list(self.groups.values()):
             kind = MODERN_TYPE if isinstance(group, ModernGroup) else CLASSIC_TYPE
-            if (kinds and kind not in kinds) or (wanted and group.state_name.lower() not in wanted):
-                continue
-            if group.group_id in self.foreign:
+            if (
+                (kinds and kind not in kinds)
+                or (wanted and group.state_name.lower() not in wanted)
+                or group.group_id in self.foreign
+                or not _can_be_told(group.group_id)
+            ):
+                yield None
                 continue
             yield ListGroupsResponse.ListedGroup(
                 group_id=group.group_id,
@@ -88,6 +107,17 @@ class GroupViews(OffsetOperations):
                 group_state=group.state_name,
                 group_type=kind,
             )
+
+
+def _refusal(group_id: str, why: str) -> str:
+    return f"Group {shortened(group_id)} {why}"
+
+
+def _can_be_told(*texts: str | None) -> bool:
+    """Whether they fit into an answer. What an old log has held may be longer than what is accepted today, and must
+    not keep the other groups from being listed.
+    """
+    return not any(text and len(text) > _SURELY_FITS and len(text.encode()) > _STRING_BYTES_MAX for text in texts)
 
 
 def _described(group: ModernGroup, member: ModernMember) -> ConsumerGroupDescribeResponse.Member:

@@ -376,7 +376,21 @@ class TxnShard(TransactionalIds):
         """ListTransactions. Each filter narrows the list, an empty one does not: names of states, exactly as shown;
         producer ids; `duration_ms`, if not negative: started longer ago than that; `matches`: of the whole id.
         """
-        for entry in self.ids.values():
+        found = self.looked_through(states, producer_ids, duration_ms, matches, now)
+        return (state for state in found if state is not None)
+
+    def looked_through(
+        self,
+        states: Collection[str],
+        producer_ids: Collection[int],
+        duration_ms: int,
+        matches: Callable[[str], bool] | None,
+        now: Now,
+    ) -> Iterator[ListTransactionsResponse.TransactionState | None]:
+        """As `listed`, with None for each id that is not: whoever goes through very many may pause anywhere, and finds
+        those that there were at the beginning.
+        """
+        for entry in list(self.ids.values()):
             txn = entry.txn
             if (
                 txn is not None
@@ -390,6 +404,8 @@ class TxnShard(TransactionalIds):
                     producer_id=txn.producer_id,
                     transaction_state=txn.state.value,
                 )
+            else:
+                yield None
 
 
 def unknown_state_filters(states: Iterable[str]) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from kproto import ErrorCode, KafkaError
-from server.apis.config_resources import ResourceType, outcome, stored_broker, stored_group, stored_topic, unsupported
+from server.apis.config_resources import ResourceType, stored_broker, stored_group, stored_topic, unsupported
 from server.config_changes import (
     Change,
     apply,
@@ -38,7 +38,7 @@ async def alter_each(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "a resource may stand in a request once")
             await alter(resource)
         except KafkaError as error:
-            code, message = outcome(error)
+            code, message = error.code, error.message or None
         answers.append(
             response(
                 error_code=code,

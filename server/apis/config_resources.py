@@ -11,8 +11,6 @@ from server.services import Services
 ALL_BROKERS = "<default>"
 """The name under which settings of all brokers are stored."""
 
-_LONGEST_MESSAGE = 1000  # a client's own names come back in messages, and a string's length is an int16
-
 
 class ResourceType(IntEnum):
     """ConfigResource.Type of Kafka's admin protocol."""
@@ -22,11 +20,6 @@ class ResourceType(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
-
-
-def outcome(error: KafkaError) -> tuple[ErrorCode, str | None]:
-    """Code and message as they may stand in a resource's answer."""
-    return error.code, error.message[:_LONGEST_MESSAGE] if error.message else None
 
 
 def stored_topic(svc: Services, name: str) -> Mapping[str, str]:

@@ -3,7 +3,9 @@
 Behaviour: every resource is answered by itself, with its own error. A topic shows all topic settings with the broker
 settings behind them as synonyms; a broker must be asked by its own id, or with an empty name for what is set for all
 brokers; a broker logger shows the level in force of every logger. A group, which need not exist, shows its own settings
-with the broker settings behind them. Sensitive values and those of unknown keys are null.
+with the broker settings behind them. Sensitive values and those of unknown keys are null. A resource that is asked for
+twice in the same way is answered once, and what resources have alike (topics without settings of their own, most of
+all) is put together once.
 
 Versions: 0 has `is_default` in place of the source; 1 synonyms; 3 types and documentation; 4 flexible.
 
@@ -17,46 +19,59 @@ from kproto.messages import DescribeConfigsRequest, DescribeConfigsResponse
 from replication import name_fault
 from server import group_config, logs
 from server.api import Api
-from server.apis.config_resources import ResourceType, check_broker_id, outcome, stored_group, unsupported
+from server.apis.config_resources import ResourceType, check_broker_id, stored_group, unsupported
 from server.config_view import ConfigEntry, Source, broker_entries, cluster_entries, topic_entries
 from server.context import RequestContext
 from server.services import Services
+from server.turns import Steps
 
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
 _Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
 
 
-def handle(svc: Services, ctx: RequestContext, req: DescribeConfigsRequest) -> DescribeConfigsResponse:
+_ALIKE_MAX = 1000
+"""How many different sets of settings a request keeps, to tell them again of another resource."""
+
+_FRESH_UNITS = 100
+"""What it takes to put settings together, beside what each of them takes."""
+
+
+def handle(svc: Services, ctx: RequestContext, req: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
     results = []
+    asked: set[tuple[int, str, frozenset[str]]] = set()
+    alike: dict[tuple[frozenset[tuple[str, str]], frozenset[str]], list[_Entry]] = {}
     for resource in req.resources:
-        try:
-            entries = _entries(svc, resource)
-        except KafkaError as error:
-            code, message = outcome(error)
-            results.append(
-                _Result(
-                    error_code=code,
-                    error_message=message,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
-            )
+        names = frozenset(resource.configuration_keys or ())
+        yield 1 + len(names) // 10
+        key = resource.resource_type, resource.resource_name, names
+        if key in asked:
             continue
-        results.append(
-            _Result(
-                error_message=None,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-                configs=[_told(entry, req, ctx.api_version, resource.resource_type) for entry in entries],
-            )
-        )
+        asked.add(key)
+        result = _Result(error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name)
+        results.append(result)
+        topic = svc.image.topics.get(resource.resource_name) if resource.resource_type == ResourceType.TOPIC else None
+        settings = None if topic is None else (frozenset(topic.config.items()), names)
+        told = None if settings is None else alike.get(settings)
+        if told is None:
+            try:
+                entries = _entries(svc, resource, names)
+            except KafkaError as error:
+                result.error_code, result.error_message = error.code, error.message or None
+                continue
+            told = [_told(entry, req, ctx.api_version, resource.resource_type) for entry in entries]
+            yield _FRESH_UNITS + len(told)
+            if settings is not None and len(alike) < _ALIKE_MAX:
+                alike[settings] = told
+        result.configs = told
+        yield len(told)  # which stand in the answer each time
     return DescribeConfigsResponse(results=results)
 
 
-def _entries(svc: Services, resource: DescribeConfigsRequest.DescribeConfigsResource) -> list[ConfigEntry]:
+def _entries(
+    svc: Services, resource: DescribeConfigsRequest.DescribeConfigsResource, keys: frozenset[str]
+) -> list[ConfigEntry]:
     name = resource.resource_name
-    keys = frozenset(resource.configuration_keys or ())
     config = svc.config
     match resource.resource_type:
         case ResourceType.TOPIC:
@@ -105,4 +120,15 @@ def _told(
     )
 
 
-API = Api(ApiKey.DESCRIBE_CONFIGS, versions=(0, 4), handle=handle)
+def _on_error(req: DescribeConfigsRequest, code: ErrorCode, version: int) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[
+            _Result(
+                error_code=code, error_message=None, resource_type=each.resource_type, resource_name=each.resource_name
+            )
+            for each in req.resources
+        ]
+    )
+
+
+API = Api(ApiKey.DESCRIBE_CONFIGS, versions=(0, 4), handle=handle, on_error=_on_error)

@@ -1,7 +1,7 @@
 """DescribeGroups (key 15, versions 0-6): state and members of groups.
 
 Behaviour: subscriptions are told of stable groups only, for the protocol that was chosen; assignments always. Each
-group has its own error. A group nobody has heard of is "Dead".
+group has its own error, and is told once. A group nobody has heard of is "Dead".
 
 Versions: 3 can ask for what the client may do with the group: all that there is, as long as there are no ACLs; 4
 tells instance ids; 5 is flexible; 6 reports an unknown group as GROUP_ID_NOT_FOUND, with a text.
@@ -14,14 +14,15 @@ from kproto.messages import DescribeGroupsRequest, DescribeGroupsResponse
 from server.api import Api
 from server.context import RequestContext
 from server.services import Services
+from server.turns import Steps
 
 ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 """Bits of read, delete and describe: what can be done with a group."""
 
 
-def handle(svc: Services, ctx: RequestContext, req: DescribeGroupsRequest) -> DescribeGroupsResponse:
+def handle(svc: Services, ctx: RequestContext, req: DescribeGroupsRequest) -> Steps[DescribeGroupsResponse]:
     response = DescribeGroupsResponse()
-    for group_id in req.groups:
+    for group_id in dict.fromkeys(req.groups):
         try:
             group = svc.groups.describe(group_id, ctx.api_version)
         except KafkaError as error:
@@ -29,6 +30,7 @@ def handle(svc: Services, ctx: RequestContext, req: DescribeGroupsRequest) -> De
         if req.include_authorized_operations and group.error_code == ErrorCode.NONE:
             group.authorized_operations = ALL_GROUP_OPERATIONS
         response.groups.append(group)
+        yield 1 + len(group.members)
     return response
 
 

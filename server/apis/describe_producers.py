@@ -2,8 +2,8 @@
 
 Behaviour: for each partition its idempotent and transactional producers as the log knows them: epoch, last sequence,
 time of the last write, the coordinator epoch of the last marker, and the start of an open transaction (-1 none). They
-are known until `producer.id.expiration.ms` after their last write. A bad topic name gives INVALID_TOPIC_EXCEPTION, an
-unknown topic 3, a partition elsewhere 6.
+are known until `producer.id.expiration.ms` after their last write. A partition named twice is told once. A bad topic
+name gives INVALID_TOPIC_EXCEPTION, an unknown topic 3, a partition elsewhere 6.
 """
 
 from __future__ import annotations
@@ -14,31 +14,39 @@ from replication import check_name
 from server.api import Api
 from server.context import RequestContext
 from server.services import Services
+from server.turns import Steps
 
 _Answer = DescribeProducersResponse.PartitionResponse
 _Producer = DescribeProducersResponse.ProducerState
 
 
-def handle(svc: Services, ctx: RequestContext, req: DescribeProducersRequest) -> DescribeProducersResponse:
+def handle(svc: Services, ctx: RequestContext, req: DescribeProducersRequest) -> Steps[DescribeProducersResponse]:
+    topics: dict[str, dict[int, _Answer]] = {}
+    for topic in req.topics:
+        answers = topics.setdefault(topic.name, {})
+        yield 1
+        for index in topic.partition_indexes:
+            yield 1
+            if index not in answers:
+                answers[index] = yield from _answer(svc, topic.name, index)
     return DescribeProducersResponse(
         topics=[
-            DescribeProducersResponse.TopicResponse(
-                name=topic.name, partitions=[_answer(svc, topic.name, index) for index in topic.partition_indexes]
-            )
-            for topic in req.topics
+            DescribeProducersResponse.TopicResponse(name=name, partitions=list(answers.values()))
+            for name, answers in topics.items()
         ]
     )
 
 
-def _answer(svc: Services, topic: str, index: int) -> _Answer:
+def _answer(svc: Services, topic: str, index: int) -> Steps[_Answer]:
     try:
         check_name(topic)
         partition = svc.partitions.get(topic, index)
     except KafkaError as error:
-        return _Answer(partition_index=index, error_code=error.code, error_message=error.message)
-    return _Answer(
-        partition_index=index,
-        active_producers=[
+        yield 1
+        return _Answer(partition_index=index, error_code=error.code, error_message=error.message or None)
+    answer = _Answer(partition_index=index)
+    for producer_id, producer in list(partition.log.producers.entries.items()):
+        answer.active_producers.append(
             _Producer(
                 producer_id=producer_id,
                 producer_epoch=producer.epoch,
@@ -47,9 +55,9 @@ def _answer(svc: Services, topic: str, index: int) -> _Answer:
                 coordinator_epoch=producer.coordinator_epoch,
                 current_txn_start_offset=producer.txn_start,
             )
-            for producer_id, producer in partition.log.producers.entries.items()
-        ],
-    )
+        )
+        yield 1
+    return answer
 
 
 def _on_error(req: DescribeProducersRequest, code: ErrorCode, version: int) -> DescribeProducersResponse:

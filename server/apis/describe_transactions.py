@@ -1,8 +1,8 @@
 """DescribeTransactions (key 65, version 0): transactional ids in detail, for administrators.
 
 Behaviour: of each id that this broker coordinates the state, the producer, the time-out, the beginning, and the
-partitions; of a decided transaction those that still need a marker. Trouble of one id is a value in its row: not the
-coordinator (16), loading (14), unknown (105).
+partitions; of a decided transaction those that still need a marker. An id named twice is told once. Trouble of one id
+is a value in its row: not the coordinator (16), loading (14), unknown (105).
 """
 
 from __future__ import annotations
@@ -12,12 +12,18 @@ from kproto.messages import DescribeTransactionsRequest, DescribeTransactionsRes
 from server.api import Api
 from server.context import RequestContext
 from server.services import Services
+from server.turns import Steps
 
 _State = DescribeTransactionsResponse.TransactionState
 
 
-def handle(svc: Services, ctx: RequestContext, req: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
-    return DescribeTransactionsResponse(transaction_states=[_described(svc, each) for each in req.transactional_ids])
+def handle(svc: Services, ctx: RequestContext, req: DescribeTransactionsRequest) -> Steps[DescribeTransactionsResponse]:
+    states = []
+    for each in dict.fromkeys(req.transactional_ids):
+        state = _described(svc, each)
+        states.append(state)
+        yield 1 + sum(1 + len(topic.partitions) for topic in state.topics)
+    return DescribeTransactionsResponse(transaction_states=states)
 
 
 def _described(svc: Services, transactional_id: str) -> _State:

@@ -16,11 +16,12 @@ from server.api import Api
 from server.apis.config_resources import ResourceType
 from server.context import RequestContext
 from server.services import Services
+from server.turns import Steps
 
 _Resource = ListConfigResourcesResponse.ConfigResource
 
 
-def handle(svc: Services, ctx: RequestContext, req: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+def handle(svc: Services, ctx: RequestContext, req: ListConfigResourcesRequest) -> Steps[ListConfigResourcesResponse]:
     if ctx.api_version == 0:
         return ListConfigResourcesResponse()
     wanted = set(req.resource_types) or set(ResourceType)
@@ -34,13 +35,12 @@ def handle(svc: Services, ctx: RequestContext, req: ListConfigResourcesRequest) 
         ResourceType.BROKER_LOGGER: brokers,
         ResourceType.GROUP: sorted(image.group_configs),
     }
-    return ListConfigResourcesResponse(
-        config_resources=[
-            _Resource(resource_name=name, resource_type=kind)
-            for kind in sorted(wanted)
-            for name in names.get(ResourceType(kind), ())
-        ]
-    )
+    resources = []
+    for kind in sorted(wanted):
+        for name in names.get(ResourceType(kind), ()):
+            resources.append(_Resource(resource_name=name, resource_type=kind))
+            yield 1
+    return ListConfigResourcesResponse(config_resources=resources)
 
 
 API = Api(ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 1), handle=handle)

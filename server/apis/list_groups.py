@@ -14,10 +14,11 @@ from kproto.messages import ListGroupsRequest, ListGroupsResponse
 from server.api import Api
 from server.context import RequestContext
 from server.services import Services
+from server.turns import Steps
 
 
-def handle(svc: Services, ctx: RequestContext, req: ListGroupsRequest) -> ListGroupsResponse:
-    code, groups = svc.groups.listed(req.states_filter or (), req.types_filter or ())
+def handle(svc: Services, ctx: RequestContext, req: ListGroupsRequest) -> Steps[ListGroupsResponse]:
+    code, groups = yield from svc.groups.listed(req.states_filter or (), req.types_filter or ())
     return ListGroupsResponse(error_code=code, groups=groups)
 
 

@@ -25,14 +25,13 @@ Not done: tiered storage.
 
 from __future__ import annotations
 
-import trio
-
 from kproto import ApiKey, ErrorCode, KafkaError
 from kproto.messages import ListOffsetsRequest, ListOffsetsResponse
 from server.api import Api
 from server.context import RequestContext
 from server.partition import Partition
 from server.services import Services
+from server.turns import Steps
 
 LATEST = -1
 EARLIEST = -2
@@ -53,27 +52,29 @@ CONSUMER = -1
 """The replica id of everybody who is no replica."""
 ANY_REPLICA = -2
 READ_COMMITTED = 1
-_SLICE_S = 0.005
-"""How long look-ups by time, which read from disk and decode a batch, may hold the loop."""
+_LOOK_UP_UNITS = 300
+"""Look-ups by time read from disk and decode a batch."""
 
 _Asked = ListOffsetsRequest.ListOffsetsPartition
 _Answer = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 
-async def handle(svc: Services, ctx: RequestContext, req: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle(svc: Services, ctx: RequestContext, req: ListOffsetsRequest) -> Steps[ListOffsetsResponse]:
     version = ctx.api_version
     if version >= 2 and req.isolation_level not in (0, READ_COMMITTED):
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"isolation level {req.isolation_level}")
-    twice = _asked_twice(req)
+    twice = yield from _asked_twice(req)
     topics: dict[str, dict[int, _Answer]] = {}
-    slice_end = svc.now() + _SLICE_S
     for topic in req.topics:
         answers = topics.setdefault(topic.name, {})
+        yield 1
         for asked in topic.partitions:
             index = asked.partition_index
+            yield 1 if asked.timestamp in (LATEST, EARLIEST) else _LOOK_UP_UNITS
             try:
                 if version == 0:
-                    answers[index] = _old_style(svc, topic.name, asked, req.replica_id)
+                    if index not in answers:
+                        answers[index] = _old_style(svc, topic.name, asked, req.replica_id)
                     continue
                 if (topic.name, index) in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -93,9 +94,6 @@ async def handle(svc: Services, ctx: RequestContext, req: ListOffsetsRequest) ->
                 if code == ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
                     code = ErrorCode.LEADER_NOT_AVAILABLE
                 answers[index] = _Answer(partition_index=index, error_code=code)
-            if asked.timestamp not in (LATEST, EARLIEST) and svc.now() >= slice_end:
-                await trio.lowlevel.checkpoint()
-                slice_end = svc.now() + _SLICE_S
     return ListOffsetsResponse(
         topics=[
             ListOffsetsResponse.ListOffsetsTopicResponse(name=name, partitions=list(answers.values()))
@@ -104,7 +102,7 @@ async def handle(svc: Services, ctx: RequestContext, req: ListOffsetsRequest) ->
     )
 
 
-def _asked_twice(req: ListOffsetsRequest) -> set[tuple[str, int]]:
+def _asked_twice(req: ListOffsetsRequest) -> Steps[set[tuple[str, int]]]:
     seen: set[tuple[str, int]] = set()
     twice: set[tuple[str, int]] = set()
     for topic in req.topics:
@@ -113,6 +111,7 @@ def _asked_twice(req: ListOffsetsRequest) -> set[tuple[str, int]]:
             if key in seen:
                 twice.add(key)
             seen.add(key)
+            yield 1
     return twice
 
 

@@ -14,6 +14,7 @@ from kproto.messages import ListPartitionReassignmentsRequest, ListPartitionReas
 from server.api import Api
 from server.context import RequestContext
 from server.services import Services
+from server.turns import Steps
 
 _Topic = ListPartitionReassignmentsResponse.OngoingTopicReassignment
 _Partition = ListPartitionReassignmentsResponse.OngoingPartitionReassignment
@@ -21,10 +22,18 @@ _Partition = ListPartitionReassignmentsResponse.OngoingPartitionReassignment
 
 def handle(
     svc: Services, ctx: RequestContext, req: ListPartitionReassignmentsRequest
-) -> ListPartitionReassignmentsResponse:
-    asked = None
+) -> Steps[ListPartitionReassignmentsResponse]:
+    asked: set[tuple[str, int]] | None = None
     if req.topics is not None:
-        asked = [(topic.name, index) for topic in req.topics for index in topic.partition_indexes]
+        asked = set()  # without what is not there: so it is bounded by the cluster, however often it is named
+        for topic in req.topics:
+            known = svc.image.topics.get(topic.name)
+            count = 0 if known is None else len(known.partitions)
+            yield 1
+            for index in topic.partition_indexes:
+                if 0 <= index < count:
+                    asked.add((topic.name, index))
+                yield 1
     topics: dict[str, ListPartitionReassignmentsResponse.OngoingTopicReassignment] = {}
     for change in svc.controller.list_reassignments(asked):
         partition = change.partition

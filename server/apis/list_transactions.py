@@ -16,9 +16,10 @@ from kproto.messages import ListTransactionsRequest, ListTransactionsResponse
 from server.api import Api
 from server.context import RequestContext
 from server.services import Services
+from server.turns import Steps
 
 
-def handle(svc: Services, ctx: RequestContext, req: ListTransactionsRequest) -> ListTransactionsResponse:
+def handle(svc: Services, ctx: RequestContext, req: ListTransactionsRequest) -> Steps[ListTransactionsResponse]:
     return svc.transactions.listed(req, _compiled(req.transactional_id_pattern))
 
 

@@ -26,7 +26,8 @@ Not done: authorization (29; hidden topics).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
+
+import trio
 
 from kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
 from kproto.messages import MetadataRequest, MetadataResponse
@@ -35,6 +36,7 @@ from server.api import PENDING, Api
 from server.apis.authorized_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
 from server.context import RequestContext
 from server.services import Services
+from server.turns import Steps
 
 _Broker = MetadataResponse.MetadataResponseBroker
 _Topic = MetadataResponse.MetadataResponseTopic
@@ -46,41 +48,44 @@ _LOOK_AGAIN_S = 0.05
 
 def handle(svc: Services, ctx: RequestContext, req: MetadataRequest) -> object:
     if not svc.controller.knows_cluster:
-        if req.topics:
-            _asked(req.topics, ctx.api_version)  # what is wrong with the request is said at once
-        _answer_when_told(svc, ctx, req)
-        return PENDING
+        return _answer_when_told(svc, ctx, req)
     return _answer_now(svc, ctx, req)
 
 
-def _answer_when_told(svc: Services, ctx: RequestContext, req: MetadataRequest) -> None:
-    if svc.controller.knows_cluster:
-        ctx.reply(_answer_now(svc, ctx, req))
-    elif not ctx.closed:
-        svc.timers.after(_LOOK_AGAIN_S, partial(_answer_when_told, svc, ctx, req))
+async def _answer_when_told(svc: Services, ctx: RequestContext, req: MetadataRequest) -> object:
+    if req.topics:
+        await svc.turns.run(_asked(req.topics, ctx.api_version))  # what is wrong with the request is said at once
+    while not svc.controller.knows_cluster:
+        await trio.sleep(_LOOK_AGAIN_S)
+        if ctx.closed:
+            return PENDING
+    return _answer_now(svc, ctx, req)
 
 
-def _answer_now(svc: Services, ctx: RequestContext, req: MetadataRequest) -> MetadataResponse:
+def _answer_now(svc: Services, ctx: RequestContext, req: MetadataRequest) -> Steps[MetadataResponse]:
     wanted = req.topics
     if wanted is None or (ctx.api_version == 0 and not wanted):
-        return _answer(svc, svc.image, ctx, req, svc.image.topic_names)
-    names, ids = _asked(wanted, ctx.api_version)
+        return (yield from _answer(svc, svc.image, ctx, req, svc.image.topic_names))
+    names, ids = yield from _asked(wanted, ctx.api_version)
     image = svc.image
     if ids:
         known = [topic.name for topic_id in ids if (topic := image.topic_by_id(topic_id)) is not None]
         unknown = [topic_id for topic_id in ids if image.topic_by_id(topic_id) is None]
-        return _answer(svc, image, ctx, req, known, unknown_ids=unknown)
-    missing = [name for name in names if name not in image.topics and not is_prohibited(name)]
+        return (yield from _answer(svc, image, ctx, req, known, unknown_ids=unknown))
+    missing = [name for name in names if name not in image.topics]
     if missing and req.allow_auto_topic_creation and svc.config.bool("auto.create.topics.enable"):
-        svc.controller.auto_create_soon(missing)
-    return _answer(svc, image, ctx, req, names)
+        svc.controller.auto_create_soon(name for name in missing if not is_prohibited(name))
+    return (yield from _answer(svc, image, ctx, req, names))
 
 
-def _asked(wanted: Iterable[MetadataRequest.MetadataRequestTopic], version: int) -> tuple[list[str], list[bytes]]:
+def _asked(
+    wanted: Iterable[MetadataRequest.MetadataRequestTopic], version: int
+) -> Steps[tuple[list[str], list[bytes]]]:
     """Names and ids in the order asked, each once. Raises KafkaError INVALID_REQUEST."""
     names: dict[str, None] = {}
     ids: dict[bytes, None] = {}
     for topic in wanted:
+        yield 1
         if topic.topic_id != ZERO_UUID:
             if version < 12:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic ids are not part of version {version}")
@@ -99,7 +104,7 @@ def _answer(
     req: MetadataRequest,
     names: Iterable[str],
     unknown_ids: Iterable[bytes] = (),
-) -> MetadataResponse:
+) -> Steps[MetadataResponse]:
     version, listener = ctx.api_version, ctx.listener
     topics = [_Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=unknown) for unknown in unknown_ids]
     unknown_count = len(topics)
@@ -108,11 +113,17 @@ def _answer(
         topic = image.topics.get(name)
         if topic is None:
             topics.append(_missing(name))
+            yield 1
         elif with_operations:
-            topics.append(_described(image, topic, version, listener))
+            topics.append((yield from _described(image, topic, version, listener)))
         else:
-            make = partial(_described, image, topic, version, listener)
-            topics.append(svc.pictures.get(image, ("metadata", name, version == 0, version >= 6, listener), make))
+            key = ("metadata", name, version == 0, version >= 6, listener)
+            answer = svc.pictures.get(image, key) if image is svc.image else None
+            if answer is None:
+                answer = yield from _described(image, topic, version, listener)
+                svc.pictures.keep(image, key, answer)
+            topics.append(answer)
+            yield 1 + len(answer.partitions)  # which stand in the answer each time
     if with_operations:
         for answer in topics[unknown_count:]:
             answer.topic_authorized_operations = ALL_TOPIC_OPERATIONS
@@ -140,15 +151,15 @@ def _missing(name: str) -> MetadataResponse.MetadataResponseTopic:
     return _Topic(error_code=code, name=name, is_internal=is_internal(name))
 
 
-def _described(image: Image, topic: TopicImage, version: int, listener: str) -> MetadataResponse.MetadataResponseTopic:
-    return _Topic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.is_internal,
-        partitions=[
-            _partition(image, partition, version, listener) for partition in topic.partitions if partition.has_state
-        ],
-    )
+def _described(
+    image: Image, topic: TopicImage, version: int, listener: str
+) -> Steps[MetadataResponse.MetadataResponseTopic]:
+    answer = _Topic(name=topic.name, topic_id=topic.topic_id, is_internal=topic.is_internal)
+    for partition in topic.partitions:
+        if partition.has_state:
+            answer.partitions.append(_partition(image, partition, version, listener))
+            yield 2
+    return answer
 
 
 def _partition(

@@ -1,7 +1,8 @@
 """OffsetFetch (key 9, versions 0-10): how far groups have read.
 
 Behaviour: answers from memory, in any state of the group; an offset that is not committed to the log yet is not told.
-Offset -1 without an error: nothing stored. A group or topic that nobody has heard of is no error.
+Offset -1 without an error: nothing stored. A group or topic that nobody has heard of is no error. A group that is asked
+for twice in the same way is answered once.
 
 Versions: 2 allows null topics, all of the group's, and has an error for the whole request (before, each partition
 carries it); 5 adds the leader epoch; 6 is flexible; 7 can ask for stable offsets, UNSTABLE_OFFSET_COMMIT while a
@@ -25,6 +26,7 @@ from replication import Image
 from server.api import Api
 from server.context import RequestContext
 from server.services import Services
+from server.turns import Steps
 
 _Topic = OffsetFetchResponse.OffsetFetchResponseTopic
 _Partition = OffsetFetchResponse.OffsetFetchResponsePartition
@@ -33,22 +35,34 @@ _GroupTopic = OffsetFetchResponse.OffsetFetchResponseTopics
 _GroupPartition = OffsetFetchResponse.OffsetFetchResponsePartitions
 
 
-def handle(svc: Services, ctx: RequestContext, req: OffsetFetchRequest) -> OffsetFetchResponse:
+_AT_ONCE = 500
+"""Offsets to look up in one call."""
+
+
+def handle(svc: Services, ctx: RequestContext, req: OffsetFetchRequest) -> Steps[OffsetFetchResponse]:
     version = ctx.api_version
     if version >= 8:
         image = svc.image
-        return OffsetFetchResponse(
-            groups=[_group(svc, image, group, req.require_stable, version >= 10) for group in req.groups]
-        )
-    partitions = _requested(req.topics)
+        response = OffsetFetchResponse()
+        of_all: set[tuple[str, str | None, int]] = set()
+        for group in req.groups:
+            who = group.group_id, group.member_id, group.member_epoch
+            if group.topics is not None or who not in of_all:
+                response.groups.append((yield from _group(svc, image, group, req.require_stable, version >= 10)))
+            if group.topics is None:
+                of_all.add(who)
+            yield 1
+        return response
+    partitions = yield from _requested(req.topics)
     try:
-        fetched = svc.groups.fetch(req.group_id, partitions, req.require_stable)
+        fetched = yield from _fetched(svc, req.group_id, partitions, req.require_stable)
     except KafkaError as error:
         if version == 0:
             svc.groups.want_topic()
         return _on_error(req, error.code, version)
     topics: dict[str, OffsetFetchResponse.OffsetFetchResponseTopic] = {}
     for each in fetched:
+        yield 1
         answer = _Partition(
             partition_index=each.partition,
             committed_offset=each.offset,
@@ -64,12 +78,12 @@ def handle(svc: Services, ctx: RequestContext, req: OffsetFetchRequest) -> Offse
 
 def _group(
     svc: Services, image: Image, group: OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool, by_id: bool
-) -> OffsetFetchResponse.OffsetFetchResponseGroup:
+) -> Steps[OffsetFetchResponse.OffsetFetchResponseGroup]:
     """The answer for one group of a request of version 8 or later."""
     unknown: list[OffsetFetchResponse.OffsetFetchResponseTopics] = []
     wanted: list[tuple[str, int]] | None = None
     if not by_id:
-        wanted = _requested(group.topics)
+        wanted = yield from _requested(group.topics)
     elif group.topics is not None:
         wanted = []
         for topic in group.topics:
@@ -78,11 +92,12 @@ def _group(
                 unknown.append(_unknown_id(topic.topic_id, topic.partition_indexes))
             else:
                 wanted += [(known.name, index) for index in topic.partition_indexes]
+            yield 1 + len(topic.partition_indexes)
     try:
         code = svc.groups.check_fetch(group.group_id, group.member_id, group.member_epoch)
         if code != ErrorCode.NONE:
             return _Group(group_id=group.group_id, error_code=code)
-        fetched = svc.groups.fetch(group.group_id, wanted, require_stable)
+        fetched = yield from _fetched(svc, group.group_id, wanted, require_stable)
     except KafkaError as error:
         return _Group(group_id=group.group_id, error_code=error.code)
     topics: dict[str, OffsetFetchResponse.OffsetFetchResponseTopics] = {}
@@ -97,6 +112,7 @@ def _group(
                 topic_id = known.topic_id
             answer = topics[each.topic] = _GroupTopic(name=each.topic, topic_id=topic_id)
         answer.partitions.append(_group_partition(each))
+        yield 1
     return _Group(group_id=group.group_id, topics=[*topics.values(), *unknown])
 
 
@@ -122,11 +138,28 @@ def _unknown_id(topic_id: bytes, indexes: Sequence[int]) -> OffsetFetchResponse.
     )
 
 
-def _requested(topics: Sequence[Any] | None) -> list[tuple[str, int]] | None:
+def _requested(topics: Sequence[Any] | None) -> Steps[list[tuple[str, int]] | None]:
     """What is asked for, None for all."""
     if topics is None:
         return None
-    return [(topic.name, index) for topic in topics for index in topic.partition_indexes]
+    wanted = []
+    for topic in topics:
+        wanted += [(topic.name, index) for index in topic.partition_indexes]
+        yield 1 + len(topic.partition_indexes) // 8
+    return wanted
+
+
+def _fetched(
+    svc: Services, group_id: str, wanted: list[tuple[str, int]] | None, require_stable: bool
+) -> Steps[list[FetchedOffset]]:
+    """Raises KafkaError."""
+    if wanted is None or len(wanted) <= _AT_ONCE:
+        return svc.groups.fetch(group_id, wanted, require_stable)
+    fetched: list[FetchedOffset] = []
+    for first in range(0, len(wanted), _AT_ONCE):
+        fetched += svc.groups.fetch(group_id, wanted[first : first + _AT_ONCE], require_stable)
+        yield _AT_ONCE
+    return fetched
 
 
 def _on_error(req: OffsetFetchRequest, code: ErrorCode, version: int) -> OffsetFetchResponse:

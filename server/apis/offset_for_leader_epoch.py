@@ -16,20 +16,22 @@ from kproto.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochRes
 from server.api import Api
 from server.context import RequestContext
 from server.services import Services
+from server.turns import Steps
 
 _Asked = OffsetForLeaderEpochRequest.OffsetForLeaderPartition
 _Answer = OffsetForLeaderEpochResponse.EpochEndOffset
 
 
-def handle(svc: Services, ctx: RequestContext, req: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_answer(svc, topic.topic, asked) for asked in topic.partitions]
-            )
-            for topic in req.topics
-        ]
-    )
+def handle(svc: Services, ctx: RequestContext, req: OffsetForLeaderEpochRequest) -> Steps[OffsetForLeaderEpochResponse]:
+    topics = []
+    for topic in req.topics:
+        result = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic)
+        topics.append(result)
+        yield 1
+        for asked in topic.partitions:
+            result.partitions.append(_answer(svc, topic.topic, asked))
+            yield 2
+    return OffsetForLeaderEpochResponse(topics=topics)
 
 
 def _answer(svc: Services, topic: str, asked: _Asked) -> _Answer:

@@ -26,6 +26,7 @@ from server.config import BrokerConfig
 from server.fetch_sessions import FetchSessions
 from server.partition import Partition
 from server.partitions import Partitions
+from server.tests.apis.fakes import at_once
 
 NOW = 1_763_700_000_000
 TOPIC = "t"
@@ -114,7 +115,7 @@ class Replicas:
         asked = decode(request_class(api.key), version, encode(request, version))
         self.svc.image = self.world.image
         try:
-            response = api.handle(self.svc, answer, asked)  # type: ignore[arg-type]
+            response = at_once(api.handle(self.svc, answer, asked))  # type: ignore[arg-type]
         except KafkaError as error:
             assert api.on_error is not None
             response = api.on_error(asked, error.code, version)

@@ -9,14 +9,18 @@ from server.picture_cache import PictureCache
 def test_values_last_as_long_as_their_picture() -> None:
     cache = PictureCache()
     first, second = Image("a"), Image("b")
-    made: list[str] = []
+    assert cache.get(first, "k") is None
+    cache.keep(first, "k", "value 1")
+    assert cache.get(first, "k") == "value 1"
+    assert cache.get(second, "k") is None
+    cache.keep(second, "k", "value 2")
+    assert cache.get(second, "k") == "value 2"
 
-    def make() -> str:
-        made.append("made")
-        return f"value {len(made)}"
 
-    assert cache.get(first, "k", make) == "value 1"
-    assert cache.get(first, "k", make) == "value 1"
-    assert cache.get(second, "k", make) == "value 2"
-    assert cache.get(second, "k", make) == "value 2"
-    assert cache.get(first, "k", make) == "value 3"
+def test_what_was_made_from_an_older_picture_is_not_kept() -> None:
+    cache = PictureCache()
+    first, second = Image("a"), Image("b")
+    assert cache.get(first, "k") is None
+    assert cache.get(second, "k") is None  # which came while the value was being made
+    cache.keep(first, "k", "of the first")
+    assert cache.get(second, "k") is None

@@ -12,6 +12,7 @@ from kproto import ErrorCode
 from kproto.messages import FetchRequest, ListOffsetsRequest
 from server.apis import fetch as fetch_api
 from server.apis import list_offsets
+from server.tests.apis.fakes import at_once
 from server.tests.replicas import TOPIC, TOPIC_ID, Answer, ReplicaWorld, consume, replica_world
 
 
@@ -192,15 +193,8 @@ def list_one(world: ReplicaWorld, broker: int, timestamp: int, replica_id: int, 
     asked = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=timestamp, current_leader_epoch=epoch)
     topic = ListOffsetsRequest.ListOffsetsTopic(name=TOPIC, partitions=[asked])
     answer = Answer(list_offsets.API, 7)
-    coroutine = list_offsets.handle(
-        world[broker].svc,
-        answer,  # type: ignore[arg-type]
-        ListOffsetsRequest(replica_id=replica_id, topics=[topic]),
-    )
-    try:
-        coroutine.send(None)
-    except StopIteration as done:
-        answer.reply(done.value)
+    request = ListOffsetsRequest(replica_id=replica_id, topics=[topic])
+    answer.reply(at_once(list_offsets.handle(world[broker].svc, answer, request)))  # type: ignore[arg-type]
     return answer
 
 

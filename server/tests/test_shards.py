@@ -20,6 +20,7 @@ from replication import GROUP_METADATA_TOPIC, PartitionImage
 from server.config import BrokerConfig
 from server.shards import OPEN_SECONDS, GroupShards
 from server.tests.apis.data_world import NOW, DataWorld, data_world
+from server.tests.apis.fakes import at_once
 from server.timers import Timers
 
 E = ErrorCode
@@ -166,7 +167,7 @@ async def test_who_coordinates_what(tmp_path: Path) -> None:
         with pytest.raises(KafkaError) as raised:
             r.commit()
         assert raised.value.code == E.NOT_COORDINATOR
-        assert r.groups.listed((), ()) == (E.NONE, [])
+        assert at_once(r.groups.listed((), ())) == (E.NONE, [])
         r.topic(3)
         assert r.groups.place("g1") == r.world.image.topics[TOPIC].partitions[2]
         with pytest.raises(KafkaError) as raised:
@@ -218,12 +219,12 @@ async def test_while_loading_everything_waits_outside(tmp_path: Path) -> None:
             with pytest.raises(KafkaError) as raised:
                 attempt()  # type: ignore[operator]
             assert raised.value.code == E.COORDINATOR_LOAD_IN_PROGRESS
-        assert r.groups.listed((), ()) == (E.COORDINATOR_LOAD_IN_PROGRESS, [])
+        assert at_once(r.groups.listed((), ())) == (E.COORDINATOR_LOAD_IN_PROGRESS, [])
         turns = 0
 
         async def others() -> None:
             nonlocal turns
-            while r.groups.listed((), ())[0] != E.NONE:
+            while at_once(r.groups.listed((), ()))[0] != E.NONE:
                 turns += 1
                 await trio.lowlevel.checkpoint()
 
@@ -232,7 +233,7 @@ async def test_while_loading_everything_waits_outside(tmp_path: Path) -> None:
         await others()
         # The log is a dozen slices long and the loop turned between them.
         assert turns >= 5
-        code, listed = r.groups.listed((), ())
+        code, listed = at_once(r.groups.listed((), ()))
         assert (code, len(listed)) == (E.NONE, 50)
         assert sorted(r.committed("g0"))[-1] == 4950
 
@@ -247,7 +248,7 @@ async def test_topics_deleted_while_loading_lose_their_offsets(tmp_path: Path) -
         assert r.nursery is not None
         r.nursery.start_soon(r.groups.run)
         await trio.testing.wait_all_tasks_blocked()
-        assert r.groups.listed((), ()) == (E.NONE, [])
+        assert at_once(r.groups.listed((), ())) == (E.NONE, [])
         assert r.partition.log_end_offset == 3
 
 
@@ -342,7 +343,7 @@ async def test_a_commit_that_too_few_replicas_got_fails_and_leadership_stays(
         await trio.sleep(0.01)
         assert token.answer == [E.COORDINATOR_NOT_AVAILABLE]
         assert r.committed() == [1]  # it is in the log, and safe by now
-        assert r.groups.listed((), ())[0] == E.NONE
+        assert at_once(r.groups.listed((), ()))[0] == E.NONE
 
 
 async def test_commits_that_ask_for_the_coordinator_alone_do_not_wait(tmp_path: Path) -> None:
@@ -446,7 +447,7 @@ async def test_many_groups_keep_one_timer_per_partition(tmp_path: Path, autojump
             r.join(group=f"g{i}", session_ms=6000 + i)
         assert len(r.timers._heap) < 10
         await trio.sleep(30)
-        _, groups = r.groups.listed({"Empty"}, ())
+        _, groups = at_once(r.groups.listed({"Empty"}, ()))
         assert len(groups) == 300
 
 
@@ -458,7 +459,7 @@ async def test_offsets_expire_by_the_clock(tmp_path: Path, autojump_clock: trio.
         await trio.sleep(59 * 60)
         assert r.committed() == [1]
         await trio.sleep(12 * 60)
-        assert r.groups.listed((), ()) == (E.NONE, [])
+        assert at_once(r.groups.listed((), ())) == (E.NONE, [])
 
 
 async def test_the_topic_is_created_when_it_is_first_wanted(
@@ -506,7 +507,7 @@ async def test_a_log_that_clients_wrote_into_is_loaded_too(tmp_path: Path) -> No
         r.world.append(partition, NOW, value=b"not a group's record")
         r.groups.lead(partition)
         await trio.testing.wait_all_tasks_blocked()
-        assert r.groups.listed((), ()) == (E.NONE, [])
+        assert at_once(r.groups.listed((), ())) == (E.NONE, [])
         token = r.commit()
         r.round()
         assert token.answer == [E.NONE]

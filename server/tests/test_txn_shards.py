@@ -13,6 +13,7 @@ from kproto import ErrorCode, KafkaError
 from kproto.messages import AddPartitionsToTxnRequest, InitProducerIdRequest, ListTransactionsRequest
 from replication import PartitionImage
 from server.config import BrokerConfig
+from server.tests.apis.fakes import at_once
 from server.tests.txn_rig import TOPIC, Token, txn_rig
 
 E = ErrorCode
@@ -58,7 +59,7 @@ async def test_who_coordinates_what(tmp_path: Path) -> None:
         r.transactions.resign(place.index)
         assert r.state() == "NOT_COORDINATOR"
         assert r.added(r.add((4000, 0), T0)) == [E.NOT_COORDINATOR]
-        assert r.transactions.listed(ListTransactionsRequest(), None).transaction_states == []
+        assert at_once(r.transactions.listed(ListTransactionsRequest(), None)).transaction_states == []
 
 
 async def test_partitions_that_do_not_exist_keep_the_others_out(tmp_path: Path) -> None:
@@ -272,7 +273,7 @@ async def test_nothing_is_served_before_all_that_was_loaded_is_committed(
         await trio.sleep(60)
         assert r.state() == "COORDINATOR_LOAD_IN_PROGRESS"
         assert r.added(r.add(who, T0)) == [E.COORDINATOR_LOAD_IN_PROGRESS]
-        listed = r.transactions.listed(ListTransactionsRequest(), None)
+        listed = at_once(r.transactions.listed(ListTransactionsRequest(), None))
         assert (listed.error_code, listed.transaction_states) == (E.COORDINATOR_LOAD_IN_PROGRESS, [])
         assert not r.markers
         r.isr(0)
@@ -403,13 +404,13 @@ async def test_what_is_listed(tmp_path: Path, autojump_clock: trio.testing.MockC
         await trio.sleep(2)
 
         def listed(matches: object = None, **filters: object) -> set[str]:
-            told = r.transactions.listed(ListTransactionsRequest(**filters), matches)  # type: ignore[arg-type]
+            told = at_once(r.transactions.listed(ListTransactionsRequest(**filters), matches))  # type: ignore[arg-type]
             return {each.transactional_id for each in told.transaction_states}
 
         assert listed() == {"x", "y"}
         assert listed(state_filters=["Ongoing", "Lost"]) == {"x"}
-        assert r.transactions.listed(ListTransactionsRequest(state_filters=["Lost"]), None).unknown_state_filters == [
-            "Lost"
-        ]
+        assert at_once(
+            r.transactions.listed(ListTransactionsRequest(state_filters=["Lost"]), None)
+        ).unknown_state_filters == ["Lost"]
         assert listed(producer_id_filters=[4001]) == {"y"}
         assert listed("y".__eq__) == {"y"}

@@ -22,6 +22,7 @@ from server.api import Api
 from server.offload import inline
 from server.partition import Partition
 from server.partitions import Partitions
+from server.tests.apis.fakes import at_once
 
 NOW = 1_763_700_000_000
 
@@ -110,6 +111,7 @@ class DataWorld:
             response = api.handle(self.svc, ctx, asked)
             if inspect.isawaitable(response):
                 response = await response
+            response = at_once(response)
         except KafkaError as error:
             response = self.error_answer(api, asked, error.code, version)
         return decode(response_class(api.key), version, encode(response, version))

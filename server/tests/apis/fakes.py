@@ -4,7 +4,7 @@ dictionaries.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType, SimpleNamespace
+from types import GeneratorType, MappingProxyType, SimpleNamespace
 from typing import Any
 
 from kproto import decode, encode
@@ -58,6 +58,17 @@ class World:
 
 def context(version: int) -> Any:
     return SimpleNamespace(api_version=version, client_id="test")
+
+
+def at_once(response: Any) -> Any:
+    """What a handler that works in steps comes to, without turns; any other response as it is."""
+    if not isinstance(response, GeneratorType):
+        return response
+    while True:
+        try:
+            next(response)
+        except StopIteration as done:
+            return done.value
 
 
 def over_the_wire(message: Any, version: int) -> Any:

@@ -10,7 +10,7 @@ from server import logs
 from server.apis import describe_configs
 from server.config import BrokerConfig
 from server.settings import TOPIC, Type
-from server.tests.apis.fakes import World, context, over_the_wire, topic_image
+from server.tests.apis.fakes import World, at_once, context, over_the_wire, topic_image
 
 TOPIC_TYPE, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 VERSIONS = range(5)
@@ -23,7 +23,7 @@ def ask(
         resource_type=kind, resource_name=name, configuration_keys=keys
     )
     request = over_the_wire(DescribeConfigsRequest(resources=[resource], **flags), version)
-    response = over_the_wire(describe_configs.handle(world, context(version), request), version)  # type: ignore[arg-type]
+    response = over_the_wire(at_once(describe_configs.handle(world, context(version), request)), version)  # type: ignore[arg-type]
     (result,) = response.results
     assert (result.resource_type, result.resource_name) == (kind, name)
     return result
@@ -150,7 +150,7 @@ def test_one_bad_resource_does_not_spoil_the_others() -> None:
         DescribeConfigsRequest.DescribeConfigsResource(resource_type=kind, resource_name=name)
         for kind, name in ((TOPIC_TYPE, "nobody"), (TOPIC_TYPE, "orders"), (99, "x"), (BROKER, "1"))
     ]
-    response = describe_configs.handle(World(), context(4), DescribeConfigsRequest(resources=resources))  # type: ignore[arg-type]
+    response = at_once(describe_configs.handle(World(), context(4), DescribeConfigsRequest(resources=resources)))  # type: ignore[arg-type]
     assert [bool(result.configs) for result in response.results] == [False, True, False, True]
 
 

@@ -5,14 +5,14 @@ import pytest
 from kproto import ErrorCode
 from kproto.messages import ListConfigResourcesRequest
 from server.apis import list_config_resources
-from server.tests.apis.fakes import World, context, over_the_wire, topic_image
+from server.tests.apis.fakes import World, at_once, context, over_the_wire, topic_image
 
 
 def ask(types: list[int], version: int = 1) -> tuple[int, list[tuple[int, str]]]:
     world = World()
     world.image = world.image.with_topics([topic_image("audit")])
     request = over_the_wire(ListConfigResourcesRequest(resource_types=types), version)
-    response = over_the_wire(list_config_resources.handle(world, context(version), request), version)  # type: ignore[arg-type]
+    response = over_the_wire(at_once(list_config_resources.handle(world, context(version), request)), version)  # type: ignore[arg-type]
     return response.error_code, [(one.resource_type, one.resource_name) for one in response.config_resources]
 
 

@@ -11,8 +11,11 @@ import trio
 
 from kproto import KafkaError, decode, encode, response_class
 from server.api import PENDING, Api
+from server.offload import inline
 from server.picture_cache import PictureCache
+from server.tests.apis.fakes import at_once
 from server.tests.test_controller import Rig, running
+from server.turns import Turns
 
 
 class Context:
@@ -36,7 +39,9 @@ class TopicRig:
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
-        self.services: Any = SimpleNamespace(controller=rig.driver, config=rig.config, pictures=PictureCache())
+        self.services: Any = SimpleNamespace(
+            controller=rig.driver, config=rig.config, pictures=PictureCache(), turns=Turns(inline)
+        )
 
     async def ask(self, api: Api, request: Any, version: int | None = None, listener: str = "PLAINTEXT") -> Any:
         version = api.versions[1] if version is None else version
@@ -45,7 +50,7 @@ class TopicRig:
         received = decode(type(request), version, encode(request, version))
         context: Any = Context(version, listener)
         try:
-            response = api.handle(self.services, context, received)
+            response = at_once(api.handle(self.services, context, received))
             if response is PENDING:
                 with trio.fail_after(10):
                     while not context.answers:
@@ -53,7 +58,7 @@ class TopicRig:
                         await trio.lowlevel.checkpoint()
                 [response] = context.answers
             elif hasattr(response, "__await__"):
-                response = await response
+                response = at_once(await response)
         except Exception as error:
             if not isinstance(error, KafkaError):
                 raise

@@ -1,0 +1,108 @@
+"""Long requests take turns with everything else: work in steps, so that no request holds up the loop.
+
+A handler that may have many items to go through is a generator: it yields after each of them what that was worth, in
+*units*, and returns the response. One unit is an item whose answer has a few fields: some 3 us with its share of the
+encoding. `first_turn` runs a generator within the reactor's round, and most requests are answered by then; what takes
+longer goes on in a task (`Turns.run`), one turn at a time for the whole broker, first come, first served. So the loop
+goes round after each turn however many long requests there are, and ten of them take as long together as they would one
+after the other.
+
+Units are counted, not measured: under virtual time a request is cut at the same places whatever the machine does.
+
+What cannot be cut, because it is one call (decoding a large frame, encoding a large answer), leaves the loop
+(`Turns.elsewhere`), also one at a time: the thread gives the interpreter back every few milliseconds.
+
+Between two turns everything may change but the request and a picture of the cluster that was kept. A generator must not
+stage a write in one turn and rely on it in another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, Final, TypeVar
+
+import trio
+
+from server.offload import Offload
+
+T = TypeVar("T")
+
+Steps = Generator[int, None, T]
+
+TURN_UNITS = 1500
+"""What is done in one turn: less than 5 ms."""
+
+LARGE_FRAME_BYTES = 1 << 16
+"""Frames above this are decoded off the loop. An element of an array takes a byte at least."""
+
+LARGE_ANSWER_ITEMS = 10_000
+"""Answers with more elements in their arrays are encoded off the loop: one takes up to a microsecond."""
+
+UNFINISHED: Final = object()
+
+
+def first_turn(steps: Steps[Any]) -> Any:
+    """Run a generator for one turn: what it returns, or `UNFINISHED`. Raises what it raises."""
+    left = TURN_UNITS
+    try:
+        while left > 0:
+            left -= next(steps)
+    except StopIteration as done:
+        return done.value
+    return UNFINISHED
+
+
+class Turns:
+    """Whose turn it is; one per broker."""
+
+    def __init__(self, offload: Offload) -> None:
+        self._offload = offload
+        self._turn = trio.Lock()
+
+    async def run(self, steps: Steps[T], is_wanted: Callable[[], bool] = lambda: True) -> T:
+        """Run a generator to its end, turn by turn, or until it is not wanted any more: raises Abandoned."""
+        while True:
+            async with self._turn:  # goes round the loop, whether anybody else holds it or not
+                if not is_wanted():
+                    steps.close()
+                    raise Abandoned
+                value = first_turn(steps)
+            if value is not UNFINISHED:
+                return value  # type: ignore[no-any-return]
+
+    async def elsewhere(self, function: Callable[..., T], *args: Any) -> T:
+        """Call something pure, and long, off the loop."""
+        async with self._turn:
+            return await self._offload(function, *args)
+
+
+class Abandoned(Exception):
+    """Nobody waits for the outcome."""
+
+
+class Arrays:
+    """Where the arrays of a message are, to count their elements. `struct`: of its class's `__description__`."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, struct: Any) -> None:
+        self._fields: tuple[tuple[str, Arrays | None], ...] = tuple(
+            (field.name, None if field.struct is None else Arrays(field.struct))
+            for field in struct.fields
+            if field.is_array
+        )
+
+    def has_more_than(self, limit: int, message: Any) -> bool:
+        """Whether there are more than `limit` elements in all arrays of a message together."""
+        return self._left(limit, message) < 0
+
+    def _left(self, left: int, message: Any) -> int:
+        for name, inner in self._fields:
+            elements: Iterable[Any] = getattr(message, name) or ()
+            left -= len(elements)  # type: ignore[arg-type]
+            if inner is not None and inner._fields:
+                for element in elements:
+                    if left < 0:
+                        return left
+                    left = inner._left(left, element)
+        return left
