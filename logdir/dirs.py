@@ -66,8 +66,9 @@ class Promoted:
 class LogDirs:
     """See the module.
 
-    max_open_files: of all directories together. `on_rolled(log)` as for `LogDir`; `on_failure(dir)`: a directory failed
-    while it was in use, for the first time; may be called from a thread.
+    max_open_files: of all directories together. only_copies: no other broker has replicas. `on_rolled(log)` as for
+    `LogDir`; `on_failure(dir)`: a directory failed while it was in use, for the first time; may be called from a
+    thread.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class LogDirs:
         wall_ms: Callable[[], int],
         disk: Disk | None = None,
         max_open_files: int | None = None,
+        only_copies: bool = False,
         random: Callable[[], float] = random_module.random,
         unique_hex: Callable[[], str] = lambda: uuid.uuid4().hex,
         on_rolled: Callable[[PartitionLog], None] | None = None,
@@ -86,7 +88,15 @@ class LogDirs:
         # Not one pool of open files for all: directories are loaded at the same time, and a pool has one user.
         each_open = max((half_of_the_limit() if max_open_files is None else max_open_files) // len(paths), 1)
         self.dirs = tuple(
-            LogDir(path, wall_ms=wall_ms, disk=disk, max_open_files=each_open, random=random, unique_hex=unique_hex)
+            LogDir(
+                path,
+                wall_ms=wall_ms,
+                disk=disk,
+                max_open_files=each_open,
+                only_copies=only_copies,
+                random=random,
+                unique_hex=unique_hex,
+            )
             for path in paths
         )
         self.on_failure = on_failure

@@ -17,6 +17,7 @@ In a partition's directory, with the base offset as 20 digits:
     leader-epoch-checkpoint, partition.metadata
     moved                                     ours alone, for a moment: this is a whole copy (dirs.py); empty
     ....deleted, ....cleaned, ....swap        segments on their way out or in (recovery.py)
+    <base>.log.<milliseconds>.aside           ours alone: a segment that recovery took out of the log, and when
 
 `partition.metadata` is `version: 0`, newline, `topic_id: <22 characters>`, without a newline at the end.
 """
@@ -47,6 +48,7 @@ SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
 DELETED: Final = ".deleted"
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
+ASIDE: Final = ".aside"
 
 DELETE_DIR: Final = "-delete"
 STRAY_DIR: Final = "-stray"
@@ -55,6 +57,7 @@ FUTURE_DIR: Final = "-future"
 MAX_NAME: Final = 255
 _SET_ASIDE = re.compile(r"(?s)(.+)\.([0-9a-zA-Z]+)(-delete|-stray|-future)")
 _SEGMENT_FILE = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)")
+_ASIDE_FILE = re.compile(r"[0-9]{20}\.log\.([0-9]{1,19})\.aside")
 _MARKED_FILE = re.compile(r"([0-9]{20})(\.[a-z]+)(\.deleted|\.cleaned|\.swap)")
 
 
@@ -72,6 +75,12 @@ def parse_marked_name(name: str) -> tuple[int, str, str] | None:
     """(base offset, suffix, mark) of a file ending in `.deleted`, `.cleaned` or `.swap`; None for any other name."""
     match = _MARKED_FILE.fullmatch(name)
     return (int(match[1]), match[2], match[3]) if match else None
+
+
+def parse_aside_name(name: str) -> int | None:
+    """When a segment was set aside, milliseconds of the wall clock; None for any other name."""
+    match = _ASIDE_FILE.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 class PartitionDir(NamedTuple):

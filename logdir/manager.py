@@ -62,7 +62,8 @@ class Checkpoint(NamedTuple):
 class LogDir:
     """See the module.
 
-    `random` returns numbers in [0, 1), `unique_hex` 32 digits that never repeat. `on_rolled(log)`: a segment is
+    `only_copies`: no other broker has replicas. `random` returns numbers in [0, 1), `unique_hex` 32 digits that never
+    repeat. `on_rolled(log)`: a segment is
     complete, so a flush of its log is due; `on_failure(error)`: the disk failed (may be called from a thread).
     """
 
@@ -73,6 +74,7 @@ class LogDir:
         wall_ms: Callable[[], int],
         disk: Disk | None = None,
         max_open_files: int | None = None,
+        only_copies: bool = False,
         random: Callable[[], float] = random_module.random,
         unique_hex: Callable[[], str] = lambda: uuid.uuid4().hex,
         on_rolled: Callable[[PartitionLog], None] | None = None,
@@ -86,6 +88,7 @@ class LogDir:
         self.failure: StorageError | None = None
         self.meta: MetaProperties | None = None
         self.was_clean = False
+        self._only_copies = only_copies
         self.on_rolled = on_rolled
         self.on_failure = on_failure
         self._wall_ms = wall_ms
@@ -212,6 +215,7 @@ class LogDir:
                 clean=self.was_clean,
                 topic_id=self._read_topic_id(path, key),
                 cleaned_to=self._cleaned_to.get(key, 0),
+                only_copy=self._only_copies,
             )
         except (CorruptRecords, CorruptFile) as error:
             raise LogDirError(

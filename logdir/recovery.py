@@ -9,7 +9,14 @@ First whatever was under way is ended, by file names alone:
 
 After a clean stop the files are believed. Otherwise every segment from the recovery point on is read: checksums,
 order of offsets; its indexes, the producer state and the leader epochs are made anew. At the first batch that is not
-right the file is cut, and later segments go.
+right the file is cut. What follows behind a gap depends on who else has it:
+
+- a broker alone keeps it, as Apache Kafka does: nobody else has these records, and consumers pass over a gap;
+- a replica with a hole would never be filled by replication, so the log ends at the gap and the rest comes from the
+  leader. But this may be the only replica, or the one that leads next: the segments are *set aside*
+  (`<base>.log.<milliseconds>.aside`, a name that neither Apache Kafka nor we load), for a person to decide. They go
+  when `retention.ms` has passed since then (at a start), and with the partition; under other policies they stay;
+- gaps that compaction has left are none.
 
 Then, both ways: the log start comes from its checkpoint (a log that ends below it is begun anew there), epochs
 beyond the end go, and the producer state is that of the newest snapshot plus what the log says since.
@@ -53,14 +60,15 @@ def open_log(
     clean: bool = False,
     topic_id: bytes | None = None,
     cleaned_to: int = 0,
+    only_copy: bool = False,
 ) -> PartitionLog:
     """The log in `directory`, which is there; an empty directory becomes an empty log. Reads no file that it need
     not. Raises OSError.
 
     `recovery_point`, `log_start_offset` and `cleaned_to` (the cleaner's) are those of the checkpoints, `clean` says
-    that the last stop was.
+    that the last stop was, `only_copy` that no other broker can have the records.
     """
-    opening = _Opening(disk, directory, config, keeper, now_ms, cleaned_to)
+    opening = _Opening(disk, directory, config, keeper, now_ms, cleaned_to, only_copy)
     return opening.run(recovery_point, log_start_offset, clean, topic_id)
 
 
@@ -68,13 +76,21 @@ class _Opening:
     """What is known while a log is being opened."""
 
     def __init__(
-        self, disk: Disk, directory: str, config: LogConfig, keeper: Keeper, now_ms: int, cleaned_to: int
+        self,
+        disk: Disk,
+        directory: str,
+        config: LogConfig,
+        keeper: Keeper,
+        now_ms: int,
+        cleaned_to: int,
+        only_copy: bool,
     ) -> None:
         self.disk = disk
         self.directory = directory
         self.config = config
         self.keeper = keeper
         self.now_ms = now_ms
+        self.only_copy = only_copy
         self.gaps_to = MAX_OFFSET if config.compact else cleaned_to
         """Compaction leaves gaps between segments, also in a log that is not compacted any more."""
         self.lock = threading.RLock()
@@ -146,6 +162,7 @@ class _Opening:
         for entry in entries:
             parsed = layout.parse_file_name(entry.name)
             if parsed is None:
+                self._forget_old_aside(entry.name)
                 continue
             base_offset, suffix = parsed
             if suffix == layout.LOG:
@@ -220,6 +237,41 @@ class _Opening:
             self.segments.remove(segment)
             self.cut = True
 
+    def _set_aside(self, segments: list[Segment], why: str) -> None:
+        """Take segments out of the log and keep their records under names that nobody loads, the last first."""
+        for segment in reversed(list(segments)):
+            path = segment.path()
+            if self._holds_records(segment):
+                aside = f"{path}.{self.now_ms}{layout.ASIDE}"
+                self.disk.rename(path, aside)
+                log.warning("%s %s: set aside as %s, and the log goes on without it", path, why, aside)
+            else:
+                remove_if_there(self.disk, path)
+                log.warning("%s %s: removed, there are no records in it", path, why)
+            for suffix in layout.SEGMENT_SUFFIXES[1:]:
+                remove_if_there(self.disk, segment.path(suffix))
+            self.segments.remove(segment)
+            self.cut = True
+
+    @staticmethod
+    def _holds_records(segment: Segment) -> bool:
+        try:
+            return next(segment.batches(whole=True), None) is not None
+        except CorruptRecords:
+            return False
+        finally:
+            segment.close()
+
+    def _forget_old_aside(self, name: str) -> None:
+        """What was set aside goes as it would have gone in the log."""
+        set_aside_ms = layout.parse_aside_name(name)
+        limit_ms = self.config.retention_ms
+        if set_aside_ms is None or not self.config.delete or limit_ms < 0:
+            return
+        if self.now_ms - set_aside_ms > limit_ms:
+            log.warning("%s/%s was set aside longer ago than retention.ms: removed", self.directory, name)
+            self._remove(name)
+
     def _drop_snapshots(self, unwanted: Callable[[int], bool]) -> None:
         for offset in [offset for offset in self.snapshots if unwanted(offset)]:
             self._remove(layout.file_name(offset, layout.SNAPSHOT))
@@ -279,24 +331,24 @@ class _Opening:
         self.epochs.truncate_from_end(bases[first])
         end = bases[first]
         for segment in self.segments[first:]:
+            rest = self.segments[self.segments.index(segment) :]
             if segment.base_offset < end:
-                log.warning("%s begins before %d, where the log ends: removed", segment.path(), end)
-                self._drop(self.segments[self.segments.index(segment) :])
+                self._set_aside(rest, f"begins before {end}, where the log ends, or follows such a segment")
                 break
             if self.gaps_to < segment.base_offset and end < segment.base_offset <= end + MAX_RELATIVE_OFFSET:
-                # The end of the segment before was lost, and no sign of it is left there. A log with a hole would
-                # never be filled by replication, so the rest goes.
-                log.warning("%s does not begin at %d, where the log ends: removed", segment.path(), end)
-                self._drop(self.segments[self.segments.index(segment) :])
-                break
+                # The end of the segment before was lost, and no sign of it is left there.
+                if not self.only_copy:
+                    self._set_aside(rest, f"lies behind a gap: the log ends at {end}")
+                    break
+                log.warning("%s follows a gap: what there was from offset %d on is lost", segment.path(), end)
             end, cut = self._recover_segment(segment)
-            following = self.segments[self.segments.index(segment) + 1 :]
+            following = rest[1:]
             if cut:
                 self.cut = True
                 log.warning("%s: cut %d bytes behind offset %d", segment.path(), cut, end)
                 segment.sync()
-                if following and following[0].base_offset != end:
-                    self._drop(following)
+                if following and following[0].base_offset != end and not self.only_copy:
+                    self._set_aside(following, f"lies behind damage: the log ends at {end}")
                     break
             if following:
                 self._snapshot(following[0].base_offset)

@@ -44,6 +44,7 @@ def make_dirs(
         config.log_dirs,
         disk=disk,
         wall_ms=wall_ms,
+        only_copies=not config.is_clustered,
         random=rng.random,
         unique_hex=lambda: f"{rng.getrandbits(128):032x}",
         on_failure=on_failure,

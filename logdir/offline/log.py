@@ -23,7 +23,7 @@ from logdir.offline.source import HIGHEST, LOWEST, Aborted, Bounds, Source
 from logdir.producers import Producers
 from logdir.txn_index import AbortedTxn, overlapping
 
-ENDINGS = (layout.LOG, layout.CLEANED, layout.SWAP, layout.DELETED, ".checkpoint")
+ENDINGS = (layout.LOG, layout.CLEANED, layout.SWAP, layout.DELETED, layout.ASIDE, ".checkpoint")
 
 
 class LogReader(Source):

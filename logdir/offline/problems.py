@@ -13,7 +13,7 @@ KINDS: Final = {
     "gone": "a file was removed or replaced while it was looked at",
     "name": "a directory or file whose name a broker does not take",
     "unknown-file": "a file that does not belong there (warning)",
-    "leftover": "a file on its way out or in: .deleted, .cleaned, .swap (warning)",
+    "leftover": "a file on its way out or in, or out of the log: .deleted, .cleaned, .swap, .aside (warning)",
     "frame": "no batch where one must begin",
     "torn-tail": "the last segment ends inside a batch or in zeros (warning, unless the broker stopped cleanly)",
     "crc": "a batch or message with a wrong checksum",

@@ -151,6 +151,8 @@ def _check_names(disk: ReadOnlyDisk, log: LogReader, entries: list[Entry]) -> It
                 yield Problem("index-orphan", path, "there is no such segment", warning=True)
         elif layout.parse_marked_name(entry.name) is not None:
             yield Problem("leftover", path, "was being removed or put in place", warning=True)
+        elif layout.parse_aside_name(entry.name) is not None:
+            yield Problem("leftover", path, "recovery took it out of the log; its records may be needed", warning=True)
         elif entry.name not in PARTITION_FILES and not KRAFT_FILES.fullmatch(entry.name):
             yield Problem("unknown-file", path, "does not belong in a partition's directory", warning=True)
 

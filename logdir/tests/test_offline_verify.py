@@ -229,6 +229,7 @@ DAMAGE: dict[str, tuple[Damage, str, str]] = {
     "a strange file": (lambda p: (p.home / "core").touch(), "unknown-file", "core"),
     "a strange file above": (lambda p: (p.path / "core").touch(), "unknown-file", "core"),
     "a leftover": (lambda p: (p.home / f"{3:020d}.log.deleted").touch(), "leftover", ".deleted"),
+    "a segment set aside": (lambda p: (p.home / f"{10**6:020d}.log.1700000000000.aside").touch(), "leftover", ".aside"),
     "an index of no segment": (lambda p: (p.home / f"{10**6:020d}.index").touch(), "index-orphan", ".index"),
 }  # fmt: skip
 

@@ -12,8 +12,9 @@ from logdir import AppendOrigin, LogConfig, LogDir, LogDirError, PartitionLog
 from logdir.disk import write_file
 from logdir.layout import file_name
 from logdir.memory_disk import File, MemoryDisk
-from logdir.tests.kit import NOW, PATH, TOPIC_ID, batch, open_dir, put, stored
+from logdir.tests.kit import NOW, PATH, TOPIC_ID, Clock, batch, open_dir, put, stored
 
+HOUR_MS = 3_600_000
 CONFIG = LogConfig(segment_bytes=350, index_interval_bytes=100)
 
 
@@ -101,7 +102,7 @@ def test_torn_at_every_byte(damage: str) -> None:
         disk.node(path).data = bytearray(data)
 
 
-def test_corruption_in_the_middle_drops_later_segments() -> None:
+def test_corruption_in_the_middle_sets_later_segments_aside() -> None:
     disk = MemoryDisk()
     _, log = written(disk)
     bases = log.segment_bases
@@ -114,8 +115,85 @@ def test_corruption_in_the_middle_drops_later_segments() -> None:
     assert log.log_end_offset == bases[1] + 2
     assert log.producers.entries[5].last_sequence == bases[1] + 1
     names = log_files(disk)
-    assert not any(name.startswith(f"{bases[2]:020d}.") and not name.endswith(".snapshot") for name in names)
+    left = [name for name in names if name.startswith(f"{bases[2]:020d}.") and not name.endswith(".snapshot")]
+    assert left == [f"{bases[2]:020d}.log.{NOW}.aside"]
     assert all(int(name.split(".")[0]) <= log.log_end_offset for name in names if name.endswith(".snapshot"))
+
+
+def without_a_middle_segment(disk: MemoryDisk) -> tuple[list[int], dict[str, bytes]]:
+    """A log whose third segment is gone: the bases there were, and the files that are left."""
+    _, log = written(disk)
+    bases = log.segment_bases
+    assert len(bases) >= 5
+    disk.remove(f"{PATH}/t-0/{file_name(bases[2], '.log')}")
+    return bases, log_files(disk)
+
+
+def test_what_lies_behind_a_gap_is_set_aside_in_a_replica(caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryDisk()
+    bases, before = without_a_middle_segment(disk)
+    log = killed(disk).logs["t", 0]
+    assert log.segment_bases == bases[:2]
+    assert log.log_end_offset == bases[2]
+    after = log_files(disk)
+    for base in bases[3:]:
+        name = file_name(base, ".log")
+        assert name not in after
+        assert after[f"{name}.{NOW}.aside"] == before[name], "nothing of it is lost"
+        assert f"{PATH}/t-0/{name}.{NOW}.aside" in caplog.text
+        assert file_name(base, ".index") not in after
+    put(log, "goes on", leader_epoch=9)
+    assert killed(disk).logs["t", 0].log_end_offset == bases[2] + 1
+
+
+def test_a_broker_alone_keeps_what_lies_behind_a_gap(caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryDisk()
+    bases, before = without_a_middle_segment(disk)
+    disk.open_files, disk.locked = {}, set()
+    log = open_dir(disk, config=CONFIG, only_copies=True).logs["t", 0]
+    assert log.segment_bases == [base for base in bases if base != bases[2]]
+    assert log.log_end_offset == 24
+    assert all(log_files(disk)[name] == data for name, data in before.items() if name.endswith(".log"))
+    assert [header.base_offset for header, _ in stored(log)] == [*range(0, bases[2], 2), *range(bases[3], 24, 2)]
+    assert f"what there was from offset {bases[2]} on is lost" in caplog.text
+
+
+def test_a_broker_alone_keeps_what_lies_behind_damage() -> None:
+    disk = MemoryDisk()
+    _, log = written(disk)
+    bases = log.segment_bases
+    victim = disk.node(f"{PATH}/t-0/{file_name(bases[1], '.log')}")
+    victim.data[next(iter(iter_headers(bytes(victim.data))))[1].size + 70] ^= 1
+    disk.open_files, disk.locked = {}, set()
+    log = open_dir(disk, config=CONFIG, only_copies=True).logs["t", 0]
+    assert log.segment_bases == bases
+    assert [header.base_offset for header, _ in stored(log)] == [*range(0, bases[1] + 2, 2), *range(bases[2], 24, 2)]
+    assert log.producers.entries[5].last_sequence == 23
+
+
+def test_what_was_set_aside_goes_with_time() -> None:
+    disk = MemoryDisk()
+    bases, _ = without_a_middle_segment(disk)
+    killed(disk)
+    clock = Clock(NOW + HOUR_MS)
+    for config, later_ms, stays in (
+        (LogConfig(retention_ms=HOUR_MS), HOUR_MS, True),
+        (LogConfig(retention_ms=-1), 1000 * HOUR_MS, True),
+        (LogConfig(retention_ms=HOUR_MS, cleanup_policy=frozenset({"compact"})), 1000 * HOUR_MS, True),
+        (LogConfig(retention_ms=HOUR_MS), HOUR_MS + 1, False),
+    ):
+        disk.open_files, disk.locked = {}, set()
+        clock.now_ms = NOW + later_ms
+        open_dir(disk, config=config, clock=clock)
+        assert (f"{file_name(bases[3], '.log')}.{NOW}.aside" in log_files(disk)) == stays
+
+
+def test_a_file_without_records_is_not_set_aside() -> None:
+    disk = MemoryDisk()
+    bases, _ = without_a_middle_segment(disk)
+    disk.node(f"{PATH}/t-0/{file_name(bases[-1], '.log')}").data[:] = bytes(100)
+    killed(disk)
+    assert not any(name.startswith(f"{bases[-1]:020d}.log") for name in log_files(disk))
 
 
 def test_only_segments_from_the_recovery_point_on_are_read() -> None:

@@ -10,6 +10,7 @@ import pytest
 from kproto.records import Record, build_batch
 from kproto.stored import TransactionLogKey, TransactionLogValue, encode_versioned
 from logdir import LogConfig, LogDir, MetaProperties
+from logdir.tests.kit import stored
 from logdir.tests.test_survey import RED, batch, config, partition, producer_ids, topic
 from server.testing import embedded_broker
 
@@ -82,6 +83,24 @@ async def test_without_its_metadata(tmp_path: Path, caplog: pytest.LogCaptureFix
             assert await broker.services.producer_ids.next_id() == 5001
     assert "retention is off" in caplog.text
     assert "partitions 1 of red are not on this disk" in caplog.text
+
+
+async def test_gaps_of_compaction_are_kept(tmp_path: Path) -> None:
+    """A follower of a compacted topic, copied without its cleaner's checkpoint: nobody knows that it is compacted."""
+    (tmp_path / "users-0").mkdir()
+    for base in (0, 50, 120):
+        data = b"".join(
+            build_batch([Record(0, NOW, b"k%d" % at, b"v%d" % at)], base_offset=at, leader_epoch=0)
+            for at in range(base, base + 10)
+        )
+        (tmp_path / "users-0" / f"{base:020d}.log").write_bytes(data)
+    (tmp_path / "users-0" / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    (tmp_path / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=abc\n")
+    async with embedded_broker(tmp_path, broker_id="1") as broker:
+        log = broker.services.partitions.get("users", 0).log
+        assert log.segment_bases == [0, 50, 120]
+        assert log.log_end_offset == 130
+        assert [header.base_offset for header, _ in stored(log)] == [*range(10), *range(50, 60), *range(120, 130)]
 
 
 async def test_with_krafts_metadata(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
