@@ -62,6 +62,7 @@ class Connection:
     """
 
     __slots__ = (
+        "__weakref__",
         "_buffer",
         "_dispatch",
         "_filled",
@@ -287,6 +288,9 @@ class Connection:
         self.out.clear()
         self.out_bytes = 0
         self._buffer, self._filled, self._frame_end = None, 0, 0
+        # The transport's bookkeeping refers to this object, too: without the cycle both go now, not when the collector
+        # comes by.
+        self.repeated = self.repeated_fetch = self.state = None
         for context in slots:
             if context.parts is None:
                 context.connection_closed()

@@ -129,7 +129,7 @@ class Dispatcher:
             self._nursery.start_soon(self._run_large, context, bytes(frame), header.body_offset)
             return context
         try:
-            request, _ = route.decode(frame, header.body_offset, route.elements_max)
+            request, end = route.decode(frame, header.body_offset, route.elements_max)
         except DecodeError as error:
             raise ProtocolViolation(f"unreadable {route.api.key.name} v{version} request: {error}") from None
         if not route.pipelined:  # else it would keep the records of many requests in memory
@@ -153,7 +153,8 @@ class Dispatcher:
                 self._nursery.start_soon(self._finish, context, request, response)
                 return context
             context.reply(response)
-        if route.learn is not None:
+        # What follows the message is ignored, as Apache Kafka does, but such a frame is no example for others.
+        if route.learn is not None and end == len(frame):
             try:
                 route.learn(self._services, context, frame, request)
             except Exception as error:

@@ -10,7 +10,7 @@ transaction to be told, another partition in the session) goes the long way, `se
 happened.
 
 Only flexible versions (12 and later) by consumers without a rack, one partition, in an incremental session or without
-any; one beginning is remembered for each connection.
+any; one request, of `LEARNT_BYTES_MAX` bytes at most, is remembered for each connection.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ FLEXIBLE_FROM = 12
 BY_ID_FROM = 13
 REPLICA_TAGGED_FROM = 15
 """Before, the replica id stands in front of all else."""
+
+LEARNT_BYTES_MAX = 2048
+"""A header's tagged fields may have any size."""
 
 _CORRELATION_ID_AT = 4
 _BODY_AT = 8
@@ -188,6 +191,7 @@ def learn(svc: Services, ctx: RequestContext, frame: memoryview, request: FetchR
     version = ctx.api_version
     if (
         version < FLEXIBLE_FROM
+        or len(frame) > LEARNT_BYTES_MAX
         or len(request.topics) != 1
         or len(request.topics[0].partitions) != 1
         or request.forgotten_topics_data

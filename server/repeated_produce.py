@@ -13,8 +13,8 @@ Every batch is checked and appended as ever. Whatever is not plain success (an e
 for, a time stamped by the broker) goes the long way, `server.apis.produce`, from the start if nothing was staged.
 
 Only flexible versions (9 and later), without transactional id, acks other than 0, one partition of a topic that is not
-internal; at most `LEARNT_MAX` different beginnings of one length for each connection, so that who never repeats itself
-costs little.
+internal; at most `LEARNT_MAX` different beginnings of one length, of `LEARNT_BYTES_MAX` bytes at most, for each
+connection, so that who never repeats itself costs little.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from kproto import KafkaError, read_uvarint
+from kproto import DecodeError, KafkaError, read_uvarint
 from kproto.messages import ProduceRequest, ProduceResponse
 from kproto.records import BATCH_OVERHEAD
 from logdir import AppendInfo, AppendOrigin
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 FLEXIBLE_FROM = 9
 LEARNT_MAX = 16
+LEARNT_BYTES_MAX = 1024
+"""Room for a topic's name and 700 bytes of client id. A header's tagged fields may have any size."""
 RUN_MAX = 64
 """So many requests are taken up in one go, at most."""
 PLACES_MAX = 64
@@ -219,7 +221,7 @@ class RepeatedProduce:
         """Where one batch begins and ends in frames of this size, and the bytes of its length; None: it cannot."""
         try:
             length, position = read_uvarint(frame, self.at)
-        except (IndexError, KafkaError):
+        except (IndexError, DecodeError):
             return None
         end = position + length - 1
         if length <= BATCH_OVERHEAD or end + len(_TAIL) != len(frame):
@@ -329,7 +331,9 @@ class _Run(RequestContext):
 
 
 def beginning(version: int, frame: memoryview, request: ProduceRequest) -> int:
-    """How many bytes stand before the records' length, if such a request can be taken up the short way; else 0."""
+    """How many bytes stand before the records' length, if such a request can be taken up the short way; else 0. The
+    message must end with the frame.
+    """
     if (
         version < FLEXIBLE_FROM
         or request.transactional_id is not None
@@ -345,6 +349,7 @@ def beginning(version: int, frame: memoryview, request: ProduceRequest) -> int:
     # A length that takes more bytes than it must does not count.
     at = start - max(1, ((len(records) + 1).bit_length() + 6) // 7)
     try:
-        return at if at > _BODY_AT and read_uvarint(frame, at) == (len(records) + 1, start) else 0
-    except (IndexError, KafkaError):
+        is_there = _BODY_AT < at <= LEARNT_BYTES_MAX and read_uvarint(frame, at) == (len(records) + 1, start)
+    except (IndexError, DecodeError):
         return 0
+    return at if is_there else 0

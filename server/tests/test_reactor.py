@@ -7,11 +7,13 @@ clients, who must not notice anything.
 from __future__ import annotations
 
 import errno
+import gc
 import logging
 import random
 import select
 import socket
 import struct
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -372,6 +374,28 @@ async def test_who_asks_and_goes_away_is_let_go() -> None:
             assert only(await witness.ask(request(batch(b"a")), 9)).error_code == 0
             await until(lambda: len(reactor(broker).connections) == 1)
             assert not waiters
+
+
+async def test_what_was_learnt_goes_with_the_connection() -> None:
+    """At once, not when the collector comes by."""
+    async with embedded_broker() as broker:
+        await topic(broker)
+        gc.collect()
+        gc.disable()
+        try:
+            async with dialled(broker) as client:
+                for _ in range(2):
+                    assert only(await client.ask(request(batch(b"v")), 9)).error_code == 0
+                    await client.ask(fetch(("t", 0, 0)), 12)
+                (link,) = reactor(broker)._links.values()
+                assert link.connection.repeated is not None
+                assert link.connection.repeated_fetch is not None
+                connection = weakref.ref(link.connection)
+                del link
+            with trio.fail_after(SECONDS):
+                await until(lambda: connection() is None)
+        finally:
+            gc.enable()
 
 
 @asynccontextmanager

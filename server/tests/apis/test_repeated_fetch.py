@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from random import Random
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproto import ApiKey, decode, response_class
+from kproto import ApiKey, decode, response_class, uvarint
 from kproto.frame import parse_response_header, request_frame
 from kproto.messages import FetchRequest
 from replication import PartitionImage
@@ -202,3 +203,18 @@ async def test_a_deleted_topic_is_not_remembered(
                 assert flat(await reader.ask())[0].error_code == 100
             else:
                 assert values(flat(await reader.ask())[0]) == [b"new"]
+
+
+@pytest.mark.parametrize(("size", "is_learnt"), [(1000, True), (2000, False), (100_000, False)])
+async def test_long_requests_are_not_kept(size: int, is_learnt: bool, autojump_clock: trio.abc.Clock) -> None:
+    async with embedded_broker() as broker, connected(broker) as client:
+        await topic(broker)
+        for _ in range(2):
+            frame = request_frame(12, 5, "one", fetch(("t", 0, 0)))[4:]
+            at = 8 + 2 + 3
+            frame = frame[:at] + b"\x01\x4d" + uvarint(size) + bytes(size) + frame[at + 1 :]
+            await client.stream.send_all(len(frame).to_bytes(4, "big") + frame)
+            assert (await client.receive(fetch(("t", 0, 0)), 12)).error_code == 0
+        gc.collect()
+        learnt = [made for made in gc.get_objects() if type(made) is RepeatedFetch]
+        assert bool(learnt) == is_learnt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproto import ErrorCode
+from kproto import ErrorCode, uvarint
 from kproto.frame import request_frame
 from kproto.messages import ProduceRequest
 from kproto.records import Record, build_batch
@@ -249,3 +250,55 @@ async def test_a_client_that_goes_before_its_run_is_written(autojump_clock: trio
             await client.stream.send_all(b"".join(request_frame(13, 0, "c", each) for each in asked))
         async with connected(broker) as client:
             assert len(await read_all(client)) == 5 * len(batch(0, 5))
+
+
+def tagged(frame: bytes, size: int) -> bytes:
+    """The frame with a tagged field of `size` bytes in its header, behind a client id of three bytes."""
+    at = 4 + 8 + 2 + 3
+    rest = frame[4:at] + b"\x01\x4d" + uvarint(size) + bytes(size) + frame[at + 1 :]
+    return len(rest).to_bytes(4, "big") + rest
+
+
+@pytest.mark.parametrize(("size", "is_learnt"), [(900, True), (1000, False), (100_000, False)])
+async def test_long_beginnings_are_not_kept(size: int, is_learnt: bool, autojump_clock: trio.abc.Clock) -> None:
+    async with embedded_broker() as broker, connected(broker) as client:
+        await topic(broker)
+        for sequence in (0, 3, 6):
+            await client.stream.send_all(tagged(request_frame(9, 5, "one", request(batch(sequence))), size))
+            assert only(await client.receive(request(None), 9)).error_code == 0
+        gc.collect()
+        (repeated,) = [made for made in gc.get_objects() if type(made) is RepeatedProduce] or [None]
+        assert (repeated is not None) == is_learnt
+
+
+@pytest.mark.parametrize("trailing", [bytes(1), bytes(3), bytes(44), bytes(80), b"\xff" * 44])
+async def test_bytes_behind_the_message(
+    trailing: bytes, caplog: pytest.LogCaptureFixture, autojump_clock: trio.abc.Clock
+) -> None:
+    """They are ignored, and not taken for the records' end when the next request is looked at. (Such a mistake would
+    read the records' length out of a value.)
+    """
+    records = [Record(i, NOW_MS + i, None, b"\xff" * 100, []) for i in range(3)]
+    async with embedded_broker() as broker, connected(broker) as client:
+        await topic(broker)
+        for turn, more in enumerate((trailing, b"", trailing, b"", trailing)):
+            data = build_batch(records, producer_id=7, producer_epoch=0, base_sequence=3 * turn)
+            frame = request_frame(12, turn, "one", request(data))[4:] + more
+            await client.stream.send_all(len(frame).to_bytes(4, "big") + frame)
+            answer = only(await client.receive(request(None), 12))
+            assert (answer.error_code, answer.base_offset) == (0, 3 * turn)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+async def test_a_length_that_is_none(caplog: pytest.LogCaptureFixture, autojump_clock: trio.abc.Clock) -> None:
+    """A request that begins like one before, and has rubbish where the records' length is."""
+    async with embedded_broker() as broker, connected(broker) as client:
+        await topic(broker)
+        frame = request_frame(9, 1, "one", request(batch(0)))
+        await client.stream.send_all(frame)
+        assert only(await client.receive(request(None), 9)).error_code == 0
+        at = frame.rindex(batch(0)) - 2  # of two bytes
+        await client.stream.send_all(frame[:at] + b"\xff" * 7 + frame[at + 7 :])
+        with pytest.raises((trio.BrokenResourceError, EOFError)):
+            await client.receive_frame()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
