@@ -2,8 +2,12 @@
 (KIP-110).
 
 `decompress` is made for hostile input: whatever the bytes, it returns at most `max_bytes` bytes or raises
-`CorruptRecords`, and it does not set memory aside on the word of a header. What Apache Kafka's readers accept is
-accepted:
+`CorruptRecords`, and it does not set memory aside on the word of a header.
+
+Time and memory are linear in the bytes that go in and come out, into however many members, frames or blocks they are
+cut.
+
+What Apache Kafka's readers accept is accepted:
 
 - gzip: any number of members; junk behind the last one is ignored, as Java's GZIPInputStream does.
 - snappy: the framing of the Java library (xerial: 16-byte header, then int32 length + raw block), also repeated, and
@@ -164,26 +168,40 @@ def _library(name: str) -> Any:
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
+_GZIP_NEXT_MEMBER_BYTES: Final = 256
+
+
 def _gunzip(data: Buffer, max_bytes: int) -> bytes:
+    view = memoryview(data)
     parts: list[bytes] = []
     room = max_bytes
-    rest: Buffer = data
+    position = 0
+    # What is given to the library beyond a member's end it copies. The first member, mostly the only one, gets all
+    # there is; each further one a little, then twice as much: so no more is copied than is read, however many there
+    # are.
+    size = len(view)
     while True:
         unpacker = zlib.decompressobj(31)
-        try:
-            # One byte more than allowed tells "exactly full" from "too much".
-            part = unpacker.decompress(rest, room + 1)
-        except zlib.error as exc:
-            raise CorruptRecords(f"gzip: {exc}") from None
-        if len(part) > room:
-            raise _too_big(GZIP, max_bytes)
-        if not unpacker.eof:
-            raise CorruptRecords("gzip: data ends inside a member")
-        parts.append(part)
-        room -= len(part)
-        rest = unpacker.unused_data
-        if rest[:2] != _GZIP_MAGIC:
+        while not unpacker.eof:
+            piece = view[position : position + size]
+            if not piece:
+                raise CorruptRecords("gzip: data ends inside a member")
+            try:
+                # One byte more than allowed tells "exactly full" from "too much".
+                part = unpacker.decompress(piece, room + 1)
+            except zlib.error as exc:
+                raise CorruptRecords(f"gzip: {exc}") from None
+            room -= len(part)
+            if room < 0:
+                raise _too_big(GZIP, max_bytes)
+            if part:
+                parts.append(part)
+            position += len(piece)
+            size *= 2
+        position -= len(unpacker.unused_data)
+        if bytes(view[position : position + 2]) != _GZIP_MAGIC:
             return parts[0] if len(parts) == 1 else b"".join(parts)
+        size = _GZIP_NEXT_MEMBER_BYTES
 
 
 # ---- snappy
@@ -274,34 +292,37 @@ def lz4_is_linked(data: Buffer) -> bool:
     return len(data) > 4 and not data[4] & _LZ4_INDEPENDENT
 
 
+_LZ4_NEXT_FRAME_BYTES: Final = 64 * 1024
+
+
 def _unlz4(data: Buffer, max_bytes: int) -> bytes:
     library = _library("lz4.frame")
+    view = memoryview(data)
+    context = library.create_decompression_context()
     parts: list[bytes] = []
     room = max_bytes
-    rest: Buffer = data
+    position = 0
+    # The library makes a buffer of the size it is allowed, so growth is ours: start near the usual ratio and double.
+    step = max(4 * len(view), 65536)
     while True:
-        unpacker = library.LZ4FrameDecompressor()
-        # The library makes a first buffer of the size it is allowed, so growth is ours: start near the usual ratio
-        # and double.
-        step = min(room + 1, max(4 * len(rest), 65536))
-        try:
-            part = unpacker.decompress(rest, step)
-            parts.append(part)
+        is_end = False
+        while not is_end:
+            try:
+                part, size, is_end = library.decompress_chunk(context, view[position:], max_length=min(step, room + 1))
+            except (RuntimeError, ValueError, EOFError) as exc:
+                raise CorruptRecords(f"lz4: {exc}") from None
+            position += size
             room -= len(part)
-            while not unpacker.eof and room >= 0 and (part or not unpacker.needs_input):
-                step = min(room + 1, step * 2)
-                part = unpacker.decompress(b"", step)
+            if room < 0:
+                raise _too_big(LZ4, max_bytes)
+            if part:
                 parts.append(part)
-                room -= len(part)
-        except (RuntimeError, ValueError, EOFError) as exc:
-            raise CorruptRecords(f"lz4: {exc}") from None
-        if room < 0:
-            raise _too_big(LZ4, max_bytes)
-        if not unpacker.eof:
-            raise CorruptRecords("lz4: data ends inside a frame")
-        rest = unpacker.unused_data or b""
-        if rest[:4] != _LZ4_MAGIC:
+            elif not size and not is_end:
+                raise CorruptRecords("lz4: data ends inside a frame")
+            step *= 2
+        if bytes(view[position : position + 4]) != _LZ4_MAGIC:
             return parts[0] if len(parts) == 1 else b"".join(parts)
+        step = _LZ4_NEXT_FRAME_BYTES
 
 
 def _lz4(data: Buffer, level: int | None) -> bytes:

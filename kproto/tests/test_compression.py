@@ -5,12 +5,16 @@ from __future__ import annotations
 import gzip
 import random
 import struct
+import zlib
+from collections import Counter
+from types import SimpleNamespace
 
 import cramjam
 import lz4.frame
 import pytest
 import zstandard
 
+from kproto import compression
 from kproto.compression import (
     GZIP,
     LZ4,
@@ -333,3 +337,111 @@ def test_pieces(codec, lz4_v0):
         packed = packer.finish()
         assert decompress(codec, packed, lz4_v0=lz4_v0) == b"".join(pieces)
         assert packed == compress(codec, b"".join(pieces), lz4_v0=lz4_v0) or codec == 1
+
+
+# ---- many small pieces
+
+
+class Counting:
+    """Stands for a library, or an object of one: calls go through; `calls`: how often each was called."""
+
+    def __init__(self, real, calls, seen=lambda name, arguments, result: None):
+        self._real, self.calls, self._seen = real, calls, seen
+
+    def __getattr__(self, name):
+        real = getattr(self._real, name)
+        is_error = isinstance(real, type) and issubclass(real, Exception)
+        return self._wrapped(name, real) if callable(real) and not is_error else real
+
+    def _wrapped(self, name, real):
+        def call(*arguments, **keywords):
+            result = real(*arguments, **keywords)
+            self.calls[name] += 1
+            self._seen(name, arguments, result)
+            plain = isinstance(result, (bytes, int, tuple)) or type(result).__module__ == "builtins"
+            return result if plain else Counting(result, self.calls, self._seen)
+
+        return call
+
+
+@pytest.mark.parametrize("size", [0, 1, 300, 40_000])
+def test_many_gzip_members_are_copied_once(monkeypatch, size):
+    member = compress(GZIP, random.Random(size).randbytes(size))
+    count = 2_000_000 // (len(member) + 500)
+    data = member * count
+    given = left = 0
+    make = zlib.decompressobj
+
+    class Unpacker:
+        def __init__(self, wbits):
+            self.real = make(wbits)
+
+        def decompress(self, piece, most):
+            nonlocal given
+            given += len(piece)
+            return self.real.decompress(piece, most)
+
+        @property
+        def eof(self):
+            return self.real.eof
+
+        @property
+        def unused_data(self):
+            nonlocal left
+            left += len(self.real.unused_data)
+            return self.real.unused_data
+
+    monkeypatch.setattr(compression, "zlib", SimpleNamespace(decompressobj=Unpacker, error=zlib.error))
+    assert len(decompress(GZIP, data)) == count * size
+    assert given == len(data) + left
+    assert left <= 2 * len(data) + 256 * count
+    with pytest.raises(CorruptRecords, match="inside a member"):
+        decompress(GZIP, data + member[:-1])
+
+
+@pytest.mark.parametrize("size", [0, 1, 300, 200_000])
+def test_many_lz4_frames_are_read_in_place(monkeypatch, size):
+    frame = compress(LZ4, random.Random(size).randbytes(size))
+    count = max(3, 200_000 // len(frame))
+    calls, read = Counter(), Counter()
+
+    def seen(name, arguments, result):
+        if name == "decompress_chunk":
+            read["bytes"] += result[1]
+            assert type(arguments[1]) is memoryview
+
+    library = Counting(lz4.frame, calls, seen)
+    monkeypatch.setattr(compression, "_library", lambda name: library)
+    assert len(decompress(LZ4, frame * count)) == count * size
+    assert read["bytes"] == count * len(frame)
+    assert set(calls) == {"create_decompression_context", "decompress_chunk"}
+    assert calls["decompress_chunk"] <= count * (2 if size < 65536 else 5)
+
+
+def test_many_zstd_frames_are_read_in_large_steps(monkeypatch):
+    frame = zstandard.ZstdCompressor().compress(b"")
+    skipped = b"\x50\x2a\x4d\x18" + bytes(4)
+    data = (frame + skipped) * 20_000 + zstandard.ZstdCompressor().compress(TEXT)
+    calls = Counter()
+    library = Counting(zstandard, calls)
+    monkeypatch.setattr(compression, "_library", lambda name: library)
+    assert decompress(ZSTD, data) == TEXT
+    assert calls["read"] <= 3
+
+
+def test_many_snappy_blocks_are_copied_once(monkeypatch):
+    block = bytes(cramjam.snappy.compress_raw(b"a"))
+    header = compress(SNAPPY, b"")
+    data = (header + (len(block).to_bytes(4, "big") + block)) * 20_000
+    copied = 0
+
+    class Snappy:
+        def decompress_raw(self, piece):
+            nonlocal copied
+            copied += len(piece)
+            return cramjam.snappy.decompress_raw(piece)
+
+    library = SimpleNamespace(snappy=Snappy(), DecompressionError=cramjam.DecompressionError)
+    monkeypatch.setattr(compression, "_library", lambda name: library)
+    assert decompress(SNAPPY, data) == b"a" * 20_000
+    assert copied == 20_000 * len(block)
