@@ -16,6 +16,7 @@ sent, or an answer is owed to a request that is not pipelined, no further reques
 from __future__ import annotations
 
 import struct
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -266,6 +267,16 @@ class Connection:
     def owes(self) -> bool:
         """A request was taken up and is not answered yet."""
         return bool(self._slots)
+
+    def forgotten(self) -> RequestContext | None:
+        """A request that is owed an answer which cannot come: nobody holds its context any more, no timer, no waiter,
+        no state machine, no task. Which is a fault of ours; the connection would stay blocked by it for ever.
+        """
+        for at in range(len(self._slots)):
+            # The references of the queue itself and of the call. What holds it in a cycle, the collector finds.
+            if sys.getrefcount(self._slots[at]) <= 2 and self._slots[at].parts is None:
+                return self._slots[at]
+        return None
 
     @property
     def idle(self) -> bool:

@@ -30,6 +30,7 @@ import trio
 
 from logdir import FileSlice
 from server.connection import Connection, ProtocolViolation
+from server.containment import contain
 
 log = logging.getLogger("barnabas.network")
 
@@ -158,16 +159,29 @@ class Reactor:
                 log.error("accept failed, pausing for a moment: %s", error)
                 self._pause(listener)
                 return
-            sock.setblocking(False)
-            connection = welcome(sock, address)
-            if connection is None:
+            try:
+                self._take(sock, welcome(sock, address))
+            except Exception as error:
+                # Of the system (the peer is gone already, out of memory) or ours: it costs this connection.
                 sock.close()
-                continue
-            link = _Link(sock, connection, _IN)
-            connection.state = link
-            connection.last_active = self._now()
-            self._links[link.fd] = link
-            self._epoll.register(link.fd, _IN)
+                contain(log, f"taking up the connection of {address}", error)
+
+    def _take(self, sock: socket.socket, connection: Connection | None) -> None:
+        """Serve an accepted socket; without a connection it is refused."""
+        if connection is None:
+            sock.close()
+            return
+        try:
+            sock.setblocking(False)
+            self._epoll.register(sock.fileno(), _IN)
+        except Exception:
+            connection.lost()
+            self._closed(connection)  # `welcome` has counted it
+            raise
+        link = _Link(sock, connection, _IN)
+        connection.state = link
+        connection.last_active = self._now()
+        self._links[link.fd] = link
 
     def _pause(self, listener: socket.socket) -> None:
         self._epoll.modify(listener.fileno(), 0)
@@ -226,15 +240,22 @@ class Reactor:
                     self._accept(*listener)
                 continue
             link.connection.last_active = now
-            if mask & select.EPOLLOUT:
-                self._dirty[link.connection] = None
-            if mask & select.EPOLLIN:
-                self._readable(link)
-            elif mask & _GONE_EVENTS:
-                self._drop(link)
-            elif mask & select.EPOLLRDHUP:
-                link.half_closed = True
-                self._watch(link, link.mask & ~select.EPOLLRDHUP)
+            try:
+                if mask & select.EPOLLOUT:
+                    self._dirty[link.connection] = None
+                if mask & select.EPOLLIN:
+                    self._readable(link)
+                elif mask & _GONE_EVENTS:
+                    self._drop(link)
+                elif mask & select.EPOLLRDHUP:
+                    link.half_closed = True
+                    self._watch(link, link.mask & ~select.EPOLLRDHUP)
+            except ProtocolViolation as violation:
+                self._violated(link, violation)
+            except OSError as error:
+                self._broken(link, error)
+            except Exception:
+                self._failed(link)
         self._end_of_round()
         self._finish_round()
         self._arenas.reset()
@@ -271,16 +292,22 @@ class Reactor:
         return bool(self._links)
 
     def sweep(self, idle_since: float) -> None:
-        """Close connections without activity since `idle_since` (trio time) that are owed nothing, or whose peer may
-        be gone; listen again after a pause.
+        """Close connections without activity since `idle_since` (trio time) that are owed nothing, or what nobody is
+        left to give, or whose peer may be gone; listen again after a pause.
         """
         self._listen_again()
         for link in list(self._links.values()):
             connection = link.connection
-            if connection.last_active < idle_since and (link.half_closed or not connection.owes):
+            if connection.last_active >= idle_since:
+                continue
+            forgotten = None if link.half_closed else connection.forgotten()
+            if forgotten is not None:
+                log.error("closing the connection of %s: nobody will answer %s", connection.client_host, forgotten)
+            if link.half_closed or forgotten is not None or not connection.owes:
                 self._drop(link)
 
     def _readable(self, link: _Link) -> None:
+        """Receive once. Raises what `Connection.receive` does, OSError."""
         connection = link.connection
         if connection.blocked:
             # Level-triggered: stop hearing about bytes that may not be taken up yet; a reset is still noticed.
@@ -299,15 +326,6 @@ class Reactor:
                     self._arenas.take(size)
                     connection.receive(space[:size])
         except BlockingIOError:
-            return
-        except ProtocolViolation as violation:
-            self._violated(link, violation)
-            return
-        except OSError as error:
-            self._broken(link, error)
-            return
-        except Exception:
-            self._failed(link)
             return
         if not size:
             if connection.idle:
@@ -443,6 +461,9 @@ class Reactor:
         link.sock.close()
         self._dirty.pop(link.connection, None)
         link.connection.lost()
-        self._closed(link.connection)
+        try:
+            self._closed(link.connection)
+        except Exception as error:
+            contain(log, f"forgetting the connection of {link.connection.client_host}", error)
         if self._paused_listeners and not self._epoll.closed:
             self._listen_again()

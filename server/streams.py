@@ -5,13 +5,18 @@ Same `Connection`, same dispatcher; only the carrier differs. File slices are re
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from functools import partial
 
 import trio
 
 from kproto import Part
 from logdir import FileSlice
 from server.connection import Connection, ProtocolViolation
+from server.containment import contain
+
+log = logging.getLogger("barnabas.network")
 
 RECV_BYTES = 64 * 1024
 
@@ -50,27 +55,46 @@ class StreamTransport:
                 data = await self._stream.receive_some(RECV_BYTES)
                 if not data:
                     return
-                connection.receive(memoryview(bytearray(data)))
-                self._end_of_round()
-        except (ProtocolViolation, trio.BrokenResourceError, trio.ClosedResourceError):
+                if not self._take_up(connection, partial(connection.receive, memoryview(bytearray(data)))):
+                    return
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
+
+    def _take_up(self, connection: Connection, act: Callable[[], None]) -> bool:
+        """Run the requests that `act` finds, and end the round. False: the connection is to be closed."""
+        try:
+            act()
+        except ProtocolViolation:
+            return False
+        except Exception as error:
+            contain(log, f"taking up requests of {connection.client_host}", error)
+            return False
+        finally:
+            self._end_of_round()
+        return True
 
     async def _send(self, connection: Connection) -> None:
         try:
             while True:
                 while connection.out:
-                    data = _bytes_of(connection.out.popleft())
+                    try:
+                        data = _bytes_of(connection.out.popleft())
+                    except (OSError, EOFError) as error:
+                        log.error("closing the connection of %s: %s", connection.client_host, error)
+                        self._scope.cancel()
+                        return
                     await self._stream.send_all(data)
                     connection.sent(len(data))
                 backlog_bytes = connection.backlog_bytes
                 if backlog_bytes and not connection.blocked:
-                    connection.resume()
-                    self._end_of_round()
+                    if not self._take_up(connection, connection.resume):
+                        self._scope.cancel()
+                        return
                     if connection.out or connection.backlog_bytes != backlog_bytes:
                         continue  # and not because of half a frame, whose rest may never come
                 await self._wake.wait()
                 self._wake = trio.Event()
-        except (ProtocolViolation, trio.BrokenResourceError, trio.ClosedResourceError):
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
             self._scope.cancel()
 
 
