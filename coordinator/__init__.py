@@ -10,7 +10,7 @@ from coordinator.group.member_step import ResolvePatterns
 from coordinator.group.modern import check_heartbeat
 from coordinator.group.shard import FetchedOffset, GroupShard, OffsetToCommit
 from coordinator.group.topics import Topic, Topics
-from coordinator.machine import NOTHING, Deadlines, Now, Record, Reply, Result
+from coordinator.machine import NOTHING, Deadlines, Now, Record, Reply, Result, StepFailed
 from coordinator.placement import java_string_hash, partition_for
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Reply",
     "ResolvePatterns",
     "Result",
+    "StepFailed",
     "Topic",
     "Topics",
     "check_heartbeat",

@@ -18,7 +18,8 @@ An operation never blocks, reads no clock, opens nothing. It returns a `Result`;
 *Hard* state is what the log must bring back. *Soft* state (who waits, whose heartbeat is due, a rebalance that is
 under way) may change inside an operation; after a fail-over clients ask again. Prior art: Apache Kafka's
 coordinator-common (CoordinatorShard, CoordinatorResult). Unlike there, timers are not values in the result: the
-driver asks `deadline()` and calls `expire(now)`.
+driver asks `deadline()` and calls `expire(now)`, which raises `StepFailed` when one of many groups or ids is in trouble
+that the others must not share.
 """
 
 from __future__ import annotations
@@ -76,6 +77,21 @@ NOTHING = Result()
 def answer(token: Any, response: Any) -> Result:
     """One reply, nothing to write."""
     return Result(replies=(Reply(token, response),))
+
+
+FAILED_AGAIN_SECONDS = 60.0
+"""When a step that failed is tried again."""
+
+
+class StepFailed(Exception):
+    """A step that was due raised (`__cause__`), and is armed again for later. `key`: of its deadline. `instead`: the
+    replies that are due nevertheless; whoever waited for the step is among them.
+    """
+
+    def __init__(self, key: Hashable, instead: Result) -> None:
+        super().__init__(key)
+        self.key = key
+        self.instead = instead
 
 
 class Decision:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from kproto.messages import ConsumerGroupDescribeResponse, ConsumerGroupHeartbea
 from replication import Image
 from server import group_config
 from server.config import BrokerConfig
+from server.containment import attempt
 from server.group_topics import GroupTopics
 from server.offload import Offload, in_thread
 from server.partition import Partition
@@ -133,7 +135,8 @@ class ConsumerGroups(ShardDriver[GroupShard]):
         """Find the topics that match expressions, one group's after the other, for ever."""
         while True:
             while self._to_resolve:
-                await self._resolve(self._to_resolve.popleft())
+                wanted = self._to_resolve.popleft()
+                await attempt(self.log, f"resolving expressions in {wanted.led!r}", partial(self._resolve, wanted))
                 await trio.lowlevel.checkpoint()
             await self._resolving_wanted.wait()
             self._resolving_wanted = trio.Event()

@@ -22,7 +22,9 @@ cannot be read are reported and skipped: one bad sector must not take the whole 
 Handing over: `lead` and `resign` are called in the order of the partition's leader epochs, on this thread, so a late
 one cannot be mistaken for news; what is under way (a load, a held answer) belongs to one `Led` and ends with it.
 
-A token is anything with `reply(response)`: a RequestContext, or a handler's own collector. The clock is `timers`'
+A token is anything with `reply(response)`: a RequestContext, or a handler's own collector. What a token, or a step of
+a machine, raises is contained (`server.containment`): the rest of the answers are given, the rest of what is due is
+done. The clock is `timers`'
 (trio's). What the machines are, and what they are asked, is the subclasses': `server.shards`, `server.txn_shards`.
 """
 
@@ -30,20 +32,20 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import trio
 
 import coordinator
-from coordinator import Now, Reply, Result, partition_for
+from coordinator import NOTHING, Now, Reply, Result, StepFailed, partition_for
 from kproto import ErrorCode, KafkaError
 from kproto.records_plain import build_plain_batch
 from logdir import AppendOrigin, InTransaction
 from replication import Image, PartitionImage
 from server.config import BrokerConfig
-from server.containment import contain
+from server.containment import contain, serve
 from server.partition import Partition
 from server.partitions import Partitions
 from server.shard_loading import Replayed, replay_slice
@@ -54,6 +56,7 @@ LOAD_BYTES = 64 * 1024
 LOAD_RETRY_SECONDS = 5.0
 EXPIRE_PER_CALLBACK = 500
 CREATE_RETRY_SECONDS = 1.0
+STEP_REST_SECONDS = 1.0
 
 CreateTopic = Callable[[str], Awaitable[None]]
 """Creates an internal topic, in the form that its coordinator needs. Raises KafkaError."""
@@ -91,11 +94,13 @@ class _Held(NamedTuple):
 class Led(Generic[S]):
     """A partition that this broker leads, and its shard. `loaded_to`, `appended_to`: the offsets behind the last record
     that was replayed from the log, and that was written for it. `late`: results whose clients were told of a time-out.
+    `failed_steps`: the keys of deadlines whose steps have failed, and were logged.
     """
 
     __slots__ = (
         "appended_to",
         "commit_timer",
+        "failed_steps",
         "held",
         "is_loaded",
         "late",
@@ -115,6 +120,7 @@ class Led(Generic[S]):
         self.held: deque[_Held] = deque()
         self.late: deque[_Held] = deque()
         self.next_steps: list[Callable[[Now], Result]] = []
+        self.failed_steps: set[Hashable] = set()
         self.timer: Timer | None = None
         self.commit_timer: Timer | None = None
 
@@ -231,13 +237,15 @@ class ShardDriver(Generic[S]):
         for timer in (led.timer, led.commit_timer):
             if timer is not None:
                 timer.cancel()
-        self._deliver(self._unloaded(led, now))
+        try:
+            self._deliver(self._unloaded(led, now))
+        except Exception as error:
+            contain(self.log, f"telling who waits in {led!r} that it is led elsewhere", error)
         held, led.held = led.held, deque()
         led.late.clear()
         for each in held:
-            if each.result.failed is not None:
-                # The machine has ended by now, so there is nothing to write any more.
-                self._deliver(each.result.failed(ErrorCode.NOT_LEADER_OR_FOLLOWER, True, now).replies)
+            # The machine has ended by now, so there is nothing to write any more.
+            self._deliver(self._instead(each.result, ErrorCode.NOT_LEADER_OR_FOLLOWER, now).replies)
 
     # -- tasks -------------------------------------------------------------------------------------
 
@@ -245,13 +253,18 @@ class ShardDriver(Generic[S]):
         """Load, and create the topic, for ever."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._run_loading)
-            nursery.start_soon(self._run_topic_creation)
+            nursery.start_soon(serve, self.log, f"having {self.topic} created", self._run_topic_creation)
 
     async def _run_loading(self) -> None:
         while True:
             while self._to_load:
                 led = self._to_load.popleft()
-                if not await self._load(led):
+                try:
+                    is_done = await self._load(led)
+                except Exception as error:
+                    is_done = False
+                    contain(self.log, f"loading {led!r}", error)
+                if not is_done:
                     self._timers.after(LOAD_RETRY_SECONDS, partial(self._load_again, led))
             await self._load_wanted.wait()
             self._load_wanted = trio.Event()
@@ -265,6 +278,7 @@ class ShardDriver(Generic[S]):
         """Replay the whole log of `led`. False: the log could not be read; to be tried again."""
         partition = led.partition
         started = self._clock()
+        led.is_loaded = False
         led.shard = self._new_shard(partition)
         replayed = self._replayed(led.shard)
         offset = partition.log_start_offset
@@ -361,8 +375,7 @@ class ShardDriver(Generic[S]):
         if result.records:
             code = self._append(led, result.records, producer)
             if code != ErrorCode.NONE:
-                if result.failed is not None:
-                    self._apply(led, result.failed(code, False, self._now()))
+                self._apply(led, self._instead(result, code, self._now(), appended=False))
                 self._arm(led)
                 return
         for effect in result.effects:
@@ -426,7 +439,7 @@ class ShardDriver(Generic[S]):
                 self._succeeded(led, result)
             else:
                 # It is in the log for good, and its clients are told that it failed.
-                instead = result.failed(code, True, self._now())
+                instead = self._instead(result, code, self._now())
                 self._deliver(instead.replies)
                 self._later(led, lambda now, instead=instead: instead._replace(replies=()))  # type: ignore[misc]
                 if result.committed is not None:
@@ -442,7 +455,7 @@ class ShardDriver(Generic[S]):
         if led.partition.write_error is None or result.failed is None:
             self._succeeded(led, result)
         else:
-            self._deliver(result.failed(ErrorCode.KAFKA_STORAGE_ERROR, True, self._now()).replies)
+            self._deliver(self._instead(result, ErrorCode.KAFKA_STORAGE_ERROR, self._now()).replies)
 
     def _commits_due(self, led: Led[S]) -> None:
         """Writes that took too long are answered, though they may be committed yet."""
@@ -452,11 +465,20 @@ class ShardDriver(Generic[S]):
             each = led.held.popleft()
             if each.result.committed is not None:
                 led.late.append(each)
-            if each.result.failed is not None:
-                self._apply(led, each.result.failed(ErrorCode.REQUEST_TIMED_OUT, True, now))
+            self._apply(led, self._instead(each.result, ErrorCode.REQUEST_TIMED_OUT, now))
         if led.held and led.commit_timer is None:
             led.commit_timer = self._timers.at(led.held[0].due, partial(self._commits_due, led))
         self._partitions.write_staged()
+
+    def _instead(self, result: Result, code: ErrorCode, now: Now, *, appended: bool = True) -> Result:
+        """What to do instead of `result`, whose write has failed, or is not committed (in time)."""
+        if result.failed is None:
+            return NOTHING
+        try:
+            return result.failed(code, appended, now)
+        except Exception as error:
+            contain(self.log, f"what follows from {code.name}", error, *(token for token, _ in result.held))
+            return NOTHING
 
     def _deliver(self, replies: Iterable[Reply]) -> None:
         for token, response in replies:
@@ -478,7 +500,10 @@ class ShardDriver(Generic[S]):
         for step in steps:
             if not self._is_led(led):
                 return
-            self._apply(led, step(self._now()))
+            try:
+                self._apply(led, step(self._now()))
+            except Exception as error:
+                contain(self.log, f"what follows from a write to {led!r}", error, step)
 
     def _after_write(self, callback: Callable[[], None]) -> None:
         """Call back in this write's end, if one is under way, in the round's, or soon."""
@@ -507,11 +532,25 @@ class ShardDriver(Generic[S]):
 
     def _expire(self, led: Led[S]) -> None:
         led.timer = None
+        at = None
         for _ in range(EXPIRE_PER_CALLBACK):
             now = self._now()
             deadline = led.shard.deadline()
             if deadline is None or deadline > now.seconds or not self._is_led(led):
                 break
-            self._apply(led, led.shard.expire(now))
-        self._arm(led)
+            try:
+                self._apply(led, led.shard.expire(now))
+            except StepFailed as failed:
+                self._apply(led, failed.instead)
+                if failed.key not in led.failed_steps:  # it is tried again and again, and would say the same
+                    led.failed_steps.add(failed.key)
+                    contain(self.log, f"{led!r}: what is due for {failed.key}", failed.__cause__ or failed)
+            except Exception as error:
+                contain(self.log, f"what is due in {led!r}", error)
+                at = now.seconds + STEP_REST_SECONDS  # lest a machine that does not get on keeps us busy
+                break
+        if at is None:
+            self._arm(led)
+        elif self._is_led(led):
+            led.timer = self._timers.at(at, partial(self._expire, led))
         self._partitions.write_staged()

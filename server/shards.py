@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import trio
@@ -30,6 +31,7 @@ from kproto.messages import (
 from logdir import InTransaction
 from replication import GROUP_METADATA_TOPIC, Image, TopicImage
 from server.consumer_groups import ConsumerGroups, machine_config
+from server.containment import attempt, contain, serve
 from server.partition import Partition
 from server.shard_driver import Led, Producer
 from server.shard_loading import Replayed
@@ -89,8 +91,11 @@ class GroupShards(ConsumerGroups):
         """Topics are gone: so are the offsets that groups committed for them, before a topic of the same name comes."""
         for led in list(self._led.values()):
             if led.is_loaded:
-                for result in led.shard.topics_deleted(topics, self._now()):
-                    self._apply(led, result)
+                try:
+                    for result in led.shard.topics_deleted(topics, self._now()):
+                        self._apply(led, result)
+                except Exception as error:
+                    contain(self.log, f"removing the offsets of deleted topics in {led!r}", error)
             else:
                 self._deleted_topics.setdefault(led, set()).update(topics)
         self._partitions.write_staged()
@@ -106,8 +111,8 @@ class GroupShards(ConsumerGroups):
         """Load, expire, create the topic, resolve expressions, for ever."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(super().run)
-            nursery.start_soon(self._run_expiry)
-            nursery.start_soon(self.run_resolving)
+            nursery.start_soon(serve, self.log, "expiring offsets", self._run_expiry)
+            nursery.start_soon(serve, self.log, "resolving expressions", self.run_resolving)
 
     async def forget_deleted_topics(self, image_until: Callable[[Callable[[Image], bool]], Awaitable[None]]) -> None:
         """In a cluster, topics may be deleted of which this broker has no partition: the picture tells. For ever."""
@@ -126,12 +131,16 @@ class GroupShards(ConsumerGroups):
         while True:
             await trio.sleep(self._config().int("offsets.retention.check.interval.ms") / 1000)
             for led in list(self._led.values()):
-                for result in led.shard.expire_offsets(self._now()) if led.is_loaded else ():
-                    self._apply(led, result)
-                    self._partitions.write_staged()
-                    await trio.lowlevel.checkpoint()
-                    if not self._is_led(led):
-                        break
+                if led.is_loaded:
+                    await attempt(self.log, f"expiring offsets of {led!r}", partial(self._expire_offsets, led))
+
+    async def _expire_offsets(self, led: Led[GroupShard]) -> None:
+        for result in led.shard.expire_offsets(self._now()):
+            self._apply(led, result)
+            self._partitions.write_staged()
+            await trio.lowlevel.checkpoint()
+            if not self._is_led(led):
+                break
 
     # -- where a group lives ----------------------------------------------------------------------
 

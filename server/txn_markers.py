@@ -28,6 +28,7 @@ from kproto import ApiKey
 from kproto.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from replication import Image, StoreError
 from server.config import BrokerConfig
+from server.containment import contain
 from server.peers import Connect, PeerConnection, PeerError
 from server.timers import Timer, Timers
 
@@ -133,14 +134,21 @@ class MarkerSender:
         self._settled(gone)
         for each in to_send:
             if each.broker_id == self._broker_id:
-                self._write_here(each.request, _Own(partial(self._answered, each.broker_id)))
+                own = _Own(partial(self._answered, each.broker_id))
+                try:
+                    self._write_here(each.request, own)
+                except Exception as error:
+                    contain(log, "writing transaction markers here", error, own)
             else:
                 self._nursery.start_soon(self._send, each)
         self._arm()
 
     def _settled(self, all_marked: list[Marked]) -> None:
         for marked in all_marked:
-            self._told_marked(marked)
+            try:
+                self._told_marked(marked)
+            except Exception as error:
+                contain(log, f"what follows from the markers of {marked.markers.transactional_id!r}", error)
 
     def _answered(self, broker_id: int, response: WriteTxnMarkersResponse | None) -> None:
         self._answers.append((broker_id, response))
@@ -180,6 +188,8 @@ class MarkerSender:
             partitions = await self._partition_count(topic)
         except StoreError as error:
             log.warning("transaction markers for topic %s have to wait: %s", topic, error)
+        except Exception as error:
+            contain(log, f"looking for topic {topic}, which needs transaction markers,", error)
         self._looked_up.discard(topic)
         now = self._now()
         self._found = {name: found for name, found in self._found.items() if now - found.at <= _LOOK_UP_S}
@@ -200,6 +210,8 @@ class MarkerSender:
             if self._failures[broker_id] % _COMPLAIN_EVERY == 0:
                 log.warning("broker %d gets no transaction markers: %s; trying again", broker_id, error)
             self._failures[broker_id] += 1
+        except Exception as error:
+            contain(log, f"sending transaction markers to broker {broker_id}", error)
         else:
             if response is not None and self._failures.pop(broker_id, 0):
                 log.info("broker %d gets transaction markers again", broker_id)

@@ -37,6 +37,7 @@ from kproto.messages import (
 )
 from replication import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Image
 from server.config import BrokerConfig
+from server.containment import Concerned, attempt, contain, serve
 from server.partition import Partition
 from server.partitions import Partitions
 from server.peers import Connect
@@ -180,13 +181,17 @@ class TxnShards(ShardDriver["TxnShard"]):
 
     async def _fetch_id(self, led: Led[TxnShard], wanted: NeedProducerId) -> None:
         try:
-            producer_id = await self._next_producer_id()
-        except KafkaError as error:
-            result = wanted.refused(error.code, self._now())
-        else:
-            result = wanted.given(producer_id, self._now())
-        # Of a partition that was lost meanwhile the machine says so, and asks for nothing to be written.
-        self._apply(led, result)
+            try:
+                result = wanted.given(await self._next_producer_id(), self._now())
+            except KafkaError as error:
+                result = wanted.refused(error.code, self._now())
+            except Exception as error:
+                contain(self.log, "getting a producer id for a transactional id", error)
+                result = wanted.refused(ErrorCode.UNKNOWN_SERVER_ERROR, self._now())
+            # Of a partition that was lost meanwhile the machine says so, and asks for nothing to be written.
+            self._apply(led, result)
+        except Exception as error:
+            contain(self.log, f"going on in {led!r} with a producer id", error, wanted.refused)
         self._partitions.write_staged()
 
     # -- markers -----------------------------------------------------------------------------------
@@ -230,7 +235,7 @@ class TxnShards(ShardDriver["TxnShard"]):
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(super().run)
-                nursery.start_soon(self._run_removal)
+                nursery.start_soon(serve, self.log, "removing transactional ids", self._run_removal)
         finally:
             if self._markers is not None:
                 await self._markers.close()
@@ -240,12 +245,16 @@ class TxnShards(ShardDriver["TxnShard"]):
             key = "transaction.remove.expired.transaction.cleanup.interval.ms"
             await trio.sleep(self._config().int(key) / 1000)
             for led in list(self._led.values()):
-                for result in led.shard.remove_expired(self._now()) if led.is_loaded else ():
-                    self._apply(led, result)
-                    self._partitions.write_staged()
-                    await trio.lowlevel.checkpoint()
-                    if not self._is_led(led):
-                        break
+                if led.is_loaded:
+                    await attempt(self.log, f"removing transactional ids of {led!r}", partial(self._remove, led))
+
+    async def _remove(self, led: Led[TxnShard]) -> None:
+        for result in led.shard.remove_expired(self._now()):
+            self._apply(led, result)
+            self._partitions.write_staged()
+            await trio.lowlevel.checkpoint()
+            if not self._is_led(led):
+                break
 
     def config_changed(self) -> None:
         """The broker's settings were replaced, or another transaction.version was finalised."""
@@ -321,11 +330,13 @@ class TxnShards(ShardDriver["TxnShard"]):
             ]
         answer = _AddAnswer(token, version, len(transactions))
         for index, transaction in enumerate(transactions):
-            self._add(transaction, version, partial(answer.told, index))
+            self._add(transaction, version, partial(answer.told, index), answer)
         if not transactions:
             token.reply(AddPartitionsToTxnResponse())
 
-    def _add(self, transaction: _Transaction, version: int, told: Callable[[_TxnResult], None]) -> None:
+    def _add(
+        self, transaction: _Transaction, version: int, told: Callable[[_TxnResult], None], answer: _AddAnswer
+    ) -> None:
         partitions = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
         known = self._image().topics
         missing = {
@@ -354,17 +365,18 @@ class TxnShards(ShardDriver["TxnShard"]):
         if transaction.verify_only:
             tell(led.shard.verify_partitions(*who, partitions).__getitem__)
         else:
-            collect = _Told(lambda code: tell(lambda _: code))
+            collect = _Told(lambda code: tell(lambda _: code), answer)
             self._apply(led, led.shard.add_partitions(*who, frozenset(partitions), version, collect, self._now()))
 
 
 class _Told:
-    """A token that hands its answer on."""
+    """A token that hands its answer on. `for_whom`: the request that it is a part of."""
 
-    __slots__ = ("reply",)
+    __slots__ = ("let_go", "reply")
 
-    def __init__(self, reply: Callable[[Any], None]) -> None:
+    def __init__(self, reply: Callable[[Any], None], for_whom: _AddAnswer) -> None:
         self.reply = reply
+        self.let_go = for_whom.let_go
 
 
 class _AddAnswer:
@@ -375,6 +387,10 @@ class _AddAnswer:
         self._version = version
         self._results: list[_TxnResult | None] = [None] * count
         self._owed = count
+
+    def let_go(self) -> str:
+        """Part of `Concerned`."""
+        return self._token.let_go() if isinstance(self._token, Concerned) else "AddPartitionsToTxn"
 
     def told(self, index: int, result: _TxnResult) -> None:
         self._results[index] = result

@@ -30,6 +30,7 @@ import trio
 from kproto import ApiKey, ErrorCode
 from kproto.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from replication import Endpoint, Image, PartitionImage
+from server.containment import contain
 from server.peers import Connect, PeerConnection, PeerError
 
 if TYPE_CHECKING:
@@ -149,12 +150,22 @@ class _Lane:
 
 
 class _Answer:
-    """The token of a direct call."""
+    """The token of a direct call, answered once; None: the answer will not come."""
 
-    __slots__ = ("reply",)
+    __slots__ = ("_answered",)
 
-    def __init__(self, reply: Callable[[AddPartitionsToTxnResponse], None]) -> None:
-        self.reply = reply
+    def __init__(self, answered: Callable[[AddPartitionsToTxnResponse | None], None]) -> None:
+        self._answered: Callable[[AddPartitionsToTxnResponse | None], None] | None = answered
+
+    def reply(self, response: AddPartitionsToTxnResponse | None) -> None:
+        answered, self._answered = self._answered, None
+        if answered is not None:
+            answered(response)
+
+    def let_go(self) -> str:
+        """Part of `Concerned`."""
+        self.reply(None)
+        return "this broker's own question to its coordinator"
 
 
 class TxnVerification:
@@ -193,7 +204,10 @@ class TxnVerification:
             async with trio.open_nursery() as self._nursery:
                 while True:
                     await trio.sleep(_LOOK_S)
-                    self._look()
+                    try:
+                        self._look()
+                    except Exception as error:
+                        contain(log, "looking for coordinators that have moved", error)
         finally:
             self._nursery = None
             for peer in self._peers.values():
@@ -277,13 +291,26 @@ class TxnVerification:
             del self._lanes[key]
             return
         request = AddPartitionsToTxnRequest(transactions=[ask.transaction() for ask in asks])
-        self._coordinator.add_partitions(request, NEWEST_VERSION, _Answer(partial(self._own_answer, key, lane, asks)))
+        answer = _Answer(partial(self._own_answer, key, lane, asks))
+        try:
+            self._coordinator.add_partitions(request, NEWEST_VERSION, answer)
+        except Exception as error:
+            contain(log, "asking this broker's coordinator", error, answer)
 
     def _own_answer(
-        self, key: tuple[int, str], lane: _Lane, asks: list[_Ask], response: AddPartitionsToTxnResponse
+        self, key: tuple[int, str], lane: _Lane, asks: list[_Ask], response: AddPartitionsToTxnResponse | None
     ) -> None:
-        _take_in(asks, response)
+        self._heard(asks, response)
         self._ask_ourselves(key, lane)
+
+    @staticmethod
+    def _heard(asks: list[_Ask], response: AddPartitionsToTxnResponse | None) -> None:
+        """What a coordinator says; None: nothing."""
+        if response is not None:
+            _take_in(asks, response)
+            return
+        for ask in asks:
+            ask.refused(ErrorCode.NETWORK_EXCEPTION)
 
     # -- other brokers -----------------------------------------------------------------------------
 
@@ -302,12 +329,10 @@ class TxnVerification:
                     response = await self._ask(lane.broker_id, asks)
             except PeerError as error:
                 log.warning("transactions of %d producers cannot be verified: %s", len(asks), error)
+            except Exception as error:
+                contain(log, f"verifying transactions of {len(asks)} producers", error)
             lane.asked = {}
-            if response is None:
-                for ask in asks:
-                    ask.refused(ErrorCode.NETWORK_EXCEPTION)
-            else:
-                _take_in(asks, response)
+            self._heard(asks, response)
             self._partitions.write_staged()
         del self._lanes[key]
 
@@ -367,8 +392,8 @@ def _take_in(asks: list[_Ask], response: AddPartitionsToTxnResponse) -> None:
 def _call(done: Done, errors: Errors) -> None:
     try:
         done(errors)
-    except Exception:
-        log.exception("what waited for a transaction's verification failed")
+    except Exception as error:
+        contain(log, "what waited for a transaction's verification", error, done)
 
 
 def _code(number: int) -> ErrorCode:

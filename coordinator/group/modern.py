@@ -54,6 +54,9 @@ class ModernGroup(ModernState):
     def unload(self, now: Now, out: Decision) -> None:
         """The partition moved; nobody waits in a next-generation group."""
 
+    def send_away(self, code: ErrorCode, out: Decision) -> None:
+        """As `ClassicGroup.send_away`."""
+
     def expire(self, due: Due, member_id: str, now: Now, out: Decision) -> None:
         """A deadline of this group has come."""
         member = self.members.get(member_id)

@@ -264,6 +264,11 @@ class Generations:
 
     # -- the end ----------------------------------------------------------------------------------
 
+    def send_away(self, code: ErrorCode, out: Decision) -> None:
+        """Answer everybody who waits with an error."""
+        for member in self.members:
+            self._answer_waiting(member, code, code, out)
+
     def unload(self, now: Now, out: Decision) -> None:
         """The partition moved: everybody who waits is sent to look for the new coordinator."""
         self._bury(Event.UNLOADED, ErrorCode.NOT_COORDINATOR, now, out)

@@ -24,7 +24,7 @@ from coordinator.group.offset_operations import FetchedOffset, OffsetToCommit
 from coordinator.group.stored_modern import modern_record
 from coordinator.group.upgrade import upgrade
 from coordinator.group.views import GroupViews
-from coordinator.machine import NOTHING, Decision, Now, Result, answer
+from coordinator.machine import FAILED_AGAIN_SECONDS, NOTHING, Decision, Now, Result, StepFailed, answer
 from kproto import ErrorCode, KafkaError
 from kproto.messages import (
     ConsumerGroupHeartbeatRequest,
@@ -50,7 +50,7 @@ class GroupShard(GroupViews):
 
     def expire(self, now: Now) -> Result:
         """Do one thing that is due; call again until `deadline()` lies ahead. One at a time, as each may write and
-        change what the next one finds.
+        change what the next one finds. Raises StepFailed for one group, whose members are told to come again.
         """
         due = self._deadlines.pop(now.seconds)
         if due is None:
@@ -60,9 +60,14 @@ class GroupShard(GroupViews):
         if group is None:
             return NOTHING
         out = Decision()
-        if isinstance(group, ModernGroup) == (what in MEMBER_DUES):
-            group.expire(what, member_id, now, out)
-        return self._done(group, out)
+        try:
+            if isinstance(group, ModernGroup) == (what in MEMBER_DUES):
+                group.expire(what, member_id, now, out)
+            return self._done(group, out)
+        except Exception as error:
+            self._deadlines.set(due, now.seconds + FAILED_AGAIN_SECONDS)
+            group.send_away(ErrorCode.NOT_COORDINATOR, out)
+            raise StepFailed(due, Result(replies=out.replies)) from error
 
     # -- membership -------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from enum import Enum
 from functools import partial
 from typing import Final, NamedTuple
 
-from coordinator.machine import NOTHING, Deadlines, Decision, Now, Result
+from coordinator.machine import FAILED_AGAIN_SECONDS, NOTHING, Deadlines, Decision, Now, Result, StepFailed
 from coordinator.txn.config import TxnConfig
 from coordinator.txn.markers import Marked, MarkersToWrite
 from coordinator.txn.states import AT_REST, DECIDED, TRANSITIONS, Event, State
@@ -158,7 +158,7 @@ class TransactionalIds:
         return self._deadlines.next()
 
     def expire(self, now: Now) -> Result:
-        """Do one thing that is due; call again until `deadline()` lies ahead."""
+        """Do one thing that is due; call again until `deadline()` lies ahead. Raises StepFailed for one id."""
         due = self._deadlines.pop(now.seconds)
         if due is None:
             return NOTHING
@@ -166,10 +166,14 @@ class TransactionalIds:
         out = Decision()
         entry = self.ids.get(transactional_id)
         if entry is not None:
-            if what is Due.COMPLETE:
-                self._maybe_complete(entry, now, out)
-            else:
-                self._time_out(entry, NO_ID, now, out)
+            try:
+                if what is Due.COMPLETE:
+                    self._maybe_complete(entry, now, out)
+                else:
+                    self._time_out(entry, NO_ID, now, out)
+            except Exception as error:
+                self._deadlines.set(due, now.seconds + FAILED_AGAIN_SECONDS)
+                raise StepFailed(due, Result(replies=out.replies)) from error
         return out.result()
 
     @property
