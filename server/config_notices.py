@@ -7,9 +7,13 @@ are looked at that came meanwhile. Source: `ZkNodeChangeNotificationListener.sca
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 
-from replication import BadNode, Store, drop_config_changes, read_config_changes
+from replication import BadNode, Store, StoreError, drop_config_changes, read_config_changes
+from server.containment import contain
+
+log = logging.getLogger("barnabas.controller")
 
 LIFE_MS = 15 * 60 * 1000
 
@@ -40,7 +44,12 @@ class ConfigNotices:
         changes = await read_config_changes(self._store, self._seen.keys(), self._unreadable)
         for entity in dict.fromkeys(changes.values()):
             if entity is not None:
-                await self._reload(*entity)
+                try:
+                    await self._reload(*entity)
+                except StoreError:
+                    raise
+                except Exception as error:
+                    contain(log, f"putting settings of {' '.join(entity)} in force", error)
         self._seen.update(dict.fromkeys(changes, now_ms))  # not before: the session may end in between
         old = [name for name, seen_ms in self._seen.items() if now_ms - seen_ms > LIFE_MS]
         await drop_config_changes(self._store, old)

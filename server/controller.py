@@ -43,6 +43,7 @@ from replication import (
 )
 from server import config_changes
 from server.config import BrokerConfig
+from server.containment import attempt
 from server.controller_loop import Slot
 from server.controller_requests import ControllerRequests
 
@@ -260,13 +261,15 @@ class ControllerDriver(ControllerRequests):
             return
 
         async def create() -> None:
-            for name, code in (await self.auto_create(wanted)).items():
-                self._auto_creating.discard(name)
-                if code is not ErrorCode.NONE:
-                    log.info("topic %s was asked for and not created: %s", name, code.name)
+            try:
+                for name, code in (await self.auto_create(wanted)).items():
+                    if code is not ErrorCode.NONE:
+                        log.info("topic %s was asked for and not created: %s", name, code.name)
+            finally:
+                self._auto_creating.difference_update(wanted)
 
         self._auto_creating.update(wanted)
-        self._nursery.start_soon(create)
+        self._nursery.start_soon(attempt, log, f"creating {len(wanted)} topics that were asked for", create)
 
     async def allocate_producer_id_block(self) -> ProducerIdBlock:
         """Producer ids that nobody else has, 1000 of them. Raises ProducerIdsExhausted, StoreError."""

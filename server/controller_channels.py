@@ -33,6 +33,7 @@ from replication import (
     UpdateMetadata,
     wire,
 )
+from server.containment import contain
 from server.peers import Connect, PeerConnection, PeerError
 
 if TYPE_CHECKING:
@@ -132,7 +133,11 @@ class _Channel:
             try:
                 while True:
                     while self.queue:
-                        await self._deliver(self.queue.popleft())
+                        message = self.queue.popleft()
+                        try:
+                            await self._deliver(message)
+                        except Exception as error:
+                            contain(log, f"telling broker {self.broker.id} {type(message).__name__}", error)
                     self._wake = trio.Event()
                     await self._wake.wait()
             finally:

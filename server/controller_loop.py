@@ -36,6 +36,7 @@ from replication import (
     WATCHED,
     WATCHED_BY_ALL,
     BadNode,
+    BrokerIdTaken,
     BrokerImage,
     Changed,
     CommitRefused,
@@ -47,10 +48,12 @@ from replication import (
     SessionExpired,
     SessionLost,
     Store,
+    StoreError,
     StoreEvent,
     StoreFailed,
     Term,
     TopicImage,
+    WrongCluster,
     admin_tree,
     concerns,
     is_over,
@@ -73,6 +76,7 @@ from replication import (
 from server.admin_nodes import look_at_admin_nodes
 from server.config import BrokerConfig
 from server.config_notices import ConfigNotices
+from server.containment import RESTART_SECONDS, contain
 from server.controller_receiver import Codes, LocalReplicas, Receiver
 from server.controller_term import NEWER_EPOCH, SESSION_EXPIRED, ControllerTerm, Slot, TermOver
 from server.membership import wait_for_old_registration
@@ -351,11 +355,27 @@ class ControllerLoop:
                     back = True
                 case _:
                     effects.append(item)
-        await self._step(partial(self._perform, effects))
+        await self._attempt(partial(self._perform, effects))
         if back:
-            await self._step(self._rejoin)
+            await self._attempt(self._rejoin)
         elif changed and not self._adrift:  # when we join again, everything is read
-            await self._step(partial(self._look, changed))
+            await self._attempt(partial(self._look, changed))
+
+    async def _attempt(self, step: Callable[[], object]) -> None:
+        """A `_step`. If it fails by a fault of ours, what the controller has in mind may be half done: another term
+        shall read the tree anew, of another broker if there is one.
+        """
+        try:
+            await self._step(step)
+        except Exception as error:
+            if _ends_broker(error):
+                raise
+            contain(log, "a step of the controller's", error)
+            self._resign("it has failed")
+            await trio.sleep(RESTART_SECONDS)
+            if self._won is not None:
+                won, self._won = self._won, None
+                await self._step(partial(leave_controller, self._store, won))  # everybody stands again
 
     async def _step(self, step: Callable[[], object]) -> None:
         """Something that ends with the term or the session, if need be."""
@@ -439,6 +459,13 @@ class ControllerLoop:
     @staticmethod
     def _unreadable(error: BadNode) -> None:
         log.error("left out, because it cannot be read: %s", error)
+
+
+def _ends_broker(error: BaseException) -> bool:
+    """The broker has no place in the cluster any more, or no store. What the store refused is our mistake alone."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(_ends_broker(one) for one in error.exceptions)
+    return isinstance(error, (BrokerIdTaken, WrongCluster, StoreError)) and not isinstance(error, CommitRefused)
 
 
 def _is_true(text: str | None, default: bool) -> bool:

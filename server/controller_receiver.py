@@ -43,6 +43,7 @@ from replication import (
     read_topic_configs,
     read_topics,
 )
+from server.containment import contain
 
 log = logging.getLogger("barnabas.controller")
 
@@ -129,7 +130,10 @@ class Receiver:
         topic = self._image.topics.get(name)
         if topic is not None and topic.config != config:
             self.replace_image(self._image.with_topics([replace(topic, config=config)]))
-            self._partitions.config_changed(name, config)
+            try:
+                self._partitions.config_changed(name, config)
+            except Exception as error:
+                contain(log, f"putting settings of topic {name} in force", error)
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
@@ -260,6 +264,9 @@ class Receiver:
         except OSError:
             log.exception("%s failed", what)
             return ErrorCode.KAFKA_STORAGE_ERROR
+        except Exception as error:
+            contain(log, str(what), error)
+            return ErrorCode.UNKNOWN_SERVER_ERROR
         return ErrorCode.NONE
 
     @staticmethod

@@ -24,6 +24,7 @@ from replication import (
     StoreError,
     take_producer_ids,
 )
+from server.containment import serve
 from server.controller_loop import ControllerLoop, Slot
 
 log = logging.getLogger("barnabas.controller")
@@ -165,7 +166,7 @@ class ControllerRequests(ControllerLoop):
         class Started:
             def started(self, value: None = None) -> None:
                 if loop._nursery is not None:
-                    loop._nursery.start_soon(rebalance)
+                    loop._nursery.start_soon(serve, log, "looking for preferred leaders", rebalance)
                 task_status.started(value)
 
         await super().run(Started())

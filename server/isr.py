@@ -26,6 +26,7 @@ import trio
 from kproto import ZERO_UUID, ApiKey, ErrorCode
 from kproto.messages import AlterPartitionRequest
 from replication import BadNode, Image, Proposal, Refusal, Store, StoreError, notify_isr_changes, write_isr
+from server.containment import contain, serve
 from server.partition import Partition
 from server.peers import Connect, PeerConnection, PeerError
 
@@ -104,10 +105,10 @@ class IsrManager:
         self._changed_at = self._notified_at = trio.current_time()
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._look_for_laggards)
-                nursery.start_soon(self._leave_old_controllers)
+                nursery.start_soon(serve, log, "looking for laggards", self._look_for_laggards)
+                nursery.start_soon(serve, log, "looking for the controller", self._leave_old_controllers)
                 if not self._config().inter_broker_protocol.alter_partition:
-                    nursery.start_soon(self._notify)
+                    nursery.start_soon(serve, log, "telling the controller of in-sync sets", self._notify)
                 while True:
                     await self._mail.wait()
                     self._mail = trio.Event()
@@ -121,7 +122,10 @@ class IsrManager:
         while True:
             await trio.sleep(max(self._config().int("replica.lag.time.max.ms") / 2000, 0.001))
             for number, partition in enumerate(self._partitions, 1):
-                partition.shrink_isr(trio.current_time())
+                try:
+                    partition.shrink_isr(trio.current_time())
+                except Exception as error:
+                    contain(log, f"looking for laggards of {partition}", error)
                 if number % _LOOKS_AT_ONCE == 0:
                     await trio.lowlevel.checkpoint()
 
@@ -153,15 +157,24 @@ class IsrManager:
                 log.warning("%d changes of in-sync replicas have to wait: %s", len(batch), error)
             self._again(batch.items())
             return False
+        except Exception as error:
+            if repr(error) != self._trouble:
+                self._trouble = repr(error)
+                contain(log, f"asking for {len(batch)} changes of in-sync replicas", error)
+            self._again(batch.items())
+            return False
         self._trouble = ""
         again = []
         for partition, proposal in batch.items():
             outcome = outcomes.get(partition)
-            if outcome is None or (isinstance(outcome, ErrorCode) and self._refused(partition, proposal, outcome)):
-                again.append((partition, proposal))
-            elif not isinstance(outcome, ErrorCode):
-                isr, leader_epoch, partition_epoch = outcome
-                partition.isr_accepted(proposal, isr, leader_epoch, partition_epoch)
+            try:
+                if outcome is None or (isinstance(outcome, ErrorCode) and self._refused(partition, proposal, outcome)):
+                    again.append((partition, proposal))
+                elif not isinstance(outcome, ErrorCode):
+                    isr, leader_epoch, partition_epoch = outcome
+                    partition.isr_accepted(proposal, isr, leader_epoch, partition_epoch)
+            except Exception as error:
+                contain(log, f"telling {partition} of its in-sync replicas", error)
         self._again(again)
         return not again
 

@@ -14,6 +14,7 @@ import trio
 
 from kproto import ErrorCode, KafkaError
 from replication import ProducerIdBlock, ProducerIdsExhausted, StoreError
+from server.containment import contain
 from server.peers import PeerError
 
 log = logging.getLogger("barnabas.producer_ids")
@@ -63,6 +64,9 @@ class ProducerIds:
                 self._following = await self._allocate()
             except (StoreError, ProducerIdsExhausted, PeerError) as exc:
                 log.warning("no block of producer ids: %s", exc)
+                self._failure = exc
+            except Exception as exc:
+                contain(log, "getting a block of producer ids", exc)
                 self._failure = exc
             self._wanted = trio.Event()
             outcome, self._outcome = self._outcome, trio.Event()
