@@ -29,11 +29,14 @@ from logdir import Disk, LogDir, LogDirs
 from replication import (
     DEFAULT_ENTITY,
     BadNode,
+    BrokerIdTaken,
     BrokerImage,
     Endpoint,
     Image,
     Store,
+    StoreError,
     StoreFailed,
+    WrongCluster,
     new_uuid,
     partition_count,
     read_broker_configs,
@@ -45,13 +48,14 @@ from server.apis import APIS
 from server.cleaner import Cleaner
 from server.cleaner_process import OffloadCompactor, ProcessCompactor
 from server.config import BrokerConfig
+from server.containment import serve
 from server.controller import ControllerDriver
 from server.controller_client import ControllerClient
 from server.dispatch import Dispatcher
 from server.features import Features
 from server.fetch_sessions import FetchSessions
 from server.housekeeping import Housekeeping
-from server.listeners import Door, bind_all
+from server.listeners import Door, bind_all, sweep_idle
 from server.marker_writer import MarkerWriter
 from server.membership import open_store, settle_broker_id, wait_for_old_registration
 from server.offload import Offload, in_thread
@@ -83,7 +87,6 @@ STOP_SECONDS = 3.0
 ANSWERS_SECONDS = 0.01
 """How often is looked whether all answers have left by then."""
 FAILED_STOP_SECONDS = 0.1
-SWEEP_SECONDS = 1.0
 PICTURE_SECONDS = 10.0
 TOPICS_SECONDS = 5.0
 """How long a broker that has joined a cluster waits for the controller's first word before it calls itself ready."""
@@ -419,7 +422,7 @@ class Broker:
     async def _start(self, dirs: LogDirs, listening: list[tuple[socket.socket, str]]) -> None:
         nursery = self._nursery
         nursery.start_soon(self._timers.run)
-        nursery.start_soon(self._services.producer_ids.run)
+        nursery.start_soon(serve, log, "fetching producer ids", self._services.producer_ids.run)
         nursery.start_soon(self._groups.run)
         nursery.start_soon(self._transactions.run)
         nursery.start_soon(self._verification.run)
@@ -432,8 +435,10 @@ class Broker:
         await nursery.start(self._control)
         dirs.check_identity(cluster_id=self._controller.image.cluster_id, node_id=self._config.broker_id)
         await self._features.load()
-        nursery.start_soon(self._features.run)
-        nursery.start_soon(self._failed_dirs.run)
+        nursery.start_soon(partial(serve, log, "following the features", self._features.run, fatal=StoreFailed))
+        nursery.start_soon(
+            partial(serve, log, "telling of failed directories", self._failed_dirs.run, fatal=StoreFailed)
+        )
         if self._moves is not None:
             nursery.start_soon(self._moves.run)
         cleaner = self._cleaner()
@@ -445,10 +450,12 @@ class Broker:
         listening.clear()
         nursery.start_soon(self._reactor.run)
         nursery.start_soon(self._reactor.run_tail)
-        nursery.start_soon(self._sweep)
+        sweep = partial(sweep_idle, self._reactor, self._current_config)
+        nursery.start_soon(serve, log, "closing idle connections", sweep)
         if self._config.is_clustered:
-            nursery.start_soon(self._groups.forget_deleted_topics, self._controller.image_until)
-            nursery.start_soon(self._learn_of_cluster)
+            forget = partial(self._groups.forget_deleted_topics, self._controller.image_until)
+            nursery.start_soon(serve, log, "looking for deleted topics", forget)
+            nursery.start_soon(serve, log, "learning of the cluster", self._learn_of_cluster)
             with trio.move_on_after(PICTURE_SECONDS) as limit:
                 await self._controller.told.wait()
             if limit.cancelled_caught:
@@ -462,12 +469,13 @@ class Broker:
         )
 
     async def _control(self, task_status: trio.TaskStatus[None]) -> None:
-        """The controller's loop. If it ends with its store, requests under way still have a moment to be answered."""
+        """The controller's loop. If it ends with its store or its place in the cluster, the broker stops in order."""
         try:
             await self._controller.run(task_status)
-        except* StoreFailed:
-            if self._failure is None or not self._has_started:
+        except* (StoreError, BrokerIdTaken, WrongCluster) as group:
+            if not self._has_started:
                 raise
+            self._must_stop("; ".join(map(str, group.exceptions)))
 
     def _cleaner(self) -> Cleaner | None:
         if not self._config.bool("log.cleaner.enable"):
@@ -525,13 +533,6 @@ class Broker:
             for each in self._config.advertised(ports, socket.gethostname())
         )
         return listening
-
-    async def _sweep(self) -> None:
-        """Close idle connections."""
-        while True:
-            await trio.sleep(SWEEP_SECONDS)
-            idle_ms = self._config.int("connections.max.idle.ms")
-            self._reactor.sweep(trio.current_time() - idle_ms / 1000 if idle_ms >= 0 else float("-inf"))
 
     async def _topic_configs(self) -> Mapping[str, Mapping[str, str]]:
         """Topics' own settings, by name: the logs are opened with them."""

@@ -31,6 +31,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 import trio
 
@@ -49,6 +50,7 @@ from logdir import (
     dirtiest,
 )
 from server.cleaner_process import Compactor, WorkerDied, WorkerFailed
+from server.containment import attempt, contain
 from server.partition import Partition
 from server.retention import retain
 from server.services import Services
@@ -108,7 +110,7 @@ class Cleaner:
                 for number in range(self._wanted):
                     if number not in self._running:
                         self._running.add(number)
-                        nursery.start_soon(self._serve, number)
+                        nursery.start_soon(attempt, log, f"cleaner {number}", partial(self._serve, number))
                 await self._wait()
 
     @property
@@ -148,6 +150,9 @@ class Cleaner:
                 log.error("looking at %s-%d: %s", partition.topic, partition.index, error)
             except KafkaError as error:
                 self._leave_out(partition, partition.log, error.message or error.code.name)
+            except Exception as error:
+                contain(log, f"looking at {partition.topic}-{partition.index}", error)
+                self._left_out.add(partition.log)
             else:
                 if state is not None:
                     states[partition] = state

@@ -11,11 +11,13 @@ A partition has one flush under way at most; those of different ones run side by
 
 from __future__ import annotations
 
+import errno
 import logging
 
 import trio
 
 from logdir import StorageError
+from server.containment import contain
 from server.offload import Offload
 from server.partition import Partition
 
@@ -50,4 +52,10 @@ class Flusher:
         except StorageError as caught:
             log.error("%s", caught)
             error = caught
-        partition.flushed(error)
+        except Exception as caught:
+            contain(log, f"flushing {partition}", caught)
+            error = StorageError(f"flushing {partition.log.directory}", OSError(errno.EIO, str(caught)))
+        try:
+            partition.flushed(error)
+        except Exception as caught:
+            contain(log, f"answering who waited for a flush of {partition}", caught)

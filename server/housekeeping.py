@@ -17,18 +17,21 @@ segments and counting does not, with a checkpoint of trio's between two logs.
 | removal of `.deleted` files and `-delete` directories | when `file.delete.delay.ms` is over |
 
 Every log directory has its own checkpoints and removals. A disk that fails is reported by the directory itself, which
-is passed over from then on. Logs that are compacted are the cleaner's business (cleaner.py), their retention too.
+is passed over from then on. Whatever else is wrong with one log is logged, and its neighbours are seen to all the same.
+Logs that are compacted are the cleaner's business (cleaner.py), their retention too.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import trio
 
 from logdir import Checkpoint, LogDir, LogDirs, PartitionLog, StorageError
 from server.cleaner import Cleaner
+from server.containment import attempt, contain, serve
 from server.flushing import Flusher
 from server.retention import retain
 from server.services import Services
@@ -62,9 +65,9 @@ class Housekeeping:
         """Do everything that is due, for ever."""
         self._dirs.set_on_rolled(self._note_rolled)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._flush_for_answers)
-            nursery.start_soon(self._flush_rolled)
-            nursery.start_soon(self._remove)
+            nursery.start_soon(serve, log, "flushing for answers", self._flush_for_answers)
+            nursery.start_soon(serve, log, "flushing complete segments", self._flush_rolled)
+            nursery.start_soon(serve, log, "removing files", self._remove)
             await trio.sleep(self._svc.config.int("log.initial.task.delay.ms") / 1000)
             for key, duty in (
                 ("log.retention.check.interval.ms", self.retain),
@@ -74,11 +77,11 @@ class Housekeeping:
                 ("producer.id.expiration.check.interval.ms", self.expire_producers),
             ):
                 nursery.start_soon(self._repeat, key, duty)
-            nursery.start_soon(self._flush_in_time)
+            nursery.start_soon(serve, log, "flushing in time", self._flush_in_time)
 
     async def _repeat(self, key: str, duty: Callable[[], Awaitable[None]]) -> None:
         while True:
-            await duty()
+            await attempt(log, f"the duty of {key}", duty)
             await trio.sleep(self._svc.config.int(key) / 1000)
 
     # -- duties ------------------------------------------------------------------------------------------------------
@@ -105,20 +108,25 @@ class Housekeeping:
 
     async def _write(self, take: Callable[[LogDir], Checkpoint]) -> None:
         for log_dir in self._dirs.online:
-            checkpoint = take(log_dir)
-            place = log_dir.path, checkpoint.name
-            if self._written.get(place) == checkpoint.offsets:
-                continue
             try:
+                checkpoint = take(log_dir)
+                place = log_dir.path, checkpoint.name
+                if self._written.get(place) == checkpoint.offsets:
+                    continue
                 await self._svc.offload(log_dir.write_checkpoint, checkpoint)
                 self._written[place] = checkpoint.offsets
             except StorageError as error:
                 log.error("%s", error)
+            except Exception as error:
+                contain(log, f"writing a checkpoint of {log_dir.path}", error)
 
     async def expire_producers(self) -> None:
         """Forget the sequence numbers of producers that have been silent for long."""
         for partition in self._svc.partitions:
-            partition.log.expire_producers(self._svc.wall_ms(), self._svc.config.int("producer.id.expiration.ms"))
+            try:
+                partition.log.expire_producers(self._svc.wall_ms(), self._svc.config.int("producer.id.expiration.ms"))
+            except Exception as error:
+                contain(log, f"forgetting producers of {partition.topic}-{partition.index}", error)
             await trio.lowlevel.checkpoint()
 
     # -- flushes (those of `flush.messages` are done by flushing.py) ---------------------------------------------------
@@ -172,6 +180,8 @@ class Housekeeping:
             self._flushed_at[each] = trio.current_time()
         except StorageError as error:
             log.error("%s", error)
+        except Exception as error:
+            contain(log, f"flushing {each.directory}", error)
 
     # -- removal -----------------------------------------------------------------------------------------------------
 
@@ -180,7 +190,9 @@ class Housekeeping:
             for log_dir in self._dirs.online:
                 due = log_dir.take_removals(self._svc.wall_ms())
                 if due:
-                    await self._svc.offload(log_dir.remove, due)
+                    await attempt(
+                        log, f"removing files in {log_dir.path}", partial(self._svc.offload, log_dir.remove, due)
+                    )
             next_ms = min((at for each in self._dirs.online if (at := each.next_removal_ms) is not None), default=None)
             wait_seconds = LOOK_SECONDS if next_ms is None else (next_ms - self._svc.wall_ms()) / 1000
             await trio.sleep(min(max(wait_seconds, REMOVAL_SECONDS), LOOK_SECONDS))

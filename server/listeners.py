@@ -1,7 +1,8 @@
 """Listening sockets and the welcome: who may connect, and what a new connection is given.
 
 `max.connections` lets further clients wait in the backlog; `max.connections.per.ip` closes them at once, as Apache
-Kafka does. Not done: TLS and SASL listeners, `max.connection.creation.rate`, limits per listener.
+Kafka does. `sweep_idle` closes who is silent for `connections.max.idle.ms`. Not done: TLS and SASL listeners,
+`max.connection.creation.rate`, limits per listener.
 """
 
 from __future__ import annotations
@@ -10,13 +11,20 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import trio
 
 from server.config import BrokerConfig
 from server.connection import Connection, Dispatch, Transport
 from server.endpoints import ListenAddress
 
+if TYPE_CHECKING:
+    from server.reactor import Reactor
+
 log = logging.getLogger("barnabas.network")
+
+SWEEP_SECONDS = 1.0
 
 
 def bind(address: ListenAddress, backlog: int, receive_buffer_bytes: int) -> socket.socket:
@@ -104,6 +112,14 @@ class Door:
         self._per_host[host] -= 1
         if not self._per_host[host]:
             del self._per_host[host]
+
+
+async def sweep_idle(reactor: Reactor, current_config: Callable[[], BrokerConfig]) -> None:
+    """Close idle connections, for ever."""
+    while True:
+        await trio.sleep(SWEEP_SECONDS)
+        idle_ms = current_config().int("connections.max.idle.ms")
+        reactor.sweep(trio.current_time() - idle_ms / 1000 if idle_ms >= 0 else float("-inf"))
 
 
 def plain_host(host: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from logdir import StorageError
+from server.containment import contain
 from server.partition import Partition
 
 log = logging.getLogger("barnabas.housekeeping")
@@ -16,6 +17,9 @@ def retain(partition: Partition, now_ms: int) -> None:
         gone = partition.log.retain(now_ms, partition.high_watermark)
     except StorageError as error:
         log.error("retention of %s-%d: %s", partition.topic, partition.index, error)
+        return
+    except Exception as error:
+        contain(log, f"retention of {partition.topic}-{partition.index}", error)
         return
     if gone:
         log.info(
