@@ -34,9 +34,10 @@ from kproto.errors import ErrorCode, KafkaError
 from logdir.config import LogConfig
 from logdir.disk import Disk
 from logdir.errors import InconsistentMeta, LogDirError, StorageError
+from logdir.files import half_of_the_limit
 from logdir.layout import MAX_NAME, META_PROPERTIES, MetaProperties, future_dir
 from logdir.log import PartitionLog
-from logdir.manager import LogDir, TopicPartition, duplicate, half_of_the_limit
+from logdir.manager import LogDir, TopicPartition, duplicate
 
 log = logging.getLogger("barnabas.logdir")
 
@@ -286,15 +287,29 @@ class LogDirs:
             del self._preferred[next(iter(self._preferred))]
 
     def open_or_create(
-        self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig, *, is_new: bool = True
+        self,
+        topic: str,
+        partition: int,
+        topic_id: bytes | None,
+        config: LogConfig,
+        *,
+        is_new: bool = True,
+        is_known: bool = False,
     ) -> PartitionLog:
         """The partition's log with `config`; an empty one if there is none. `topic_id`: 16 bytes. is_new: the
-        partition has never been on this broker.
+        partition has never been on this broker. is_known: the metadata have this id for the topic, and nobody uses a
+        log of another one: that is a stray (its topic was deleted while its directory was away, or the deletion was
+        lost with the power) and is set aside.
 
         Raises KafkaError INCONSISTENT_TOPIC_ID, KAFKA_STORAGE_ERROR for a partition that may lie in a directory which
         is offline, `StorageError`.
         """
         home = self.home(topic, partition)
+        if home is not None and is_known and topic_id is not None:
+            found = home.logs[topic, partition].topic_id
+            if found is not None and found != topic_id:
+                home.set_stray_aside(topic, partition)
+                home = None
         if home is not None:
             return home.open_or_create(topic, partition, topic_id, config)
         if not is_new and self.offline:
@@ -310,6 +325,16 @@ class LogDirs:
                     each.storage_failed(failed)
             else:
                 self._preferred.pop((topic, partition), None)
+                if not is_new:
+                    log.warning(
+                        "%s-%d begins anew, empty, in %s: the metadata say that this broker has had it, and it is not "
+                        "in %s. If it lies elsewhere, stop the broker before more is written, remove the empty "
+                        "directory, and name the other one in log.dirs",
+                        topic,
+                        partition,
+                        each.path,
+                        ", ".join(one.path for one in self.dirs),
+                    )
                 return opened
         if error is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory works")

@@ -10,6 +10,7 @@ One event loop uses a pool; `FileSlice.read` and `LogFile` may be used from thre
 
 from __future__ import annotations
 
+import resource
 from typing import Protocol
 
 from logdir.disk import Disk
@@ -121,3 +122,9 @@ class Pool:
                 else:
                     self.discard(segment)
                     segment.release()
+
+
+def half_of_the_limit() -> int:
+    """How many files to hold open: the other half is for connections."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 4096 if soft == resource.RLIM_INFINITY else max(min(soft // 2, 4096), 16)

@@ -8,7 +8,7 @@ In a log directory:
     <topic>-<partition>/             one per replica; the partition is what follows the last `-`
     <topic>-<partition>.<32 hex>-delete/   given up, to be removed (topic shortened: at most 255 characters in all)
     <topic>-<partition>.<32 hex>-future/   a copy on its way from another log directory
-    ...-stray/                       set aside by Apache Kafka: not served
+    ...-stray/                       set aside: of a topic that the metadata do not know, not served
 
 In a partition's directory, with the base offset as 20 digits:
 
@@ -55,6 +55,7 @@ STRAY_DIR: Final = "-stray"
 FUTURE_DIR: Final = "-future"
 
 MAX_NAME: Final = 255
+MAX_PARTITION: Final = 2**31 - 1
 _SET_ASIDE = re.compile(r"(?s)(.+)\.([0-9a-zA-Z]+)(-delete|-stray|-future)")
 _SEGMENT_FILE = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)")
 _ASIDE_FILE = re.compile(r"[0-9]{20}\.log\.([0-9]{1,19})\.aside")
@@ -103,14 +104,23 @@ def parse_partition_dir(name: str) -> PartitionDir | None:
         if match:
             name, mark = match[1], match[3]
     topic, dash, number = name.rpartition("-")
-    if not dash or not topic or not number.isascii() or not number.isdigit():
+    if not dash or not topic or not number.isascii() or not number.isdigit() or int(number) > MAX_PARTITION:
         return None
     return PartitionDir(topic, int(number), mark)
 
 
 def deleted_dir(topic: str, partition: int, unique_hex: str) -> str:
     """The name that marks a partition's directory as given up. `unique_hex`: 32 digits."""
-    tail = f"-{partition}.{unique_hex}{DELETE_DIR}"
+    return _set_aside_dir(topic, partition, unique_hex, DELETE_DIR)
+
+
+def stray_dir(topic: str, partition: int, unique_hex: str) -> str:
+    """The name of a partition's directory that is set aside: nobody serves or removes it."""
+    return _set_aside_dir(topic, partition, unique_hex, STRAY_DIR)
+
+
+def _set_aside_dir(topic: str, partition: int, unique_hex: str, mark: str) -> str:
+    tail = f"-{partition}.{unique_hex}{mark}"
     return topic[: MAX_NAME - len(tail)] + tail
 
 

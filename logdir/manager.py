@@ -13,19 +13,20 @@ recovers. `go_offline` lets go of everything in it.
 A `-future` directory holds a copy of a partition of another directory, on its way here (`dirs.py`, KIP-113): it is
 opened into `futures`, counts in the checkpoints under the partition's name as in Apache Kafka, and is not served.
 
-A name that is made, renamed or removed is synced with the next flush of its log, as its data is, not before.
+A name that is made, renamed or removed is synced with the next flush of its log, as its data is, not before; the
+rename of a deletion by `sync_names`, which whoever deletes calls before he reports it.
 
 Times are milliseconds of the wall clock. Threads: `load` and `close` may run in one while nobody else uses the
 directory; `remove`, `write_checkpoint` and `flush` of a log may at any time; everything else belongs to the loop.
 
-Not done: `-stray` directories of Apache Kafka stay untouched and are not served.
+A directory that belongs to another topic of its name than the metadata know now is set aside (`-stray`), as Apache
+Kafka does with KRaft. Nobody serves or removes those.
 """
 
 from __future__ import annotations
 
 import logging
 import random as random_module
-import resource
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -37,7 +38,7 @@ from logdir import checkpoint, layout
 from logdir.config import LogConfig
 from logdir.disk import Disk, Entry, read_file, remove_if_there, replace_file, write_file
 from logdir.errors import CorruptFile, LogDirError, LogDirLocked, StorageError
-from logdir.files import Pool
+from logdir.files import Pool, half_of_the_limit
 from logdir.layout import MetaProperties
 from logdir.log import PartitionLog
 from logdir.recovery import open_log
@@ -102,7 +103,7 @@ class LogDir:
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._cleaned_to: dict[TopicPartition, int] = {}
         self._checkpoint_lock = threading.Lock()
-        self._written_serial: dict[str, int] = {}
+        self._written: dict[str, Checkpoint] = {}
 
     def __repr__(self) -> str:
         return f"LogDir({self.path!r}, {len(self.logs)} logs)"
@@ -233,11 +234,8 @@ class LogDir:
         except FileNotFoundError:
             return None
         except CorruptFile as error:
-            if self.was_clean or self._recovery_points.get(key, 0):
-                raise
-            # Never flushed, so a crash may have torn it. Whoever opens the partition says which topic it is.
-            log.warning("%s: made anew", error)
-            self.disk.remove(name)
+            # Written without a sync, so a crash may have torn it. Whoever opens the partition says which topic it is.
+            log.error("%s: it is made anew with the topic id that the metadata have for %s-%d", error, *key)
             return None
 
     # ---- partitions
@@ -322,6 +320,18 @@ class LogDir:
             if known.pop(key, 0):
                 self._serial += 1
                 self.write_checkpoint(Checkpoint(name, self._serial, dict(known)))
+
+    def set_stray_aside(self, topic: str, partition: int) -> None:
+        """The log is of a topic that is gone: it is served and removed by nobody from now on. Raises `StorageError`."""
+        opened = self.logs.pop((topic, partition))
+        opened.abandon()
+        path = f"{self.path}/{layout.stray_dir(topic, partition, self._unique_hex())}"
+        self._rename(opened.directory, path, "setting aside")
+        log.warning(
+            "%s belongs to another topic than the metadata know by that name: set aside as %s, to be removed by hand",
+            opened.directory,
+            path,
+        )
 
     def high_watermark(self, topic: str, partition: int) -> int:
         """The high watermark of the last checkpoint, within what the log has."""
@@ -505,10 +515,16 @@ class LogDir:
         self._serial += 1
         return Checkpoint(name, self._serial, dict(offsets))
 
+    def is_written(self, offsets: Checkpoint) -> bool:
+        """The file says the same already."""
+        written = self._written.get(offsets.name)
+        return written is not None and written.offsets == offsets.offsets
+
     def write_checkpoint(self, offsets: Checkpoint) -> None:
         """Write the file, synced, unless a later one was written meanwhile. From any thread. Raises `StorageError`."""
         with self._checkpoint_lock:
-            if self._written_serial.get(offsets.name, 0) > offsets.serial:
+            written = self._written.get(offsets.name)
+            if written is not None and written.serial > offsets.serial:
                 return
             try:
                 checkpoint.write_offsets(self.disk, self.path, offsets.name, offsets.offsets)
@@ -517,7 +533,7 @@ class LogDir:
                 if not failed.is_full:
                     self.storage_failed(failed)
                 raise failed from error
-            self._written_serial[offsets.name] = offsets.serial
+            self._written[offsets.name] = offsets
 
     # ---- closing
 
@@ -579,9 +595,3 @@ def duplicate(key: TopicPartition, one: str, other: str) -> LogDirError:
         "the end of a move between two; remove one of them, the one on the disk that failed, or the one that ends "
         "earlier"
     )
-
-
-def half_of_the_limit() -> int:
-    """The other half is for connections."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 4096 if soft == resource.RLIM_INFINITY else max(min(soft // 2, 4096), 16)

@@ -72,6 +72,13 @@ def partitions_in(disk: Disk, path: str) -> list[tuple[str, int]]:
     return found
 
 
+def has_segments(disk: Disk, path: str, topic: str, partition: int) -> bool:
+    """Whether a partition's directory holds a segment, as that of every partition does. Raises OSError."""
+    entries = disk.list(f"{path}/{layout.partition_dir(topic, partition)}")
+    parsed = [layout.parse_file_name(entry.name) for entry in entries if not entry.is_dir]
+    return any(known is not None and known[1] == layout.LOG for known in parsed)
+
+
 def topic_id_of(disk: Disk, path: str, topic: str, partition: int) -> bytes | None:
     """The topic id that a partition's directory names; None if it has none that can be read. Raises OSError."""
     name = f"{path}/{layout.partition_dir(topic, partition)}/{layout.PARTITION_METADATA}"

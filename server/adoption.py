@@ -8,7 +8,8 @@ metadata log. So when the store is new, and only then, the topics on disk are en
   does not know was deleted there, and is left alone;
 - without it: ids of `partition.metadata`, as many partitions as the highest number on disk says, and, as nobody knows
   the topics' settings, *no retention*: a copied directory must not lose data to defaults that nobody chose. Internal
-  topics get the settings their coordinators need;
+  topics get the settings their coordinators need. A folder is a partition only if it holds a segment, and if its
+  number is credible (`PARTITIONS_MAX`): `backup-20240101` must not become a topic of 20 million partitions;
 - leader epochs above those in the logs, and producer ids above all that the logs and `__transaction_state` know: a new
   producer must not meet the sequence numbers of an old one.
 
@@ -30,7 +31,7 @@ from kproto import DecodeError
 from kproto.records import CorruptRecords
 from kproto.stored import TransactionLogValue, decode_versioned
 from logdir import LogDir, LogDirError
-from logdir.survey import Metadata, kraft_metadata, log_values, partitions_in, topic_id_of
+from logdir.survey import Metadata, has_segments, kraft_metadata, log_values, partitions_in, topic_id_of
 from replication import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Store, new_uuid, topic_names
 from replication.found_topics import FoundTopic, enter_topics, is_new, reserve_producer_ids
 from server.config import BrokerConfig
@@ -40,6 +41,11 @@ from server.offload import Offload
 log = logging.getLogger("barnabas.broker")
 
 NO_RETENTION = {"retention.ms": "-1", "retention.bytes": "-1"}
+PARTITIONS_MAX = 1_000
+PARTITIONS_PER_DIRECTORY_MAX = 100
+"""A topic found on disk has at most the larger of this many partitions, and this many for each of its directories
+here: the others may have been on other brokers.
+"""
 SHOWN = 10
 """How many names a message shows."""
 
@@ -114,7 +120,8 @@ async def find_topics(
             "retention.bytes=-1); set what they had with kafka-configs",
             _names(unknown),
         )
-    return Adoption({name: _guessed(name, indexes, config, rng) for name, indexes in on_disk.items()})
+    topics = {name: _credible(name, indexes) for name, indexes in on_disk.items()}
+    return Adoption({name: _guessed(name, indexes, config, rng) for name, indexes in topics.items() if indexes})
 
 
 def _topic_ids(log_dirs: Sequence[LogDir]) -> dict[str, dict[int, bytes | None]]:
@@ -122,6 +129,9 @@ def _topic_ids(log_dirs: Sequence[LogDir]) -> dict[str, dict[int, bytes | None]]
     found: dict[str, dict[int, bytes | None]] = {}
     for log_dir in log_dirs:
         for name, index in partitions_in(log_dir.disk, log_dir.path):
+            if not has_segments(log_dir.disk, log_dir.path, name, index):
+                log.warning("%s/%s-%d holds no segment: it is no partition, and left alone", log_dir.path, name, index)
+                continue
             found.setdefault(name, {})[index] = topic_id_of(log_dir.disk, log_dir.path, name, index)
     return found
 
@@ -142,6 +152,20 @@ def _recorded(metadata: Metadata, on_disk: Mapping[str, Mapping[int, bytes | Non
     if strays:
         log.warning("left alone, as Apache Kafka's metadata had deleted them: %s", _names(strays))
     return Adoption(topics, metadata.next_producer_id)
+
+
+def _credible(name: str, indexes: Mapping[int, bytes | None]) -> Mapping[int, bytes | None]:
+    """Those of a topic's partitions whose numbers can be believed."""
+    limit = max(PARTITIONS_MAX, PARTITIONS_PER_DIRECTORY_MAX * len(indexes))
+    strange = [f"{name}-{index}" for index in indexes if index >= limit]
+    if strange:
+        log.warning(
+            "left alone, as a topic of which %d partitions are here will not have more than %d: %s",
+            len(indexes),
+            limit,
+            _names(strange),
+        )
+    return {index: topic_id for index, topic_id in indexes.items() if index < limit}
 
 
 def _guessed(name: str, indexes: Mapping[int, bytes | None], config: BrokerConfig, rng: Random) -> Found:

@@ -333,7 +333,7 @@ class Broker:
             random=self._rng,
             offload=self._offload,
         )
-        partitions.groups = groups
+        partitions.groups, partitions.offload = groups, self._offload
         producer_ids = ProducerIds(self._controller_client.allocate_producer_ids)
         self._transactions = partitions.transactions = TxnShards(
             partitions,

@@ -78,6 +78,9 @@ class LocalReplicas(Protocol):
 
     def stop(self, topic: str, index: int, leader_epoch: int, delete: bool) -> None: ...
 
+    async def settle_deletions(self) -> None:
+        """What was stopped with `delete` is gone for good, also over a power failure."""
+
     def config_changed(self, topic: str, config: Mapping[str, str]) -> None: ...
 
 
@@ -197,6 +200,14 @@ class Receiver:
             codes[one.topic, one.index] = self._attempt(one, work)
             if count % _AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
+        deleted = [(one.topic, one.index) for one in message.partitions if one.delete]
+        if deleted:
+            # The metadata forget the topic next: its directories must not come back without it.
+            try:
+                await self._partitions.settle_deletions()
+            except OSError as error:
+                log.error("deletions are not safe: %s", error)
+                codes |= dict.fromkeys(deleted, ErrorCode.KAFKA_STORAGE_ERROR)
         return codes
 
     async def _with_ids(self, changes: tuple[PartitionChange, ...]) -> tuple[PartitionChange, ...]:

@@ -59,7 +59,6 @@ class Housekeeping:
         self._rolled: set[PartitionLog] = set()
         self._roll_seen = trio.Event()
         self._flushed_at: dict[PartitionLog, float] = {}
-        self._written: dict[tuple[str, str], dict[tuple[str, int], int]] = {}
 
     async def run(self) -> None:
         """Do everything that is due, for ever."""
@@ -110,11 +109,9 @@ class Housekeeping:
         for log_dir in self._dirs.online:
             try:
                 checkpoint = take(log_dir)
-                place = log_dir.path, checkpoint.name
-                if self._written.get(place) == checkpoint.offsets:
+                if log_dir.is_written(checkpoint):
                     continue
                 await self._svc.offload(log_dir.write_checkpoint, checkpoint)
-                self._written[place] = checkpoint.offsets
             except StorageError as error:
                 log.error("%s", error)
             except Exception as error:

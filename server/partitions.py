@@ -33,6 +33,7 @@ from replication import (
     Proposal,
 )
 from server.containment import contain
+from server.offload import Offload, inline
 from server.partition import Partition
 from server.throttles import LeaderThrottle
 
@@ -122,6 +123,9 @@ class Partitions:
         self.leader_throttle = LeaderThrottle(broker_id, current_image)
         self.flusher: Callable[[Partition], None] | None = None
         """Syncs a partition's log in a thread (`server.flushing`); without it that is done on the spot."""
+        self.offload: Offload = inline
+        """Where the syncs of directories go."""
+        self._unsettled: dict[LogDir, None] = {}  # with deletions that are not synced
         self._staged: dict[Partition, None] = {}
         self._after_write: list[Callable[[], None]] = []
 
@@ -262,7 +266,12 @@ class Partitions:
     def _open(self, topic: str, topic_id: bytes, index: int, config: Mapping[str, str], is_new: bool) -> Partition:
         try:
             partition_log = self.log_dirs.open_or_create(
-                topic, index, topic_id if any(topic_id) else None, self._log_config(config), is_new=is_new
+                topic,
+                index,
+                topic_id if any(topic_id) else None,
+                self._log_config(config),
+                is_new=is_new,
+                is_known=True,
             )
         except KafkaError as error:
             if error.code == ErrorCode.KAFKA_STORAGE_ERROR and not is_new:
@@ -319,7 +328,10 @@ class Partitions:
             self.delete(topic, index)
 
     def delete(self, topic: str, index: int) -> None:
-        """Stop serving a partition and give its directory up for removal."""
+        """Stop serving a partition and give its directory up for removal. Not safe before `settle_deletions`."""
+        home = self.log_dirs.home(topic, index)
+        if home is not None:
+            self._unsettled[home] = None
         partition = self._forget(topic, index)
         if partition is None:
             self.log_dirs.delete(topic, index)
@@ -338,6 +350,21 @@ class Partitions:
             self.followers.unfollow(partition)
         partition.resign(ErrorCode.NOT_LEADER_OR_FOLLOWER if moved else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         self.log_dirs.delete(topic, index)
+
+    async def settle_deletions(self) -> None:
+        """What was deleted so far does not come back after a power failure: one sync for each directory. Raises
+        `StorageError`, when the others are done.
+        """
+        unsettled, self._unsettled = self._unsettled, {}
+        failed: StorageError | None = None
+        for each in unsettled:
+            if each.failure is None:
+                try:
+                    await self.offload(each.sync_names)
+                except StorageError as error:
+                    failed = error
+        if failed is not None:
+            raise failed
 
     def _forget(self, topic: str, index: int) -> Partition | None:
         """Take a partition out of the tables: it is not found any more, and nothing of it is written."""

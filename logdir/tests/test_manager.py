@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from kproto.errors import ErrorCode, KafkaError
-from logdir import InconsistentMeta, LogConfig, LogDir, MetaProperties
+from logdir import Checkpoint, InconsistentMeta, LogConfig, LogDir, MetaProperties
 from logdir.checkpoint import HIGH_WATERMARK, LOG_START, RECOVERY_POINT, read_offsets
 from logdir.memory_disk import MemoryDisk
 from logdir.tests.kit import NOW, PATH, TOPIC_ID, Clock, open_dir, put, stored
@@ -68,6 +68,59 @@ def test_topic_ids() -> None:
     assert caught.value.code == ErrorCode.INCONSISTENT_TOPIC_ID
     log_dir.close()
     assert open_dir(disk).logs["t", 0].topic_id == TOPIC_ID
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 43, b"version: 0\n", b"version: 1\ntopic_id: AAECAwQFBgcICQoLDA0ODw"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_damaged_topic_id_is_made_anew(damage: bytes, clean: bool, caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryDisk()
+    log_dir = open_dir(disk)
+    put(log_dir.open_or_create("t", 0, TOPIC_ID, LogConfig()), "a")
+    log_dir.write_checkpoint(Checkpoint("recovery-point-offset-checkpoint", 1, {("t", 0): 1}))
+    log_dir.close() if clean else kill(disk)
+    disk.node(f"{PATH}/t-0/partition.metadata").data[:] = damage
+    log_dir = open_dir(disk)
+    assert log_dir.logs["t", 0].log_end_offset == 1
+    assert f"{PATH}/t-0/partition.metadata" in caplog.text
+    log_dir.open_or_create("t", 0, TOPIC_ID, LogConfig())
+    log_dir.close()
+    assert open_dir(disk).logs["t", 0].topic_id == TOPIC_ID
+
+
+def test_a_log_of_a_topic_that_is_gone_is_set_aside() -> None:
+    disk = MemoryDisk()
+    log_dir = open_dir(disk)
+    put(log_dir.open_or_create("t", 0, TOPIC_ID, LogConfig()), "old")
+    log_dir.set_stray_aside("t", 0)
+    assert log_dir.get("t", 0) is None
+    new = log_dir.open_or_create("t", 0, bytes(15) + b"\1", LogConfig())
+    assert new.log_end_offset == 0
+    put(new, "new")
+    log_dir.close()
+    (stray,) = [name for name in names(disk) if name.endswith("-stray")]
+    assert stray.startswith("t-0.")
+    log_dir = open_dir(disk)
+    assert list(log_dir.logs) == [("t", 0)]
+    assert log_dir.logs["t", 0].log_end_offset == 1
+    assert log_dir.next_removal_ms is None, "nobody removes it"
+
+
+def test_what_a_checkpoint_says_is_known_whoever_wrote_it() -> None:
+    """A topic made anew, whose log start is what the old one's was: the file must have it."""
+    disk = MemoryDisk()
+    log_dir = open_dir(disk)
+    for topic_id in (TOPIC_ID, bytes(15) + b"\1"):
+        log = log_dir.open_or_create("t", 0, topic_id, LogConfig())
+        put(log, "a", "b", "c")
+        log.delete_records(2, 3)
+        starts = log_dir.log_starts()
+        assert not log_dir.is_written(starts)
+        log_dir.write_checkpoint(starts)
+        assert log_dir.is_written(log_dir.log_starts())
+        if topic_id == TOPIC_ID:
+            log_dir.delete("t", 0)
+    kill(disk)
+    assert open_dir(disk).logs["t", 0].log_start_offset == 2
 
 
 def test_deleting_and_making_again() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,21 @@ async def test_with_krafts_metadata(tmp_path: Path, caplog: pytest.LogCaptureFix
             assert await broker.services.producer_ids.next_id() == 7000
     assert "left alone, as Apache Kafka's metadata had deleted them: blue, gone" in caplog.text
     assert (tmp_path / "gone-0").is_dir()
+
+
+async def test_folders_that_are_no_partitions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fill(tmp_path, {("red", 0): records(b"a"), ("red", 999): None}, MetaProperties(0, "c", 1))
+    shutil.copytree(tmp_path / "red-0", tmp_path / "red-20240101")
+    shutil.copytree(tmp_path / "red-0", tmp_path / "old-20240101")
+    for name in ("backup-20240101", "huge-9999999999", "empty-3"):
+        (tmp_path / name).mkdir()
+    with caplog.at_level(logging.WARNING):
+        async with embedded_broker(tmp_path) as broker:
+            topics = broker.services.current_image().topics
+            assert {name: len(topic.partitions) for name, topic in topics.items()} == {"red": 1000}
+    assert "will not have more than 1000: red-20240101" in caplog.text
+    assert "will not have more than 1000: old-20240101" in caplog.text
+    assert f"{tmp_path}/backup-20240101 holds no segment" in caplog.text
 
 
 async def test_only_a_new_store_takes_topics_in(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -68,6 +68,9 @@ class Replicas:
             self.led.pop((topic, index), None)
             self.deleted.append((topic, index))
 
+    async def settle_deletions(self) -> None:
+        pass
+
     def config_changed(self, topic: str, config: Mapping[str, str]) -> None:
         self.configs.append((topic, dict(config)))
 

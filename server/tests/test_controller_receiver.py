@@ -45,6 +45,8 @@ class Replicas:
     def __init__(self) -> None:
         self.done: list[tuple[object, ...]] = []
         self.broken: dict[str, Exception] = {}
+        self.settled = 0
+        self.unsafe: OSError | None = None
 
     def become_leader(
         self, topic: str, topic_id: bytes, image: PartitionImage, config: Mapping[str, str], *, is_new: bool
@@ -65,6 +67,11 @@ class Replicas:
 
     def stop(self, topic: str, index: int, leader_epoch: int, delete: bool) -> None:
         self._do(topic, "stop", index, leader_epoch, delete)
+
+    async def settle_deletions(self) -> None:
+        self.settled += 1
+        if self.unsafe is not None:
+            raise self.unsafe
 
     def config_changed(self, topic: str, config: Mapping[str, str]) -> None:
         self._do(topic, "configure", dict(config))
@@ -205,6 +212,17 @@ async def test_one_partition_in_trouble(caplog: pytest.LogCaptureFixture) -> Non
     stopped = tuple(StoppedPartition(name, 0, -2, True) for name in ("disk", "fine"))
     codes = await rig.receiver.receive(StopReplica(7, 1, 10, stopped))
     assert codes == {("disk", 0): ErrorCode.KAFKA_STORAGE_ERROR, ("fine", 0): ErrorCode.NONE}
+
+
+async def test_deletions_are_safe_before_they_are_told() -> None:
+    rig = Rig()
+    await rig.receiver.receive(StopReplica(7, 1, 10, (StoppedPartition("a", 0, -2, False),)))
+    assert rig.replicas.settled == 0, "nothing was deleted"
+    stopped = StopReplica(7, 1, 10, (*(StoppedPartition("a", index, -2, True) for index in range(3)),))
+    assert set((await rig.receiver.receive(stopped)).values()) == {ErrorCode.NONE}
+    assert rig.replicas.settled == 1, "once for all"
+    rig.replicas.unsafe = OSError("the disk")
+    assert set((await rig.receiver.receive(stopped)).values()) == {ErrorCode.KAFKA_STORAGE_ERROR}
 
 
 @pytest.mark.parametrize(("epoch", "refused"), [(-1, False), (9, True), (10, False), (11, False)])

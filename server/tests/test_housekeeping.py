@@ -56,6 +56,18 @@ async def test_checkpoints_are_written_in_time(autojump_clock: trio.abc.Clock, t
         assert "t 0 2" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
 
 
+async def test_a_topic_made_anew_gets_its_own_log_start(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
+    """The checkpoint was rewritten when it was made; the same numbers as before must be written again all the same."""
+    async with embedded_broker(tmp_path, log_initial_task_delay_ms="0") as broker, connected(broker) as client:
+        for _ in range(2):
+            await topic(broker)
+            await client.ask(request(batch(b"a", b"b", b"c")), 9)
+            broker.services.partitions.get("t", 0).log.delete_records(2, 3)
+            await trio.sleep(61)
+            assert "t 0 2" in (tmp_path / "log-start-offset-checkpoint").read_text()
+            await broker.services.controller.delete_topics(["t"], timeout_ms=1000)
+
+
 async def test_a_rolled_segment_is_flushed(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
     async with embedded_broker(tmp_path, log_segment_bytes="1000") as broker, connected(broker) as client:
         await topic(broker)
