@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from kproto import ApiKey
+from kproto import ApiKey, ErrorCode
 from kproto.messages import AlterConfigsRequest, AlterConfigsResponse
 from server.api import Api
-from server.apis.config_alteration import alter_each, alter_stored
+from server.apis.config_alteration import alter_each, alter_stored, refuse_each
 from server.config_changes import Change, Operation, check_request
 from server.context import RequestContext
 from server.services import Services
@@ -34,4 +34,10 @@ async def _replace(svc: Services, resource: AlterConfigsRequest.AlterConfigsReso
     await alter_stored(svc, resource, changes, keep=False, validate_only=validate_only)
 
 
-API = Api(ApiKey.ALTER_CONFIGS, versions=(0, 2), handle=handle)
+def _on_error(req: AlterConfigsRequest, code: ErrorCode, version: int) -> AlterConfigsResponse:
+    return AlterConfigsResponse(
+        responses=refuse_each(req.resources, AlterConfigsResponse.AlterConfigsResourceResponse, code)
+    )
+
+
+API = Api(ApiKey.ALTER_CONFIGS, versions=(0, 2), handle=handle, on_error=_on_error)

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+import trio
+
 from kproto import ErrorCode, KafkaError
 from server.apis.config_resources import ResourceType, stored_broker, stored_group, stored_topic, unsupported
 from server.config_changes import (
@@ -32,6 +34,7 @@ async def alter_each(
     seen = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     answers = []
     for resource in resources:
+        await trio.lowlevel.checkpoint()  # what is only validated, or refused, waits for nothing
         code, message = ErrorCode.NONE, None
         try:
             if seen[resource.resource_type, resource.resource_name] > 1:
@@ -48,6 +51,16 @@ async def alter_each(
             )
         )
     return answers
+
+
+def refuse_each(resources: Sequence[Any], response: type[Any], code: ErrorCode) -> list[Any]:
+    """`response`s for all `resources`, when the whole request failed."""
+    return [
+        response(
+            error_code=code, error_message=None, resource_type=each.resource_type, resource_name=each.resource_name
+        )
+        for each in resources
+    ]
 
 
 async def alter_stored(

@@ -88,4 +88,11 @@ def _topics(
     return list(topics.values())
 
 
-API = Api(ApiKey.DESCRIBE_LOG_DIRS, (0, 5), handle)
+def _on_error(req: DescribeLogDirsRequest, code: ErrorCode, version: int) -> DescribeLogDirsResponse:
+    """Before version 3 it is told of a directory without name; Apache Kafka says nothing at all there."""
+    if version >= 3:
+        return DescribeLogDirsResponse(error_code=code)
+    return DescribeLogDirsResponse(results=[_Result(error_code=code, log_dir="")])
+
+
+API = Api(ApiKey.DESCRIBE_LOG_DIRS, (0, 5), handle, on_error=_on_error)

@@ -8,13 +8,15 @@ better, unlike in Apache Kafka, where such moments are rarer: librdkafka 2.16 st
 in a row is refused while it gives offsets to a transaction.
 
 Versions: 1 adds the key type and an error message; 3 is flexible; 4 asks for several keys at once; 5 and 6 change
-nothing that is served here.
+nothing that is served here. A key that is asked for twice is answered once.
 
 Not done: share groups. A question for their coordinator (key type 2) is answered with INVALID_REQUEST, as from an
 Apache Kafka without them.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import trio
 
@@ -24,7 +26,10 @@ from server.api import Api
 from server.context import RequestContext
 from server.services import Services
 from server.shards import GroupShards
+from server.turns import Steps
 from server.txn_shards import TxnShards
+
+_Coordinator = FindCoordinatorResponse.Coordinator
 
 GROUP = 0
 TRANSACTION = 1
@@ -35,20 +40,18 @@ _SHARE = 2
 
 
 async def handle(svc: Services, ctx: RequestContext, req: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    keys = req.coordinator_keys if ctx.api_version >= 4 else [req.key]
+    keys = dict.fromkeys(req.coordinator_keys) if ctx.api_version >= 4 else [req.key]
     begun = trio.current_time()
+    coordinators: dict[str, _Coordinator] = {}
+    open_ones: Iterable[str] = keys
     while True:
-        coordinators = [_find(svc, ctx, req.key_type, key) for key in keys]
-        if (
-            all(found.error_code != ErrorCode.COORDINATOR_NOT_AVAILABLE for found in coordinators)
-            or trio.current_time() - begun > WAIT_S
-            or ctx.closed
-        ):
+        open_ones = await svc.turns.run(_look(svc, ctx, req.key_type, open_ones, coordinators))
+        if not open_ones or trio.current_time() - begun > WAIT_S or ctx.closed:
             break
         await trio.sleep(LOOK_AGAIN_S)
     if ctx.api_version >= 4:
-        return FindCoordinatorResponse(coordinators=coordinators)
-    (found,) = coordinators
+        return FindCoordinatorResponse(coordinators=[coordinators[key] for key in keys])
+    found = coordinators[req.key]
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=found.error_message or None,
@@ -56,6 +59,19 @@ async def handle(svc: Services, ctx: RequestContext, req: FindCoordinatorRequest
         host=found.host,
         port=found.port,
     )
+
+
+def _look(
+    svc: Services, ctx: RequestContext, key_type: int, keys: Iterable[str], coordinators: dict[str, _Coordinator]
+) -> Steps[list[str]]:
+    """Look for the coordinators of `keys`; returns those that have none yet."""
+    missing = []
+    for key in keys:
+        coordinators[key] = found = _find(svc, ctx, key_type, key)
+        if found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            missing.append(key)
+        yield 1
+    return missing
 
 
 def _coordinators(svc: Services, key_type: int) -> GroupShards | TxnShards:
@@ -86,4 +102,10 @@ def _failed(key: str, code: ErrorCode, message: str) -> FindCoordinatorResponse.
     )
 
 
-API = Api(ApiKey.FIND_COORDINATOR, (0, 6), handle)
+def _on_error(req: FindCoordinatorRequest, code: ErrorCode, version: int) -> FindCoordinatorResponse:
+    if version >= 4:
+        return FindCoordinatorResponse(coordinators=[_failed(key, code, "") for key in req.coordinator_keys])
+    return FindCoordinatorResponse(error_code=code, node_id=-1, host="", port=-1)
+
+
+API = Api(ApiKey.FIND_COORDINATOR, (0, 6), handle, on_error=_on_error)

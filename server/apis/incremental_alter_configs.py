@@ -20,7 +20,7 @@ from kproto import ApiKey, ErrorCode, KafkaError
 from kproto.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from server import logs
 from server.api import Api
-from server.apis.config_alteration import alter_each, alter_stored
+from server.apis.config_alteration import alter_each, alter_stored, refuse_each
 from server.apis.config_resources import ResourceType, check_broker_id
 from server.config_changes import Change, Operation, check_request
 from server.context import RequestContext
@@ -69,4 +69,10 @@ def _change_levels(changes: Sequence[Change], *, validate_only: bool) -> None:
             logs.set_level(change.name, change.value if change.operation == Operation.SET else None)
 
 
-API = Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), handle=handle)
+def _on_error(req: IncrementalAlterConfigsRequest, code: ErrorCode, version: int) -> IncrementalAlterConfigsResponse:
+    return IncrementalAlterConfigsResponse(
+        responses=refuse_each(req.resources, IncrementalAlterConfigsResponse.AlterConfigsResourceResponse, code)
+    )
+
+
+API = Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), handle=handle, on_error=_on_error)
