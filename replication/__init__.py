@@ -82,6 +82,7 @@ from replication.paths import BROKER_CONFIG, DEFAULT_ENTITY, GROUP_CONFIG, TOPIC
 from replication.store import (
     Changed,
     CommitRefused,
+    CommitTooLarge,
     ConnectionLost,
     Node,
     NoSuchNode,
@@ -99,6 +100,7 @@ from replication.store import (
 from replication.store_memory import EmbeddedSession, EmbeddedStore
 from replication.throttle import ReplicationThrottle, throttled_partitions
 from replication.topics import (
+    MAX_NEW_PARTITIONS,
     NewTopic,
     TopicDefaults,
     TopicRequest,
@@ -107,6 +109,7 @@ from replication.topics import (
     check_total,
     is_prohibited,
     name_fault,
+    new_partition_count,
     new_uuid,
     plan_creation,
     plan_expansion,
@@ -161,6 +164,7 @@ __all__ = [
     "GROUP_CONFIG",
     "GROUP_METADATA_TOPIC",
     "LEADER_BEING_DELETED",
+    "MAX_NEW_PARTITIONS",
     "METADATA_JOURNAL",
     "NO_LEADER",
     "SHARE_GROUP_STATE_TOPIC",
@@ -177,6 +181,7 @@ __all__ = [
     "Changed",
     "Commit",
     "CommitRefused",
+    "CommitTooLarge",
     "Concerns",
     "ConnectionLost",
     "Controller",
@@ -251,6 +256,7 @@ __all__ = [
     "leave_controller",
     "make_roots",
     "name_fault",
+    "new_partition_count",
     "new_uuid",
     "notify_isr_changes",
     "partition_count",

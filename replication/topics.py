@@ -174,8 +174,13 @@ def partition_count(request: TopicRequest, defaults: TopicDefaults) -> int:
 
 def check_total(requests: Iterable[TopicRequest], defaults: TopicDefaults) -> None:
     """Refuse a request that would create too many partitions in all of its topics together. Raises KafkaError."""
-    if sum(max(0, partition_count(request, defaults)) for request in requests) > MAX_NEW_PARTITIONS:
+    if sum(new_partition_count(request, defaults) for request in requests) > MAX_NEW_PARTITIONS:
         raise too_many_partitions()
+
+
+def new_partition_count(request: TopicRequest, defaults: TopicDefaults) -> int:
+    """How many partitions the request would create."""
+    return max(0, partition_count(request, defaults))
 
 
 def too_many_partitions() -> KafkaError:

@@ -8,6 +8,7 @@ settings of topics and groups.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -19,6 +20,10 @@ from server.config import BrokerConfig, SettingsRefused, refusal
 from server.settings import BROKER, GROUP, TOPIC, Scope, Setting, Type
 
 log = logging.getLogger("barnabas.config")
+
+
+VALUE_BYTES_MAX = 32_767
+"""Of one value, in UTF-8. A longer one could not be told (DescribeConfigs); only APPEND could come to it."""
 
 
 class Operation(IntEnum):
@@ -41,8 +46,8 @@ class Change:
 
 def check_request(changes: Sequence[Change]) -> None:
     """Rules of both APIs: no key twice, and a value for everything but DELETE. Raises KafkaError INVALID_REQUEST."""
-    names = [change.name for change in changes]
-    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) != len(names) else []
+    times = Counter(change.name for change in changes)
+    twice = sorted(name for name, count in times.items() if count > 1)
     if twice:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"a setting may stand in a request once: {', '.join(twice)}")
     empty = [change.name for change in changes if change.value is None and change.operation != Operation.DELETE]
@@ -53,7 +58,7 @@ def check_request(changes: Sequence[Change]) -> None:
 def apply(
     stored: Mapping[str, str], changes: Sequence[Change], row_of: Callable[[str], Setting | None]
 ) -> dict[str, str]:
-    """What shall be stored after `changes`. The values are not checked yet. Raises KafkaError."""
+    """What shall be stored after `changes`. Of the values only lengths are checked. Raises KafkaError."""
     after = dict(stored)
     for change in changes:
         try:
@@ -77,10 +82,16 @@ def apply(
         before = _items(after.get(change.name, row.default_text or ""))
         given = _items(change.value)
         if operation is Operation.APPEND:
-            items = before + [item for item in given if item not in before]
+            known = set(before)
+            items = before + [item for item in given if item not in known]
         else:
-            items = [item for item in before if item not in given]
-        after[change.name] = ",".join(items)
+            doomed = set(given)
+            items = [item for item in before if item not in doomed]
+        value = ",".join(items)
+        if len(value.encode()) > VALUE_BYTES_MAX:
+            why = f"its value would have more than {VALUE_BYTES_MAX} bytes"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{change.name} cannot grow further: {why}")
+        after[change.name] = value
     return after
 
 

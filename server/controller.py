@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import trio
 
@@ -23,9 +24,12 @@ from replication import (
     DEFAULT_ENTITY,
     GROUP_CONFIG,
     GROUP_METADATA_TOPIC,
+    MAX_NEW_PARTITIONS,
     TOPIC_CONFIG,
     TRANSACTION_STATE_TOPIC,
     CommitRefused,
+    CommitTooLarge,
+    Effect,
     Image,
     NewTopic,
     NoSuchNode,
@@ -35,6 +39,7 @@ from replication import (
     TopicRequest,
     admin_tree,
     name_fault,
+    new_partition_count,
     plan_creation,
     plan_expansion,
     read_deletions,
@@ -48,6 +53,12 @@ from server.controller_loop import Slot
 from server.controller_requests import ControllerRequests
 
 log = logging.getLogger("barnabas.controller")
+
+_TOLD_MAX = 20
+"""How many topics that could not be created are named in the log, for one request."""
+
+_AT_ONCE = 100
+"""How many topics are planned between two rounds of the loop: one takes up to 50 us."""
 
 AUTO_CREATE_WAIT_S = 1.0
 """How long `auto_create` waits for leaders. Seconds."""
@@ -76,10 +87,12 @@ class ControllerDriver(ControllerRequests):
         config = self._config()
         defaults = TopicDefaults(config.int("num.partitions"), config.int("default.replication.factor"))
         outcomes: dict[str, TopicOutcome] = {}
-        effects = []
-        for request in requests:
+        effects: list[Effect] = []
+        slots: list[Slot] = []
+        for number, request in enumerate(requests, 1):
             outcome = outcomes[request.name] = TopicOutcome()
             try:
+                machine = self.machine()
                 outcome.new = plan_creation(
                     machine.image,
                     request,
@@ -94,8 +107,13 @@ class ControllerDriver(ControllerRequests):
                 continue
             if not validate_only:
                 outcome.slot = Slot()
+                slots.append(outcome.slot)
                 effects += machine.create(outcome.new, outcome.slot)
-        self.submit(effects, [outcome.slot for outcome in outcomes.values() if outcome.slot])
+            if number % _AT_ONCE == 0:
+                self.submit(effects, slots)  # in the order in which the machine has decided
+                effects, slots = [], []
+                await trio.lowlevel.checkpoint()
+        self.submit(effects, slots)
 
         def is_led(name: str, image: Image) -> bool:
             topic, new = image.topics.get(name), outcomes[name].new
@@ -165,35 +183,54 @@ class ControllerDriver(ControllerRequests):
         if topic not in self.image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
         try:
-            await write_config(self._store, TOPIC_CONFIG, topic, edit)
+            await self._write_config(TOPIC_CONFIG, topic, edit)
         except NoSuchNode:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.") from None
-        await self.reload_config(TOPIC_CONFIG, topic)
 
     async def alter_broker_config(self, broker_id: int | None, edit: EditConfig) -> None:
         """Replace the dynamic settings of a broker (None: of all brokers) by `edit(settings)`; as above."""
         name = DEFAULT_ENTITY if broker_id is None else str(broker_id)
-        await write_config(self._store, BROKER_CONFIG, name, edit)
-        await self.reload_config(BROKER_CONFIG, name)
+        await self._write_config(BROKER_CONFIG, name, edit)
 
     async def alter_group_config(self, group_id: str, edit: EditConfig) -> None:
         """Replace a group's settings by `edit(settings)`; as above. The group need not exist."""
-        await write_config(self._store, GROUP_CONFIG, group_id, edit)
-        await self.reload_config(GROUP_CONFIG, group_id)
+        await self._write_config(GROUP_CONFIG, group_id, edit)
+
+    async def _write_config(self, kind: str, name: str, edit: EditConfig) -> None:
+        """Raises KafkaError INVALID_CONFIG for what the store does not take, NoSuchNode for a topic that is gone."""
+        try:
+            await write_config(self._store, kind, name, edit)
+        except NoSuchNode:
+            raise
+        except CommitTooLarge:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, "The settings are too large to be stored.") from None
+        except CommitRefused as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"The settings cannot be stored: {error}") from None
+        await self.reload_config(kind, name)
 
     async def auto_create(self, names: Collection[str]) -> dict[str, ErrorCode]:
         """Create topics that a client or a coordinator needs; NONE means that the picture has them, with leaders.
 
         Waits a little for that: LEADER_NOT_AVAILABLE says that they are on their way. Internal topics get their own
-        settings. A broker that is not the controller writes them into the store, where the controller finds them.
+        settings. Of names for more partitions than a request may create (`MAX_NEW_PARTITIONS`) the last ones are not
+        created, POLICY_VIOLATION. A broker that is not the controller writes them into the store, where the controller
+        finds them.
         """
         codes: dict[str, ErrorCode] = {}
         requests = []
+        config = self._config()
+        defaults = TopicDefaults(config.int("num.partitions"), config.int("default.replication.factor"))
+        room = MAX_NEW_PARTITIONS
         for name in dict.fromkeys(names):
             if name_fault(name) is not None:
                 codes[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
+                continue
+            request = auto_topic(name, config)
+            room -= new_partition_count(request, defaults)
+            if room < 0:
+                codes[name] = ErrorCode.POLICY_VIOLATION
             else:
-                requests.append(auto_topic(name, self._config()))
+                requests.append(request)
         try:
             outcomes = await self.create_topics(requests, timeout_ms=int(AUTO_CREATE_WAIT_S * 1000))
         except KafkaError:
@@ -241,6 +278,8 @@ class ControllerDriver(ControllerRequests):
                 outcome.error = KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS)
             except KafkaError as error:
                 outcome.error = error
+            except CommitTooLarge:
+                outcome.error = KafkaError(ErrorCode.POLICY_VIOLATION, "The topic is too large to store.")
             except CommitRefused:  # somebody was faster
                 outcome.error = KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS)
             except StoreError as error:
@@ -255,18 +294,26 @@ class ControllerDriver(ControllerRequests):
             self.submit(self.machine().reconsider())
 
     def auto_create_soon(self, names: Iterable[str]) -> None:
-        """`auto_create` for callers that do not wait. Impossible names, and those on their way, are passed over."""
-        wanted = [name for name in names if name not in self._auto_creating and name_fault(name) is None]
+        """`auto_create` for callers that do not wait. Impossible names, and those on their way, are passed over; so are
+        those for which there is no room: of all callers together no more partitions are on their way than one request
+        may create. Whoever needs them asks again.
+        """
+        room = MAX_NEW_PARTITIONS // max(1, self._config().int("num.partitions")) - len(self._auto_creating)
+        fresh = (name for name in names if name not in self._auto_creating and name_fault(name) is None)
+        wanted = list(islice(fresh, max(0, room)))
         if not wanted or self._nursery is None:
             return
 
         async def create() -> None:
             try:
-                for name, code in (await self.auto_create(wanted)).items():
-                    if code is not ErrorCode.NONE:
-                        log.info("topic %s was asked for and not created: %s", name, code.name)
+                codes = await self.auto_create(wanted)
             finally:
                 self._auto_creating.difference_update(wanted)
+            failed = [(name, code) for name, code in codes.items() if code is not ErrorCode.NONE]
+            for name, code in failed[:_TOLD_MAX]:
+                log.info("topic %s was asked for and not created: %s", name, code.name)
+            if len(failed) > _TOLD_MAX:
+                log.info("nor were %d more topics", len(failed) - _TOLD_MAX)
 
         self._auto_creating.update(wanted)
         self._nursery.start_soon(attempt, log, f"creating {len(wanted)} topics that were asked for", create)

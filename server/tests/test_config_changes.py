@@ -38,6 +38,38 @@ def test_operations(stored: dict[str, str], change: Change, after: dict[str, str
     assert stored == before
 
 
+def test_a_list_grows_to_what_can_be_told_and_no_further() -> None:
+    name = "leader.replication.throttled.replicas"
+    stored: dict[str, str] = {}
+    portions = [",".join(f"{100 * portion + number}:1" for number in range(100)) for portion in range(60)]
+    while len(stored.get(name, "")) < 32_000:
+        stored = apply(stored, [Change(name, APPEND, portions.pop(0))], topic_row)
+    with pytest.raises(KafkaError, match="32767") as caught:
+        apply(stored, [Change(name, APPEND, ",".join(portions))], topic_row)
+    assert caught.value.code == ErrorCode.INVALID_CONFIG
+    assert len(stored[name]) <= 32_767
+    assert apply(stored, [Change(name, SUBTRACT, "0:1,1:1")], topic_row)[name].startswith("2:1,")
+
+
+class Counted(str):
+    """Notes how often it is compared."""
+
+    __slots__ = ()
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_names_are_looked_up_not_compared_with_each_other() -> None:
+    changes = [Change(Counted(f"key{number}"), SET, "x") for number in range(500)]
+    with pytest.raises(KafkaError, match="once: key0"):
+        check_request([*changes, Change(Counted("key0"), SET, "y")])
+    assert Counted.compared < 10_000
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [

@@ -1,0 +1,86 @@
+"""What the controller refuses to create and to store: auto-creation obeys the limit of partitions per request, and
+settings that the store does not take get an error of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import pytest
+import trio
+
+from kproto import ErrorCode, KafkaError
+from replication import MAX_NEW_PARTITIONS, TopicRequest
+from server.tests.test_controller import running
+
+E = ErrorCode
+
+
+async def test_auto_creation_obeys_the_limit_of_partitions_per_request() -> None:
+    async with running(values={"num.partitions": "4000"}) as rig:
+        codes = await rig.driver.auto_create(["a", "b", "bad name", "c", "d"])
+        assert codes == {"a": E.NONE, "b": E.NONE, "bad name": E(17), "c": E.POLICY_VIOLATION, "d": E.POLICY_VIOLATION}
+        assert set(rig.driver.image.topics) == {"a", "b"}
+
+
+async def test_all_that_is_being_created_for_whoever_asks_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    async with running(values={"num.partitions": "1000"}) as rig:
+        with caplog.at_level(logging.INFO, "barnabas.controller"):
+            rig.driver.auto_create_soon(f"a{number}" for number in range(7))
+            rig.driver.auto_create_soon(f"b{number}" for number in range(1_000_000_000))
+            with trio.fail_after(30):
+                await rig.driver.image_until(lambda image: len(image.topics) == 10)
+        assert sorted(rig.driver.image.topics) == [*(f"a{n}" for n in range(7)), *(f"b{n}" for n in range(3))]
+        while rig.driver._auto_creating:
+            await trio.lowlevel.checkpoint()
+        rig.driver.auto_create_soon(["later"])
+        with trio.fail_after(30):
+            await rig.driver.image_until(lambda image: "later" in image.topics)
+
+
+async def test_many_topics_are_planned_in_portions() -> None:
+    """Between two rounds of the loop some are planned, not all."""
+    async with running() as rig:
+        asked = [TopicRequest(f"t{number}", 1, 1) for number in range(1000)]
+        rounds = 0
+
+        async def count() -> None:
+            nonlocal rounds
+            while True:
+                rounds += 1
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count)
+            await rig.driver.create_topics(asked, timeout_ms=0, validate_only=True)
+            nursery.cancel_scope.cancel()
+        assert rounds >= len(asked) // 100 - 1
+
+
+@pytest.mark.parametrize("kind", ["topic", "group"])
+async def test_settings_that_are_too_large_for_the_store_are_invalid(kind: str) -> None:
+    async with running() as rig:
+        assert await rig.create("t") == [0]
+
+        def much(stored: Mapping[str, str]) -> Mapping[str, str]:
+            return {f"key{number}": "x" * 30_000 for number in range(40)}
+
+        alter = rig.driver.alter_topic_config if kind == "topic" else rig.driver.alter_group_config
+        with pytest.raises(KafkaError) as caught:
+            await alter("t", much)
+        assert caught.value.code == E.INVALID_CONFIG
+        await rig.driver.alter_topic_config("t", lambda stored: {"retention.ms": "5"})
+        assert rig.driver.image.topics["t"].config == {"retention.ms": "5"}
+
+
+async def test_a_group_whose_name_the_store_does_not_take() -> None:
+    async with running() as rig:
+        with pytest.raises(KafkaError) as caught:
+            await rig.driver.alter_group_config("\ufffd" * 30_000, lambda stored: {"a": "b"})
+        assert caught.value.code == E.INVALID_CONFIG
+        assert await rig.create("t") == [0]
+
+
+def test_the_limit_is_apache_kafkas() -> None:
+    assert MAX_NEW_PARTITIONS == 10_000
