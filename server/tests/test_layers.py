@@ -50,6 +50,13 @@ PUBLIC = {
     "server": {"cli"},
 }
 
+# The suite of clients speaks TCP and knows nothing of ours, so that it can judge any broker. What may all the same …
+CLIENTS = "compat_tests"
+CLIENTS_OURS = {
+    # The fuzzer's grammar is made from the schemas: a second description of the protocol would be one to keep true.
+    "compat_tests/fuzz": {"kproto"},
+}
+
 # Third-party modules, by the one file or package that may know them.
 THIRD_PARTY = {
     "kproto/crc32c.py": {"crc32c"},
@@ -159,6 +166,17 @@ def test_other_packages_are_used_through_their_faces(package: str) -> None:
     assert not wrong, "behind the face:\n" + "\n".join(wrong)
 
 
+def test_the_suite_of_clients_knows_nothing_of_ours() -> None:
+    wrong = []
+    for path in files(CLIENTS):
+        allowed = CLIENTS_OURS.get(path.parent.relative_to(ROOT).as_posix(), set())
+        for one in imports(path):
+            top = one.module.partition(".")[0]
+            if top in PACKAGES and top not in allowed:
+                wrong.append(str(one))
+    assert not wrong, "\n".join(wrong)
+
+
 @pytest.mark.parametrize("package", ALL)
 def test_third_party(package: str) -> None:
     wrong = []
@@ -184,7 +202,7 @@ def test_no_clock_task_or_socket(package: str) -> None:
 
 
 def test_the_tables_speak_of_files_that_exist() -> None:
-    for name in (*THIRD_PARTY, *MAY_DO_IO):
+    for name in (*THIRD_PARTY, *MAY_DO_IO, *CLIENTS_OURS):
         assert (ROOT / name).exists(), name
     for package, modules in PUBLIC.items():
         for module in modules:
