@@ -37,6 +37,7 @@ _VALUE_HEAD = Struct(">hqih")
 _PLAIN_VALUE = Struct(">hqihq")
 _TIME = Struct(">q")
 _LENGTH_MAX = 32767
+"""Bytes of a string, in records and in most answers."""
 _OFFSET_KEYS = (0, 1)
 _GROUP_KEY = 2
 
@@ -120,6 +121,24 @@ class OffsetRecords:
         if committed.expire_time_ms != -1:
             return Record(key, _value_with_expiry(committed))
         return Record(key, _value(committed), OffsetRecord(self._group_id, topic, partition, committed))
+
+
+def fits(*texts: str | None) -> bool:
+    """Whether each of these can stand in a record, and in an answer: in 32,767 bytes of UTF-8."""
+    try:
+        return all(text is None or len(text.encode()) <= _LENGTH_MAX for text in texts)
+    except UnicodeEncodeError:
+        return False
+
+
+def made_id(name: str, unique: str) -> str:
+    """An id for something that has a name, as Apache Kafka makes it: name, "-", `unique`. Of a name with which that
+    would not fit (there the answer then cannot be sent), only the beginning is taken.
+    """
+    if fits(made := f"{name}-{unique}"):
+        return made
+    room = _LENGTH_MAX - len(f"-{unique}".encode())
+    return f"{name.encode(errors='replace')[:room].decode(errors='ignore')}-{unique}"
 
 
 def offset_record(group_id: str, topic: str, partition: int, committed: CommittedOffset | None) -> Record:

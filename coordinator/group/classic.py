@@ -26,8 +26,8 @@ from coordinator.group.members import Member, Protocols, Waiting
 from coordinator.group.offsets import TopicPartition
 from coordinator.group.rebalance import Due, Generations
 from coordinator.group.states import TRANSITIONS, Event, State
-from coordinator.machine import Decision, Now
-from coordinator.stored import StoredGroup, group_record
+from coordinator.machine import Decision, Now, Record
+from coordinator.stored import StoredGroup, fits, group_record, made_id
 from kproto import ErrorCode
 from kproto.messages import JoinGroupRequest, JoinGroupResponse, SyncGroupRequest, SyncGroupResponse
 
@@ -92,10 +92,13 @@ class ClassicGroup(Generations):
         """Have the members join again."""
         self._prepare_rebalance(reason, now, out)
 
-    def tell_to_rejoin(self, out: Decision) -> None:
+    def tell_to_rejoin(self, now: Now, out: Decision) -> None:
         """The group is about to become a next-generation one: whoever waits is to join that."""
         for member in self.members:
-            self._answer_waiting(member, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.REBALANCE_IN_PROGRESS, out)
+            if member.is_waiting:
+                self._answer_waiting(member, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.REBALANCE_IN_PROGRESS, out)
+                # Should the log refuse it, the group stays what it is, and who does not come back is to be missed.
+                self._heard_of(member, now)
 
     def forget(self) -> None:
         """Another kind of group took this one's place; nobody waits any more."""
@@ -126,13 +129,17 @@ class ClassicGroup(Generations):
         protocols = protocols[::-1]
         is_new = not member_id
         refusal: ErrorCode | None = None
-        if not self._has_room_for(member_id):
+        if not fits(client_id, client_host, instance_id, request.protocol_type, *(name for name, _ in protocols)):
+            # All members are written together, so one that does not fit would keep the others from getting anything.
+            # Apache Kafka, too, fails when it writes it or answers.
+            refusal = ErrorCode.UNKNOWN_SERVER_ERROR
+        elif not self._has_room_for(member_id):
             self._remove(member_id, out)
             refusal, member_id = ErrorCode.GROUP_MAX_SIZE_REACHED, ""
         elif not self._supports(request.protocol_type, protocols):
             refusal = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         elif is_new:
-            new_id = f"{client_id if instance_id is None else instance_id}-{unique}"
+            new_id = made_id(client_id if instance_id is None else instance_id, unique)
             old_id = None if instance_id is None else self.members.static_id(instance_id)
             if old_id is not None:
                 self._replace_static(self.members[old_id], new_id, request, protocols, waiting, now, out)
@@ -319,6 +326,12 @@ class ClassicGroup(Generations):
             out.reply(token, sync_error(refusal))
             return
         member = self.members[request.member_id]
+        assignments: dict[str, bytes] = {}
+        record: Record | None = None
+        if self.state is State.COMPLETING_REBALANCE and member.member_id == self.leader:
+            # Made before anything changes: what cannot be written is this request's failure alone.
+            assignments = {each.member_id: bytes(each.assignment) for each in request.assignments}
+            record = group_record(self.group_id, self._to_store(assignments))
         self.unsynced.discard(member.member_id)
         if not self.unsynced:
             self._disarm(Due.SYNC)
@@ -329,8 +342,8 @@ class ClassicGroup(Generations):
         superseded, member.syncing = member.syncing, Waiting(token, 0)
         if superseded is not None:
             out.reply(superseded.token, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
-        if member.member_id == self.leader:
-            self._assign({each.member_id: bytes(each.assignment) for each in request.assignments}, now, out)
+        if record is not None:
+            self._assign(record, assignments, now, out)
 
     def _check_sync(self, request: SyncGroupRequest) -> ErrorCode | None:
         refusal = self.check_member(request.member_id, request.group_instance_id)
@@ -348,15 +361,17 @@ class ClassicGroup(Generations):
             return ErrorCode.UNKNOWN_MEMBER_ID
         return None
 
-    def _assign(self, assignments: Mapping[str, bytes], now: Now, out: Decision) -> None:
-        """Write the generation; its replay makes the group Stable. Members that the leader forgot get nothing to do."""
+    def _assign(self, record: Record, assignments: Mapping[str, bytes], now: Now, out: Decision) -> None:
+        """Write the generation, `record`; its replay makes the group Stable. Members that the leader forgot get nothing
+        to do.
+        """
         generation = self.generation
 
         def undo(instead: Decision, code: ErrorCode, appended: bool, then: Now) -> None:
             if generation == self.generation and self.state in (State.COMPLETING_REBALANCE, State.STABLE):
                 self._prepare_rebalance(f"{code.name} when the assignment was written", then, instead)
 
-        out.records.append(group_record(self.group_id, self._to_store(assignments)))
+        out.records.append(record)
         out.if_failed(undo)
         for member in self.members:
             waiting, member.syncing = member.syncing, None

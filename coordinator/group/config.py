@@ -16,8 +16,8 @@ class GroupSettings(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """Defaults are Apache Kafka's. All `_ms` are milliseconds, `offset_metadata_max_bytes` is compared with
-    characters, as there.
+    """Defaults are Apache Kafka's. All `_ms` are milliseconds, `offset_metadata_max_bytes` is compared with UTF-16
+    units, as there.
 
     `group_max_size`: members of one group. `new_member_join_timeout_ms`: how long the JoinGroup of a member nobody
     has heard of before may stay parked (not a setting in Apache Kafka: 5 minutes).

@@ -4,36 +4,52 @@ left speak the classic protocol.
 The last target becomes the stored generation, numbered like the group's epoch; then the members are told to rejoin,
 unless a static member only came back with the other protocol and nothing has to move. The records that remove the one
 group and make the other are one batch. Committed offsets stay. Source: `ClassicGroup.fromConsumerGroup` of Apache
-Kafka 4.3.
+Kafka 4.3. Difference: a group whose classic members have no protocol in common, or of whom one tells what cannot be
+read, stays what it is and goes on; there the last member of the next generation cannot leave, nor be fenced.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from coordinator.group.classic import ClassicGroup
 from coordinator.group.members import Member as ClassicMember
+from coordinator.group.members import Members
 from coordinator.group.modern_state import ModernMember, ModernState
-from coordinator.group.stored_modern import modern_record
-from coordinator.group.subscriptions import CONSUMER, write_assignment
+from coordinator.group.stored_modern import ClassicClient, modern_record
+from coordinator.group.subscriptions import CONSUMER, is_readable, write_assignment
 from coordinator.machine import Decision, Now
 from coordinator.stored import StoredGroup, StoredMember, group_record
-from kproto import DecodeError, ErrorCode, KafkaError
+from kproto import ErrorCode
 
 log = logging.getLogger("barnabas.groups")
 
 
-def may_downgrade(group: ModernState, gone: Collection[str], joining: bool = False) -> bool:
+def may_downgrade(group: ModernState, gone: Collection[str], joining: ClassicClient | None = None) -> bool:
     """Whether the group becomes classic when members `gone` are; `joining`: and a classic one comes in their place."""
-    left = [member for member_id, member in group.members.items() if member_id not in gone]
-    size = len(left) + joining
+    left = [member.metadata.classic for member_id, member in group.members.items() if member_id not in gone]
+    if joining is not None:
+        left.append(joining)
+    clients = [client for client in left if client is not None]
     return (
-        size > 0
-        and all(member.is_classic for member in left)
+        0 < len(clients) <= group.around.config.group_max_size
+        and len(clients) == len(left)
         and group.around.config.may_downgrade
-        and size <= group.around.config.group_max_size
+        and _protocol(clients) is not None
     )
+
+
+def _protocol(clients: Sequence[ClassicClient]) -> str | None:
+    """The protocol of a group of these; None if there is none, or what one of them says for it cannot be read."""
+    members = Members()
+    for i, client in enumerate(clients):
+        members.add(ClassicMember(str(i), None, "", "", 0, 0, client.protocols))
+    if not members.supports(clients[0].protocols):
+        return None
+    protocol = members.choose_protocol()
+    readable = all(is_readable(member.metadata(protocol)) for member in members)
+    return protocol if readable else None
 
 
 def downgrade(
@@ -44,10 +60,8 @@ def downgrade(
     now: Now,
     out: Decision,
 ) -> None:
-    """Turn the group into a classic one without members `gone`. `joining`: a static member with another id, whose
-    records are in `out` already. `rebalance`: why the members must rejoin; None: they need not.
-
-    Raises KafkaError 69 when what a member told cannot be read.
+    """Turn the group into a classic one without members `gone`, as it may be. `joining`: a static member with another
+    id, whose records are in `out` already. `rebalance`: why the members must rejoin; None: they need not.
     """
     around = group.around
     staying = [member for member_id, member in group.members.items() if member_id not in gone]
@@ -58,19 +72,11 @@ def downgrade(
         renamed[replaced.member_id] = joining.member_id
     classic = ClassicGroup(group.group_id, around.config, around.deadlines, group.offsets)
     members = [_member(member) for member in staying]
+    protocol = _protocol([member.metadata.classic for member in staying if member.metadata.classic is not None])
     for each in members:
-        classic.members.add(each)
-    protocol = classic.members.choose_protocol()
-    for each in members:
-        classic.members.remove(each.member_id)
         former_id = replaced.member_id if replaced is not None and each.instance_id == replaced.instance_id else None
         target = group.target.get(former_id or each.member_id, {})
-        try:
-            each.assignment = write_assignment(target, around.topics, each.metadata(protocol))
-        except DecodeError as error:
-            raise KafkaError(
-                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group.group_id} cannot become classic: {error}."
-            ) from error
+        each.assignment = write_assignment(target, around.topics, each.metadata(protocol))
     stored = StoredGroup(
         CONSUMER,
         group.epoch,

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from coordinator.group.assignors import ASSIGNORS, AssignedMember, TopicId
-from coordinator.group.modern_state import ModernMember, ModernState, removal
+from coordinator.group.modern_state import LAST_EPOCH, ModernMember, ModernState, removal
 from coordinator.group.reconcile import MemberState, Target, reconcile
 from coordinator.group.stored_modern import (
     GroupEpoch,
@@ -143,6 +143,10 @@ class MemberStep:
             return
         metadata_hash = group.around.metadata_hash(self._subscribed())
         if must_rise or metadata_hash != group.metadata_hash:
+            if self.epoch >= LAST_EPOCH:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_SERVER_ERROR, "The group's epoch cannot rise any more: use another group."
+                )
             self.epoch += 1
             self.records.append(GroupEpoch(group.group_id, self.epoch, metadata_hash))
             log.info("group %r: epoch %d", group.group_id, self.epoch)
@@ -217,8 +221,10 @@ def replace_static(group: ModernState, old: ModernMember, member_id: str, record
     """A static member under its next id: it starts at epoch 0 with what its former self had."""
     standing = old.standing._replace(epoch=0, previous_epoch=0)
     new = ModernMember(member_id, old.metadata, standing)
-    records.extend(removal(group.group_id, old.member_id))
-    records.append(Member(group.group_id, member_id, new.metadata))
-    records.append(TargetMember(group.group_id, member_id, group.target.get(old.member_id, {})))
+    if member_id != old.member_id:
+        # Clients may come back under the id they had: then a removal would end the new session with the old one.
+        records.extend(removal(group.group_id, old.member_id))
+        records.append(Member(group.group_id, member_id, new.metadata))
+        records.append(TargetMember(group.group_id, member_id, group.target.get(old.member_id, {})))
     records.append(MemberStanding(group.group_id, member_id, standing))
     return new

@@ -123,11 +123,12 @@ class Members:
         return self.joining_count == len(self._by_id) and not self.pending
 
     def add(self, member: Member) -> None:
-        """Add a member that is not in the group; it must not be waiting yet."""
+        """Add a member; it must not be waiting yet. One of that id that is there already (a log may say so) goes."""
+        self.remove(member.member_id)
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
         self._by_id[member.member_id] = member
-        self._supported.update(name for name, _ in member.protocols)
+        self._supported.update(_names(member.protocols))
         self.pending.discard(member.member_id)
 
     def remove(self, member_id: str) -> Member | None:
@@ -135,7 +136,7 @@ class Members:
         self.pending.discard(member_id)
         member = self._by_id.pop(member_id, None)
         if member is not None:
-            self._supported.subtract(name for name, _ in member.protocols)
+            self._supported.subtract(_names(member.protocols))
             self._supported = +self._supported
             if member.instance_id is not None and self._static.get(member.instance_id) == member_id:
                 del self._static[member.instance_id]
@@ -150,8 +151,8 @@ class Members:
             self._static[member.instance_id] = member_id
 
     def set_protocols(self, member: Member, protocols: Protocols) -> None:
-        self._supported.subtract(name for name, _ in member.protocols)
-        self._supported.update(name for name, _ in protocols)
+        self._supported.subtract(_names(member.protocols))
+        self._supported.update(_names(protocols))
         self._supported = +self._supported
         member.protocols = protocols
 
@@ -180,3 +181,8 @@ class Members:
         for member in self._by_id.values():
             votes[next(name for name, _ in member.protocols if self._supported[name] == everybody)] += 1
         return votes.most_common(1)[0][0]
+
+
+def _names(protocols: Protocols) -> set[str]:
+    """Each once: a member that names one twice supports it no more than others."""
+    return {name for name, _ in protocols}

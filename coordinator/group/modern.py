@@ -28,6 +28,7 @@ from coordinator.group.rebalance import Due
 from coordinator.group.reconcile import MemberState
 from coordinator.group.stored_modern import GroupEpoch, MemberStanding, ModernRecord, Pattern, Resolved, modern_record
 from coordinator.machine import Decision, Now
+from coordinator.stored import fits
 from kproto import ErrorCode, KafkaError
 from kproto.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
@@ -89,6 +90,10 @@ class ModernGroup(ModernState):
         """A member joins, or says that it lives. `member_id`: the request's, or a new one."""
         epoch = request.member_epoch
         owned = None if request.topic_partitions is None else _partitions(request.topic_partitions)
+        if not fits(member_id, client_id, client_host, request.instance_id, request.rack_id) or not fits(
+            request.subscribed_topic_regex, *(request.subscribed_topic_names or ())
+        ):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "A name in the request is longer than 32767 bytes.")
         self.check_room(member_id)
         records: list[ModernRecord] = []
         if request.instance_id is None:
@@ -224,7 +229,9 @@ class ModernGroup(ModernState):
         out.reply_when_committed(token, response, heartbeat_refusal)
 
     def fence(self, members: Collection[ModernMember], now: Now, out: Decision) -> None:
-        """Take members out; the group becomes a classic one if only classic members are left."""
+        """Take members out; the group becomes a classic one if only classic members are left. Never fails: time calls
+        it, too.
+        """
         if not members:
             return
         gone = {member.member_id for member in members}
@@ -242,8 +249,8 @@ class ModernGroup(ModernState):
                 if pattern in self.patterns:
                     counts.forget_topics(self.patterns[pattern].topics)
         metadata_hash = self.around.metadata_hash(counts.topics)
-        out.records.append(modern_record(GroupEpoch(self.group_id, self.epoch + 1, metadata_hash)))
-        log.info("group %r: epoch %d without %d members", self.group_id, self.epoch + 1, len(gone))
+        out.records.append(modern_record(GroupEpoch(self.group_id, self.next_epoch, metadata_hash)))
+        log.info("group %r: epoch %d without %d members", self.group_id, self.next_epoch, len(gone))
 
     # -- patterns ---------------------------------------------------------------------------------
 
@@ -273,8 +280,8 @@ class ModernGroup(ModernState):
             out.records.append(modern_record(Pattern(self.group_id, pattern, stored)))
         metadata_hash = self.around.metadata_hash(counts.topics)
         if must_rise or metadata_hash != self.metadata_hash:
-            out.records.append(modern_record(GroupEpoch(self.group_id, self.epoch + 1, metadata_hash)))
-            self.looked_at_topics(self.epoch + 1)
+            out.records.append(modern_record(GroupEpoch(self.group_id, self.next_epoch, metadata_hash)))
+            self.looked_at_topics(self.next_epoch)
 
     # -- offsets ----------------------------------------------------------------------------------
 
@@ -358,6 +365,8 @@ def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, config
         why = "MemberId can't be empty."
     elif not request.group_id:
         why = "GroupId can't be empty."
+    elif not fits(request.group_id):
+        why = "GroupId is longer than 32767 bytes."
     elif request.instance_id == "":
         why = "InstanceId can't be empty."
     elif request.rack_id == "":

@@ -22,8 +22,9 @@ from coordinator.group.modern_state import ModernMember
 from coordinator.group.rebalance import Due
 from coordinator.group.reconcile import MemberState, Target
 from coordinator.group.stored_modern import ClassicClient, ModernRecord, modern_record
-from coordinator.group.subscriptions import CONSUMER, read_subscription, write_assignment
+from coordinator.group.subscriptions import CONSUMER, is_readable, read_subscription, write_assignment
 from coordinator.machine import Decision, Now
+from coordinator.stored import fits
 from kproto import DecodeError, ErrorCode, KafkaError
 from kproto.messages import (
     HeartbeatRequest,
@@ -55,6 +56,8 @@ def join(
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     is_new = not request.member_id
     member_id = request.member_id or unique
+    if not fits(member_id, client_id, client_host, request.group_instance_id, *(name for name, _ in protocols)):
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     group.check_room(member_id)
     if request.protocol_type != CONSUMER or not group.counts.support(name for name, _ in protocols):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -79,8 +82,9 @@ def join(
     except DecodeError as error:
         # Apache Kafka calls this an unknown error as well.
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
+    client = ClassicClient(request.session_timeout_ms, protocols)
     becomes_classic = (
-        replaced is not None and not replaced.is_classic and may_downgrade(group, {replaced.member_id}, joining=True)
+        replaced is not None and not replaced.is_classic and may_downgrade(group, {replaced.member_id}, client)
     )
     step = MemberStep(group, before, records)
     told = before.metadata
@@ -94,7 +98,7 @@ def join(
             topic_pattern="",
             client_id=client_id,
             client_host=client_host,
-            classic=ClassicClient(request.session_timeout_ms, protocols),
+            classic=client,
         )
     )
     step.tell_pattern(lambda _: None, now)
@@ -130,9 +134,12 @@ def sync(group: ModernGroup, request: SyncGroupRequest, token: Any, now: Now, ou
     assert classic is not None
     if request.generation_id != member.standing.epoch:
         raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-    name, metadata = classic.protocols[0]
+    name, metadata = classic.protocols[0] if classic.protocols else ("", b"")
     if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, name):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if not is_readable(metadata):
+        # Only what it told of the protocol that the group had when it came over was looked at.
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     # Who still has to give partitions up has joined again already, and is told to do so once more when that is done.
     if group.target_epoch > member.standing.epoch and member.standing.state is not MemberState.UNREVOKED:
         _ask_to_rejoin(group, member, now)

@@ -37,6 +37,8 @@ log = logging.getLogger("barnabas.groups")
 
 FIRST_EPOCH: Final = 1
 """Of a group, and of its target, before they are written: nobody has anything."""
+LAST_EPOCH: Final = 2**31 - 1
+"""No group lives to see it, but a log may say so."""
 LEFT: Final = -1
 """Epoch of a member that is gone."""
 AWAY: Final = -2
@@ -212,6 +214,11 @@ class ModernState:
     @property
     def is_empty(self) -> bool:
         return not self.members
+
+    @property
+    def next_epoch(self) -> int:
+        """The epoch to go on with where that must not fail."""
+        return min(self.epoch + 1, LAST_EPOCH)
 
     @property
     def is_void(self) -> bool:

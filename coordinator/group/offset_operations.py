@@ -19,7 +19,7 @@ from coordinator.group.store import Group, GroupStore
 from coordinator.group.stored_modern import modern_record
 from coordinator.group.subscriptions import CONSUMER
 from coordinator.machine import Decision, Now, Result, answer
-from coordinator.stored import CommittedOffset, OffsetRecords, group_record, offset_record
+from coordinator.stored import CommittedOffset, OffsetRecords, fits, group_record, offset_record
 from kproto import ErrorCode
 
 log = logging.getLogger("barnabas.groups")
@@ -120,7 +120,7 @@ class OffsetOperations(GroupStore):
         group = self.groups.get(group_id)
         if group is None or group_id in self.foreign:
             if generation < 0:
-                return None
+                return None if fits(group_id) else ErrorCode.INVALID_GROUP_ID
             if group_id in self.foreign:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             unknown = version >= 9 and not is_transactional
@@ -132,7 +132,7 @@ class OffsetOperations(GroupStore):
             instance_id,
             now,
             # What is refused for another reason is not looked at.
-            partitions=((each.topic, each.partition) for each in offsets if len(each.metadata or "") <= limit),
+            partitions=((each.topic, each.partition) for each in offsets if not _is_too_large(each.metadata, limit)),
             version=version,
             is_transactional=is_transactional,
         )
@@ -146,7 +146,7 @@ class OffsetOperations(GroupStore):
         record, records = OffsetRecords(group_id).record, out.records
         for topic, partition, offset, leader_epoch, told_metadata, told_time_ms in offsets:
             metadata = told_metadata or ""
-            if len(metadata) > limit:
+            if metadata and _is_too_large(metadata, limit):
                 codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
                 continue
             commit_time_ms = now.wall_ms if told_time_ms == -1 else told_time_ms
@@ -293,6 +293,18 @@ class OffsetOperations(GroupStore):
         """Forget a group that has nothing in the log."""
         group.delete(now, out)
         self.groups.pop(group.group_id, None)
+
+
+def _is_too_large(metadata: str | None, limit: int) -> bool:
+    """Whether an offset's metadata has more UTF-16 units than `offset.metadata.max.bytes`, which is what Apache Kafka
+    counts, or cannot be stored.
+    """
+    if not metadata:
+        return False
+    if metadata.isascii():
+        return len(metadata) > min(limit, 32767)
+    units = len(metadata) + sum(character > "\uffff" for character in metadata)
+    return units > limit or not fits(metadata)
 
 
 def _expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:

@@ -28,6 +28,7 @@ from kproto.messages import JoinGroupResponse
 log = logging.getLogger("barnabas.groups")
 
 _RETRY_SECONDS = 1.0
+_LAST_GENERATION = 2**31 - 1
 
 
 class Due(Enum):
@@ -157,7 +158,8 @@ class Generations:
         self._initial_delay_ms = None
         self._new_member_added = False
         self.unsynced.clear()
-        self.generation += 1
+        # After the last number there is the first again. None is negative, for that means nobody's.
+        self.generation = self.generation + 1 if 0 <= self.generation < _LAST_GENERATION else 1
         if not self.members:
             self.protocol = None
             self._fire(Event.NO_MEMBERS, now)

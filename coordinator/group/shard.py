@@ -22,9 +22,10 @@ from coordinator.group.modern import ModernGroup, check_heartbeat, heartbeat_ref
 from coordinator.group.modern_state import MEMBER_DUES
 from coordinator.group.offset_operations import FetchedOffset, OffsetToCommit
 from coordinator.group.stored_modern import modern_record
-from coordinator.group.upgrade import upgrade
+from coordinator.group.upgrade import gone_over, upgrade
 from coordinator.group.views import GroupViews
 from coordinator.machine import FAILED_AGAIN_SECONDS, NOTHING, Decision, Now, Result, StepFailed, answer
+from coordinator.stored import fits
 from kproto import ErrorCode, KafkaError
 from kproto.messages import (
     ConsumerGroupHeartbeatRequest,
@@ -93,6 +94,8 @@ class GroupShard(GroupViews):
             <= self.config.group_max_session_timeout_ms
         ):
             return answer(token, join_error(ErrorCode.INVALID_SESSION_TIMEOUT, member_id, version))
+        if not fits(request.group_id):
+            return answer(token, join_error(ErrorCode.INVALID_GROUP_ID, "", version))
         if request.group_id in self.foreign:
             return answer(token, join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "", version))
         group = self.groups.get(request.group_id)
@@ -228,21 +231,26 @@ class GroupShard(GroupViews):
             if request.member_epoch < 0:
                 self._modern_group(request.group_id, "Group").leave(request, token, now, out)
                 return out.result()
-            group = self._joined_group(request, now, out)
+            before = self.groups.get(request.group_id)
+            group = self._joined_group(request, out)
             member_id = request.member_id or unique
             group.heartbeat(request, member_id, client_id or "", client_host, invalid_pattern, token, now, out)
+            if isinstance(before, ClassicGroup):
+                gone_over(before, group, now, out)
         except KafkaError as error:
             return answer(token, heartbeat_refusal(error.code, error.message))
         return out.result()
 
-    def _joined_group(self, request: ConsumerGroupHeartbeatRequest, now: Now, out: Decision) -> ModernGroup:
-        """The group of a heartbeat; a member that joins may make one, or out of a classic one."""
+    def _joined_group(self, request: ConsumerGroupHeartbeatRequest, out: Decision) -> ModernGroup:
+        """The group of a heartbeat; a member that joins may make one, or out of a classic one. Nothing has changed yet
+        but a list of records.
+        """
         group = self.groups.get(request.group_id)
         if request.member_epoch != 0 or isinstance(group, ModernGroup) or request.group_id in self.foreign:
             return self._modern_group(request.group_id, "Consumer group")
         if group is None:
             return ModernGroup(request.group_id, self.around)
-        return upgrade(group, self.around, now, out)
+        return upgrade(group, self.around, out)
 
     def _modern_group(self, group_id: str, what: str) -> ModernGroup:
         """Raises KafkaError 69."""

@@ -85,6 +85,14 @@ def write_assignment(assigned: Mapping[TopicId, Collection[int]], topics: Topics
     return encode_versioned(message, _version(metadata))
 
 
+def is_readable(metadata: bytes) -> bool:
+    """Whether `write_assignment` can write an assignment for a member that says this."""
+    try:
+        return _version(metadata) >= 0
+    except DecodeError:
+        return False
+
+
 def _version(data: bytes) -> int:
     """The version to read or write: what is newer than this release begins like the newest that it knows."""
     if len(data) < 2:

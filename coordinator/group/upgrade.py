@@ -7,7 +7,8 @@ ever holds half a group. Committed offsets stay.
 
 Source: `ConsumerGroup.fromClassicGroup` of Apache Kafka 4.3. Differences: a group whose first generation is not formed
 yet goes over as well, and so does one with a member that does not support the last generation's protocol (there the
-joining member gets an unknown error); a partition that a leader has given to two members goes over with the first.
+joining member gets an unknown error); a partition that a leader has given to two members goes over with the first, and
+one that it has given to nobody is handed out at once, whoever joins.
 """
 
 from __future__ import annotations
@@ -40,8 +41,10 @@ from kproto import DecodeError, ErrorCode, KafkaError
 log = logging.getLogger("barnabas.groups")
 
 
-def upgrade(classic: ClassicGroup, around: Surroundings, now: Now, out: Decision) -> ModernGroup:
-    """What a classic group becomes, with the records for it. Raises KafkaError 69 if it may not."""
+def upgrade(classic: ClassicGroup, around: Surroundings, out: Decision) -> ModernGroup:
+    """What a classic group becomes, with the records for it. Raises KafkaError 69 if it may not. Nothing else happens
+    yet, for whoever joins it may still be refused; then `gone_over`.
+    """
     group = ModernGroup(classic.group_id, around)
     removal = group_record(classic.group_id, None)
     if classic.is_empty:
@@ -51,18 +54,32 @@ def upgrade(classic: ClassicGroup, around: Surroundings, now: Now, out: Decision
     records = _records(classic, around)
     for record in records:
         group.apply(record)
-    epoch = GroupEpoch(classic.group_id, classic.generation, around.metadata_hash(group.subscribed))
+    # What the leader left out, as a topic that it had not heard of, is to be handed out with the first heartbeat.
+    looks = around.metadata_hash(group.subscribed) if _has_all(group, around) else 0
+    epoch = GroupEpoch(classic.group_id, classic.generation, looks)
     group.apply(epoch)
     records.append(epoch)
-    classic.tell_to_rejoin(out)
     out.records.append(removal)
     order = (Member, GroupEpoch, TargetMember, TargetEpoch, MemberStanding)
     out.records.extend(modern_record(record) for kind in order for record in records if isinstance(record, kind))
+    return group
+
+
+def gone_over(classic: ClassicGroup, group: ModernGroup, now: Now, out: Decision) -> None:
+    """The records of `upgrade` are about to be written: who waits is told, and everybody's session goes on."""
+    if classic.is_empty:
+        return
+    classic.tell_to_rejoin(now, out)
     for member in group.members.values():
         assert member.metadata.classic is not None
         group.arm(Due.HEARTBEAT, member.member_id, member.metadata.classic.session_timeout_ms, now)
     log.info("group %r goes over to the next generation with %d members", group.group_id, len(group.members))
-    return group
+
+
+def _has_all(group: ModernGroup, around: Surroundings) -> bool:
+    """Whether each partition that somebody subscribes to is with a member."""
+    topics = [around.topics.by_name[name] for name in group.subscribed if name in around.topics.by_name]
+    return not any(group.is_free(topic.topic_id, i) for topic in topics for i in range(topic.partition_count))
 
 
 def _check(classic: ClassicGroup, around: Surroundings) -> None:

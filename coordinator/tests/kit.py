@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from coordinator.group.classic import ClassicGroup
 from coordinator.group.config import GroupConfig
 from coordinator.group.shard import FetchedOffset, GroupShard, OffsetToCommit
 from coordinator.machine import Now, Record, Reply, Result
@@ -271,6 +272,14 @@ class Kit:
 
     def waits(self, token: int) -> bool:
         return token in self.open
+
+    def check_tokens(self) -> None:
+        """Who has no answer yet is known to the machine, or waits for a write to be committed."""
+        parked = {reply.token for _, result in self._held for reply in result.held}
+        for group in self.shard.groups.values():
+            for member in group.members if isinstance(group, ClassicGroup) else ():
+                parked |= {waiting.token for waiting in (member.joining, member.syncing) if waiting is not None}
+        assert self.open == parked, f"tokens {self.open ^ parked} are lost, or were answered and are still kept"
 
     def answer(self, token: int) -> Any:
         """The answer to `token`; it must be there, and is given once."""

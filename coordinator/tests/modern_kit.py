@@ -171,7 +171,10 @@ class ModernKit(Kit):
         for effect in effects:
             assert isinstance(effect, ResolvePatterns)
             found = {
-                pattern: [name for name in effect.topics.by_name if re.fullmatch(pattern, name)]
+                # As the broker does: one that is invalid came out of a log, and matches nothing.
+                pattern: [
+                    name for name in effect.topics.by_name if not why_invalid(pattern) and re.fullmatch(pattern, name)
+                ]
                 for pattern in effect.patterns
             }
             self.run(self.shard.patterns_resolved(effect, found, self.now.wall_ms, self.now))

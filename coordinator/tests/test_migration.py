@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from coordinator.group.classic import ClassicGroup
 from coordinator.group.stored_modern import (
     GroupEpoch,
     Member,
@@ -90,6 +91,52 @@ def test_members_that_wait_are_sent_to_the_new_group() -> None:
     assert kit.error(waiting) == E.REBALANCE_IN_PROGRESS
     assert not kit.open
     assert sorted(kit.members()) == sorted([first, second, "new"])
+
+
+@pytest.mark.parametrize(
+    ("config", "new", "code"),
+    [
+        ({}, {"subscribed_topic_names": [], "subscribed_topic_regex": "["}, E.INVALID_REGULAR_EXPRESSION),
+        ({"consumer_max_size": 2}, {}, E.GROUP_MAX_SIZE_REACHED),
+    ],
+)
+@pytest.mark.parametrize("parked", ["join", "sync"])
+def test_members_that_wait_go_on_if_whoever_came_is_refused(
+    config: dict[str, Any], new: dict[str, Any], code: ErrorCode, parked: str
+) -> None:
+    kit = ModernKit(replace(AT_ONCE, **config), t=2)
+    first, second = classic_group(kit, 2)
+    waiting = kit.join(first, **CLASSIC)
+    if parked == "sync":
+        generation = kit.joined(kit.join(second, **CLASSIC)).generation_id
+        kit.joined(waiting)
+        waiting = kit.sync(second, generation)
+    assert kit.waits(waiting)
+    before = len(kit.log), kit.state()
+    assert kit.code("new", 0, **{**JOINING, **new}) == code
+    assert (len(kit.log), kit.state()) == before
+    kit.check_tokens()
+    assert kit.waits(waiting)
+    if parked == "join":
+        generation = kit.joined(kit.join(second, **CLASSIC)).generation_id
+        kit.joined(waiting)
+        waiting = kit.sync(second, generation)
+    kit.sync(first, generation, {first: assign({"t": [0]}), second: assign({"t": [1]})})
+    assert assigned(kit.assignment(waiting)) == {"t": [1]}
+    kit.advance(29)
+    assert kit.heartbeat(first, generation) == kit.heartbeat(second, generation) == E.NONE
+
+
+def test_what_no_leader_gave_to_anybody_is_handed_out_whoever_joins() -> None:
+    kit = ModernKit(t=2)
+    (old,) = classic_group(kit)
+    kit.set_topics(t=3)
+    # It subscribes to nothing that there is, so nothing has to move for it.
+    kit.beat("new", 0, **JOIN, subscribed_topic_regex="z.*")
+    kit.look_up()
+    assert kit.heartbeat(old, 1) == E.REBALANCE_IN_PROGRESS
+    epoch = rejoin(kit, old, {"t": [0, 1]})
+    assert assigned(kit.assignment(kit.sync(old, epoch))) == {"t": [0, 1, 2]}
 
 
 def test_a_group_goes_over_before_its_first_generation_is_assigned() -> None:
@@ -200,6 +247,45 @@ def test_down(how: str) -> None:
     kit.assignment(kit.sync(old, 3, {old: assign({"t": [0, 1]})}))
     kit.restart()
     assert (kit.state(), kit.generation()) == ("Stable", 3)
+
+
+def two_classic(kit: ModernKit, *second: tuple[str, bytes]) -> tuple[str, str]:
+    """A group of `new` and two classic members, of which the second supports what is told."""
+    kit.enter("new", "t")
+    ids = []
+    for protocols in ((("range", subscribe("t")),), second):
+        arguments = {**CLASSIC, "protocols": protocols}
+        ids.append(kit.member(**arguments))
+        generation = kit.joined(kit.join(ids[-1], **arguments)).generation_id
+        kit.answer(kit.sync(ids[-1], generation, protocol_name=protocols[0][0]))
+    return ids[0], ids[1]
+
+
+@pytest.mark.parametrize("how", ["leaves", "times out"])
+def test_a_group_that_cannot_go_down_goes_on_as_it_is(how: str) -> None:
+    kit = ModernKit(t=2)
+    # Only what it tells of its first protocol is looked at when it joins, and the other is the one that all have.
+    first, second = two_classic(kit, ("rr", subscribe("t")), ("range", b"\xff"))
+    if how == "leaves":
+        assert kit.code("new", -1) == E.NONE
+    else:
+        for _ in range(3):
+            kit.advance(15.5)
+            for member_id in (first, second):
+                kit.heartbeat(member_id, kit.members()[member_id])
+    assert set(kit.members()) == {first, second}
+    assert kit.heartbeat(first, kit.members()[first]) == E.REBALANCE_IN_PROGRESS
+    kit.advance(300)
+    assert not kit.members()
+
+
+def test_a_protocol_counts_once_however_often_a_member_names_it() -> None:
+    kit = ModernKit(t=2)
+    two_classic(kit, ("rr", subscribe("t")), ("rr", subscribe("t")), ("range", subscribe("t")))
+    assert kit.code("new", -1) == E.NONE
+    group = kit.shard.groups["g"]
+    assert isinstance(group, ClassicGroup)
+    assert group.protocol == "range"
 
 
 def test_down_is_loaded_as_a_stable_generation() -> None:

@@ -197,6 +197,21 @@ def test_a_static_member_keeps_its_place() -> None:
     assert kit.members() == {"b": 3}
 
 
+def test_a_static_member_that_comes_back_under_its_id_is_watched() -> None:
+    kit = ModernKit(t=2)
+    kit.enter("a", "t", instance_id="i")
+    kit.enter("b", "t")
+    had = kit.settle_all("a", "b")["a"]
+    assert kit.code("a", -2, instance_id="i") == E.NONE
+    kit.advance(10)
+    answer = kit.enter("a", "t", instance_id="i")
+    assert (answer.member_epoch, kit.parts(answer)) == (3, had)
+    for _ in range(3):
+        kit.advance(20)
+        assert kit.code("b", kit.members()["b"]) == E.NONE
+    assert set(kit.members()) == {"b"}, "a has died meanwhile"
+
+
 def test_a_static_member_that_comes_back_with_another_subscription_moves_the_group() -> None:
     kit = ModernKit(t=2, u=2)
     kit.enter("a", "t", instance_id="i")

@@ -3,7 +3,7 @@
 Members join, sync, heartbeat, commit, leave, crash, go silent and come back; the coordinator loses its partition at
 any point and is loaded again, its log refuses writes, commits them late or never. After each step:
 
-- every token got at most one answer, and all of them one in the end (the kit counts);
+- every token got at most one answer, and those without one are known to the machine; in the end all have one;
 - generations only rise while a coordinator lives, and never fall below one whose assignment was told to somebody;
 - a generation has one leader, and an assignment that is told was made for this member and this generation;
 - an offset whose commit was confirmed is never lost, one that was refused never appears;
@@ -234,6 +234,7 @@ class World:
     # -- invariants -------------------------------------------------------------------------------
 
     def check(self) -> None:
+        self.kit.check_tokens()
         self.check_commits()
         group = self.kit.shard.groups.get("g")
         if group is None:

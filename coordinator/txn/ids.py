@@ -184,9 +184,9 @@ class TransactionalIds:
 
     def _write(self, entry: TransactionalId, target: Txn, out: Decision) -> None:
         """`entry` is to become `target`, which came out of the table of states. It is busy until that is committed."""
-        entry.pending, entry.target = target.state, target
         version = value_version(self.config.transaction_version)
         out.records.append(txn_record(entry.transactional_id, target, version))
+        entry.pending, entry.target = target.state, target
         out.when_committed(partial(self._committed, entry))
         out.if_failed(partial(self._not_written, entry))
 

@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from coordinator.machine import Decision, Now, Result, answer
+from coordinator.stored import fits
 from coordinator.txn.answers import error_for, write_error
 from coordinator.txn.ending import Verdict, verdict_bumping, verdict_strict
 from coordinator.txn.ids import NeedProducerId, TransactionalId, TransactionalIds
@@ -93,6 +94,8 @@ class TxnShard(TransactionalIds):
         """What is wrong with the request, whatever the state."""
         if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH) or not request.transactional_id:
             return ErrorCode.INVALID_REQUEST
+        if not fits(request.transactional_id):
+            return ErrorCode.INVALID_REQUEST
         if enable_two_phase_commit and not self.config.transaction_two_phase_commit_enable:
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         if keep_prepared_txn:
@@ -134,7 +137,7 @@ class TxnShard(TransactionalIds):
         if entry is None or txn is None:
             if new_id == NO_ID:
                 return with_new_id()
-            entry = self.ids[transactional_id] = TransactionalId(transactional_id)
+            entry = TransactionalId(transactional_id)
             txn = fresh(new_id, timeout_ms)
         if owner is not None and not may_be(txn, owner):
             return refuse(ErrorCode.PRODUCER_FENCED)
@@ -151,6 +154,7 @@ class TxnShard(TransactionalIds):
         log.info("transactional id %r: producer %d, epoch %d", transactional_id, *target[:2])
         out = Decision()
         self._write(entry, target, out)
+        self.ids[transactional_id] = entry
         out.reply_when_committed(
             token,
             InitProducerIdResponse(producer_id=target.producer_id, producer_epoch=target.producer_epoch),
