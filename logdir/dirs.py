@@ -321,7 +321,7 @@ class LogDirs:
                 opened = each.open_or_create(topic, partition, topic_id, config)
             except StorageError as failed:
                 error = failed
-                if not failed.is_full and not failed.is_ours:
+                if not failed.is_ours:
                     each.storage_failed(failed)
             else:
                 self._preferred.pop((topic, partition), None)

@@ -7,15 +7,20 @@ its kinds stop the start-up and are for whoever started the broker.
 from __future__ import annotations
 
 import errno
+from typing import Final
 
 from kproto.errors import ErrorCode, KafkaError
+
+OURS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN, errno.ENAMETOOLONG})
+"""Errors that say nothing about the disk."""
 
 
 class StorageError(KafkaError, OSError):
     """A system call failed under an append, a read or a flush: KAFKA_STORAGE_ERROR (56), which clients retry.
 
     `errno` is that of the system call. After one from `append` or `write`, batches below `log_end_offset` are
-    written, and nothing of the others is left: neither offsets nor producer state.
+    written, and nothing of the others is left: neither offsets nor producer state. Whether the log can be used any
+    more is its `failure`'s to say.
     """
 
     def __init__(self, message: str, cause: OSError) -> None:
@@ -24,13 +29,15 @@ class StorageError(KafkaError, OSError):
 
     @property
     def is_full(self) -> bool:
-        """The disk (or a quota) is full: the log stays usable and takes appends again when there is room."""
+        """The disk (or a quota) is full."""
         return self.errno in (errno.ENOSPC, errno.EDQUOT)
 
     @property
     def is_ours(self) -> bool:
-        """The process is out of descriptors or memory, or a name is too long: the disk has nothing to do with it."""
-        return self.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENAMETOOLONG)
+        """The process is out of descriptors or memory, was interrupted, or a name is too long: the disk has nothing to
+        do with it, and the next attempt may succeed.
+        """
+        return self.errno in OURS
 
 
 class UnexpectedOffset(KafkaError):

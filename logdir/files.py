@@ -10,6 +10,7 @@ One event loop uses a pool; `FileSlice.read` and `LogFile` may be used from thre
 
 from __future__ import annotations
 
+import errno
 import resource
 from typing import Protocol
 
@@ -32,6 +33,23 @@ class LogFile:
         if self.fd >= 0:
             self._close(self.fd)
             self.fd = -1
+
+
+def new_log_file(disk: Disk, path: str) -> LogFile:
+    """The log file of a new segment, made last. There is none if that fails: an empty one behind an active segment that
+    goes on growing would be taken for the log's end by the next start. Raises OSError.
+    """
+    file = LogFile(disk, path, create=True)
+    try:
+        if disk.size(file.fd):
+            disk.truncate(file.fd, 0)
+    except OSError:
+        try:
+            disk.remove(path)
+        except OSError as error:
+            raise OSError(errno.EIO, "an empty segment can be neither made nor removed", path) from error
+        raise
+    return file
 
 
 class FileSlice:

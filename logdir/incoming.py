@@ -20,7 +20,6 @@ from kproto.records import (
     check_batch,
     read_header,
     rebuild_batch,
-    stamp_log_append_time,
     stamp_max_timestamp,
 )
 from kproto.records_scan import RecordsRefused, check_client_header, validate_records
@@ -61,7 +60,9 @@ class AppendInfo(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """A client's batch after a closer look: what to write. `buf` is the caller's buffer or a new one."""
+    """A client's batch after a closer look: what to write. `buf` is the caller's buffer or a new one;
+    `log_append_time_ms` is to be stamped into it unless it is -1.
+    """
 
     buf: memoryview
     max_timestamp: int
@@ -161,18 +162,18 @@ class Familiar:
 
 
 def rewrite(view: memoryview, config: LogConfig, now_ms: int) -> Accepted:
-    """Give a client's good batch the topic's codec and the broker's time where the topic asks for it.
+    """Give a client's good batch the topic's codec where the topic asks for it, and say which time of the broker's is
+    to be stamped into it. That is the caller's to do, when nothing can refuse the batch any more: a buffer that is
+    refused must stay as it came.
 
     Raises KafkaError 10 if it is too large then, 87 if it cannot be read.
     """
     codec = config.codec
     if codec is not None and codec != view[22] & 7:
         view = _rebuilt(view, codec, config)
-    append_time = -1
     if config.log_append_time:
-        stamp_log_append_time(view, 0, now_ms)
-        append_time = now_ms
-    return Accepted(view, read_header(view).max_timestamp, append_time)
+        return Accepted(view, now_ms, now_ms)
+    return Accepted(view, read_header(view).max_timestamp, -1)
 
 
 def _rebuilt(view: memoryview, codec: int, config: LogConfig) -> memoryview:

@@ -387,8 +387,14 @@ class PartitionLog(CompactedLog):
                 high_watermark=self.log_end_offset if high_watermark is None else high_watermark,
                 now_ms=now_ms,
             )
-            if not gone:
-                return 0
+        except OSError as error:
+            failed = StorageError(f"reading {self.directory}", error)
+            if not failed.is_ours:
+                self._fail(failed)
+            raise failed from error
+        if not gone:
+            return 0
+        try:
             if gone == len(self._segments):
                 self.roll(now_ms)
             with self._lock:
@@ -425,22 +431,20 @@ class PartitionLog(CompactedLog):
                 segment.save_indexes()
                 if segment.dirty or segment.indexes_dirty:
                     segments.append(segment)
-            files, self._unsynced_files = self._unsynced_files, set()
-            dirs, self._unsynced_dirs = self._unsynced_dirs, set()
-            epochs = None
-            if self.epochs.changed:
-                self.epochs.changed = False
-                epochs = self.epochs.encode()
-            return Flush(
+            flush = Flush(
                 self._disk,
                 self.directory,
                 end_offset=end_offset,
                 generation=self._generation,
                 segments=segments,
-                files=files,
-                dirs=dirs,
-                epochs=epochs,
+                files=self._unsynced_files,
+                dirs=self._unsynced_dirs,
+                epochs=self.epochs.encode() if self.epochs.changed else None,
             )
+            self._unsynced_files = set()
+            self._unsynced_dirs = set()
+            self.epochs.changed = False
+            return flush
 
     def end_flush(self, flush: Flush) -> None:
         """All steps of `flush` are done."""
@@ -448,12 +452,23 @@ class PartitionLog(CompactedLog):
             if flush.generation == self._generation and flush.end_offset > self.recovery_point:
                 self.recovery_point = flush.end_offset
 
+    def _undo_flush(self, flush: Flush) -> None:
+        """Not all of its steps were done: the next one has to do what this one had taken down. (What segments have to
+        sync they know themselves.)
+        """
+        with self._lock:
+            self._unsynced_files |= flush.files
+            self._unsynced_dirs |= flush.dirs
+            if flush.epochs is not None:
+                self.epochs.changed = True
+
     def flush(self) -> None:
         """Sync everything that is written, and move the recovery point. From any thread. Raises `StorageError`.
 
-        After a failure the log takes no more appends: the kernel may have dropped what it could not write.
+        After a failure of the disk the log takes no more appends: the kernel may have dropped what it could not write.
         """
         with self._flushing:  # one at a time: they share the name of a temporary file
+            flush = None
             try:
                 flush = self.begin_flush()
                 flush.sync_files()
@@ -462,7 +477,12 @@ class PartitionLog(CompactedLog):
             except OSError as error:
                 if self.abandoned:
                     return
-                raise self._broken("flushing", error) from error
+                if flush is not None:
+                    self._undo_flush(flush)
+                failed = StorageError(f"flushing {self.directory}", error)
+                if not failed.is_ours:
+                    self._fail(failed)
+                raise failed from error
             self.end_flush(flush)
 
     @property

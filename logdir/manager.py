@@ -530,7 +530,7 @@ class LogDir:
                 checkpoint.write_offsets(self.disk, self.path, offsets.name, offsets.offsets)
             except OSError as error:
                 failed = StorageError(f"writing {self.path}/{offsets.name}", error)
-                if not failed.is_full:
+                if not failed.is_ours:
                     self.storage_failed(failed)
                 raise failed from error
             self._written[offsets.name] = offsets

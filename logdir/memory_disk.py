@@ -97,7 +97,8 @@ class Directory:
 
 
 class MemoryDisk(Disk):
-    """Paths start with `/`. `space`: bytes that may still be written, None for no limit; `on_call(name, path)`, if
+    """Paths start with `/`. `space`: bytes that may still be written, None for no limit; `full`: the error of a write
+    without any; `on_call(name, path)`, if
     set, may raise OSError.
     """
 
@@ -106,6 +107,7 @@ class MemoryDisk(Disk):
         self.open_files: dict[int, tuple[File, str]] = {}
         self.next_fd = 100
         self.space: int | None = None
+        self.full = errno.ENOSPC
         self.short_writes: random.Random | None = None
         self.on_call: Callable[[str, str], None] | None = None
         self.locked: set[str] = set()
@@ -168,7 +170,7 @@ class MemoryDisk(Disk):
         data = b"".join(buffers)
         if self.space is not None:
             if data and self.space <= 0:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+                raise OSError(self.full, os.strerror(self.full), path)
             data = data[: self.space]
             self.space -= len(data)
         if self.short_writes is not None and len(data) > 1:

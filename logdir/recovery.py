@@ -31,12 +31,13 @@ from collections.abc import Callable
 
 from kproto.records import CorruptRecords
 from logdir import layout
-from logdir.appender import MAX_RELATIVE_OFFSET, Keeper
+from logdir.appender import MAX_RELATIVE_OFFSET
 from logdir.config import LogConfig
 from logdir.disk import Disk, Entry, remove_if_there, write_file
 from logdir.epochs import LeaderEpochs
 from logdir.errors import CorruptFile
 from logdir.index import OffsetIndex, TimeIndex
+from logdir.keeper import Keeper
 from logdir.log import PartitionLog
 from logdir.producers import Producers
 from logdir.replay import load_snapshot, note_batch, rebuild_producers, replay

@@ -24,7 +24,7 @@ from kproto.records_legacy import iter_any
 from logdir import layout, txn_index
 from logdir.disk import Disk, read_file, write_file, write_fully
 from logdir.errors import CorruptFile
-from logdir.files import LogFile, Pool
+from logdir.files import LogFile, Pool, new_log_file
 from logdir.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from logdir.scan import StoredBatch, find_batch, iter_batches
 from logdir.txn_index import AbortedTxn
@@ -127,10 +127,7 @@ class Segment:
             write_file(disk, segment.path(suffix), b"", sync=False)
         txn_index.replace(disk, segment.path(layout.TXN_INDEX), [])
         segment._txns = []
-        file = LogFile(disk, segment.path(), create=True)
-        if disk.size(file.fd):
-            disk.truncate(file.fd, 0)
-        segment._file = file
+        segment._file = new_log_file(disk, segment.path())
         segment.dirty = True
         pool.add(segment)
         return segment
@@ -276,10 +273,12 @@ class Segment:
         """Index entries that are in memory only."""
         return len(self._offsets) - self._offsets.saved if self._offsets is not None else 0
 
-    def append_aborted(self, entry: AbortedTxn) -> None:
-        """Add to the transaction index; the directory is not synced. Raises OSError, `CorruptFile`."""
+    def append_aborted(self, file: LogFile, entry: AbortedTxn) -> None:
+        """Add to the transaction index, whose file is `file`; the directory is not synced. Raises OSError,
+        `CorruptFile`.
+        """
         entries = self.aborted()
-        txn_index.append(self._disk, self.path(layout.TXN_INDEX), len(entries), entry)
+        txn_index.append(self._disk, file.fd, len(entries), entry)
         entries.append(entry)
         self.indexes_dirty = True
 

@@ -62,13 +62,9 @@ def read(disk: Disk, path: str, base_offset: int) -> list[AbortedTxn]:
         return []
 
 
-def append(disk: Disk, path: str, count: int, entry: AbortedTxn) -> None:
+def append(disk: Disk, fd: int, count: int, entry: AbortedTxn) -> None:
     """Put `entry` behind the first `count` ones, not synced. Raises OSError."""
-    fd = disk.open(path, create=True)
-    try:
-        write_fully(disk, fd, (entry.encode(),), count * ENTRY)
-    finally:
-        disk.close(fd)
+    write_fully(disk, fd, (entry.encode(),), count * ENTRY)
 
 
 def cut(disk: Disk, path: str, count: int) -> None:

@@ -7,6 +7,9 @@ waits for the same or for the next flush, so that with `flush.messages=1`, where
 disk, one sync serves many requests.
 
 A partition has one flush under way at most; those of different ones run side by side.
+
+A flush that fails because the process lacks something (descriptors, memory) is told to those who wait, and tried again
+after `RETRY_S`; what it was to cover is held back until then.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from server.offload import Offload
 from server.partition import Partition
 
 log = logging.getLogger("barnabas.housekeeping")
+
+RETRY_S = 1.0
 
 
 class Flusher:
@@ -59,3 +64,6 @@ class Flusher:
             partition.flushed(error)
         except Exception as caught:
             contain(log, f"answering who waited for a flush of {partition}", caught)
+        if error is not None and error.is_ours:
+            await trio.sleep(RETRY_S)
+            partition.flush_again()

@@ -15,8 +15,9 @@ process, is asked there at once. Trouble with a leader is logged when it begins 
 Throttles (KIP-73): `follower.replication.throttled.rate` in bytes per second for the topics' `follower.replication.
 throttled.replicas`; replicas that are in sync are never held back.
 
-A full disk lets a partition rest and try again: the broker drops out of the in-sync replicas and comes back by itself
-when there is room. Any other failure of the disk takes the log directory offline (`Partitions.dir_failed`).
+While the process lacks descriptors or memory a partition rests and tries again: the broker drops out of the in-sync
+replicas and comes back by itself. Any failure of the disk, a full one among them, takes the log directory offline
+(`Partitions.dir_failed`).
 """
 
 from __future__ import annotations
@@ -358,9 +359,11 @@ class LeaderFetcher:
             and isinstance(action.partition.log, LocalLog)
             and action.partition.log.partition.log.flush_due
         ]
-        if due:
+        while due:
             # `flush.messages`: before the next Fetch, which tells the leader what is here.
-            await self._owner.offload(_flush, due)
+            due = await self._owner.offload(_flush, due)
+            if due:
+                await trio.sleep(self.machine.settings.backoff_s)
 
     def _do(self, action: FollowerAction) -> int:
         """Carry one action out; what it took, in bytes appended."""
@@ -391,7 +394,7 @@ class LeaderFetcher:
                 size = YIELD_BYTES
                 partition.restart_at(action.offset)
         except StorageError as error:
-            self._not_done(action, error, now, rest=error.is_full)
+            self._not_done(action, error, now, rest=error.is_ours)
         except KafkaError as error:
             self._not_done(action, error, now, rest=False)
         except Exception:
@@ -427,15 +430,20 @@ class LeaderFetcher:
             partition.append_as_follower(records, epoch, action.high_watermark, action.log_start_offset)
 
 
-def _flush(partitions: list[Partition]) -> None:
-    """In a thread. What cannot be flushed takes no more records."""
+def _flush(partitions: list[Partition]) -> list[Partition]:
+    """In a thread. What cannot be flushed takes no more records; returned are those that can be, later."""
+    later = []
     for partition in partitions:
         if partition.write_error is None:
             try:
                 partition.log.flush()
             except StorageError as error:
-                partition.write_error = error
                 log.error("%s", error)
+                if error.is_ours:
+                    later.append(partition)
+                else:
+                    partition.write_error = error
+    return later
 
 
 def _settings(config: BrokerConfig, broker_id: int) -> FetcherSettings:

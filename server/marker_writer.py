@@ -148,7 +148,7 @@ class MarkerWriter:
     def _written(self, pending: _Request) -> None:
         staged, pending.staged = pending.staged, []
         for waiting in staged:
-            error = waiting.partition.write_error
+            error = waiting.partition.outcome_of(waiting.end_offset - 1)
             if error is not None:
                 waiting.settle(error.code)
             else:

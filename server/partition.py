@@ -9,12 +9,15 @@ Of a partition with one replica both ends are the same, `leader` is None and not
 A replicated one has, where it is led, a `LeaderState` (`replication.leader`): it is told of every fetch of a follower
 (`follower_fetched`), and what it says moves the high watermark or goes to the controller as a wish for another ISR
 (`PartitionHost.propose`; the answer comes to `isr_accepted` or `isr_refused`). A follower takes its high watermark
-from the leader's answers (`append_as_follower`); it serves consumers up to it (KIP-392).
-
-The high watermark survives changes of role. It moves back only when the log is cut below it.
+from the leader's answers (`append_as_follower`); it serves consumers up to it (KIP-392). The high watermark survives
+changes of role. It moves back only when the log is cut below it.
 
 While the partition is copied to another log directory, `future` is the copy (`server/moves.py`); what is cut from the
 log is cut from it too. When the copy is complete, it becomes `log`.
+
+A write may fail after its offsets were assigned, in any `append` that starts a segment, at the round's end, or because
+the whole log directory failed meanwhile. From then on nothing more is appended in that round (`write_error`), so that
+no lost offset is given to somebody else, and `outcome_of` tells everybody exactly whether what he staged is written.
 
 When `flush.messages` records are not synced the host is asked for a flush, and until `flushed` says that it is done
 what was appended is held back: `held_at` is the offset behind which nothing is acknowledged or committed.
@@ -28,13 +31,12 @@ from kproto import ErrorCode, KafkaError
 from logdir import AppendInfo, AppendOrigin, FileSlice, InTransaction, PartitionLog, StorageError
 from replication import LeaderState, PartitionImage, Proposal, Refusal
 from server.commit_queue import CommitCallback, CommitQueue
-from server.containment import contain
 from server.partition_host import PartitionHost, ProgressWaiter, tell_progress
+from server.uncommitted import Uncommitted
 
 log = logging.getLogger("barnabas.partition")
 
 NEVER = 2**63
-UNCOMMITTED_MAX = 1024
 
 
 class Partition:
@@ -49,9 +51,10 @@ class Partition:
 
     __slots__ = (
         "_commits",
-        "_flush_waiters",
+        "_flushes",
         "_held_bytes",
         "_host",
+        "_is_flushing",
         "_stage",
         "_staged_bytes",
         "_tail_waiters",
@@ -110,12 +113,12 @@ class Partition:
         self._staged_bytes = 0
         self._waiters: dict[ProgressWaiter, None] = {}
         self._tail_waiters: dict[ProgressWaiter, None] = {}
-        # (end offset, bytes) of what was written and is above the high watermark, for those who count bytes.
-        self._uncommitted: list[tuple[int, int]] = []
+        self._uncommitted = Uncommitted()
         self._commits = CommitQueue()
         self.held_at: int | None = None
         self._held_bytes = 0
-        self._flush_waiters: list[tuple[int, CommitCallback]] = []
+        self._is_flushing = False
+        self._flushes = CommitQueue()
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else f"follower of {self.leader_id}"
@@ -175,7 +178,7 @@ class Partition:
 
     def _give_up(self, code: ErrorCode) -> None:
         """Tell everybody who waits for what was appended."""
-        self._answer_flushed(NEVER, code)
+        self._flushes.give_up(code)
         self._commits.give_up(code)
 
     def wake_all(self) -> None:
@@ -245,11 +248,33 @@ class Partition:
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{len(self.isr)} in-sync replicas, min.insync.replicas is {self.log.config.min_insync_replicas}",
             )
-        info = self.log.append(buf, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin, in_txn=in_txn)
+        try:
+            info = self.log.append(buf, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin, in_txn=in_txn)
+        except StorageError as error:
+            self._write_failed(error)
+            raise
         if not info.duplicate:
             self._staged_bytes += len(buf)
             self._stage(self)
         return info
+
+    def _write_failed(self, error: StorageError) -> None:
+        self.write_error = error
+        self._host.write_failed(self, error)
+
+    def write_failure_is_over(self) -> None:
+        """Everybody who staged something has heard of it, and the log can be used."""
+        self.write_error = None
+
+    def outcome_of(self, last_offset: int) -> KafkaError | None:
+        """What became of what `append` has put at `last_offset`, once the round's write is over: None if it is written,
+        else why not. A duplicate has the outcome of the batch that it repeats.
+        """
+        if last_offset < self.log.log_end_offset:
+            return None
+        if self.write_error is not None:
+            return self.write_error
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR if self.is_leader else self.resigned_with)
 
     def _lacks_replicas(self) -> bool:
         """Too few are in sync for acks=-1. More in-sync replicas than there are replicas cannot be asked for."""
@@ -280,33 +305,47 @@ class Partition:
         try:
             self.log.write()
         except StorageError as error:
-            self.write_error = error
+            self._write_failed(error)
             raise
         self._hold_unflushed()
         return added
 
     def _hold_unflushed(self) -> None:
         """Have flushed what `flush.messages` demands, and hold it back until then."""
-        if self.log.flush_due and self.held_at is None:
-            self.held_at = max(self.high_watermark, self.log.recovery_point)
-            self._host.flush(self)
+        if self.log.flush_due and not self._is_flushing:
+            if self.held_at is None:
+                self.held_at = max(self.high_watermark, self.log.recovery_point)
+            self._ask_for_flush()
+
+    def _ask_for_flush(self) -> None:
+        self._is_flushing = True
+        self._host.flush(self)
+
+    def flush_again(self) -> None:
+        """Some time after a flush that has failed."""
+        if not self.log.abandoned:
+            self._hold_unflushed()
 
     def flushed(self, error: StorageError | None = None) -> None:
-        """The flush that the host was asked for is done, or has failed."""
+        """The flush that the host was asked for is done, or has failed. If the log can be used all the same, what was
+        held back stays so until the next one, whom the next write or `flush_again` asks for.
+        """
+        self._is_flushing = False
         if error is not None:
-            self.write_error = error
+            if not error.is_ours:
+                self.write_error = error
             self._give_up(error.code)
             return
         partition_log = self.log
         if partition_log.flush_due and not partition_log.abandoned:
             # More came meanwhile. Held back is what this flush did not cover.
             self.held_at = end = max(self.high_watermark, partition_log.recovery_point)
-            self._host.flush(self)
+            self._ask_for_flush()
         else:
             self.held_at = None
             end = NEVER
         added, self._held_bytes = self._held_bytes, 0
-        self._answer_flushed(end, ErrorCode.NONE)
+        self._flushes.answer(end, ErrorCode.NONE)
         if self.is_leader:
             self._advance(added)
 
@@ -314,18 +353,10 @@ class Partition:
         """Call `callback(NONE)` once what is below `offset`, which is above `held_at`, is synced as far as
         `flush.messages` demands; with an error when that failed or leadership is lost.
         """
-        self._flush_waiters.append((offset, callback))
-
-    def _answer_flushed(self, end: int, code: ErrorCode) -> None:
-        waiters, self._flush_waiters = self._flush_waiters, []
-        for offset, callback in waiters:
-            if offset <= end:
-                try:
-                    callback(code)
-                except Exception as error:
-                    contain(log, "answering who waited for a flush", error, callback)
-            else:
-                self._flush_waiters.append((offset, callback))
+        if not self.is_leader:
+            callback(self.resigned_with)
+        else:
+            self._flushes.add(offset, callback)
 
     def announce(self, added_bytes: int) -> None:
         """The second half of `write`."""
@@ -333,9 +364,11 @@ class Partition:
 
     def _advance(self, added_bytes: int) -> None:
         """Move the high watermark as far as the in-sync replicas allow, and wake whom that concerns."""
+        if not self.is_leader:
+            return  # it was lost since the write
         if self.leader is not None:
             if added_bytes:
-                self._note_uncommitted(added_bytes)
+                self._uncommitted.add(self.log.log_end_offset, added_bytes)
             self._advance_replicated()
             tell_progress(self._tail_waiters, added_bytes)
             return
@@ -366,28 +399,12 @@ class Partition:
         if reached > self.high_watermark:
             self._commit_up_to(reached)
 
-    def _note_uncommitted(self, size: int) -> None:
-        """`size` bytes more were written up to the log end. When the high watermark rests for long, the last entry
-        stands for all that follows.
-        """
-        uncommitted = self._uncommitted
-        if len(uncommitted) >= UNCOMMITTED_MAX:
-            size += uncommitted.pop()[1]
-        uncommitted.append((self.log.log_end_offset, size))
-
     def _commit_up_to(self, offset: int) -> None:
         """The high watermark of a replicated partition rises to `offset`."""
         self.high_watermark = offset
         if self._commits:
             self._commits.answer(offset, self._outcome())
-        uncommitted = self._uncommitted
-        readable = passed = 0
-        for end, size in uncommitted:
-            if end > offset:
-                break
-            readable += size
-            passed += 1
-        del uncommitted[:passed]
+        readable = self._uncommitted.take(offset)
         if self._waiters:
             tell_progress(self._waiters, readable)
 
@@ -509,13 +526,8 @@ class Partition:
             info = partition_log.append(
                 records, leader_epoch=leader_epoch, now_ms=self._host.wall_ms(), origin=AppendOrigin.REPLICATION
             )
-            try:
-                partition_log.write()
-            except StorageError as error:
-                if not error.is_full:  # else it can be tried again when there is room
-                    self.write_error = error
-                raise
-            self._note_uncommitted(len(records))
+            partition_log.write()
+            self._uncommitted.add(partition_log.log_end_offset, len(records))
         self.follow_offsets(leader_high_watermark, leader_log_start_offset)
         return info
 

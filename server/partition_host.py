@@ -55,6 +55,11 @@ class PartitionHost(Protocol):
     def stage(self, partition: Partition) -> None:
         """It wants to be written at the end of the round."""
 
+    def write_failed(self, partition: Partition, error: StorageError) -> None:
+        """Something staged is lost, and the partition takes nothing more (`write_error`): at the end of this round,
+        when all who staged something have heard of it, its directory is given up, or the error is cleared.
+        """
+
     def flush(self, partition: Partition) -> None:
         """Sync its log, and call its `flushed`, at once or later."""
 

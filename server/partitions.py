@@ -53,6 +53,9 @@ class CoordinatorRoles(Protocol):
 
     def resign_all(self) -> None: ...
 
+    def write_failed(self, index: int) -> None:
+        """Something that was staged for the partition may be lost, though its log can be used."""
+
 
 class GroupRoles(CoordinatorRoles, Protocol):
     """Whose groups commit offsets, and so must know what becomes of topics."""
@@ -127,6 +130,9 @@ class Partitions:
         """Where the syncs of directories go."""
         self._unsettled: dict[LogDir, None] = {}  # with deletions that are not synced
         self._staged: dict[Partition, None] = {}
+        self._failed: dict[Partition, StorageError] = {}
+        self._refusing: list[Partition] = []
+        self._is_writing = False
         self._after_write: list[Callable[[], None]] = []
 
     # -- look-up -----------------------------------------------------------------------------------------------------
@@ -301,14 +307,17 @@ class Partitions:
         self._by_id[topic_id, partition.index] = partition
 
     def _write_now(self, partition: Partition) -> None:
-        """What the round staged belongs to the old role."""
+        """What the round staged belongs to the old role. Raises `StorageError` if the log cannot be used any more."""
         if partition in self._staged:
             del self._staged[partition]
             try:
                 partition.write()
             except StorageError as error:
-                self.storage_failed(partition, error)
-                raise
+                if partition.log.failure is not None:
+                    self.storage_failed(partition, error)
+                    raise
+                # Lost is what was staged, and those who staged it hear of that; the role may change.
+                log.warning("%s", error)
 
     def stop(self, topic: str, index: int, leader_epoch: int, delete: bool) -> None:
         """Follow no longer, and with `delete` give the log up as well, also one that nobody leads or follows.
@@ -367,7 +376,9 @@ class Partitions:
             raise failed
 
     def _forget(self, topic: str, index: int) -> Partition | None:
-        """Take a partition out of the tables: it is not found any more, and nothing of it is written."""
+        """Take a partition out of the tables: it is not found any more, and nothing of it is written. Who staged
+        something hears so from `Partition.outcome_of`.
+        """
         partition = self._by_name.pop((topic, index), None)
         if partition is None:
             return None
@@ -506,30 +517,57 @@ class Partitions:
         self._staged[partition] = None
 
     def after_write(self, callback: Callable[[], None]) -> None:
-        """Call back when everything staged so far was written, or has failed (`Partition.write_error` tells)."""
+        """Call back when everything staged so far was written, or has failed (`Partition.outcome_of` tells)."""
         self._after_write.append(callback)
 
     def write_staged(self) -> None:
         """End of a round: one write per partition that staged something, then the waiters, then the callbacks."""
-        while self._staged or self._after_write:
-            staged, self._staged = self._staged, {}
-            written = []
-            failed = []
-            for partition in staged:
-                try:
-                    written.append((partition, partition.write_quietly()))
-                except StorageError as error:
-                    failed.append((partition, error))
-            for partition, added_bytes in written:
-                try:
-                    partition.announce(added_bytes)
-                except Exception as error:
-                    contain(log, f"telling of what was written to {partition}", error)
-            for partition, failure in failed:
-                self.storage_failed(partition, failure)
-            callbacks, self._after_write = self._after_write, []
-            for callback in callbacks:
-                try:
-                    callback()
-                except Exception as error:
-                    contain(log, "what waited for the round's write", error, callback)
+        was_writing, self._is_writing = self._is_writing, True
+        try:
+            while self._staged or self._after_write or self._failed:
+                # What is staged while others are told, and whoever waits for that, has its turn in the next pass.
+                staged, self._staged = self._staged, {}
+                callbacks, self._after_write = self._after_write, []
+                written = []
+                for partition in staged:
+                    try:
+                        written.append((partition, partition.write_quietly()))
+                    except StorageError:
+                        pass  # the partition has noted it (`write_failed`)
+                for partition, added_bytes in written:
+                    try:
+                        partition.announce(added_bytes)
+                    except Exception as error:
+                        contain(log, f"telling of what was written to {partition}", error)
+                if self._failed:
+                    self._deal_with_failures()
+                for callback in callbacks:
+                    try:
+                        callback()
+                    except Exception as error:
+                        contain(log, "what waited for the round's write", error, callback)
+        finally:
+            self._is_writing = was_writing
+        if self._refusing and not was_writing:
+            # Nobody is left who asks for the outcome of what was lost: its offsets may be given away again.
+            refusing, self._refusing = self._refusing, []
+            for partition in refusing:
+                partition.write_failure_is_over()
+
+    def write_failed(self, partition: Partition, error: StorageError) -> None:
+        self._failed[partition] = error
+
+    def _deal_with_failures(self) -> None:
+        """Give up the directories that failed. A log that can still be used has lost what was staged: coordinators, who
+        have replayed it, must know before anybody asks them.
+        """
+        failed, self._failed = self._failed, {}
+        for partition, error in failed.items():
+            if partition.log.failure is not None:
+                self.storage_failed(partition, error)
+                continue
+            log.error("%s-%d: %s", partition.topic, partition.index, error)
+            self._refusing.append(partition)
+            coordinators = self._coordinators(partition.topic)
+            if coordinators is not None:
+                coordinators.write_failed(partition.index)

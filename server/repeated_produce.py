@@ -262,7 +262,7 @@ class _Staged:
         partition = self.partition
         base_offset, last_offset, append_time_ms, log_start_offset, _ = self.info
         if (
-            partition.write_error is not None
+            last_offset >= partition.log.log_end_offset
             or partition.held_at is not None
             or (partition.high_watermark <= last_offset and self.known.acks == -1)
         ):
@@ -313,7 +313,7 @@ class _Run(RequestContext):
         bases = self.bases
         ids = [_INT.unpack_from(head, _CORRELATION_ID.start)[0] for head in self.heads[: len(bases)]]
         if (
-            partition.write_error is None
+            self.lasts[-1] < partition.log.log_end_offset
             and partition.held_at is None
             and (partition.high_watermark > self.lasts[-1] or known.acks != -1)
         ):

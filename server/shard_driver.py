@@ -10,8 +10,10 @@ with the write themselves.
 
 If the log refuses, the machine takes its soft state back and says what to answer (`Result.failed`); a write that is
 not committed in time, or with too few replicas, is answered with the error that this means for the client and stays in
-the log: should it be committed after all, `Result.committed` is still called. A write error takes the log directory
-offline, and its shards are forgotten (`resign`), so nothing replayed from a lost write is ever served.
+the log: should it be committed after all, `Result.committed` is still called. When a log directory goes offline its
+shards are forgotten (`resign`). When a write fails though the log can be used (the process lacked descriptors, say),
+the machine knows what was never written: whoever waits is told, and the shard is loaded again (`write_failed`). Either
+way nothing replayed from a lost write is ever served.
 
 Loading: whoever becomes leader replays the partition from its log start to its *end*, in slices between which the loop
 runs. What is behind the high watermark then was perhaps acknowledged by the leader before, whose high watermark was
@@ -42,7 +44,7 @@ import coordinator
 from coordinator import NOTHING, Now, Reply, Result, StepFailed, partition_for
 from kproto import ErrorCode, KafkaError
 from kproto.records_plain import build_plain_batch
-from logdir import AppendOrigin, InTransaction
+from logdir import AppendOrigin, InTransaction, StorageError
 from replication import Image, PartitionImage
 from server.config import BrokerConfig
 from server.containment import contain, serve
@@ -224,15 +226,32 @@ class ShardDriver(Generic[S]):
         """Another broker leads, or the topic is deleted: whoever waits is sent away, the shard is forgotten."""
         led = self._led.pop(index, None)
         if led is not None:
-            self._resign(led)
+            self._end(led, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self.log.info("no longer the coordinator for %r", led)
 
     def resign_all(self) -> None:
         """The broker stops."""
         while self._led:
-            self._resign(self._led.popitem()[1])
+            self._end(self._led.popitem()[1], ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def _resign(self, led: Led[S]) -> None:
+    def write_failed(self, index: int) -> None:
+        """A write of a partition failed, whose log can be used: if the shard has replayed what is lost, it starts over.
+        To be called before anybody asks the shard again.
+        """
+        led = self._led.get(index)
+        if led is not None and led.appended_to > led.partition.log_end_offset:
+            self._start_over(led, ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _start_over(self, led: Led[S], code: ErrorCode) -> None:
+        """The machine knows more than will be in the log, or nobody can tell: load it anew."""
+        self.log.warning("%r is loaded again, as a write has failed (%s)", led, code.name)
+        again = self._led[led.partition.index] = Led(led.partition, self._new_shard(led.partition))
+        self._end(led, code)
+        self._to_load.append(again)
+        self._load_wanted.set()
+
+    def _end(self, led: Led[S], code: ErrorCode) -> None:
+        """Nothing is asked of `led` any more, which is not in the table: whoever waits hears that, or of `code`."""
         now = self._now()
         for timer in (led.timer, led.commit_timer):
             if timer is not None:
@@ -245,7 +264,7 @@ class ShardDriver(Generic[S]):
         led.late.clear()
         for each in held:
             # The machine has ended by now, so there is nothing to write any more.
-            self._deliver(self._instead(each.result, ErrorCode.NOT_LEADER_OR_FOLLOWER, now).replies)
+            self._deliver(self._instead(each.result, code, now).replies)
 
     # -- tasks -------------------------------------------------------------------------------------
 
@@ -382,7 +401,7 @@ class ShardDriver(Generic[S]):
             self._carry_out(led, effect)
         if result.held or result.committed is not None:
             if self._required_acks() != -1:
-                self._partitions.after_write(partial(self._written, led, result))
+                self._partitions.after_write(partial(self._written, led, result, led.appended_to))
             elif led.appended_to > led.partition.high_watermark:
                 self._hold(led, result)
             else:
@@ -410,6 +429,8 @@ class ShardDriver(Generic[S]):
             )
         except KafkaError as error:
             self.log.warning("%r refused %d records: %s", led, len(records), error)
+            if isinstance(error, StorageError) and led.appended_to > partition.log_end_offset:
+                led.is_loaded = False  # `write_failed` will be called, or `resign`
             return error.code
         self._replay_decided(led.shard, records, info.base_offset, partition.high_watermark, producer_id)
         led.appended_to = info.base_offset + len(records)
@@ -423,9 +444,13 @@ class ShardDriver(Generic[S]):
         led.partition.when_committed(led.appended_to, partial(self._committed, led))
 
     def _committed(self, led: Led[S], code: ErrorCode) -> None:
-        """The high watermark moved past a write, or leadership is lost."""
+        """The high watermark moved past a write, or leadership is lost, or a flush failed that it waited for."""
+        if not self._is_led(led):
+            return
         if code not in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
-            if self._is_led(led):
+            if led.partition.is_leader:
+                self._start_over(led, code)
+            else:
                 self.resign(led.partition.index)
             return
         high_watermark = led.partition.high_watermark
@@ -450,12 +475,13 @@ class ShardDriver(Generic[S]):
         if result.committed is not None:
             self._later(led, result.committed)
 
-    def _written(self, led: Led[S], result: Result) -> None:
+    def _written(self, led: Led[S], result: Result, end_offset: int) -> None:
         """With `offsets.commit.required.acks` 0 or 1 nobody waits for the followers."""
-        if led.partition.write_error is None or result.failed is None:
+        error = led.partition.outcome_of(end_offset - 1)
+        if error is None or result.failed is None:
             self._succeeded(led, result)
         else:
-            self._deliver(self._instead(result, ErrorCode.KAFKA_STORAGE_ERROR, self._now()).replies)
+            self._deliver(self._instead(result, error.code, self._now()).replies)
 
     def _commits_due(self, led: Led[S]) -> None:
         """Writes that took too long are answered, though they may be committed yet."""

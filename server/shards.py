@@ -246,7 +246,7 @@ class GroupShards(ConsumerGroups):
     def _committed_to(self, led: Led[GroupShard]) -> int:
         """Reads tell what is in the log before this offset."""
         if self._required_acks() != -1:
-            return led.appended_to if led.appended_to > led.loaded_to else led.loaded_to
+            return led.partition.log_end_offset
         return max(led.partition.high_watermark, led.loaded_to)
 
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]], token: Any) -> None:

@@ -134,10 +134,29 @@ def test_a_full_disk_undoes_the_run() -> None:
     assert caught.value.is_full
     disk.space = None
     assert (log.next_offset, log.log_end_offset) == (15, 15)
+    assert run(log, good(15), good(20)) == []
+    assert log_dir.failure is caught.value
+
+
+def test_a_run_that_the_process_cannot_write() -> None:
+    disk, log_dir, log = make()
+    for sequence in (0, 5, 10):
+        log.append(good(sequence), leader_epoch=EPOCH, now_ms=NOW)
+    log.write()
+    assert run(log, good(15), good(20)) == [19, 24]
+    disk.on_call = interrupted
+    with pytest.raises(StorageError):
+        log.write()
+    disk.on_call = None
+    assert (log.next_offset, log.log_end_offset) == (15, 15)
     assert log.append(good(15), leader_epoch=EPOCH, now_ms=NOW).last_offset == 19, "finds out when to roll again"
     assert run(log, good(20), good(25)) == [24, 29]
     log.write()
     assert log_dir.failure is None
+
+
+def interrupted(name: str, path: str) -> None:
+    raise OSError(errno.EINTR, "said the test", path)
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -107,18 +107,16 @@ def test_a_directory_that_fails_while_it_is_opened_or_loaded(call: str) -> None:
     assert disk.locked == {f"{B}/.lock"}
 
 
-def test_creating_goes_on_to_the_next_directory() -> None:
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_creating_goes_on_to_the_next_directory(code: int) -> None:
     disk = MemoryDisk()
     failed = []
     dirs = opened(disk)
     dirs.on_failure = failed.append
-    disk.on_call = failing(A, errno.ENOSPC, "make_dir")
-    assert create(dirs, "t") == B
-    assert not failed, "a full disk may have room again"
     disk.on_call = failing(A, errno.EMFILE, "open")
     assert create(dirs, "t", 1) == B
     assert not failed, "the disk has nothing to do with it"
-    disk.on_call = failing(A, errno.EIO, "make_dir")
+    disk.on_call = failing(A, code, "make_dir")
     assert create(dirs, "t", 2) == B
     assert failed == [dirs.dirs[0]]
     disk.on_call = failing(B, errno.ENOSPC)

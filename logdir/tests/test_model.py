@@ -11,6 +11,7 @@ its batches is compared with them (`audit`).
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 from functools import lru_cache
@@ -213,10 +214,10 @@ class Model:
         assert not self.staged, self.name
         assert self.end() == self.log.log_end_offset, self.name
 
-    def write_to_a_full_disk(self) -> None:
+    def write_that_is_interrupted(self) -> None:
         for _ in range(3):
             self.append()
-        self.disk.space = self.rng.randint(0, 300)
+        self.disk.space, self.disk.full = self.rng.randint(0, 300), errno.EINTR
         with contextlib.suppress(StorageError):
             self.log.write()
         self.disk.space = None
@@ -424,7 +425,7 @@ OPERATIONS = (
     (Model.new_epoch, 2),
     (Model.delete_records, 1),
     (Model.truncate, 2),
-    (Model.write_to_a_full_disk, 2),
+    (Model.write_that_is_interrupted, 2),
     (Model.expire, 1),
     (Model.reopen, 1),
     (Model.crash, 2),

@@ -72,10 +72,11 @@ class _Pending:
 
     def written(self) -> None:
         """The round's write is done."""
-        for partition, answer, _ in self.appended:
-            if partition.write_error is not None:
+        for partition, answer, end_offset in self.appended:
+            error = partition.outcome_of(end_offset - 1)
+            if error is not None:
                 self.failed = True
-                _fill_error(answer, partition.write_error, self.ctx.api_version)
+                _fill_error(answer, error, self.ctx.api_version)
         if self.acks == 0:
             self._finish_silently()
             return

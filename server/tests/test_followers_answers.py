@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from itertools import pairwise
 
 import pytest
@@ -172,8 +173,9 @@ async def test_records_behind_the_offset_asked_for_fail_the_partition(autojump_c
         assert (await world.leader.asked()).forgotten == [0]
 
 
-async def test_full_disk_lets_a_partition_rest(autojump_clock: MockClock) -> None:
+async def test_an_interrupted_write_lets_a_partition_rest(autojump_clock: MockClock) -> None:
     disk = MemoryDisk()
+    disk.full = errno.EINTR
     async with following(disk) as world:
         world.follow(0)
         world.follow(1)
@@ -192,7 +194,9 @@ async def test_full_disk_lets_a_partition_rest(autojump_clock: MockClock) -> Non
         assert world.log() == (0, 1, 1)
 
 
-async def test_failing_disk_fails_the_partition(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
+async def test_failing_disk_fails_the_partition(autojump_clock: MockClock, code: int) -> None:
+    """A full one, too: one behaviour of leader and follower, as in Apache Kafka."""
     disk = MemoryDisk()
     async with following(disk) as world:
         world.follow(0)
@@ -201,7 +205,7 @@ async def test_failing_disk_fails_the_partition(autojump_clock: MockClock) -> No
 
         def broken(name: str, *args: object) -> None:
             if name == "pwritev":
-                raise OSError(5, "broken")
+                raise OSError(code, "broken")
 
         disk.on_call = broken
         await asked.answer(fetched(part(0, batch(0, b"a"), high_watermark=1), part(1)))

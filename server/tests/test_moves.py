@@ -145,7 +145,22 @@ async def test_the_target_fails(tmp_path: Path, autojump_clock: MockClock) -> No
         assert await world.values("t", 0) == values
 
 
-async def test_a_full_target_lets_the_move_rest(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_an_interrupted_move_rests_and_goes_on(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with two_dirs(tmp_path) as world:
+        values = await filled(world)
+        await world.throttle(500)
+        assert await world.move("t", 0, world.b) == E.NONE
+        await trio.sleep(2)
+        world.disk.break_below(world.b, errno.EINTR)
+        await world.throttle(10**9)
+        await trio.sleep(20)
+        assert not world.broker.services.partitions.log_dirs.offline
+        world.disk.heal()
+        await world.until_moved("t", 0)
+        assert await world.values("t", 0) == values
+
+
+async def test_a_full_target_fails_and_the_original_is_kept(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with two_dirs(tmp_path) as world:
         values = await filled(world)
         await world.throttle(500)
@@ -154,10 +169,9 @@ async def test_a_full_target_lets_the_move_rest(tmp_path: Path, autojump_clock: 
         world.disk.break_below(world.b, errno.ENOSPC)
         await world.throttle(10**9)
         await trio.sleep(20)
-        assert not world.broker.services.partitions.log_dirs.offline
-        world.disk.heal()
-        await world.until_moved("t", 0)
+        assert [each.path for each in world.broker.services.partitions.log_dirs.offline] == [str(world.b)]
         assert await world.values("t", 0) == values
+        assert world.home("t", 0) == world.a
 
 
 async def test_what_cannot_be_moved(tmp_path: Path, autojump_clock: MockClock) -> None:

@@ -1,0 +1,31 @@
+"""What a log needs of whoever keeps it: the log directory (manager.py)."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from logdir.errors import StorageError
+from logdir.files import Pool
+
+
+class Keeper(Protocol):
+    """Who keeps the log: the log directory."""
+
+    pool: Pool
+
+    def rolled(self, log: Any) -> None:
+        """A segment is complete: `flush` is due, in a thread."""
+
+    def remove_later(self, paths: list[str], due_ms: int) -> None:
+        """Files marked `.deleted` whose time comes at `due_ms`."""
+
+    def recovery_point_fell(self, log: Any) -> None:
+        """The log was truncated below its recovery point, or its log start: the checkpoints must say so before more
+        is appended.
+        """
+
+    def storage_failed(self, error: StorageError) -> None:
+        """The disk failed, or is full; may be called from a thread that flushes."""
+
+    def jitter(self) -> float:
+        """A random number in [0, 1): segments are not to be rolled all at once."""
