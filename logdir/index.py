@@ -18,7 +18,8 @@ wrong is made anew from the log (recovery.py).
 While in use an index lives in memory, and what is new of it is saved now and then (segment.py), at the latest by
 flush, roll and close. Apache Kafka maps the active segment's index files, made 10 MiB long in advance: their trailing
 zeros, seen after a crash, are no entries. We do not map them: see disk.py, and 2,000 partitions would need 4,000
-descriptors more.
+descriptors more. (Timestamp 0, relative offset 0) can be a first entry all the same, so a time index of one such entry
+is taken for what it says here, and looked at with the log beside it in reindex.py.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ class TimeIndex:
         if len(data) % TIME_ENTRY:
             raise CorruptFile(f"time index of {base_offset} has {len(data)} bytes, not a multiple of {TIME_ENTRY}")
         self._data = bytearray(data)
-        if not any(data[-TIME_ENTRY:]):
+        if len(data) > TIME_ENTRY and not any(data[-TIME_ENTRY:]):
             # A mapped file that was not cut: the entries end at the last byte that is not zero.
             used = len(data.rstrip(b"\0"))
             del self._data[-(-used // TIME_ENTRY) * TIME_ENTRY :]

@@ -1,19 +1,24 @@
-"""Which segments have had their time: arithmetic only.
+"""Which segments have had their time.
 
 Segments go from the head, whole, and only up to the high watermark. In turn: those below the log start offset
 (records deleted on request); then, with `cleanup.policy=delete`, as many as keep the log at or above
-`retention.bytes`; then those whose largest timestamp is older than `retention.ms`. The newest segment can be among
-them (the log rolls first), unless it is empty.
+`retention.bytes`; then those whose largest timestamp is older than `retention.ms`: without any timestamp, or where
+damage does not let it be found, when the file was written. The newest segment can be among them (the log rolls first),
+unless it is empty.
 
 Sizes are bytes, times milliseconds; -1 for a limit means none.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Protocol
 
+from kproto.records import CorruptRecords
 from logdir.config import LogConfig
+
+log = logging.getLogger("barnabas.logdir")
 
 
 class SegmentFacts(Protocol):
@@ -23,6 +28,8 @@ class SegmentFacts(Protocol):
     size: int
 
     def retention_timestamp(self) -> int: ...
+
+    def written_ms(self) -> int: ...
 
 
 def breached(
@@ -54,6 +61,14 @@ def breached(
             surplus -= segments[gone].size
             gone += 1
     if config.retention_ms >= 0:
-        while gone < deletable and now_ms - segments[gone].retention_timestamp() > config.retention_ms:
+        while gone < deletable and now_ms - _timestamp(segments[gone]) > config.retention_ms:
             gone += 1
     return gone
+
+
+def _timestamp(segment: SegmentFacts) -> int:
+    try:
+        return segment.retention_timestamp()
+    except CorruptRecords as error:
+        log.warning("%r is damaged; for retention it is as old as its file: %s", segment, error.message)
+        return segment.written_ms()

@@ -20,12 +20,14 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
 
+from kproto.records import CorruptRecords
 from kproto.records_legacy import iter_any
 from logdir import layout, txn_index
 from logdir.disk import Disk, read_file, write_file, write_fully
 from logdir.errors import CorruptFile
 from logdir.files import LogFile, Pool, new_log_file
 from logdir.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from logdir.reindex import is_padding, made_anew
 from logdir.scan import StoredBatch, find_batch, iter_batches
 from logdir.txn_index import AbortedTxn
 
@@ -39,6 +41,7 @@ class Segment:
     """See the module. `size`: bytes written; more may lie behind them in the file after a failed write."""
 
     __slots__ = (
+        "_damage",
         "_directory",
         "_disk",
         "_file",
@@ -95,6 +98,7 @@ class Segment:
         self._offsets: OffsetIndex | None = None
         self._times: TimeIndex | None = None
         self._txns: list[AbortedTxn] | None = None
+        self._damage = ""  # what `_made_anew` met
         self._since_index = 0
         self._first_timestamp = UNKNOWN
         self._max_timestamp = UNKNOWN
@@ -154,36 +158,30 @@ class Segment:
         offsets, times = self._offsets, self._times
         if offsets is not None and times is not None:
             return offsets, times
+        if self._damage:
+            raise CorruptRecords(self._damage)
         try:
             offsets = OffsetIndex(self.base_offset, read_file(self._disk, self.path(layout.OFFSET_INDEX)))
             times = TimeIndex(self.base_offset, read_file(self._disk, self.path(layout.TIME_INDEX)))
-            if offsets.last()[1] > max(self.size - 1, 0):
-                raise CorruptFile(f"{self.path(layout.OFFSET_INDEX)} points behind the end of the log")
+            is_ahead = offsets.last()[1] > max(self.size - 1, 0)
+            if is_ahead or is_padding(self._disk, self.file().fd, self.size, times):
+                raise CorruptFile(f"the indexes of {self.path()} are not of this log")
         except (CorruptFile, FileNotFoundError):
             offsets, times = self._made_anew()
         self._offsets, self._times = offsets, times
         self._pool.add(self, offsets.size + times.size)
         return offsets, times
 
-    def _made_anew(self, interval: int = 4096) -> tuple[OffsetIndex, TimeIndex]:
-        offsets, times = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
-        indexed = 0
-        newest, newest_offset = -1, self.base_offset
-        for batch in iter_batches(self._disk, self.file().fd, 0, self.size):
-            if batch.max_timestamp > newest:
-                newest, newest_offset = batch.max_timestamp, batch.last_offset
-            if batch.position - indexed > interval:
-                offsets.add(batch.last_offset, batch.position)
-                times.add(newest, newest_offset)
-                indexed = batch.position
-        if newest >= 0:
-            times.add(newest, newest_offset)
-        # Makes `save_indexes` cut and write the files.
-        offsets.saved = times.saved = 0
+    def _made_anew(self) -> tuple[OffsetIndex, TimeIndex]:
+        try:
+            made = made_anew(self._disk, self.file().fd, self.base_offset, self.size)
+        except CorruptRecords as error:
+            self._damage = str(error.message)  # whoever asks next need not read all of it again
+            raise
         for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX):
             write_file(self._disk, self.path(suffix), b"", sync=False)
         self.indexes_dirty = True
-        return offsets, times
+        return made
 
     def release(self) -> None:
         """Let go of the file and the indexes; they are opened again when needed."""
@@ -441,11 +439,13 @@ class Segment:
 
     def retention_timestamp(self) -> int:
         """The age for retention: the largest timestamp, or when the file was last written if no record has one.
-        Raises OSError.
+        Raises OSError, `CorruptRecords`.
         """
         timestamp = self.max_timestamp
-        if timestamp >= 0:
-            return timestamp
+        return timestamp if timestamp >= 0 else self.written_ms()
+
+    def written_ms(self) -> int:
+        """When the log file was last written. Raises OSError."""
         name = layout.file_name(self.base_offset, layout.LOG)
         return next(
             (entry.mtime_ms for entry in self._disk.list(self._directory) if entry.name == name), self.created_ms

@@ -1,0 +1,41 @@
+"""The indexes of a segment, made anew from its log file: theirs is missing, or cannot be right.
+
+Reads the headers of all batches. A time index of one entry (timestamp 0, relative offset 0) looks like the beginning of
+a file that was made long in advance (index.py), or that lost its content: the first batch tells.
+"""
+
+from __future__ import annotations
+
+from logdir.disk import Disk
+from logdir.index import OffsetIndex, TimeIndex
+from logdir.scan import iter_batches
+
+INTERVAL_BYTES = 4096
+"""`index.interval.bytes`, as it is by default."""
+
+
+def made_anew(disk: Disk, fd: int, base_offset: int, size: int) -> tuple[OffsetIndex, TimeIndex]:
+    """The indexes of a log file of `size` bytes. Raises CorruptRecords, OSError."""
+    offsets, times = OffsetIndex(base_offset), TimeIndex(base_offset)
+    indexed = 0
+    newest, newest_offset = -1, base_offset
+    for batch in iter_batches(disk, fd, 0, size):
+        if batch.max_timestamp > newest:
+            newest, newest_offset = batch.max_timestamp, batch.last_offset
+        if batch.position - indexed > INTERVAL_BYTES:
+            offsets.add(batch.last_offset, batch.position)
+            times.add(newest, newest_offset)
+            indexed = batch.position
+    if newest >= 0:
+        times.add(newest, newest_offset)
+    # Makes `save_indexes` cut and write the files.
+    offsets.saved = times.saved = 0
+    return offsets, times
+
+
+def is_padding(disk: Disk, fd: int, size: int, times: TimeIndex) -> bool:
+    """Whether what `times` says is nothing but zeros. Raises CorruptRecords, OSError."""
+    if len(times) != 1 or times.last() != (0, times.base_offset):
+        return False
+    first = next(iter_batches(disk, fd, 0, size), None)
+    return first is None or (first.max_timestamp, first.last_offset) != times.last()
