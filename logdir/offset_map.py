@@ -32,7 +32,7 @@ class OffsetMap:
     def __init__(self, memory_bytes: int, load_factor: float) -> None:
         self._exact_limit = memory_bytes // 4
         self._slots = (memory_bytes - self._exact_limit) // SLOT
-        self._room = min(int(self._slots * load_factor), self._slots - 1)  # a full table has no end of a search
+        self._room = int(min(self._slots * load_factor, self._slots - 1))  # a full table has no end of a search
         if self._room < 1:
             raise ValueError(
                 f"{memory_bytes} bytes at load factor {load_factor} hold no key: give log.cleaner.dedupe.buffer.size "

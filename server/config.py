@@ -368,11 +368,27 @@ class _Reader:
         self._data_directory(values, static)
         self._times(values, static)
         self._cleaners(values, static)
+        self._alone(values, static)
         for key, why in consumer_groups.faults(values):
             self.problem(key, self._text(key, static), why)
         overrides = self._connection_limits(values, static)
         listeners, advertised = self._listeners(values, static)
         return listeners, advertised, overrides
+
+    def _alone(self, values: dict[str, Value], static: Mapping[str, str]) -> None:
+        """What only other brokers could give: no fault, as Apache Kafka starts with it too, but nothing will work."""
+        if values["zookeeper.connect"] is not None:
+            return
+        for key, what in (
+            ("offsets.topic.replication.factor", "groups"),
+            ("transaction.state.log.replication.factor", "transactions"),
+            ("transaction.state.log.min.isr", "transactions"),
+        ):
+            wanted = values[key]
+            if isinstance(wanted, int) and wanted > 1:
+                self.notice(
+                    key, self._text(key, static), f"lets {what} wait for ever: this broker runs alone; set it to 1"
+                )
 
     def _text(self, key: str, static: Mapping[str, str]) -> str:
         return static.get(key) or BROKER[key].default_text or ""

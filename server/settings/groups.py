@@ -5,7 +5,19 @@ Those of KIP-848 groups are in `consumer_groups`.
 
 from __future__ import annotations
 
-from server.settings.model import INT_MAX, Setting, Type, at_least, between, family, no_effect, only, works
+from server.settings.model import (
+    INT_MAX,
+    LEAST_SEGMENT_BYTES,
+    PARTITIONS_AT_ONCE,
+    Setting,
+    Type,
+    at_least,
+    between,
+    family,
+    no_effect,
+    only,
+    works,
+)
 
 _ONE_LOOP = "one event loop runs every group"
 _NO_SHARE = "share groups are not served"
@@ -56,7 +68,7 @@ SETTINGS: tuple[Setting, ...] = (
         Type.INT,
         50,
         "How many partitions __consumer_offsets is made with. It must not change afterwards.",
-        at_least(1),
+        between(1, PARTITIONS_AT_ONCE),
     ),
     works(
         "offsets.topic.replication.factor",
@@ -72,7 +84,7 @@ SETTINGS: tuple[Setting, ...] = (
         Type.INT,
         104857600,
         "Size of a log file of __consumer_offsets in bytes.",
-        at_least(1),
+        at_least(LEAST_SEGMENT_BYTES),
     ),
     only(
         "offsets.topic.compression.codec",

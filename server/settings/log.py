@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from server.settings.model import (
     GZIP_LEVEL,
+    LEAST_SEGMENT_BYTES,
     LONG_MAX,
     Check,
     Scope,
     Setting,
     Type,
+    above,
     at_least,
     between,
     no_effect,
@@ -46,7 +48,7 @@ SETTINGS: tuple[Setting, ...] = (
         Type.INT,
         1073741824,
         "Size of a log file in bytes at which the next one is started.",
-        at_least(14),
+        at_least(LEAST_SEGMENT_BYTES),
         scope=_CLUSTER,
     ),
     works(
@@ -327,6 +329,7 @@ SETTINGS: tuple[Setting, ...] = (
         Type.DOUBLE,
         0.9,
         "How full the map from keys to offsets may become.",
+        above(0),
         scope=_CLUSTER,
     ),
     works(

@@ -15,11 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from math import isinf, isnan, nan
 
 Value = bool | int | float | str | tuple[str, ...] | None
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
+LEAST_SEGMENT_BYTES = 14
+"""`segment.bytes` of a topic is at least this."""
+PARTITIONS_AT_ONCE = 10_000
+"""More are not created by one request, and so not for an internal topic."""
 
 
 class Type(IntEnum):
@@ -78,10 +83,14 @@ def parse(kind: Type, text: str) -> Value:
             raise BadValue("must be true or false")
         return lowered == "true"
     if kind is Type.DOUBLE:
+        # float() would take underscores and other digits as well. NaN, a number to Java, compares with nothing.
         try:
-            return float(text)
+            value = float(text) if text.isascii() and "_" not in text else nan
         except ValueError:
-            raise BadValue("must be a number") from None
+            value = nan
+        if isnan(value):
+            raise BadValue("must be a number")
+        return value
     if kind is Type.LIST:
         return tuple(part.strip() for part in text.split(",")) if text else ()
     return text
@@ -102,6 +111,8 @@ def render(kind: Type, value: Value) -> str | None:
 
 def _java_double(value: float) -> str:
     """Java's Double.toString: scientific below 0.001 and from ten million, `E` without a plus sign."""
+    if isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
     mantissa, _, exponent = f"{value!r}".partition("e")
@@ -125,6 +136,10 @@ class Check:
 
 def at_least(low: int) -> Check:
     return Check(f"at least {low}", lambda value: isinstance(value, (int, float)) and value >= low)
+
+
+def above(low: float) -> Check:
+    return Check(f"above {low}", lambda value: isinstance(value, (int, float)) and value > low)
 
 
 def between(low: float, high: float) -> Check:

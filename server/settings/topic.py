@@ -17,6 +17,7 @@ from server.settings.log import (
 )
 from server.settings.model import (
     GZIP_LEVEL,
+    LEAST_SEGMENT_BYTES,
     LONG_MAX,
     Check,
     Setting,
@@ -360,7 +361,7 @@ TOPIC_SETTINGS: tuple[TopicSetting, ...] = (
             Type.INT,
             1073741824,
             "Size of a log file in bytes at which the next one is started.",
-            at_least(14),
+            at_least(LEAST_SEGMENT_BYTES),
         ),
         "log.segment.bytes",
     ),

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from server.settings.model import Scope, Setting, Type, at_least, no_effect, only, works
+from server.settings.model import (
+    LEAST_SEGMENT_BYTES,
+    PARTITIONS_AT_ONCE,
+    Scope,
+    Setting,
+    Type,
+    at_least,
+    between,
+    no_effect,
+    only,
+    works,
+)
 
 _BY_CLIENT = "a producer that comes too early is told so, and asks again"
 
@@ -49,7 +60,7 @@ SETTINGS: tuple[Setting, ...] = (
         Type.INT,
         50,
         "How many partitions __transaction_state is made with. It must not change afterwards.",
-        at_least(1),
+        between(1, PARTITIONS_AT_ONCE),
     ),
     works(
         "transaction.state.log.replication.factor",
@@ -74,7 +85,7 @@ SETTINGS: tuple[Setting, ...] = (
         Type.INT,
         104857600,
         "Size of a log file of __transaction_state in bytes.",
-        at_least(1),
+        at_least(LEAST_SEGMENT_BYTES),
     ),
     no_effect(
         "transaction.state.log.load.buffer.size",

@@ -130,6 +130,17 @@ def test_a_setting_that_works_says_nothing() -> None:
     assert notices({"num.partitions": "3", "log.retention.hours": "24", "log.dirs": "/data"}) == []
 
 
+@pytest.mark.parametrize(
+    "key",
+    ["offsets.topic.replication.factor", "transaction.state.log.replication.factor", "transaction.state.log.min.isr"],
+)
+def test_what_a_broker_alone_can_never_have_is_said(key: str) -> None:
+    (notice,) = BrokerConfig.from_values({key: "3"}).notices
+    assert notice.text.startswith(f"{key}=3 lets ")
+    assert not BrokerConfig.from_values({key: "3", "zookeeper.connect": "zk:2181"}).notices
+    assert not BrokerConfig.from_values({key: "1"}).notices
+
+
 def test_unknown_settings_warn_and_guess() -> None:
     assert notices({"num.partition": "3"}) == ["num.partition=3 is not known and is ignored (is num.partitions meant?)"]
     assert notices({"confluent.x": "3"}) == ["confluent.x=3 is not known and is ignored"]

@@ -6,12 +6,16 @@ what came after. Every difference is listed here; a new one fails.
 
 import csv
 import re
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from logdir.offset_map import OffsetMap
+from replication.topics import MAX_NEW_PARTITIONS
 from server.settings import BROKER, SUBJECTS, SYNONYMS, TOPIC, BadValue, Setting, Support, Type, parse, render
+from server.settings.model import LEAST_SEGMENT_BYTES, PARTITIONS_AT_ONCE
 
 
 class Fact(NamedTuple):
@@ -58,6 +62,9 @@ OTHER_DEFAULTS = {
     "group.consumer.migration.policy",
     "group.coordinator.rebalance.protocols",
 }
+
+# Values that Apache Kafka takes, and then its own topics can never be made.
+NARROWER = {"offsets.topic.segment.bytes": 14, "transaction.state.log.segment.bytes": 14}
 
 # Settings we know beyond AbstractKafkaConfig: dynamic-only ones (DynamicConfig.Broker), Kafka's own authorizers', and
 # where the login for ZooKeeper is.
@@ -112,7 +119,7 @@ def test_ranges(fact: Fact) -> None:
     if row.name.startswith("group.share."):
         return  # 4.3.1 widened these; they have no effect anyway
     numbers = [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", fact.range)]
-    low, high = numbers[0], numbers[1] if len(numbers) > 1 else None
+    low, high = NARROWER.get(row.name, numbers[0]), numbers[1] if len(numbers) > 1 else None
     if row.name in ("broker.id", "node.id", "group.coordinator.append.linger.ms"):
         return  # no range in Apache Kafka's definition of the first two; the last begins at -1 in 4.x
     step = 0.5 if row.type is Type.DOUBLE else 1
@@ -191,6 +198,29 @@ def test_synonyms_are_the_ones_of_topics() -> None:
             assert SYNONYMS[names[0]] == names
 
 
+@pytest.mark.parametrize("prefix", ["offsets.topic", "transaction.state.log"])
+def test_internal_topics_are_described_as_topics_can_be_made(prefix: str) -> None:
+    assert PARTITIONS_AT_ONCE == MAX_NEW_PARTITIONS
+    for key, low, high in (("num.partitions", 1, MAX_NEW_PARTITIONS), ("segment.bytes", 14, 2**31 - 1)):
+        row = BROKER[f"{prefix}.{key}"]
+        assert (row.parse(str(low)), row.parse(str(high))) == (low, high)
+        for text in (str(low - 1), str(high + 1)):
+            assert row.why_not(text) is not None
+    assert TOPIC["segment.bytes"].setting.parse("14") == LEAST_SEGMENT_BYTES
+    with pytest.raises(BadValue):
+        TOPIC["segment.bytes"].setting.parse("13")
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "NaN", "-Infinity"])
+def test_a_map_that_holds_nothing_is_refused(text: str) -> None:
+    assert BROKER["log.cleaner.io.buffer.load.factor"].why_not(text) is not None
+
+
+@pytest.mark.parametrize("load_factor", [inf, 1e300, 2.0, 1.0])
+def test_a_map_never_gets_full(load_factor: float) -> None:
+    assert OffsetMap(1 << 20, load_factor)._room == OffsetMap(1 << 20, 1.0)._room
+
+
 PARSED = [
     (Type.INT, " 12 ", 12),
     (Type.INT, "-1", -1),
@@ -201,6 +231,7 @@ PARSED = [
     (Type.BOOLEAN, "false ", False),
     (Type.DOUBLE, "0.5", 0.5),
     (Type.DOUBLE, "1e3", 1000.0),
+    (Type.DOUBLE, "Infinity", inf),
     (Type.STRING, " a b ", "a b"),
     (Type.LIST, "a, b ,c", ("a", "b", "c")),
     (Type.LIST, "", ()),
@@ -228,6 +259,10 @@ def test_parse(kind: Type, text: str, value: object) -> None:
         (Type.BOOLEAN, "yes"),
         (Type.BOOLEAN, "1"),
         (Type.DOUBLE, "x"),
+        (Type.DOUBLE, "NaN"),
+        (Type.DOUBLE, "-nan"),
+        (Type.DOUBLE, "1_0"),
+        (Type.DOUBLE, "٣"),
     ],
 )
 def test_parse_refuses(kind: Type, text: str) -> None:
@@ -245,6 +280,8 @@ def test_parse_refuses(kind: Type, text: str) -> None:
         (1.7976931348623157e308, "1.7976931348623157E308"),
         (1e16, "1.0E16"),
         (0.0001, "1.0E-4"),
+        (inf, "Infinity"),
+        (-inf, "-Infinity"),
     ],
 )
 def test_numbers_are_shown_as_java_shows_them(value: float, text: str) -> None:
