@@ -175,6 +175,7 @@ class IsrManager:
                     partition.isr_accepted(proposal, isr, leader_epoch, partition_epoch)
             except Exception as error:
                 contain(log, f"telling {partition} of its in-sync replicas", error)
+                again.append((partition, proposal))  # the answer will tell what is the case
         self._again(again)
         return not again
 
