@@ -12,25 +12,26 @@ from collections.abc import Iterator
 import pytest
 
 
-class _Contained(logging.Handler):
-    """Keeps the failed assertions that were logged."""
+class _Kept(logging.Handler):
+    """Keeps what was logged as an error."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
-        self.failed: list[BaseException] = []
+        self.records: list[logging.LogRecord] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, AssertionError):
-            self.failed.append(error)
+        self.records.append(record)
 
 
 @pytest.fixture(autouse=True)
-def assertions_are_not_contained() -> Iterator[None]:
-    handler = _Contained()
+def trouble() -> Iterator[list[logging.LogRecord]]:
+    """The errors that the broker has logged so far."""
+    handler = _Kept()
     logger = logging.getLogger("barnabas")
     logger.addHandler(handler)
-    yield
+    yield handler.records
     logger.removeHandler(handler)
-    if handler.failed:
-        raise handler.failed[0]
+    for record in handler.records:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, AssertionError):
+            raise error

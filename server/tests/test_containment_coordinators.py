@@ -1,0 +1,364 @@
+"""Groups and transactional ids do not share each other's trouble: what a machine, a token or a helper raises for one of
+them is that one's alone. Under virtual time, each place made to fail.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from coordinator import GroupShard, Record, Reply, Result
+from coordinator.group.classic import ClassicGroup
+from coordinator.txn import TxnShard
+from coordinator.txn.ids import TransactionalIds
+from kproto import ErrorCode, KafkaError
+from kproto.messages import AddPartitionsToTxnRequest
+from server.consumer_groups import _ToResolve
+from server.shard_driver import LOAD_RETRY_SECONDS, ShardDriver
+from server.tests.test_shards import Rig, Token, rig
+from server.tests.test_txn_verification import T0, VERIFY
+from server.tests.test_txn_verification import Rig as VerificationRig
+from server.tests.txn_rig import txn_rig
+
+E = ErrorCode
+
+
+class Failing(Token):
+    """The token of the client that the trouble is about."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_let_go = False
+
+    def reply(self, response: Any) -> None:
+        raise ValueError("by the test")
+
+    def let_go(self) -> str:
+        self.is_let_go = True
+        return "the client in trouble"
+
+
+async def virtual(seconds: float) -> None:
+    await trio.sleep(seconds)
+    await trio.testing.wait_all_tasks_blocked()
+
+
+# -- deadlines ---------------------------------------------------------------------------------------------------------
+
+
+def fails_for(monkeypatch: pytest.MonkeyPatch, *group_ids: str) -> set[str]:
+    """Every step of these groups that is due fails, until they are taken out."""
+    troubled = set(group_ids)
+    expire = ClassicGroup.expire
+
+    def raises(self: ClassicGroup, *args: Any) -> None:
+        if self.group_id in troubled:
+            raise ValueError("by the test")
+        expire(self, *args)
+
+    monkeypatch.setattr(ClassicGroup, "expire", raises)
+    return troubled
+
+
+async def test_a_step_that_fails_every_time(
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: list[logging.LogRecord],
+    tmp_path: Path,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The members of the group that is in trouble come again; another group's dead member is noticed in time."""
+    async with rig(tmp_path, group_initial_rebalance_delay_ms="3000") as r:
+        troubled = fails_for(monkeypatch, "bad")
+        r.topic()
+        stuck, other = r.join(group="bad"), r.join(group="good")
+        await virtual(3.1)
+        assert stuck.answer.error_code == E.NOT_COORDINATOR
+        assert other.answer.error_code == E.NONE
+        (record,) = trouble
+        assert "__consumer_offsets-0: what is due for ('bad', " in record.getMessage()
+        await virtual(300)  # it is tried every minute, and not told again; its member's session ends as well
+        assert len(trouble) == 2
+        assert r.groups.describe("good", 5).group_state == "Empty"
+        troubled.clear()
+        again = r.join(group="bad")
+        await virtual(70)
+        assert again.answer.error_code == E.NONE
+        assert len(trouble) == 2
+
+
+async def test_a_transaction_whose_end_fails(
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: list[logging.LogRecord],
+    tmp_path: Path,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with txn_rig(tmp_path) as r:
+        time_out = TransactionalIds._time_out
+
+        def raises(self: TransactionalIds, entry: Any, *args: Any) -> Any:
+            if entry.transactional_id == "bad":
+                raise ValueError("by the test")
+            return time_out(self, entry, *args)
+
+        monkeypatch.setattr(TransactionalIds, "_time_out", raises)
+        r.topic()
+        for name in ("bad", "good"):
+            added = r.add(await r.init(name), T0, name=name)
+            r.round()
+            assert r.added(added) == [E.NONE]
+        await virtual(500)
+        assert r.state("good") == "CompleteAbort"
+        assert r.state("bad") == "Ongoing"
+        assert len(trouble) == 1
+
+
+async def test_a_machine_that_does_not_get_on(
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: list[logging.LogRecord],
+    tmp_path: Path,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Its deadline stays in the past: it is asked once a second, and the loop is free meanwhile."""
+    calls = []
+
+    def raises(self: GroupShard, now: Any) -> Result:
+        calls.append(now.seconds)
+        raise ValueError("by the test")
+
+    async with rig(tmp_path) as r:
+        r.topic()
+        r.member()
+        monkeypatch.setattr(GroupShard, "expire", raises)
+        await virtual(20)
+    assert 5 <= len(calls) <= 12
+
+
+# -- answers, and what follows from writes -----------------------------------------------------------------------------
+
+
+UNKNOWN = Record(b"\x7f\0", b"")
+"""A record that no group reads anything out of."""
+
+
+def fails(*_: Any) -> Any:
+    raise ValueError("by the test")
+
+
+def write(r: Rig, first: Token, second: Token, **result: Any) -> None:
+    """Two results of one partition; what the first one's machine says of a failure fails."""
+    (led,) = r.groups._led.values()
+    r.groups._apply(led, Result((UNKNOWN,), held=(Reply(first, "done"),), **result))
+    r.groups._apply(led, Result((UNKNOWN,), held=(Reply(second, "done"),), failed=refused(second)))
+    r.round()
+
+
+def refused(token: Token) -> Any:
+    return lambda code, appended, now: Result(replies=(Reply(token, code),))
+
+
+@pytest.mark.parametrize("place", ["committed", "not in time", "leadership lost", "too few replicas"])
+async def test_held_answers(
+    place: str, trouble: list[logging.LogRecord], tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with rig(tmp_path) as r:
+        r.topic()
+        if place != "committed":
+            r.isr(0, 1, 2)
+        first, second = Failing(), Token()
+        write(r, first, second, failed=fails)
+        expected: object = "done"
+        if place == "not in time":
+            await virtual(6)
+            expected = E.REQUEST_TIMED_OUT
+        elif place == "leadership lost":
+            r.groups.resign(0)
+            expected = E.NOT_LEADER_OR_FOLLOWER
+        elif place == "too few replicas":
+            (led,) = r.groups._led.values()
+            r.partition.high_watermark = r.partition.log_end_offset
+            r.groups._committed(led, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            expected = E.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        assert first.is_let_go
+        assert second.answer == expected
+        assert len(trouble) == 1
+
+
+async def test_what_follows_from_a_write(trouble: list[logging.LogRecord], tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        r.topic()
+        (led,) = r.groups._led.values()
+        token = Token()
+        r.groups._later(led, fails)
+        r.groups._later(led, lambda now: Result(replies=(Reply(token, "done"),)))
+        r.round()
+        assert token.answer == "done"
+        assert len(trouble) == 1
+
+
+async def test_resigning(monkeypatch: pytest.MonkeyPatch, trouble: list[logging.LogRecord], tmp_path: Path) -> None:
+    """Somebody waits whose answer fails; nobody else's does."""
+    async with rig(tmp_path, group_initial_rebalance_delay_ms="3000") as r:
+        r.topic()
+        first = Failing()
+        r.join(group="first").reply = first.reply  # type: ignore[method-assign]
+        second = r.join(group="second")
+        r.groups.resign(0)
+        assert second.answer.error_code == E.NOT_COORDINATOR
+        assert len(trouble) == 1
+        r.groups.lead(r.partition)
+        monkeypatch.setattr(GroupShard, "unload", fails)
+        r.groups.resign(0)  # nor does the machine's own end
+        assert len(trouble) == 2
+        with pytest.raises(KafkaError):
+            r.commit()
+
+
+# -- tasks -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_partition_that_cannot_be_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: list[logging.LogRecord],
+    tmp_path: Path,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with rig(tmp_path) as r:
+        r.topic(3)
+        for name in "abcdefgh":
+            r.commit(name)
+        r.round()
+        for index in list(r.groups._led):
+            r.groups.resign(index)
+        loaded = GroupShard.loaded
+        tries = []
+
+        def raises(self: GroupShard, now: Any) -> Result:
+            tries.append(self)
+            if len(tries) == 1:
+                raise ValueError("by the test")
+            return loaded(self, now)
+
+        monkeypatch.setattr(GroupShard, "loaded", raises)
+        for partition in r.world.partitions:
+            r.groups.lead(partition)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(trouble) == 1
+        assert len(tries) == 3
+        await virtual(LOAD_RETRY_SECONDS)
+        assert all(r.groups.is_loaded(index) for index in range(3))
+        assert r.committed("a") == [1]
+
+
+async def test_expressions(monkeypatch: pytest.MonkeyPatch, trouble: list[logging.LogRecord], tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        r.topic()
+        (led,) = r.groups._led.values()
+        seen: list[str] = []
+
+        async def resolve(wanted: _ToResolve) -> None:
+            seen.append(wanted.effect.group_id)
+            await trio.lowlevel.checkpoint()
+            if len(seen) == 1:
+                raise ValueError("by the test")
+
+        monkeypatch.setattr(r.groups, "_resolve", resolve)
+        for name in ("first", "second"):
+            r.groups._to_resolve.append(_ToResolve(led, led.shard, SimpleNamespace(group_id=name)))  # type: ignore[arg-type]
+        r.groups._resolving_wanted.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert seen == ["first", "second"]
+        assert len(trouble) == 1
+
+
+async def test_the_topic_cannot_be_created(
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: list[logging.LogRecord],
+    tmp_path: Path,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with rig(tmp_path) as r:
+        r.create_error = ValueError("by the test")  # type: ignore[assignment]
+        r.groups.want_topic()
+        await virtual(0.1)
+        r.create_error = None
+        await virtual(2)
+        assert len(r.created) == 2
+        assert len(trouble) == 1
+        r.commit()
+
+
+@pytest.mark.parametrize("given", ["no id", "an id"])
+async def test_a_producer_id(given: str, trouble: list[logging.LogRecord], tmp_path: Path) -> None:
+    """Fetching it fails, or what the machine does with it: that client is refused, the next one gets its id."""
+    async with txn_rig(tmp_path) as r:
+        r.topic()
+        if given == "no id":
+            r.producer_ids.failure = ValueError("by the test")  # type: ignore[assignment]
+        else:
+            r.producer_ids.next = 1 << 70  # which no record can hold
+        first = r.ask_init("first")
+        await r.settle()
+        assert first.answer.error_code == E.UNKNOWN_SERVER_ERROR
+        assert len(trouble) == 1
+        r.producer_ids.failure = None
+        r.producer_ids.next = 4000
+        assert await r.init("second") == (4000, 0)
+
+
+# -- brokers among each other ------------------------------------------------------------------------------------------
+
+
+async def test_markers_that_this_broker_cannot_write(
+    trouble: list[logging.LogRecord], tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with txn_rig(tmp_path) as r:
+        write_markers, calls = r._write_markers, []
+
+        def raises(request: Any, token: Any) -> None:
+            calls.append(request)
+            if len(calls) == 1:
+                raise ValueError("by the test")
+            write_markers(request, token)
+
+        r.transactions._write_markers = raises
+        r.topic()
+        who = await r.ongoing(T0)
+        ended = r.end(who)
+        r.round()
+        assert ended.answer.error_code == E.NONE
+        await virtual(60)
+        assert len(r.markers) == 1
+        assert len(trouble) == 1
+
+
+async def test_a_coordinator_that_fails_when_it_is_asked(trouble: list[logging.LogRecord]) -> None:
+    """The partition's client hears that nobody could say; the next question is asked."""
+    r = VerificationRig()
+    told: list[Any] = []
+    add, calls = r.add_partitions, []
+
+    def raises(request: AddPartitionsToTxnRequest, version: int, token: Any) -> None:
+        calls.append(request)
+        if len(calls) == 1:
+            raise ValueError("by the test")
+        add(request, version, token)
+
+    r.add_partitions = raises  # type: ignore[method-assign]
+    r.verification.check("id", 1, 0, [T0], VERIFY, told.append)
+    assert told == [{T0: E.NETWORK_EXCEPTION}]
+    r.verification.check("id", 1, 0, [T0], VERIFY, told.append)
+    assert len(r.owed) == 1
+    assert len(trouble) == 1
+
+
+def test_both_drivers_are_contained_alike() -> None:
+    """What is tested with groups above is the driver's, and transactions have it too."""
+    for name in ("_deliver", "_take_steps", "_expire", "_commits_due", "_resign", "_instead", "_run_loading"):
+        assert getattr(TxnShard, name, None) is None
+        assert hasattr(ShardDriver, name)
