@@ -26,8 +26,8 @@ one cannot be mistaken for news; what is under way (a load, a held answer) belon
 
 A token is anything with `reply(response)`: a RequestContext, or a handler's own collector. What a token, or a step of
 a machine, raises is contained (`server.containment`): the rest of the answers are given, the rest of what is due is
-done. The clock is `timers`'
-(trio's). What the machines are, and what they are asked, is the subclasses': `server.shards`, `server.txn_shards`.
+done. The clock is `timers`' (trio's). What the machines are, and what they are asked, is the subclasses':
+`server.shards`, `server.txn_shards`.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ class ShardDriver(Generic[S]):
             self._start_over(led, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _start_over(self, led: Led[S], code: ErrorCode) -> None:
-        """The machine knows more than will be in the log, or nobody can tell: load it anew."""
+        """The machine knows more than will be in the log, or less, or nobody can tell: load it anew."""
         self.log.warning("%r is loaded again, as a write has failed (%s)", led, code.name)
         again = self._led[led.partition.index] = Led(led.partition, self._new_shard(led.partition))
         self._end(led, code)
@@ -432,8 +432,13 @@ class ShardDriver(Generic[S]):
             if isinstance(error, StorageError) and led.appended_to > partition.log_end_offset:
                 led.is_loaded = False  # `write_failed` will be called, or `resign`
             return error.code
-        self._replay_decided(led.shard, records, info.base_offset, partition.high_watermark, producer_id)
         led.appended_to = info.base_offset + len(records)
+        try:
+            self._replay_decided(led.shard, records, info.base_offset, partition.high_watermark, producer_id)
+        except Exception as error:
+            contain(self.log, f"replaying what is being written to {led!r}", error)
+            self._start_over(led, ErrorCode.NOT_COORDINATOR)
+            return ErrorCode.NOT_COORDINATOR
         return ErrorCode.NONE
 
     def _hold(self, led: Led[S], result: Result) -> None:

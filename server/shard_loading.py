@@ -24,6 +24,7 @@ from kproto.records import (
     read_header,
 )
 from kproto.records_legacy import iter_legacy
+from server.containment import contain
 
 log = logging.getLogger("barnabas.coordinators")
 
@@ -115,3 +116,5 @@ def _replay_record(shard: Replayed, record: Record, committed_to: int, producer_
         shard.replay(record.key, record.value, record.offset, committed_to, producer_id)
     except DecodeError as error:
         log.error("record %d of %s cannot be read and is skipped: %s", record.offset, topic, error)
+    except Exception as error:  # one group's record must not keep the others' from being served
+        contain(log, f"replaying record {record.offset} of {topic}, which is skipped,", error)

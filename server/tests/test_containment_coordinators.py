@@ -15,12 +15,12 @@ import trio.testing
 
 from coordinator import GroupShard, Record, Reply, Result
 from coordinator.group.classic import ClassicGroup
-from coordinator.txn import TxnShard
 from coordinator.txn.ids import TransactionalIds
 from kproto import ErrorCode, KafkaError
 from kproto.messages import AddPartitionsToTxnRequest
 from server.consumer_groups import _ToResolve
 from server.shard_driver import LOAD_RETRY_SECONDS, ShardDriver
+from server.shards import GroupShards
 from server.tests.test_shards import Rig, Token, rig
 from server.tests.test_txn_verification import T0, VERIFY
 from server.tests.test_txn_verification import Rig as VerificationRig
@@ -219,6 +219,38 @@ async def test_resigning(monkeypatch: pytest.MonkeyPatch, trouble: list[logging.
             r.commit()
 
 
+async def test_records_that_cannot_be_replayed(
+    monkeypatch: pytest.MonkeyPatch, trouble: list[logging.LogRecord], tmp_path: Path
+) -> None:
+    """What is in the log counts: the shard is loaded again, without them, and its groups are served."""
+    async with rig(tmp_path) as r:
+        r.topic()
+        before = r.commit("good")
+        r.round()
+        assert before.answer == [E.NONE]
+        replay = GroupShard._replay_offset
+
+        def raises(self: GroupShard, record: Any, *args: Any) -> None:
+            if record.group_id == "bad":
+                raise ValueError("by the test")
+            replay(self, record, *args)
+
+        monkeypatch.setattr(GroupShard, "_replay_offset", raises)
+        monkeypatch.setattr(GroupShards, "_replay_decided", ShardDriver._replay_decided)
+        token = r.commit("bad")
+        r.round()
+        assert token.answer == [E.NOT_COORDINATOR]
+        await trio.testing.wait_all_tasks_blocked()
+        assert [record.getMessage() for record in trouble] == [
+            "replaying what is being written to __consumer_offsets-0 failed",
+            "replaying record 1 of __consumer_offsets, which is skipped, failed",
+        ]
+        assert r.committed("good") == [1]
+        after = r.commit("good", 2)
+        r.round()
+        assert after.answer == [E.NONE]
+
+
 # -- tasks -------------------------------------------------------------------------------------------------------------
 
 
@@ -355,10 +387,3 @@ async def test_a_coordinator_that_fails_when_it_is_asked(trouble: list[logging.L
     r.verification.check("id", 1, 0, [T0], VERIFY, told.append)
     assert len(r.owed) == 1
     assert len(trouble) == 1
-
-
-def test_both_drivers_are_contained_alike() -> None:
-    """What is tested with groups above is the driver's, and transactions have it too."""
-    for name in ("_deliver", "_take_steps", "_expire", "_commits_due", "_resign", "_instead", "_run_loading"):
-        assert getattr(TxnShard, name, None) is None
-        assert hasattr(ShardDriver, name)
