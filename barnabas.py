@@ -13,11 +13,11 @@ gets ours: a package of such a name that comes first on the import path would be
 from __future__ import annotations
 
 import sys
-from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # as `typing` has it, which takes its time
 if TYPE_CHECKING:
+    from typing import Any
+
     from barnabas_process import Broker, BrokerError
 
 __all__ = ["Broker", "BrokerError", "main"]
@@ -36,6 +36,10 @@ def __getattr__(name: str) -> Any:
 
 def main() -> None:
     """The `barnabas` command."""
+    import signal
+
+    # First of all: Ctrl-C ends the process as SIGTERM does, not with a traceback out of some import.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     _come_first()
     strangers = _strangers()
     if strangers:
@@ -45,6 +49,10 @@ def main() -> None:
                 file=sys.stderr,
             )
         sys.exit(2)
+    from server import signals
+
+    signals.leave_at_once()
+
     from server.cli import run
 
     run()
@@ -54,6 +62,8 @@ def _come_first() -> None:
     """Put our place before the first place on the import path that has a package of our names; at its end if it is not
     there at all. Not simply first: there, all of site-packages would come before Python's own modules.
     """
+    from pathlib import Path
+
     home = Path(__file__).resolve().parent
     strange = {Path(place).parent for _, place in _strangers()}
     at = next((i for i, entry in enumerate(sys.path) if Path(entry).resolve() in strange), len(sys.path))
@@ -63,6 +73,9 @@ def _come_first() -> None:
 
 def _strangers() -> list[tuple[str, str]]:
     """Packages of our names that are not ours: (name, where it is)."""
+    from importlib.util import find_spec
+    from pathlib import Path
+
     home = Path(__file__).resolve().parent
     found = []
     for name in PACKAGES:

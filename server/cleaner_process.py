@@ -129,7 +129,12 @@ class ProcessCompactor:
         if self._process is None:
             self._received.clear()
             command = [sys.executable, "-I", "-c", _PROGRAM, json.dumps(sys.path)]
-            self._process = await trio.lowlevel.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self._process = await trio.lowlevel.open_process(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                process_group=0,  # a terminal's Ctrl-C is for the broker
+            )
         return self._process
 
     async def _send(self, *message: Any) -> None:

@@ -25,7 +25,6 @@ from __future__ import annotations
 import gc
 import os
 import pickle
-import signal
 import struct
 import traceback
 from collections.abc import Callable
@@ -127,8 +126,6 @@ def compact(
 
 def main() -> None:
     """Serve the broker that started this process."""
-    # Ctrl-C reaches all processes of a terminal; the broker decides what becomes of it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(NICENESS)
     gc.disable()  # a compaction makes many objects and no cycles: a sixth of its time
     target = os.dup(1)

@@ -11,16 +11,22 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
 from server import log_cli
 
 if TYPE_CHECKING:
     from server.config import BrokerConfig
+    from server.leash import Leash
 
 OK, FAILED, REFUSED = 0, 1, 2
+INTERRUPTED = 130
+"""By Ctrl-C, as by a shell's custom; a broker that is stopped by it has ended as asked."""
 
 _DESCRIPTION = "A broker that speaks Apache Kafka's protocol: point any Kafka client at it."
 _EPILOG = """\
@@ -140,14 +146,20 @@ def _add_logging(command: argparse.ArgumentParser, default_level: str) -> None:
 
 
 def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port <= 65535:
-        raise argparse.ArgumentTypeError("from 0 to 65535")
-    return port
+    if re.fullmatch("[0-9]{1,5}", text) is None or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"a number from 0 to 65535 is expected, not {text[:40]!r}")
+    return int(text)
 
 
-def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
-    """Run one command; returns the exit code. `environ`: os.environ if None."""
+def main(
+    arguments: Sequence[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    *,
+    signals: ModuleType | None = None,
+) -> int:
+    """Run one command; returns the exit code. `environ`: os.environ if None. `signals`: `server.signals` where the
+    process is ours, and with it what its signals do.
+    """
     command_line = parser()
     chosen = command_line.parse_args(arguments)
     environment = os.environ if environ is None else environ
@@ -161,15 +173,22 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] | No
         if chosen.command == "serve":
             return _serve(chosen, environment)
         if chosen.command == "dev":
-            return _dev(chosen)
+            return _dev(chosen, signals)
+        if signals is not None:
+            signals.as_python_does()
         if chosen.command == "log":
             from server import log_cli_run
 
             return log_cli_run.run(chosen)
         return _config(chosen, environment)
     except BrokenPipeError:  # `barnabas config --all | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_to_nobody()
         return OK
+
+
+def _write_to_nobody() -> None:
+    """Whoever read our output is gone; what is left of it must not be complained about at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def version() -> str:
@@ -243,16 +262,28 @@ def _serve(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
     return _run(config)
 
 
-def _dev(chosen: argparse.Namespace) -> int:
+def _dev(chosen: argparse.Namespace, signals: ModuleType | None) -> int:
     import shutil
     import tempfile
 
-    leash = None
-    if chosen.leash is not None:
-        from server.leash import Leash
+    temporary: str | None = None
+    leash: Leash | None = None
 
-        leash = Leash(chosen.leash or None)
-    temporary = None if chosen.data else tempfile.mkdtemp(prefix="barnabas-dev-")
+    def clean_up() -> None:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+        if leash is not None:
+            leash.ended()
+
+    with nullcontext() if signals is None else signals.held():
+        if signals is not None:
+            signals.leave_at_once(clean_up)
+        if not chosen.data:
+            temporary = tempfile.mkdtemp(prefix="barnabas-dev-")
+        if chosen.leash is not None:
+            from server.leash import Leash
+
+            leash = Leash(chosen.leash or None)
     try:
         settings = [
             f"listeners=PLAINTEXT://127.0.0.1:{chosen.port}",
@@ -267,10 +298,9 @@ def _dev(chosen: argparse.Namespace) -> int:
             return _complain(error.lines)
         return _run(config, announce=True)
     finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
-        if leash is not None:
-            leash.ended()
+        if signals is not None:
+            signals.ignore()
+        clean_up()
 
 
 def _run(config: BrokerConfig, *, announce: bool = False) -> int:
@@ -290,7 +320,11 @@ def _run(config: BrokerConfig, *, announce: bool = False) -> int:
 
     def ready(bootstrap: str) -> None:
         if announce:
-            print(f"bootstrap={bootstrap}", flush=True)
+            try:
+                print(f"bootstrap={bootstrap}", flush=True)
+            except BrokenPipeError:
+                _write_to_nobody()
+                raise
 
     return process.run(config, ready)
 
@@ -341,4 +375,9 @@ def _show(config: BrokerConfig, keys: Sequence[str], *, everything: bool) -> int
 
 def run() -> NoReturn:
     """The console script."""
-    sys.exit(main())
+    from server import signals
+
+    try:
+        sys.exit(main(signals=signals))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

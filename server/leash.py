@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import threading
-from types import FrameType
 
 PATIENCE_SECONDS = 10.0
 """How long an orderly stop may take once nobody is there any more."""
@@ -21,7 +20,7 @@ class Leash:
     """Watches standard input from a thread and ends this process as SIGTERM does. `directory` is removed at the end if
     the parent went without stopping us first: otherwise that is the parent's business.
 
-    Until the broker handles signals itself, SIGTERM ends the process by SystemExit, so that `ended` is reached.
+    Whoever handles SIGTERM calls `ended` before the process is left.
     """
 
     def __init__(self, directory: str | None, stdin: int = 0) -> None:
@@ -29,7 +28,6 @@ class Leash:
         self._stdin = stdin
         self._broken = False
         self._over = threading.Event()
-        signal.signal(signal.SIGTERM, _leave)
         threading.Thread(target=self._watch, name="leash", daemon=True).start()
 
     def ended(self) -> None:
@@ -48,7 +46,3 @@ class Leash:
         if not self._over.wait(PATIENCE_SECONDS):
             self.ended()
             os._exit(1)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(0)

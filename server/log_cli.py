@@ -132,16 +132,15 @@ def _add_paths(command: argparse.ArgumentParser, number: str = "+") -> None:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("1 or more")
-    return number
+    if re.fullmatch("[0-9]{1,18}", text) is None or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a number from 1 on is expected, not {text[:40]!r}")
+    return int(text)
 
 
 def _offsets(text: str) -> tuple[int | None, int | None]:
-    match = re.fullmatch(r"([0-9]*)(?:(:|\.\.)([0-9]*))?", text)
+    match = re.fullmatch(r"([0-9]{0,19})(?:(:|\.\.)([0-9]{0,19}))?", text)
     if match is None or not (match[1] or match[3]):
-        raise argparse.ArgumentTypeError(f"{text!r} is not FROM, FROM:TO or :TO")
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not FROM, FROM:TO or :TO")
     return int(match[1]) if match[1] else None, int(match[3]) if match[3] else None
 
 
@@ -153,12 +152,14 @@ def _times(text: str) -> tuple[int | None, int | None]:
 
 
 def _time(text: str) -> int:
-    if re.fullmatch(r"-?[0-9]{6,}", text):
+    if re.fullmatch(r"-?[0-9]{6,18}", text):
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither milliseconds nor a time like 2026-01-31T08:00") from None
+        raise argparse.ArgumentTypeError(
+            f"{text[:40]!r} is neither milliseconds nor a time like 2026-01-31T08:00"
+        ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)

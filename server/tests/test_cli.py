@@ -1,11 +1,13 @@
 """The command line: what is printed, what is run with which settings, and the exit codes."""
 
+import argparse
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -121,6 +123,35 @@ def test_wrong_command_lines(arguments: list[str], capsys: pytest.CaptureFixture
     assert "usage: barnabas" in capsys.readouterr().err
 
 
+def options(command: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The options of all commands that look at their value: (command, option)."""
+    for action in command._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, below in action.choices.items():
+                yield from options(below, (*path, name))
+        elif action.type is not None:
+            yield path, action.option_strings[0]
+
+
+@pytest.mark.parametrize("value", ["abc", "", "9" * 5000, "²", "-1e3"])
+def test_options_speak_of_their_values(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not of what a function of ours is called."""
+    found = list(options(cli.parser()))
+    assert {(("dev",), "--port"), (("log", "dump"), "--limit")} <= set(found)
+    for command, option in found:
+        with pytest.raises(SystemExit):
+            call(*command, f"{option}={value}", "x")
+        err = capsys.readouterr().err
+        assert f"error: argument {option}: " in err
+        assert "invalid" not in err
+
+
+def test_a_port_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        call("dev", "--port", "abc")
+    assert capsys.readouterr().err.endswith("argument --port: a number from 0 to 65535 is expected, not 'abc'\n")
+
+
 def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert call() == 2
     assert "barnabas serve" in capsys.readouterr().out
@@ -183,6 +214,79 @@ def test_dev_for_real(tmp_path: Path, number: signal.Signals) -> None:
         process.send_signal(number)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (0, "", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+SIGNALLED = """
+import os, signal, sys
+from server import cli, process, signals
+sys.argv = sys.argv[1:]
+signals.leave_at_once()
+if sys.argv[1] == "dev":
+    process.run = lambda config, ready: os.kill(os.getpid(), signal.{name}) or signal.pause()
+else:
+    os.kill(os.getpid(), signal.{name})
+cli.run()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("command", "code"), [("serve", 0), ("dev", 0), ("config", 128)])
+def test_told_to_stop_before_the_broker_is_there(
+    tmp_path: Path, number: signal.Signals, command: str, code: int
+) -> None:
+    """No traceback, nothing left behind, and the exit code of any stop; what was to find something out has failed."""
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNALLED.format(name=number.name), "barnabas", command],
+        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (code and code + number, "", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_stop_at_any_moment(tmp_path: Path, number: signal.Signals) -> None:
+    """But for the first moments, in which Python starts: then the signal ends the process by itself."""
+    for after_ms in range(40, 600, 40):
+        with subprocess.Popen(
+            [sys.executable, str(ROOT / "barnabas.py"), "dev"],
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            time.sleep(after_ms / 1000)
+            process.send_signal(number)
+            _, err = process.communicate(timeout=30)
+        if "Traceback" not in err or "barnabas.py" in err:  # else Python itself was not up yet
+            assert (process.returncode in (0, -number), err) == (True, ""), after_ms
+        assert list(tmp_path.iterdir()) == []
+    assert process.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["closed", "/dev/full"])
+def test_nobody_reads_the_address(target: str, tmp_path: Path) -> None:
+    """`barnabas dev | head -0` ends quietly; what cannot be written is said in a sentence."""
+    command = [sys.executable, str(ROOT / "barnabas.py"), "dev"]
+    if target == "closed":
+        end, out = os.pipe()
+        os.close(end)
+    else:
+        out = os.open(target, os.O_WRONLY)
+    done = subprocess.run(
+        command, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=out, stderr=subprocess.PIPE, text=True, timeout=30
+    )
+    os.close(out)
+    if target == "closed":
+        assert (done.returncode, done.stderr) == (0, "")
+    else:
+        assert done.returncode == 1
+        assert done.stderr.endswith("FATAL broker: standard output cannot be written: no space left on device\n")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -47,7 +47,7 @@ PUBLIC = {
     "logdir": {"cleaner_checkpoint", "compaction", "compaction_run", "memory_disk", "offline", "survey"},
     "coordinator": {"txn"},
     "replication": {"admin_tree", "features", "found_topics", "wire"},
-    "server": {"cli"},
+    "server": {"cli", "signals"},
 }
 
 # The suite of clients speaks TCP and knows nothing of ours, so that it can judge any broker. What may all the same …
