@@ -28,7 +28,7 @@ from logdir.errors import (
     StorageError,
     UnexpectedOffset,
 )
-from logdir.files import FileSlice, LogFile
+from logdir.files import FileSlice, LogFile, half_of_the_limit
 from logdir.incoming import AppendInfo, AppendOrigin
 from logdir.layout import MetaProperties
 from logdir.log import PartitionLog
@@ -71,6 +71,7 @@ __all__ = [
     "UnexpectedOffset",
     "Verification",
     "dirtiest",
+    "half_of_the_limit",
     "open_log",
     "open_log_dir",
 ]

@@ -394,14 +394,14 @@ class LogDirs:
 
     # ---- closing
 
-    def close(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
-        """Close every directory; those that have failed get no clean-shutdown mark. Raises the first `StorageError`,
-        after the others are closed.
+    def close(self, high_watermarks: Mapping[TopicPartition, int] | None = None, *, mark: bool = True) -> None:
+        """Close every directory; those that have failed, or all without `mark`, get no clean-shutdown mark. Raises the
+        first `StorageError`, after the others are closed.
         """
         first: StorageError | None = None
         for each in self.dirs:
             try:
-                each.close(high_watermarks)
+                each.close(high_watermarks, mark=mark)
             except StorageError as error:
                 log.error("%s was not closed cleanly: %s", each.path, error.message)
                 first = first or error

@@ -537,8 +537,8 @@ class LogDir:
 
     # ---- closing
 
-    def close(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
-        """Make everything safe, leave the clean-shutdown mark, unlock. After a failure: just let go, without the mark.
+    def close(self, high_watermarks: Mapping[TopicPartition, int] | None = None, *, mark: bool = True) -> None:
+        """Make everything safe, leave the clean-shutdown mark (or not), unlock. After a failure: let go without it.
 
         Raises `StorageError` if something could not be made safe; the directory is then let go all the same.
         """
@@ -548,7 +548,8 @@ class LogDir:
                 self.write_checkpoint(self.recovery_points())
                 self.write_checkpoint(self.log_starts())
                 self.write_checkpoint(self.high_watermarks(high_watermarks or {}))
-                replace_file(self.disk, self.path, layout.CLEAN_SHUTDOWN, layout.encode_clean_shutdown())
+                if mark:
+                    replace_file(self.disk, self.path, layout.CLEAN_SHUTDOWN, layout.encode_clean_shutdown())
         except StorageError:
             raise
         except OSError as error:

@@ -6,9 +6,10 @@ become controller, lead and follow what the controller says → serve. Ready mea
 
 Stop: in a cluster, hand the leaderships over (controlled shutdown) → stop accepting and taking up requests → answer
 those that wait for something to happen, let those that are at work finish, until the deadline → stop the tasks →
-flush, checkpoint, mark the clean stop → close the store, which ends the registration. A log directory that cannot be
-used any more gets no mark, so that the next start recovers it; the broker goes on with the others, unless there is
-none, or it has its metadata there (`server/storage.py`).
+flush, checkpoint, mark the clean stop → close the store, which ends the registration (`server/stopping.py`). A log
+directory that cannot be used any more gets no mark, so that the next start recovers it; the broker goes on with the
+others, unless there is none, or it has its metadata there (`server/storage.py`). A bug that ends the broker costs the
+mark of all of them, but not the flush.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING
@@ -44,6 +45,7 @@ from replication import (
     settle_cluster_id,
     topic_names,
 )
+from server import descriptors
 from server.apis import APIS
 from server.cleaner import Cleaner
 from server.cleaner_process import OffloadCompactor, ProcessCompactor
@@ -66,6 +68,7 @@ from server.producer_ids import ProducerIds
 from server.reactor import Reactor
 from server.services import Services
 from server.shards import GroupShards
+from server.stopping import FAILED_STOP_SECONDS, STOP_SECONDS, close_logs, finish_requests, save_logs
 from server.storage import FailedDirs, load_dirs, make_dirs, metadata_dir
 from server.streams import StreamTransport
 from server.timers import Timers
@@ -82,11 +85,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("barnabas.broker")
 
-STOP_SECONDS = 3.0
-"""How long requests that are at work may go on when the broker stops."""
-ANSWERS_SECONDS = 0.01
-"""How often is looked whether all answers have left by then."""
-FAILED_STOP_SECONDS = 0.1
 PICTURE_SECONDS = 10.0
 TOPICS_SECONDS = 5.0
 """How long a broker that has joined a cluster waits for the controller's first word before it calls itself ready."""
@@ -203,8 +201,8 @@ class Broker:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until stopped; started once clients are answered, or when it is stopped before that.
 
-        Raises LogDirError, StoreError, WrongCluster, BrokerIdTaken, OSError when it cannot start, BrokerFailed when it
-        had to stop.
+        Raises LogDirError, StoreError, WrongCluster, BrokerIdTaken, CannotListen, OSError when it cannot start,
+        BrokerFailed when it had to stop. Anything else is a bug.
         """
         self._token = trio.lowlevel.current_trio_token()
         try:
@@ -243,35 +241,45 @@ class Broker:
                 await adoption.enter(session, self._config.broker_id, dirs.online, self._offload)
             listening = self._bind()
             try:
-                async with self._serving() as nursery:
-                    self._nursery = nursery
-                    self._build(dirs, nursery)
-                    self._is_open = True
-                    self._start_scope = trio.CancelScope()  # from here on a stop is one in order
-                    with self._start_scope:
-                        await self._start(dirs, listening)
-                        self._has_started = True
-                    task_status.started()
-                    await self._stop_wanted.wait()
-                    await self._hand_over()
-                    await self._finish_requests()
-                    nursery.cancel_scope.cancel()
+                await self._serve(dirs, listening, task_status)
+            except Exception:
+                if self._has_started:
+                    await save_logs(dirs, self._partitions, self._offload)
+                raise
             finally:
                 self._is_open = False
-                self._reactor.close() if hasattr(self, "_reactor") else None
                 for sock, _ in listening:
                     sock.close()
-            await self._close(dirs)
+            await close_logs(dirs, self._partitions, self._offload)
+            log.info("broker %d stopped%s", self._config.broker_id, " after a failure" if self._failure else "")
 
-    @asynccontextmanager
-    async def _serving(self) -> AsyncIterator[trio.Nursery]:
-        """The broker's tasks. Those that meet the failure of the metadata store, which stops the broker, just end."""
+    async def _serve(
+        self, dirs: LogDirs, listening: list[tuple[socket.socket, str]], task_status: trio.TaskStatus[None]
+    ) -> None:
+        """From the first task to the last. Those that meet the failure of the metadata store, which stops the broker,
+        just end.
+        """
         try:
             async with trio.open_nursery() as nursery:
-                yield nursery
+                self._nursery = nursery
+                self._build(dirs, nursery)
+                self._is_open = True
+                self._start_scope = trio.CancelScope()  # from here on a stop is one in order
+                with self._start_scope:
+                    await self._start(dirs, listening)
+                    self._has_started = True
+                task_status.started()
+                await self._stop_wanted.wait()
+                await self._hand_over()
+                self._is_open = False
+                seconds = STOP_SECONDS if self._failure is None else FAILED_STOP_SECONDS
+                await finish_requests(self._reactor, self._partitions, seconds=seconds)
+                nursery.cancel_scope.cancel()
         except* StoreFailed:
             if self._failure is None:
                 raise
+        finally:
+            self._reactor.close() if hasattr(self, "_reactor") else None
 
     def _open_store(self, metadata: LogDir | None) -> AbstractAsyncContextManager[Store]:
         if self._given_store is not None:
@@ -460,6 +468,7 @@ class Broker:
                 await self._controller.told.wait()
             if limit.cancelled_caught:
                 log.warning("no controller has told this broker of the cluster for %g s", PICTURE_SECONDS)
+        descriptors.warn_if_too_few(sum(len(each.logs) for each in dirs.online))
         log.info(
             "broker %d of cluster %s serves %s from %s",
             self._config.broker_id,
@@ -502,26 +511,6 @@ class Broker:
                 if await self._controller_client.hand_over():
                     log.info("broker %d leads nothing any more", self._config.broker_id)
             await self._controller_client.close()
-
-    async def _finish_requests(self) -> None:
-        """Take up nothing new. Whoever waits for others, or for records, is answered at once (Apache Kafka closes
-        these connections); what is at work may be answered until the deadline.
-        """
-        self._is_open = False
-        self._reactor.remove_listeners()
-        self._reactor.stop_reading()
-        self._partitions.end()
-        deadline = trio.current_time() + (STOP_SECONDS if self._failure is None else FAILED_STOP_SECONDS)
-        while True:
-            await trio.sleep(ANSWERS_SECONDS)  # what was just answered leaves
-            if not self._reactor.drop_idle() or trio.current_time() >= deadline:
-                return
-
-    async def _close(self, dirs: LogDirs) -> None:
-        high_watermarks = {(each.topic, each.index): each.high_watermark for each in self._partitions}
-        with trio.CancelScope(shield=True):
-            await self._offload(partial(dirs.close, high_watermarks))
-        log.info("broker %d stopped%s", self._config.broker_id, "" if self._failure is None else " after a failure")
 
     # -- pieces ------------------------------------------------------------------------------------------------------
 
@@ -605,6 +594,6 @@ class Broker:
 
     def _must_stop(self, why: str) -> None:
         if self._failure is None:
-            log.critical("stopping: %s", why)
+            log.error("stopping: %s", why)
             self._failure = why
             self._stop_wanted.set()

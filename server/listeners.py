@@ -7,6 +7,7 @@ Kafka does. `sweep_idle` closes who is silent for `connections.max.idle.ms`. Not
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 from collections import Counter
@@ -18,6 +19,7 @@ import trio
 from server.config import BrokerConfig
 from server.connection import Connection, Dispatch, Transport
 from server.endpoints import ListenAddress
+from server.wording import system_says
 
 if TYPE_CHECKING:
     from server.reactor import Reactor
@@ -27,10 +29,20 @@ log = logging.getLogger("barnabas.network")
 SWEEP_SECONDS = 1.0
 
 
+_ADVICE = {
+    errno.EADDRINUSE: "another program listens there, perhaps another broker",
+    errno.EADDRNOTAVAIL: "no interface of this machine has it; what clients shall connect to is advertised.listeners",
+    errno.EACCES: "ports below 1024 are for privileged users",
+    socket.EAI_NONAME: "listeners takes addresses of this machine, or names of them",
+}
+
+
+class CannotListen(Exception):
+    """A listener's address cannot be used; the message says which and why."""
+
+
 def bind(address: ListenAddress, backlog: int, receive_buffer_bytes: int) -> socket.socket:
-    """A non-blocking listening socket; an empty host means every interface. Raises OSError with the address in its
-    text.
-    """
+    """A non-blocking listening socket; an empty host means every interface. Raises CannotListen."""
     try:
         if address.host in ("", "::") and socket.has_dualstack_ipv6():
             sock = socket.create_server(
@@ -40,7 +52,11 @@ def bind(address: ListenAddress, backlog: int, receive_buffer_bytes: int) -> soc
             family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
             sock = socket.create_server((address.host, address.port), family=family, backlog=backlog)
     except OSError as error:
-        raise OSError(error.errno, f"cannot listen on {address}: {error.strerror or error}") from None
+        advice = _ADVICE.get(error.errno or 0)
+        why = f"cannot listen on {address}: {system_says(error)}"
+        raise CannotListen(f"{why} ({advice})" if advice else why) from None
+    except UnicodeError:  # out of the name's encoding for DNS
+        raise CannotListen(f"cannot listen on {address}: that is no host name") from None
     if receive_buffer_bytes > 0:
         # Set before accepting, so that the window is scaled for it.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
@@ -49,7 +65,7 @@ def bind(address: ListenAddress, backlog: int, receive_buffer_bytes: int) -> soc
 
 
 def bind_all(config: BrokerConfig) -> list[tuple[socket.socket, str]]:
-    """A socket for each of `listeners`, with the listener's name. Raises OSError, and leaves none open then."""
+    """A socket for each of `listeners`, with the listener's name. Raises CannotListen, and leaves none open then."""
     listening: list[tuple[socket.socket, str]] = []
     key = "socket.receive.buffer.bytes"
     receive_buffer_bytes = config.int(key) if config.is_set(key) else -1
@@ -57,7 +73,7 @@ def bind_all(config: BrokerConfig) -> list[tuple[socket.socket, str]]:
         for address in config.listeners:
             sock = bind(address, config.int("socket.listen.backlog.size"), receive_buffer_bytes)
             listening.append((sock, address.name))
-    except OSError:
+    except BaseException:
         for sock, _ in listening:
             sock.close()
         raise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import resource
 import signal
 from collections.abc import Callable
 from functools import partial
@@ -13,37 +12,43 @@ import trio
 
 from logdir import LogDirError
 from replication import BrokerIdTaken, StoreError, WrongCluster
+from server import descriptors
 from server.app import Broker, BrokerFailed
 from server.config import BrokerConfig
 from server.heap import TRIM_INTERVAL_S, give_back_holes, keep_freed_pages
+from server.listeners import CannotListen
+from server.wording import causes, crash, in_words, system_says
 
 log = logging.getLogger("barnabas.broker")
+
+_REASONS = (LogDirError, StoreError, WrongCluster, BrokerIdTaken, BrokerFailed, CannotListen)
+"""What a broker ends with and says all about in its message."""
 
 
 def run(config: BrokerConfig, ready: Callable[[str], None]) -> int:
     """Run a broker as this process until SIGTERM or SIGINT; its exit code. `ready(bootstrap)` is called when it
-    serves.
+    serves. If it ends by itself, the last line of its log, the only one at FATAL, says why.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        # Each connection and each open segment takes a descriptor.
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    descriptors.raise_limit()
     keep_freed_pages()
-    code = 0
     try:
         trio.run(_run_until_signal, config, ready)
-    except* (LogDirError, StoreError, WrongCluster, BrokerIdTaken, BrokerFailed, OSError) as group:
-        for error in _leaves(group):
-            log.critical("%s", error)
-        code = 1
-    return code
+    except Exception as error:
+        _say_why(error)
+        return 1
+    return 0
 
 
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    leaves: list[BaseException] = []
-    for error in group.exceptions:
-        leaves += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return leaves
+def _say_why(error: Exception) -> None:
+    """One line at FATAL. A bug's traceback goes before it, as a record of its own."""
+    said = []
+    for cause in causes(error):
+        if isinstance(cause, _REASONS) or (isinstance(cause, OSError) and cause.filename is not None):
+            said.append(in_words(cause))
+        else:
+            log.error("the broker has met a fault of its own", exc_info=cause)
+            said.append(f"crashed: {crash(cause)}")
+    log.critical("%s", "; ".join(said))
 
 
 async def _give_back_holes() -> None:
@@ -54,6 +59,7 @@ async def _give_back_holes() -> None:
 
 async def _run_until_signal(config: BrokerConfig, ready: Callable[[str], None]) -> None:
     broker = Broker(config)
+    failure: str | None = None
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
 
@@ -72,6 +78,15 @@ async def _run_until_signal(config: BrokerConfig, ready: Callable[[str], None]) 
             gc.freeze()
             gc.set_threshold(50_000, 20, 50)
             if broker.is_open:
-                ready(broker.bootstrap)
+                try:
+                    ready(broker.bootstrap)
+                except BrokenPipeError:
+                    log.info("stopping, as nobody reads what is written to standard output")
+                    await broker.stop()
+                except OSError as error:
+                    failure = f"standard output cannot be written: {system_says(error)}"
+                    await broker.stop()
             await broker.stopped()
             nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise BrokerFailed(failure)

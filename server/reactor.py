@@ -31,6 +31,8 @@ import trio
 from logdir import FileSlice
 from server.connection import Connection, ProtocolViolation
 from server.containment import contain
+from server.descriptors import Allowance
+from server.wording import system_says
 
 log = logging.getLogger("barnabas.network")
 
@@ -96,7 +98,8 @@ class Reactor:
     """See the module. `end_of_round` is called once after the requests of a round have run, `closed` for every
     connection that ended.
 
-    `connections_max`: at this many, further ones wait in the backlog of the listening socket.
+    `connections_max`: at this many, further ones wait in the backlog of the listening socket; also where the
+    process has no more descriptors for them.
     """
 
     def __init__(
@@ -105,12 +108,14 @@ class Reactor:
         now: Callable[[], float],
         closed: Callable[[Connection], None],
         connections_max: int,
+        allowance: Allowance | None = None,
     ) -> None:
         self._epoll = select.epoll()
         self._end_of_round = end_of_round
         self._now = now
         self._closed = closed
         self.connections_max = connections_max
+        self._allowance = allowance or Allowance()
         self._links: dict[int, _Link] = {}
         self._listeners: dict[int, tuple[socket.socket, Callable[[socket.socket, Any], Connection | None]]] = {}
         self._arenas = _Arenas()
@@ -147,7 +152,8 @@ class Reactor:
 
     def _accept(self, listener: socket.socket, welcome: Callable[[socket.socket, Any], Connection | None]) -> None:
         for _ in range(_ACCEPTS_PER_EVENT):
-            if len(self._links) >= self.connections_max:
+            count = len(self._links)
+            if count >= self.connections_max or not self._allowance.admits(count, listener.fileno()):
                 self._pause(listener)
                 return
             try:
@@ -155,8 +161,8 @@ class Reactor:
             except BlockingIOError:
                 return
             except OSError as error:
-                # Out of descriptors or memory: leave the rest in the backlog until `sweep` tries again.
-                log.error("accept failed, pausing for a moment: %s", error)
+                # Out of memory, or the system of descriptors: leave the rest in the backlog until `sweep` tries again.
+                log.error("connections cannot be accepted for a moment: %s", system_says(error))
                 self._pause(listener)
                 return
             try:

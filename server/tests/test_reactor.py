@@ -599,7 +599,7 @@ async def test_out_of_descriptors(caplog: pytest.LogCaptureFixture) -> None:
             await until(lambda: not reactor.connections)
             nursery.cancel_scope.cancel()
     assert [record.getMessage() for record in caplog.records] == [
-        "accept failed, pausing for a moment: [Errno 24] Too many open files"
+        "connections cannot be accepted for a moment: too many open files"
     ] * 2
     caplog.clear()
 

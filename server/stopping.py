@@ -1,0 +1,59 @@
+"""The end of a broker: what becomes of the requests under way, and of the logs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+
+import trio
+
+from logdir import LogDirs
+from server.containment import contain
+from server.offload import Offload
+from server.partitions import Partitions
+from server.reactor import Reactor
+
+log = logging.getLogger("barnabas.broker")
+
+STOP_SECONDS = 3.0
+"""How long requests that are at work may go on when the broker stops."""
+FAILED_STOP_SECONDS = 0.1
+"""The same when it stops after a failure."""
+ANSWERS_SECONDS = 0.01
+"""How often is looked whether all answers have left by then."""
+
+
+async def finish_requests(reactor: Reactor, partitions: Partitions, *, seconds: float) -> None:
+    """Take up nothing new. Whoever waits for others, or for records, is answered at once (Apache Kafka closes these
+    connections); what is at work may be answered for so many seconds.
+    """
+    reactor.remove_listeners()
+    reactor.stop_reading()
+    partitions.end()
+    deadline = trio.current_time() + seconds
+    while True:
+        await trio.sleep(ANSWERS_SECONDS)  # what was just answered leaves
+        if not reactor.drop_idle() or trio.current_time() >= deadline:
+            return
+
+
+async def close_logs(dirs: LogDirs, partitions: Partitions, offload: Offload) -> None:
+    """Flush, checkpoint, mark the clean stop. Raises `StorageError`."""
+    with trio.CancelScope(shield=True):
+        await offload(partial(dirs.close, _high_watermarks(partitions)))
+
+
+async def save_logs(dirs: LogDirs, partitions: Partitions, offload: Offload) -> None:
+    """After a crash: what was written is made safe, as far as that goes; without the mark of a clean stop, for nobody
+    knows what the fault has left behind, so that the next start has a look.
+    """
+    with trio.CancelScope(shield=True):
+        try:
+            await offload(partial(dirs.close, _high_watermarks(partitions), mark=False))
+        except Exception as error:
+            contain(log, "making the logs safe", error)
+
+
+def _high_watermarks(partitions: Partitions) -> Mapping[tuple[str, int], int]:
+    return {(each.topic, each.index): each.high_watermark for each in partitions}

@@ -1,0 +1,187 @@
+"""A broker as this process: what the log says when it ends by itself, and that what was written is safe then."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import re
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from kproto import ErrorCode, KafkaError
+from logdir import LogDirError
+from server import logs, process
+from server.app import BrokerFailed
+from server.config import BrokerConfig
+from server.endpoints import ListenAddress
+from server.listeners import CannotListen, bind
+from server.testing import connected, embedded_broker
+from server.tests.apis.test_fetch import produce
+from server.tests.apis.test_produce import batch, topic
+from server.tests.test_logs import restored  # noqa: F401  # the log set-up is undone after each test
+from server.wording import causes, in_words
+
+
+def bug() -> Exception:
+    """An exception with a traceback."""
+    try:
+        return ValueError(f"{[][0]}")  # type: ignore[misc]
+    except IndexError as error:
+        return error
+
+
+class Ends:
+    """Stands for a broker: ends at once, with `error`."""
+
+    is_open = False
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    async def run(self, task_status: trio.TaskStatus[None]) -> None:
+        async with trio.open_nursery():  # as in life, in a nursery of its own
+            raise self._error
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Runs a broker that ends with an error; the lines of its log."""
+
+    def run(error: Exception, style: str = "text") -> list[str]:
+        stream = io.StringIO()
+        logs.set_up("info", style, stream=stream)
+        monkeypatch.setattr(process, "Broker", lambda config: Ends(error))
+        monkeypatch.setattr("server.descriptors.raise_limit", lambda: None)
+        assert process.run(BrokerConfig.from_values({}), pytest.fail) == 1
+        return stream.getvalue().splitlines()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        LogDirError("/data belongs to another cluster"),
+        BrokerFailed("/data belongs to another cluster"),
+        CannotListen("/data belongs to another cluster"),
+    ],
+)
+def test_a_reason_is_one_line(ended: Callable[..., list[str]], error: Exception) -> None:
+    (line,) = ended(error)
+    assert line.endswith(" FATAL broker: /data belongs to another cluster")
+
+
+def test_an_error_of_the_system_names_the_file(ended: Callable[..., list[str]]) -> None:
+    (line,) = ended(PermissionError(errno.EACCES, "Permission denied", "/data/metadata.journal"))
+    assert line.endswith(" FATAL broker: /data/metadata.journal: permission denied")
+
+
+def test_a_crash_ends_with_one_fatal_line(ended: Callable[..., list[str]]) -> None:
+    lines = ended(ExceptionGroup("outer", [ExceptionGroup("inner", [bug(), LogDirError("no disk")]), bug()]))
+    assert [line for line in lines if " FATAL " in line] == lines[-1:]
+    said = r" FATAL broker: crashed: IndexError: list index out of range \(test_process.py:\d+\); no disk"
+    assert re.search(said + "$", lines[-1])
+    assert " ERROR broker: the broker has met a fault of its own" in lines[0]
+    assert lines[1] == "Traceback (most recent call last):"
+    assert "ExceptionGroup" not in "".join(lines)
+
+
+def test_a_crash_in_json(ended: Callable[..., list[str]]) -> None:
+    """Whoever reads the log by machine gets objects, and nothing else."""
+    records = [json.loads(line) for line in ended(ExceptionGroup("", [bug()]), "json")]
+    assert [record["level"] for record in records] == ["ERROR", "FATAL"]
+    assert records[0]["exception"].startswith("Traceback (most recent call last):")
+    assert records[0]["exception"].endswith("IndexError: list index out of range")
+    assert records[1]["message"].startswith("crashed: IndexError: list index out of range")
+
+
+async def test_what_was_written_is_safe_after_a_crash(tmp_path: Path) -> None:
+    """Flushed and checkpointed, as by a stop; but not taken for one: the next start has a look."""
+
+    async def fails() -> None:
+        raise ZeroDivisionError("a bug")
+
+    with pytest.RaisesGroup(ZeroDivisionError, flatten_subgroups=True):
+        async with embedded_broker(tmp_path) as broker:
+            await topic(broker)
+            async with connected(broker) as client:
+                await produce(client, batch(b"one"), batch(b"two"))
+            broker._nursery.start_soon(fails)
+            await broker.stopped()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    points = (tmp_path / "recovery-point-offset-checkpoint").read_text().split("\n")
+    assert "t 0 2" in points
+    async with embedded_broker(tmp_path) as broker:
+        assert broker.services.partitions.get("t", 0).log_end_offset == 2
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+# -- words ------------------------------------------------------------------------------------------------------------
+
+
+def listen(host: str, port: int = 0) -> str:
+    """Why not."""
+    with pytest.raises(CannotListen) as caught:
+        bind(ListenAddress("PLAINTEXT", "PLAINTEXT", host, port), 5, -1).close()
+    return str(caught.value)
+
+
+def test_addresses_that_cannot_be_listened_on() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert listen("127.0.0.1", port) == (
+            f"cannot listen on PLAINTEXT://127.0.0.1:{port}: address already in use "
+            "(another program listens there, perhaps another broker)"
+        )
+    assert listen("192.0.2.1").startswith(
+        "cannot listen on PLAINTEXT://192.0.2.1:0: cannot assign requested address (no interface of this machine has it"
+    )
+    assert listen("a" * 70 + ".invalid").startswith("cannot listen on PLAINTEXT://aaa")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "name or service not known"),
+        (PermissionError(errno.EACCES, os.strerror(errno.EACCES)), "permission denied"),
+    ],
+)
+def test_what_the_system_says_of_an_address(monkeypatch: pytest.MonkeyPatch, error: OSError, said: str) -> None:
+    def refuses(*arguments: Any, **options: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(socket, "create_server", refuses)
+    text = listen("host", 80)
+    assert text.startswith(f"cannot listen on PLAINTEXT://host:80: {said} (")
+    assert "Errno" not in text
+    assert "[" not in text
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.EMFILE, os.strerror(errno.EMFILE)), "too many open files"),
+        (FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "/a"), "/a: no such file or directory"),
+        (OSError(errno.EXDEV, os.strerror(errno.EXDEV), "/a", None, "/b"), "/a and /b: invalid cross-device link"),
+        (OSError("what a library says"), "what a library says"),
+        (OSError(errno.EIO, "A segment is short"), "a segment is short"),
+        (KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "reading a-0: no"), "reading a-0: no"),
+        (ValueError("two\n lines"), "two lines"),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_in_words(error: Exception, words: str) -> None:
+    assert in_words(error) == words
+
+
+def test_causes_are_told_once() -> None:
+    one, same, other = ValueError("a"), ValueError("a"), ValueError("b")
+    assert causes(ExceptionGroup("", [one, ExceptionGroup("", [same, other])])) == [one, other]
+    assert causes(one) == [one]
