@@ -414,7 +414,7 @@ class Broker:
             fetch_sessions=FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), self._rng),
             pictures=PictureCache(),
             timers=timers,
-            turns=Turns(self._offload),
+            turns=Turns(self._offload, nursery),
             offload=self._offload,
             now=trio.current_time,
             wall_ms=self._wall_ms,

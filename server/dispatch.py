@@ -210,10 +210,13 @@ class Dispatcher:
     async def _finish(self, context: RequestContext, request: Any, response: Any, is_large: bool = False) -> None:
         """What is left to do for a response: a coroutine's or a generator's work, the answer."""
         try:
-            if type(response) is CoroutineType:
-                response = await response
-            if type(response) is GeneratorType:
-                response = await self._services.turns.run(response, lambda: not context.closed)
+            while True:  # each may come to another one
+                if type(response) is CoroutineType:
+                    response = await response
+                elif type(response) is GeneratorType:
+                    response = await self._services.turns.run(response, lambda: not context.closed)
+                else:
+                    break
             await self._answer(context, response)
         except Abandoned:
             pass

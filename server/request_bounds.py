@@ -58,6 +58,8 @@ BOUNDS: Final[Mapping[int, Bounds]] = MappingProxyType(
         ApiKey.CREATE_TOPICS: _LARGE_VALUES,
         ApiKey.ALTER_CONFIGS: _LARGE_VALUES,
         ApiKey.INCREMENTAL_ALTER_CONFIGS: _LARGE_VALUES,
+        # A member's topics and partitions are compared with what the group has, in one step.
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: Bounds(4 * _MIB, 25_000),
         # The tools move all partitions of a plan in one request.
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: Bounds(16 * _MIB, 400_000),
         ApiKey.LEADER_AND_ISR: _CLUSTER,

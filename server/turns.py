@@ -18,12 +18,16 @@ stage a write in one turn and rely on it in another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+import logging
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import Any, Final, TypeVar
 
 import trio
 
+from server.containment import attempt
 from server.offload import Offload
+
+log = logging.getLogger("barnabas.requests")
 
 T = TypeVar("T")
 
@@ -53,11 +57,17 @@ def first_turn(steps: Steps[Any]) -> Any:
 
 
 class Turns:
-    """Whose turn it is; one per broker."""
+    """Whose turn it is; one per broker. The nursery is for `start`."""
 
-    def __init__(self, offload: Offload) -> None:
+    def __init__(self, offload: Offload, nursery: trio.Nursery | None = None) -> None:
         self._offload = offload
+        self._nursery = nursery
         self._turn = trio.Lock()
+
+    @property
+    def mine(self) -> trio.Lock:
+        """For a task that does its portions itself: `async with turns.mine`, around each of them."""
+        return self._turn
 
     async def run(self, steps: Steps[T], is_wanted: Callable[[], bool] = lambda: True) -> T:
         """Run a generator to its end, turn by turn, or until it is not wanted any more: raises Abandoned."""
@@ -69,6 +79,11 @@ class Turns:
                 value = first_turn(steps)
             if value is not UNFINISHED:
                 return value  # type: ignore[no-any-return]
+
+    def start(self, what: str, work: Callable[[], Awaitable[object]]) -> None:
+        """Go on in a task, from where nothing can be awaited. what: it is, for the log."""
+        assert self._nursery is not None, "not running"
+        self._nursery.start_soon(attempt, log, what, work)
 
     async def elsewhere(self, function: Callable[..., T], *args: Any) -> T:
         """Call something pure, and long, off the loop."""

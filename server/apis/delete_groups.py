@@ -8,11 +8,13 @@ Versions: 1 is the same; 2 is flexible.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from kproto import ApiKey, ErrorCode, KafkaError
 from kproto.messages import DeleteGroupsRequest, DeleteGroupsResponse
 from server.api import PENDING, Api
+from server.apis.portions import AT_ONCE, in_portions
 from server.context import RequestContext
 from server.services import Services
 
@@ -61,12 +63,23 @@ def handle(svc: Services, ctx: RequestContext, req: DeleteGroupsRequest) -> Any:
     if not group_ids:
         return DeleteGroupsResponse()
     deletion = _Deletion(ctx, group_ids)
-    for i, group_id in enumerate(group_ids):
+    if len(group_ids) > AT_ONCE:
+        return _in_portions(svc, group_ids, deletion)
+    _delete(svc, group_ids, deletion, 0, len(group_ids))
+    return PENDING
+
+
+async def _in_portions(svc: Services, group_ids: list[str], deletion: _Deletion) -> object:
+    await in_portions(svc, len(group_ids), partial(_delete, svc, group_ids, deletion))
+    return PENDING
+
+
+def _delete(svc: Services, group_ids: list[str], deletion: _Deletion, first: int, end: int) -> None:
+    for i in range(first, end):
         try:
-            svc.groups.delete_group(group_id, _One(deletion, i))
+            svc.groups.delete_group(group_ids[i], _One(deletion, i))
         except KafkaError as error:
             deletion.done(i, error.code)
-    return PENDING
 
 
 def _on_error(req: DeleteGroupsRequest, code: ErrorCode, version: int) -> DeleteGroupsResponse:

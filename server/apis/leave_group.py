@@ -11,14 +11,72 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproto import ApiKey
-from kproto.messages import LeaveGroupRequest
+from kproto import ApiKey, ErrorCode
+from kproto.messages import LeaveGroupRequest, LeaveGroupResponse
 from server.api import PENDING, Api
+from server.apis.portions import AT_ONCE, in_portions
 from server.context import RequestContext
 from server.services import Services
 
 
+class _Left:
+    """The answer in the making, of members who leave in portions. The token of a portion is a `_Some`."""
+
+    __slots__ = ("_code", "_ctx", "_members", "_owed")
+
+    def __init__(self, ctx: RequestContext, count: int) -> None:
+        self._ctx = ctx
+        self._owed = count
+        self._code = ErrorCode.NONE
+        self._members: dict[int, list[LeaveGroupResponse.MemberResponse]] = {}
+
+    def told(self, first: int, end: int, response: LeaveGroupResponse) -> None:
+        self._members[first] = response.members
+        self._code = self._code or ErrorCode(response.error_code)
+        self._owed -= end - first
+        if self._owed:
+            return
+        if self._code:
+            self._ctx.reply(LeaveGroupResponse(error_code=self._code))
+        else:
+            ordered = (member for first in sorted(self._members) for member in self._members[first])
+            self._ctx.reply(LeaveGroupResponse(members=list(ordered)))
+
+    def let_go(self) -> str:
+        """Part of `Concerned`."""
+        return self._ctx.let_go()
+
+
+class _Some:
+    __slots__ = ("_end", "_first", "_left")
+
+    def __init__(self, left: _Left, first: int, end: int) -> None:
+        self._left = left
+        self._first = first
+        self._end = end
+
+    def reply(self, response: LeaveGroupResponse) -> None:
+        self._left.told(self._first, self._end, response)
+
+    def let_go(self) -> str:
+        """Part of `Concerned`."""
+        return self._left.let_go()
+
+
+async def _in_portions(svc: Services, ctx: RequestContext, req: LeaveGroupRequest) -> object:
+    left = _Left(ctx, len(req.members))
+
+    def leave(first: int, end: int) -> None:
+        some = LeaveGroupRequest(group_id=req.group_id, members=req.members[first:end])
+        svc.groups.leave(some, ctx.api_version, _Some(left, first, end))
+
+    await in_portions(svc, len(req.members), leave)
+    return PENDING
+
+
 def handle(svc: Services, ctx: RequestContext, req: LeaveGroupRequest) -> Any:
+    if ctx.api_version >= 3 and len(req.members) > AT_ONCE:
+        return _in_portions(svc, ctx, req)
     svc.groups.leave(req, ctx.api_version, ctx)
     return PENDING
 

@@ -3,7 +3,8 @@
 Behaviour: a member commits with its generation, or its epoch in a KIP-848 group; anybody else (generation -1) only
 while the group has no members.
 Topics and partitions that do not exist get their own error, the others are stored as one batch in
-`__consumer_offsets` and answered when that is committed.
+`__consumer_offsets` (very many in portions: `server.apis.portions`) and answered when that is committed. A topic that
+is named twice is answered once, with all of its partitions.
 
 Versions: 1 adds the generation and a time of commit; 2 takes that back and adds a retention time of its own, which 5
 takes back: such offsets expire at their own time; 6 adds the leader epoch; 7 static members; 8 is flexible; members of
@@ -22,8 +23,10 @@ from coordinator import OffsetToCommit
 from kproto import ApiKey, ErrorCode, KafkaError
 from kproto.messages import OffsetCommitRequest, OffsetCommitResponse
 from server.api import PENDING, Api
+from server.apis.portions import AT_ONCE, Codes, Portion, in_portions
 from server.context import RequestContext
 from server.services import Services
+from server.turns import Steps
 
 
 class _Commit:
@@ -46,16 +49,24 @@ class _Commit:
         return self._ctx.let_go()
 
 
-def handle(svc: Services, ctx: RequestContext, req: OffsetCommitRequest) -> Any:
+def handle(svc: Services, ctx: RequestContext, req: OffsetCommitRequest) -> Steps[Any]:
     image = svc.image
     by_id = ctx.api_version >= 10
     response = OffsetCommitResponse()
     commit = _Commit(ctx, response)
     offsets: list[OffsetToCommit] = []
+    topics: dict[str | bytes, OffsetCommitResponse.OffsetCommitResponseTopic] = {}
     for topic in req.topics:
         known = image.topics_by_id.get(topic.topic_id) if by_id else image.topics.get(topic.name)
-        answers = []
+        key = topic.topic_id if by_id else topic.name
+        answered = topics.get(key)
+        if answered is None:
+            answered = OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+            topics[key] = answered
+        answers = answered.partitions
+        yield 1
         for partition in topic.partitions:
+            yield 1
             answer = OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=partition.partition_index)
             answers.append(answer)
             if known is None:
@@ -74,11 +85,34 @@ def handle(svc: Services, ctx: RequestContext, req: OffsetCommitRequest) -> Any:
                         partition.commit_timestamp,
                     )
                 )
-        response.topics.append(
-            OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers)
-        )
+    response.topics.extend(topics.values())
     if not offsets:
         return response
+    if len(offsets) > AT_ONCE:
+        return _in_portions(svc, ctx, req, offsets, commit)
+    _commit(svc, ctx, req, offsets, commit)
+    return PENDING
+
+
+async def _in_portions(
+    svc: Services, ctx: RequestContext, req: OffsetCommitRequest, offsets: list[OffsetToCommit], commit: _Commit
+) -> object:
+    codes = Codes(len(offsets), commit.reply, commit)
+    await in_portions(
+        svc,
+        len(offsets),
+        lambda first, end: _commit(svc, ctx, req, offsets[first:end], codes.portion(first, end)),
+    )
+    return PENDING
+
+
+def _commit(
+    svc: Services,
+    ctx: RequestContext,
+    req: OffsetCommitRequest,
+    offsets: list[OffsetToCommit],
+    token: _Commit | Portion,
+) -> None:
     try:
         svc.groups.commit(
             req.group_id,
@@ -87,15 +121,14 @@ def handle(svc: Services, ctx: RequestContext, req: OffsetCommitRequest) -> Any:
             req.group_instance_id,
             req.retention_time_ms,
             offsets,
-            commit,
+            token,
             version=ctx.api_version,
         )
     except KafkaError as error:
         if ctx.api_version == 0:
             # Such clients never ask for a coordinator, which is what creates the topic.
             svc.groups.want_topic()
-        commit.reply([error.code] * len(offsets))
-    return PENDING
+        token.reply([error.code] * len(offsets))
 
 
 def _on_error(req: OffsetCommitRequest, code: ErrorCode, version: int) -> OffsetCommitResponse:

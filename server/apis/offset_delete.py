@@ -13,8 +13,10 @@ from typing import Any
 from kproto import ApiKey, ErrorCode
 from kproto.messages import OffsetDeleteRequest, OffsetDeleteResponse
 from server.api import PENDING, Api
+from server.apis.portions import AT_ONCE, Codes, Portion, in_portions
 from server.context import RequestContext
 from server.services import Services
+from server.turns import Steps
 
 
 class _Deletion:
@@ -40,7 +42,7 @@ class _Deletion:
         return self._ctx.let_go()
 
 
-def handle(svc: Services, ctx: RequestContext, req: OffsetDeleteRequest) -> Any:
+def handle(svc: Services, ctx: RequestContext, req: OffsetDeleteRequest) -> Steps[Any]:
     topics = svc.image.topics
     response = OffsetDeleteResponse()
     deletion = _Deletion(ctx, response)
@@ -48,8 +50,10 @@ def handle(svc: Services, ctx: RequestContext, req: OffsetDeleteRequest) -> Any:
     for topic in req.topics:
         known = topics.get(topic.name)
         count = 0 if known is None else len(known.partitions)
-        answers = []
+        answers: list[OffsetDeleteResponse.OffsetDeleteResponsePartition] = []
+        yield 1
         for partition in topic.partitions:
+            yield 1
             answer = OffsetDeleteResponse.OffsetDeleteResponsePartition(partition_index=partition.partition_index)
             answers.append(answer)
             if 0 <= partition.partition_index < count:
@@ -58,7 +62,30 @@ def handle(svc: Services, ctx: RequestContext, req: OffsetDeleteRequest) -> Any:
             else:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         response.topics.append(OffsetDeleteResponse.OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+    if len(wanted) > AT_ONCE:
+        return _in_portions(svc, req.group_id, wanted, deletion)
     svc.groups.delete_offsets(req.group_id, wanted, deletion)
+    return PENDING
+
+
+async def _in_portions(svc: Services, group_id: str, wanted: list[tuple[str, int]], deletion: _Deletion) -> object:
+    """An error of the whole request, which any portion may have, is all that is told."""
+    refusals: list[ErrorCode] = []
+    codes = Codes(len(wanted), lambda found: deletion.reply(refusals[0] if refusals else found), deletion)
+
+    class Some(Portion):
+        __slots__ = ()
+
+        def reply(self, told: list[ErrorCode] | ErrorCode) -> None:
+            if isinstance(told, ErrorCode):
+                refusals.append(told)
+            super().reply(told)
+
+    await in_portions(
+        svc,
+        len(wanted),
+        lambda first, end: svc.groups.delete_offsets(group_id, wanted[first:end], Some(codes, first, end)),
+    )
     return PENDING
 
 

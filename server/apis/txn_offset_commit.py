@@ -4,7 +4,9 @@
 Behaviour: topics and partitions that do not exist get their own error. The others are stored as a batch of the
 transaction in the group's partition of `__consumer_offsets`, after its coordinator was asked whether that is part of it
 (`server.txn_verification`); nobody sees them before the marker. Errors of the log and of the verification are told of
-every offset: 47, 48, 49, 51, 120, and while nobody could be asked 14, 15, 16.
+every offset: 47, 48, 49, 51, 120, and while nobody could be asked 14, 15, 16. Where nobody is asked
+(`transaction.partition.verification.enable=false`) a producer without id or epoch gets UNKNOWN_SERVER_ERROR: no batch
+of a transaction can be made for it, and that is what Apache Kafka makes of that.
 
 Versions: 2 adds the leader epoch, and before it 14 is told as 15, which older clients did not expect; 3 is flexible and
 names member and generation, which must be right (22, 25, 82; KIP-447), though a group may rebalance meanwhile; 4 knows
@@ -14,6 +16,7 @@ way (KIP-890).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from coordinator import OffsetToCommit
@@ -21,9 +24,11 @@ from kproto import ApiKey, ErrorCode, KafkaError
 from kproto.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from logdir import InTransaction, Verification
 from server.api import PENDING, Api
+from server.apis.portions import AT_ONCE, Codes, Portion, in_portions
 from server.context import RequestContext
 from server.partition import Partition
 from server.services import Services
+from server.turns import Steps
 from server.txn_verification import Errors, operation_of_offset_commit
 
 _Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
@@ -69,6 +74,8 @@ class _Commit:
         svc, req = self._svc, self._req
         partition = svc.groups.partition_of(req.group_id)
         if not svc.verification.is_enabled:
+            if req.producer_id < 0 or req.producer_epoch < 0:
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
             self._commit(None)
             return
         operation = operation_of_offset_commit(self._ctx.api_version)
@@ -108,27 +115,53 @@ class _Commit:
         self.refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if code == ErrorCode.NETWORK_EXCEPTION else code)
 
     def _commit(self, in_txn: InTransaction | None) -> None:
+        if len(self.offsets) > AT_ONCE:
+            self._svc.turns.start(f"committing for {self._ctx}", partial(self._in_portions, in_txn))
+        else:
+            self._commit_some(in_txn, self.offsets, self)
+
+    async def _in_portions(self, in_txn: InTransaction | None) -> None:
+        count = len(self.offsets)
+        codes = Codes(count, self.reply, self)
+
+        def commit(first: int, end: int) -> None:
+            # The first one takes the verification up; the others find the transaction open, or are refused.
+            how = in_txn if first == 0 or in_txn is None else InTransaction()
+            token = codes.portion(first, end)
+            try:
+                self._commit_some(how, self.offsets[first:end], token)
+            except KafkaError as error:
+                token.reply(error.code)
+
+        await in_portions(self._svc, count, commit)
+
+    def _commit_some(
+        self, in_txn: InTransaction | None, offsets: list[OffsetToCommit], token: _Commit | Portion
+    ) -> None:
         req = self._req
         self._svc.groups.commit_in_transaction(
             req.group_id,
             req.generation_id,
             req.member_id,
             req.group_instance_id,
-            self.offsets,
+            offsets,
             req.producer_id,
             req.producer_epoch,
             in_txn,
-            self,
+            token,
         )
 
 
-def handle(svc: Services, ctx: RequestContext, req: TxnOffsetCommitRequest) -> Any:
+def handle(svc: Services, ctx: RequestContext, req: TxnOffsetCommitRequest) -> Steps[Any]:
     image = svc.image
     commit = _Commit(svc, ctx, req)
+    topics: dict[str, TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic] = {}
     for topic in req.topics:
         known = image.topics.get(topic.name)
-        answers = []
+        answers = topics.setdefault(topic.name, _Topic(name=topic.name)).partitions
+        yield 1
         for partition in topic.partitions:
+            yield 1
             answer = _Partition(partition_index=partition.partition_index)
             answers.append(answer)
             if known is None or not 0 <= partition.partition_index < len(known.partitions):
@@ -144,7 +177,7 @@ def handle(svc: Services, ctx: RequestContext, req: TxnOffsetCommitRequest) -> A
                         partition.committed_metadata,
                     )
                 )
-        commit.response.topics.append(_Topic(name=topic.name, partitions=answers))
+    commit.response.topics.extend(topics.values())
     if not commit.offsets:
         return commit.response
     commit.begin()

@@ -3,7 +3,8 @@ hangs, has markers written into partitions that this broker leads (KIP-98, KIP-6
 
 Behaviour: `server.marker_writer`: answered when everything is committed or refused. Per partition: an unknown one, or
 one that is elsewhere, 3 or 6; an old producer epoch 47; an old coordinator epoch 52; too few replicas 19 and 20; not
-committed in time 7.
+committed in time 7. A marker without producer id or epoch makes the whole request UNKNOWN_SERVER_ERROR: no such batch
+can be made, which is what Apache Kafka says of it.
 
 Versions: 1 is flexible; 2 says which transaction.version the transaction's client has (KIP-1228): from 2 on a marker's
 epoch must be higher than that of the batches it ends. 0 was not in Apache Kafka 4 any more.
@@ -11,16 +12,109 @@ epoch must be higher than that of the batches it ends. 0 was not in Apache Kafka
 
 from __future__ import annotations
 
-from kproto import ApiKey, ErrorCode
+from copy import copy
+
+from kproto import ApiKey, ErrorCode, KafkaError
 from kproto.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from server.api import PENDING, Api
+from server.apis.portions import AT_ONCE, in_portions
 from server.context import RequestContext
 from server.services import Services
 
+_Result = WriteTxnMarkersResponse.WritableTxnMarkerResult
+_Topic = WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
+_Partition = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
+
 
 def handle(svc: Services, ctx: RequestContext, req: WriteTxnMarkersRequest) -> object:
+    count = 0
+    for marker in req.markers:
+        if marker.producer_id < 0 or marker.producer_epoch < 0:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a marker without producer")
+        count += 1 + sum(1 + len(topic.partition_indexes) for topic in marker.topics)
+    if count > AT_ONCE:
+        return _in_portions(svc, ctx, req)
     svc.markers.write(req, ctx)
     return PENDING
+
+
+async def _in_portions(svc: Services, ctx: RequestContext, req: WriteTxnMarkersRequest) -> object:
+    wanted = [
+        (marker, topic.name, index)
+        for marker in req.markers
+        for topic in marker.topics
+        for index in dict.fromkeys(topic.partition_indexes)
+    ]
+    if not wanted:
+        return WriteTxnMarkersResponse()
+    written = _Written(ctx, [(marker.producer_id, name, index) for marker, name, index in wanted])
+
+    def write(first: int, end: int) -> None:
+        markers = []
+        for marker, name, index in wanted[first:end]:
+            one = copy(marker)
+            one.topics = [WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=name, partition_indexes=[index])]
+            markers.append(one)
+        svc.markers.write(WriteTxnMarkersRequest(markers=markers), _Some(written, end - first))
+
+    await in_portions(svc, len(wanted), write)
+    return PENDING
+
+
+class _Written:
+    """The answer in the making, of markers that are written in portions. The token of a portion is a `_Some`."""
+
+    __slots__ = ("_codes", "_ctx", "_owed")
+
+    def __init__(self, ctx: RequestContext, wanted: list[tuple[int, str, int]]) -> None:
+        self._ctx = ctx
+        self._owed = len(wanted)
+        self._codes: dict[int, dict[str, dict[int, int]]] = {}
+        for producer_id, topic, index in wanted:  # which is the order of the answer
+            self._codes.setdefault(producer_id, {}).setdefault(topic, {})[index] = ErrorCode.REQUEST_TIMED_OUT
+
+    def told(self, count: int, response: WriteTxnMarkersResponse) -> None:
+        for marker in response.markers:
+            topics = self._codes.setdefault(marker.producer_id, {})
+            for topic in marker.topics:
+                codes = topics.setdefault(topic.name, {})
+                codes.update((each.partition_index, each.error_code) for each in topic.partitions)
+        self._owed -= count
+        if not self._owed:
+            results = [_result(producer_id, topics) for producer_id, topics in self._codes.items()]
+            self._ctx.reply(WriteTxnMarkersResponse(markers=results))
+
+    def let_go(self) -> str:
+        """Part of `Concerned`."""
+        return self._ctx.let_go()
+
+
+class _Some:
+    __slots__ = ("_count", "_written")
+
+    def __init__(self, written: _Written, count: int) -> None:
+        self._written = written
+        self._count = count
+
+    def reply(self, response: WriteTxnMarkersResponse) -> None:
+        self._written.told(self._count, response)
+
+    def let_go(self) -> str:
+        """Part of `Concerned`."""
+        return self._written.let_go()
+
+
+def _result(producer_id: int, topics: dict[str, dict[int, int]]) -> _Result:
+    return _Result(
+        producer_id=producer_id,
+        topics=[
+            _Topic(
+                name=name,
+                partitions=[_Partition(partition_index=index, error_code=code) for index, code in codes.items()],
+            )
+            for name, codes in topics.items()
+        ],
+    )
 
 
 def _on_error(req: WriteTxnMarkersRequest, code: ErrorCode, version: int) -> WriteTxnMarkersResponse:

@@ -1,0 +1,269 @@
+"""Requests of tens of thousands of items: nobody else waits for them, and each item is answered as if it were alone.
+
+What is done between two rounds of the loop is counted in calls of the part that does the work, not in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from kproto import ErrorCode
+from kproto.messages import (
+    ConsumerGroupDescribeRequest,
+    DeleteGroupsRequest,
+    DescribeConfigsRequest,
+    DescribeGroupsRequest,
+    DescribeTransactionsRequest,
+    FindCoordinatorRequest,
+    LeaveGroupRequest,
+    MetadataRequest,
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+    OffsetForLeaderEpochRequest,
+    TxnOffsetCommitRequest,
+    WriteTxnMarkersRequest,
+)
+from server.app import Broker
+from server.testing import Client, connected, embedded_broker
+from server.turns import TURN_UNITS
+
+E = ErrorCode
+MANY = 20_000
+
+
+class Calls:
+    """How often something was called between two rounds of the loop, at most; `watch` must be running."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.most = 0
+
+    def counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            return function(*args, **kwargs)
+
+        return call
+
+    async def watch(self) -> None:
+        while True:
+            self.now = 0
+            await trio.lowlevel.checkpoint()
+
+
+@asynccontextmanager
+async def asking(**settings: str) -> AsyncIterator[tuple[Broker, Client]]:
+    async with embedded_broker(**settings) as broker, connected(broker) as client:
+        await broker.services.controller.auto_create(["__consumer_offsets", "__transaction_state"])
+        for _ in range(50):
+            if not (await client.ask(FindCoordinatorRequest(key="g"), 0)).error_code:
+                break
+            await trio.sleep(0.1)
+        yield broker, client
+
+
+def ids(prefix: str = "id") -> list[str]:
+    return [f"{prefix}{number}" for number in range(MANY)]
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "request_", "version", "field"),
+    [
+        ("groups", "describe", DescribeGroupsRequest(groups=ids() * 2), 5, "groups"),
+        ("groups", "consumer_describe", ConsumerGroupDescribeRequest(group_ids=ids() * 2), 0, "groups"),
+        ("groups", "place", FindCoordinatorRequest(coordinator_keys=ids() * 2), 4, "coordinators"),
+        (
+            "transactions",
+            "describe",
+            DescribeTransactionsRequest(transactional_ids=ids() * 2),
+            0,
+            "transaction_states",
+        ),
+        (
+            "groups",
+            "fetch",
+            OffsetFetchRequest(
+                groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=id, topics=None) for id in ids() * 2]
+            ),
+            8,
+            "groups",
+        ),
+    ],
+)
+async def test_what_is_described_is_described_once_and_in_turns(
+    part: str,
+    name: str,
+    request_: Any,
+    version: int,
+    field: str,
+    monkeypatch: pytest.MonkeyPatch,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with asking() as (broker, client), trio.open_nursery() as nursery:
+        calls = Calls()
+        shards = getattr(broker.services, part)
+        monkeypatch.setattr(type(shards), name, calls.counted(getattr(type(shards), name)))
+        nursery.start_soon(calls.watch)
+        response = await client.ask(request_, version)
+        assert len(getattr(response, field)) == MANY
+        assert 0 < calls.most <= 2 * TURN_UNITS
+        nursery.cancel_scope.cancel()
+
+
+async def test_metadata_of_very_many_names(autojump_clock: trio.testing.MockClock) -> None:
+    async with asking(auto_create_topics_enable="false") as (_, client):
+        names = [MetadataRequest.MetadataRequestTopic(name=name) for name in [*ids(), "__consumer_offsets", *ids()]]
+        response = await client.ask(MetadataRequest(topics=names), 9)
+        assert len(response.topics) == MANY + 1
+        known = next(topic for topic in response.topics if not topic.error_code)
+        assert (known.name, len(known.partitions)) == ("__consumer_offsets", 5)
+
+
+async def test_settings_alike_are_put_together_once(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    from server.apis import describe_configs
+
+    async with asking() as (broker, client):
+        await broker.services.controller.auto_create([f"t{number}" for number in range(30)])
+        made = Calls()
+        monkeypatch.setattr(describe_configs, "topic_entries", made.counted(describe_configs.topic_entries))
+        monkeypatch.setattr(describe_configs, "broker_entries", made.counted(describe_configs.broker_entries))
+        resource = DescribeConfigsRequest.DescribeConfigsResource
+        broker_id = str(broker.services.config.broker_id)
+        topics = [resource(resource_type=2, resource_name=f"t{number}") for number in range(30)]
+        whole = [resource(resource_type=4, resource_name=broker_id)]
+        response = await client.ask(DescribeConfigsRequest(resources=topics * 3 + whole * 500), 4)
+        assert made.most == 2
+        assert [each.resource_name for each in response.results] == [*(f"t{number}" for number in range(30)), broker_id]
+        assert len({len(each.configs) for each in response.results[:30]}) == 1
+        some = resource(resource_type=2, resource_name="t1", configuration_keys=["retention.ms"])
+        response = await client.ask(DescribeConfigsRequest(resources=[topics[1], some, some]), 4)
+        assert [len(each.configs) for each in response.results] == [len(response.results[0].configs), 1]
+
+
+def committing(partitions: int, *, times: int = 1) -> OffsetCommitRequest:
+    topic, partition = OffsetCommitRequest.OffsetCommitRequestTopic, OffsetCommitRequest.OffsetCommitRequestPartition
+    asked = [partition(partition_index=index, committed_offset=index) for index in range(partitions)]
+    return OffsetCommitRequest(group_id="g", topics=[topic(name="t", partitions=asked)] * times)
+
+
+async def test_offsets_of_very_many_partitions(autojump_clock: trio.testing.MockClock) -> None:
+    async with asking(num_partitions="2000") as (broker, client):
+        await broker.services.controller.auto_create(["t"])
+        answer = await client.ask(committing(2001), 8)
+        assert [each.error_code for each in answer.topics[0].partitions] == [0] * 2000 + [E.UNKNOWN_TOPIC_OR_PARTITION]
+        topic = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=list(range(2000)))
+        fetched = await client.ask(OffsetFetchRequest(group_id="g", topics=[topic]), 7)
+        assert [each.committed_offset for each in fetched.topics[0].partitions] == list(range(2000))
+
+        deleted = [
+            OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=index) for index in range(100, 2000)
+        ]
+        doomed = OffsetDeleteRequest.OffsetDeleteRequestTopic(name="t", partitions=deleted)
+        answer = await client.ask(OffsetDeleteRequest(group_id="g", topics=[doomed]), 0)
+        assert (answer.error_code, {each.error_code for each in answer.topics[0].partitions}) == (0, {0})
+        fetched = await client.ask(OffsetFetchRequest(group_id="g", topics=None), 7)
+        assert [each.committed_offset for each in fetched.topics[0].partitions] == list(range(100))
+        answer = await client.ask(OffsetDeleteRequest(group_id="nobody", topics=[doomed]), 0)
+        assert (answer.error_code, answer.topics) == (E.GROUP_ID_NOT_FOUND, [])
+
+
+async def test_a_topic_named_twice_in_a_commit_is_answered_once(autojump_clock: trio.testing.MockClock) -> None:
+    async with asking(num_partitions="2") as (broker, client):
+        await broker.services.controller.auto_create(["t"])
+        answer = await client.ask(committing(2, times=3), 8)
+        assert [topic.name for topic in answer.topics] == ["t"]
+        assert [each.partition_index for each in answer.topics[0].partitions] == [0, 1] * 3
+
+
+async def test_offsets_of_very_many_partitions_in_a_transaction(autojump_clock: trio.testing.MockClock) -> None:
+    async with asking(num_partitions="1200", transaction_partition_verification_enable="false") as (broker, client):
+        await broker.services.controller.auto_create(["t"])
+        partition = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
+        asked = [partition(partition_index=index, committed_offset=7, committed_metadata="") for index in range(1200)]
+        topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name="t", partitions=asked)
+        request = TxnOffsetCommitRequest(
+            transactional_id="x", group_id="g", producer_id=5, producer_epoch=0, topics=[topic]
+        )
+        answer = await client.ask(request, 3)
+        assert [each.error_code for each in answer.topics[0].partitions] == [0] * 1200
+        index = broker.services.groups.partition_of("g").index
+        marker = WriteTxnMarkersRequest.WritableTxnMarker(
+            producer_id=5,
+            producer_epoch=0,
+            transaction_result=True,
+            coordinator_epoch=0,
+            topics=[
+                WriteTxnMarkersRequest.WritableTxnMarkerTopic(name="__consumer_offsets", partition_indexes=[index]),
+                WriteTxnMarkersRequest.WritableTxnMarkerTopic(name="u", partition_indexes=list(range(2000))),
+            ],
+        )
+        answer = await client.ask(WriteTxnMarkersRequest(markers=[marker]), 1)
+        ((told),) = answer.markers
+        assert [each.error_code for each in told.topics[0].partitions] == [0]
+        assert [each.error_code for each in told.topics[1].partitions] == [E.UNKNOWN_TOPIC_OR_PARTITION] * 2000
+        fetched = await client.ask(OffsetFetchRequest(group_id="g", topics=None), 7)
+        assert [each.committed_offset for each in fetched.topics[0].partitions] == [7] * 1200
+
+
+@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (5, -1)])
+async def test_nobody_s_transaction_is_refused(
+    producer_id: int, epoch: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with asking(transaction_partition_verification_enable="false") as (broker, client):
+        await broker.services.controller.auto_create(["t"])
+        partition = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(partition_index=0, committed_metadata="")
+        topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name="t", partitions=[partition])
+        commit = TxnOffsetCommitRequest(
+            transactional_id="x", group_id="g", producer_id=producer_id, producer_epoch=epoch, topics=[topic]
+        )
+        answer = await client.ask(commit, 3)
+        assert answer.topics[0].partitions[0].error_code == E.UNKNOWN_SERVER_ERROR
+        marked = WriteTxnMarkersRequest.WritableTxnMarkerTopic(name="t", partition_indexes=[0])
+        marker = WriteTxnMarkersRequest.WritableTxnMarker(
+            producer_id=producer_id, producer_epoch=epoch, transaction_result=True, topics=[marked], coordinator_epoch=0
+        )
+        written = await client.ask(WriteTxnMarkersRequest(markers=[marker]), 1)
+        assert written.markers[0].topics[0].partitions[0].error_code == E.UNKNOWN_SERVER_ERROR
+        assert broker.services.partitions.get("t", 0).log.log_end_offset == 0
+
+
+async def test_very_many_members_leave_and_groups_go(autojump_clock: trio.testing.MockClock) -> None:
+    async with asking() as (_, client):
+        members = [LeaveGroupRequest.MemberIdentity(member_id=f"m{number}") for number in range(3000)]
+        answer = await client.ask(LeaveGroupRequest(group_id="g", members=members), 4)
+        assert (answer.error_code, len(answer.members)) == (0, 3000)
+        assert [each.member_id for each in answer.members] == [f"m{number}" for number in range(3000)]
+        answer = await client.ask(LeaveGroupRequest(group_id="", members=members), 4)
+        assert answer.error_code == E.INVALID_GROUP_ID
+        gone = await client.ask(DeleteGroupsRequest(groups_names=[f"g{number}" for number in range(3000)]), 2)
+        assert [each.error_code for each in gone.results] == [E.GROUP_ID_NOT_FOUND] * 3000
+
+
+async def test_an_epoch_of_very_many_partitions(autojump_clock: trio.testing.MockClock) -> None:
+    async with asking() as (_, client):
+        partition = OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+        asked = [partition(partition=index, leader_epoch=0) for index in range(MANY)]
+        topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic="t", partitions=asked)
+        answer = await client.ask(OffsetForLeaderEpochRequest(topics=[topic]), 3)
+        assert {each.error_code for each in answer.topics[0].partitions} == {E.UNKNOWN_TOPIC_OR_PARTITION}
+        assert len(answer.topics[0].partitions) == MANY
+
+
+async def test_a_large_frame_that_cannot_be_read_closes_its_connection_alone(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with asking() as (broker, client), connected(broker) as other:
+        await client.stream.send_all((100_000).to_bytes(4, "big") + b"\0\x0f\0\5\0\0\0\1\0\1x\0" + b"\xff" * 99_988)
+        with pytest.raises(EOFError):
+            await client.receive_frame()
+        assert (await other.ask(DescribeGroupsRequest(groups=["g"]), 0)).groups[0].group_state == "Dead"
