@@ -29,6 +29,8 @@ PATIENCE_S = (0.05, 0.2, 0.5, 2.0)
 OWED_S = 15.0
 """How long an answer may take that has nothing to wait for."""
 DECODED_MAX = 300_000
+SHOWN_BYTES = 600
+SILENT_S = 0.2
 RECEIVE_BYTES = 1 << 18
 Finding = Callable[[str, str], None]
 """(kind, details)"""
@@ -41,6 +43,15 @@ class Owed(NamedTuple):
     sent: Sent
     at: float
     is_clean: bool
+    frame: bytes
+
+    def __str__(self) -> str:
+        return f"{ApiKey(self.key).name} v{self.version}"
+
+    @property
+    def shown(self) -> str:
+        """The beginning of the request, in hexadecimal."""
+        return self.frame[4 : 4 + SHOWN_BYTES].hex() + ("…" if len(self.frame) > 4 + SHOWN_BYTES else "")
 
 
 class Nature(NamedTuple):
@@ -69,7 +80,7 @@ class Link:
         """Whether what comes can still be understood: not after damage."""
         self.may_close = False
         self.ended_at = 0.0
-        self.heard_at = now
+        self.heard_at = self.listened_at = now
 
 
 class Attack:
@@ -99,6 +110,7 @@ class Attack:
         self._begun = clock()
         self.sent = self.answered = self.closed = self.refused = 0
         self.is_paused = False
+        self.has_no_log = True
 
     def step(self, seconds: float = 0.01) -> None:
         """Send, wait for at most `seconds`, read."""
@@ -194,7 +206,7 @@ class Attack:
             link.is_readable = link.is_readable and not request.is_damaged
         if request.is_answered:
             link.owed.append(
-                Owed(link.correlation_id, request.key, request.version, request.sent, now, request.is_clean)
+                Owed(link.correlation_id, request.key, request.version, request.sent, now, request.is_clean, data)
             )
 
     def _end(self, link: Link, now: float) -> None:
@@ -253,7 +265,7 @@ class Attack:
             first = link.owed[0]
             self._finding(
                 f"closed on {ApiKey(first.key).name}",
-                f"connection {link.number} was closed by the broker, {describe(link.owed)} were not answered",
+                f"connection {link.number} was closed by the broker, {describe(link.owed)} not answered\n{first.shown}",
             )
         self._close(link)
 
@@ -266,8 +278,8 @@ class Attack:
             return
         if link.nature.piece and link.out:
             self._send(link)
-        if link.nature.ends == "silent" and link.left > 0 and now - link.heard_at > 0.2:
-            self._receive_rest(link)
+        if link.nature.ends == "silent" and link.left > 0 and now - link.listened_at > SILENT_S:
+            self._listen(link, now)
         if not link.owed:
             return
         waited = now - max(link.owed[0].at, link.heard_at)
@@ -277,12 +289,13 @@ class Attack:
         elif waited > OWED_S:
             self._finding(
                 f"no answer to {ApiKey(first.key).name}",
-                f"{ApiKey(first.key).name} v{first.version} on connection {link.number} has waited {waited:.1f} s",
+                f"{first} on connection {link.number} has waited {waited:.1f} s\n{first.shown}",
             )
             self._close(link)
 
-    def _receive_rest(self, link: Link) -> None:
-        link.heard_at = self._clock()
+    def _listen(self, link: Link, now: float) -> None:
+        """Now and then even one that does not read reads."""
+        link.listened_at = now
         nature, link.nature = link.nature, link.nature._replace(ends="close")
         self._receive(link)
         link.nature = nature
@@ -330,14 +343,15 @@ class Attack:
             if owed.is_clean:
                 self._finding(
                     f"an answer to {ApiKey(owed.key).name} that cannot be read",
-                    f"v{owed.version}: {error}: {frame[:200].hex()}",
+                    f"v{owed.version}: {error}: {frame[:200].hex()}\n{owed.shown}",
                 )
             return
         for kind, value in self._grammar.pools.see(owed.key, owed.sent, answer):
             self._recorder.add(Step(link.number, "learnt", value, kind))
-        if has_error(owed.key, answer, ErrorCode.UNKNOWN_SERVER_ERROR):
+        # Some refusals have this code in Apache Kafka too; a fault of the broker's own stands in its log.
+        if self.has_no_log and has_error(owed.key, answer, ErrorCode.UNKNOWN_SERVER_ERROR):
             self._finding(
-                f"UNKNOWN_SERVER_ERROR to {ApiKey(owed.key).name}", f"v{owed.version} on connection {link.number}"
+                f"UNKNOWN_SERVER_ERROR to {ApiKey(owed.key).name}", f"{owed} on connection {link.number}\n{owed.shown}"
             )
 
 
@@ -353,7 +367,7 @@ def nature_is_lone(link: Link) -> bool:
 
 def describe(owed: Sequence[Owed] | deque[Owed]) -> str:
     """`PRODUCE v9, FETCH v4 …`"""
-    names = [f"{ApiKey(one.key).name} v{one.version}" for one in list(owed)[:5]]
+    names = [str(one) for one in list(owed)[:5]]
     return ", ".join(names) + (f" and {len(owed) - 5} more" if len(owed) > 5 else "")
 
 

@@ -132,6 +132,7 @@ class Campaign:
             connections=plan.connections,
             rate=plan.rate,
         )
+        attack.has_no_log = not self._logs
         begun = time.monotonic()
         try:
             self._warm(attack, grammar, served)

@@ -183,6 +183,8 @@ class Honest:
                 if time.monotonic() > deadline:
                     raise Wronged(f"for {RETRY_S:.0f} s: {reason}") from None
                 time.sleep(PAUSE_S)
+                # As clients do: it also makes the topic of the coordinators again if somebody has deleted it.
+                self.caller.ask(FindCoordinatorRequest(key=self.group, key_type=0), 2)
 
     def _expect(self, code: int, what: str, *allowed: int) -> None:
         if code in RETRIED:

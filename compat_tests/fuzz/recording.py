@@ -85,10 +85,10 @@ def write(steps: Iterable[Step], comment: str = "") -> str:
 
 
 def packed(data: bytes) -> str:
-    """Hexadecimal, with runs of one byte made short."""
+    """Hexadecimal, with runs of up to four bytes made short."""
     out, at = [], 0
-    for run in re.finditer(rb"(.)\1{23,}", data, re.DOTALL):
-        out += [data[at : run.start()].hex(), f"{run[1].hex()}*{len(run[0])}"]
+    for run in re.finditer(rb"(.{1,4}?)\1{23,}", data, re.DOTALL):
+        out += [data[at : run.start()].hex(), f"{run[1].hex()}*{len(run[0]) // len(run[1])}"]
         at = run.end()
     out.append(data[at:].hex())
     return " ".join(filter(None, out))

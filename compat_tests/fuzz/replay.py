@@ -19,6 +19,7 @@ from kproto import DecodeError
 LEARN_S = 2.0
 WAIT_S = 5.0
 SEND_S = 60.0
+END_S = 3.0
 
 
 class _Link:
@@ -41,10 +42,19 @@ class Replay:
         self.answers = 0
 
     def run(self, steps: Iterable[Step]) -> None:
-        """All steps; then everything that is owed is waited for, for some seconds."""
+        """All steps; then everything that is owed is waited for, for a while."""
         for step in steps:
             self._step(step)
-        self._read_until(lambda: not any(link.owed and link.is_open for link in self._links.values()), 1.0)
+        self._read_until(lambda: not any(link.owed and link.is_open for link in self._links.values()), END_S)
+
+    def waiting(self) -> list[str]:
+        """The requests that are owed an answer on connections that are open."""
+        return [
+            f"API {key} v{version} on connection {number}"
+            for number, link in self._links.items()
+            if link.is_open
+            for key, version in link.owed
+        ]
 
     def close(self) -> None:
         for link in self._links.values():
