@@ -139,8 +139,9 @@ class LogDirs:
 
     @property
     def meta(self) -> MetaProperties | None:
-        """Whose the directories are; None while all are new."""
-        return next((each.meta for each in self.online if each.meta is not None), None)
+        """Whose the directories are, as the one says that says most; None while all are new."""
+        found = [each.meta for each in self.online if each.meta is not None]
+        return next((meta for meta in found if meta.is_complete), found[0] if found else None)
 
     @property
     def was_clean(self) -> bool:
@@ -210,9 +211,9 @@ class LogDirs:
                         f"{what} {other!r}; take the directories that do not belong together out of log.dirs"
                     )
 
-    def check_identity(self, *, cluster_id: str, node_id: int) -> None:
-        """Refuse another broker's directories; make new ones ours. Raises `InconsistentMeta`, and `LogDirError` when
-        none can be used.
+    def check_identity(self, *, cluster_id: str | None, node_id: int) -> None:
+        """Refuse another broker's directories; make new ones ours, once the cluster's id is known (until then None).
+        Raises `InconsistentMeta`, and `LogDirError` when none can be used.
         """
         for each in self.online:
             try:

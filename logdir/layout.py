@@ -54,6 +54,7 @@ DELETE_DIR: Final = "-delete"
 STRAY_DIR: Final = "-stray"
 FUTURE_DIR: Final = "-future"
 
+META_VERSIONS: Final = (0, 1)
 MAX_NAME: Final = 255
 MAX_PARTITION: Final = 2**31 - 1
 _SET_ASIDE = re.compile(r"(?s)(.+)\.([0-9a-zA-Z]+)(-delete|-stray|-future)")
@@ -190,20 +191,25 @@ class MetaProperties:
 
     @classmethod
     def decode(cls, data: bytes, path: str) -> MetaProperties:
-        """Raises `InconsistentMeta` when it cannot be read."""
+        """Raises `InconsistentMeta` when it cannot be read, or is of a version that is not known."""
         fields = decode_properties(data.decode("latin-1"))
-        try:
-            version = int(fields.get("version", "0"))
-            number = fields.get("node.id" if version else "broker.id")
-            return cls(
-                version, fields.get("cluster.id"), None if number is None else int(number), fields.get("directory.id")
+        version = _whole_number(fields, "version", path) or 0
+        if version not in META_VERSIONS:
+            raise InconsistentMeta(
+                f"{path} has version={version}, and known are 0 and 1: it was written by something newer; choose "
+                "another log directory, or what wrote it"
             )
-        except ValueError as error:
-            raise InconsistentMeta(f"{path} cannot be read: {error}") from None
+        number = _whole_number(fields, "node.id" if version else "broker.id", path)
+        return cls(version, fields.get("cluster.id"), number, fields.get("directory.id"))
 
-    def check(self, path: str, *, cluster_id: str, node_id: int) -> None:
-        """Refuse to start over another broker's data. Raises `InconsistentMeta`."""
-        if self.cluster_id is not None and self.cluster_id != cluster_id:
+    @property
+    def is_complete(self) -> bool:
+        """It says both whose directory this is and of which cluster."""
+        return self.cluster_id is not None and self.node_id is not None
+
+    def check(self, path: str, *, cluster_id: str | None, node_id: int) -> None:
+        """Refuse to start over another broker's data; cluster_id None: not known yet. Raises `InconsistentMeta`."""
+        if self.cluster_id is not None and cluster_id is not None and self.cluster_id != cluster_id:
             raise InconsistentMeta(
                 f"{path} belongs to cluster {self.cluster_id!r}, but this broker is configured for cluster "
                 f"{cluster_id!r}; choose another log directory, or the cluster that the data belongs to"
@@ -213,6 +219,18 @@ class MetaProperties:
                 f"{path} belongs to broker {self.node_id}, but this broker has the id {node_id}; "
                 f"set the id back to {self.node_id}, or choose another log directory"
             )
+
+
+def _whole_number(fields: dict[str, str], key: str, path: str) -> int | None:
+    """None if it is not there. Raises `InconsistentMeta`."""
+    text = fields.get(key)
+    if text is None:
+        return None
+    if not re.fullmatch(r"[+-]?[0-9]{1,10}", text.strip()):
+        raise InconsistentMeta(
+            f"{path} has {key}={text[:40]}, which is no whole number: correct it, or choose another log directory"
+        )
+    return int(text)
 
 
 def decode_properties(text: str) -> dict[str, str]:

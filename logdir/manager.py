@@ -30,6 +30,7 @@ import random as random_module
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from kproto.errors import ErrorCode, KafkaError
@@ -142,12 +143,14 @@ class LogDir:
             self.unlock()
             raise
 
-    def check_identity(self, *, cluster_id: str, node_id: int) -> None:
-        """Refuse another broker's directory; make a new one ours. Raises `InconsistentMeta`, OSError."""
-        if self.meta is None:
-            self.write_meta(MetaProperties(0, cluster_id, node_id))
-        else:
-            self.meta.check(f"{self.path}/{layout.META_PROPERTIES}", cluster_id=cluster_id, node_id=node_id)
+    def check_identity(self, *, cluster_id: str | None, node_id: int) -> None:
+        """Refuse another broker's directory; one that does not say whose it is becomes ours, unless the cluster's id is
+        not known yet (None). Raises `InconsistentMeta`, OSError.
+        """
+        known = self.meta or MetaProperties()
+        known.check(f"{self.path}/{layout.META_PROPERTIES}", cluster_id=cluster_id, node_id=node_id)
+        if cluster_id is not None and not known.is_complete:
+            self.write_meta(replace(known, cluster_id=cluster_id, node_id=node_id))
 
     def write_meta(self, meta: MetaProperties) -> None:
         """Raises OSError."""
@@ -327,11 +330,8 @@ class LogDir:
         opened.abandon()
         path = f"{self.path}/{layout.stray_dir(topic, partition, self._unique_hex())}"
         self._rename(opened.directory, path, "setting aside")
-        log.warning(
-            "%s belongs to another topic than the metadata know by that name: set aside as %s, to be removed by hand",
-            opened.directory,
-            path,
-        )
+        what = "belongs to another topic than the metadata know by that name: set aside, to be removed by hand"
+        log.warning("%s %s: %s", opened.directory, what, path)
 
     def high_watermark(self, topic: str, partition: int) -> int:
         """The high watermark of the last checkpoint, within what the log has."""

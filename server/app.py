@@ -293,7 +293,7 @@ class Broker:
         self._config = await settle_broker_id(self._config, meta, session)
         known = meta.cluster_id if meta is not None else None
         if meta is not None:
-            dirs.check_identity(cluster_id=known or "", node_id=self._config.broker_id)
+            dirs.check_identity(cluster_id=known, node_id=self._config.broker_id)
         if self._config.is_clustered:
             await settle_cluster_id(session, known, self._new_cluster_id)
 

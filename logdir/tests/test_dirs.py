@@ -137,6 +137,22 @@ def test_directories_of_different_brokers() -> None:
     make(disk, B).open()
 
 
+def test_a_directory_that_does_not_say_whose_it_is_stands_back() -> None:
+    disk = MemoryDisk()
+    opened(disk).close()
+    disk.node(f"{A}/meta.properties").data = bytearray(b"junk")
+    disk.remove(f"{B}/meta.properties")
+    dirs = make(disk, A, B, C)
+    dirs.open()
+    assert dirs.meta is not None
+    assert (dirs.meta.cluster_id, dirs.meta.node_id) == (None, None)
+    dirs.check_identity(cluster_id=None, node_id=1)
+    dirs.dirs[1].write_meta(MetaProperties(0, "c", 1))
+    assert dirs.meta == MetaProperties(0, "c", 1)
+    dirs.check_identity(cluster_id="c", node_id=1)
+    assert [each.meta for each in dirs.dirs] == [MetaProperties(0, "c", 1)] * 3
+
+
 def test_the_same_partition_twice() -> None:
     disk = MemoryDisk()
     dirs = opened(disk)

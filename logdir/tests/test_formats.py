@@ -237,8 +237,26 @@ def test_meta_properties() -> None:
     with pytest.raises(InconsistentMeta, match="broker 7"):
         kraft.check("x", cluster_id="c", node_id=8)
     MetaProperties().check("x", cluster_id="c", node_id=8)
-    with pytest.raises(InconsistentMeta):
-        MetaProperties.decode(b"version=x\n", "x")
+    kraft.check("x", cluster_id=None, node_id=7)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"version=7\nbroker.id=1\ncluster.id=c\n", "/d/meta.properties has version=7, and known are 0 and 1"),
+        (b"version=-1\n", "has version=-1, and known are 0 and 1"),
+        (b"version=x\n", "has version=x, which is no whole number"),
+        (b"broker.id=x\n", "has broker.id=x, which is no whole number"),
+        (b"version=1\nnode.id=1_0\n", "has node.id=1_0, which is no whole number"),
+        (b"broker.id=" + b"9" * 5000, "which is no whole number"),
+    ],
+)
+def test_meta_properties_that_cannot_be(text: bytes, why: str) -> None:
+    with pytest.raises(InconsistentMeta) as refused:
+        MetaProperties.decode(text, "/d/meta.properties")
+    assert why in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 200
 
 
 def test_java_properties() -> None:

@@ -57,6 +57,33 @@ def test_an_unreadable_meta_does_not_keep_the_lock() -> None:
             open_dir(disk)
 
 
+@pytest.mark.parametrize(
+    ("text", "complete"),
+    [
+        (b"junk", MetaProperties(0, "c", 3)),
+        (b"", MetaProperties(0, "c", 3)),
+        (b"version=0\nbroker.id=3\n", MetaProperties(0, "c", 3)),
+        (b"version=1\ncluster.id=c\ndirectory.id=d\n", MetaProperties(1, "c", 3, "d")),
+    ],
+)
+def test_a_meta_that_does_not_say_whose_it_is_is_completed(text: bytes, complete: MetaProperties) -> None:
+    disk = MemoryDisk()
+    open_dir(disk).close()
+    place = f"{PATH}/meta.properties"
+    disk.node(place).data = bytearray(text)
+    log_dir = LogDir(PATH, wall_ms=Clock(), disk=disk)
+    log_dir.open()
+    log_dir.check_identity(cluster_id=None, node_id=3)
+    assert disk.node(place).data == text, "not before the cluster is known"
+    log_dir.check_identity(cluster_id="c", node_id=3)
+    log_dir.unlock()
+    assert MetaProperties.decode(bytes(disk.node(place).data), "x") == complete
+    log_dir.open()
+    for cluster_id, node_id in (("other", 3), ("c", 4)):
+        with pytest.raises(InconsistentMeta):
+            log_dir.check_identity(cluster_id=cluster_id, node_id=node_id)
+
+
 def test_topic_ids() -> None:
     disk = MemoryDisk()
     log_dir = open_dir(disk)

@@ -14,7 +14,7 @@ from trio.testing import MockClock
 
 from kproto import ErrorCode
 from kproto.messages import CreateTopicsRequest, DeleteTopicsRequest
-from logdir import Disk
+from logdir import Disk, InconsistentMeta
 from server.app import Broker
 from server.testing import connected, embedded_broker
 from server.tests.apis.test_produce import batch, only, request
@@ -99,6 +99,18 @@ async def test_a_partition_that_is_missing_is_told_of(
     (told,) = [record for record in caplog.records if "begins anew" in record.getMessage()]
     assert told.levelno == logging.WARNING
     assert f"t-0 begins anew, empty, in {tmp_path / 'data'}" in told.getMessage()
+
+
+async def test_a_meta_without_ids_is_written_anew(autojump_clock: MockClock, tmp_path: Path) -> None:
+    async with embedded_broker(tmp_path) as broker:
+        cluster_id = broker.services.current_image().cluster_id
+    (tmp_path / "meta.properties").write_text("junk\n")
+    async with embedded_broker(tmp_path) as broker:
+        assert broker.services.current_image().cluster_id == cluster_id, "the metadata know it"
+    with pytest.raises(BaseExceptionGroup) as refused:
+        async with embedded_broker(tmp_path, broker_id="7"):
+            pass
+    assert refused.group_contains(InconsistentMeta, match="belongs to broker 1")
 
 
 async def test_a_topic_id_that_cannot_be_read_stops_nobody(autojump_clock: MockClock, tmp_path: Path) -> None:
