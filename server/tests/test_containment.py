@@ -25,7 +25,11 @@ from server.connection import Connection
 from server.containment import attempt, contain, serve
 from server.context import RequestContext
 from server.dispatch import Dispatcher, Route
+from server.testing import connected, embedded_broker
 from server.tests.apis.data_world import DataWorld, data_world
+from server.tests.apis.test_produce import batch, only, request
+from server.tests.replicas import replica_world
+from server.tests.test_flushing import SlowThread
 from server.tests.test_shards import rig
 from server.timers import Timers
 
@@ -162,6 +166,53 @@ async def test_tokens_of_a_result(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert first.connection.closed
     assert second.is_answered
     assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("place", ["a follower's fetch", "the look for laggards", "another in-sync set"])
+def test_who_waits_for_followers(place: str, tmp_path: Path, trouble: list[logging.LogRecord]) -> None:
+    """What a producer's callback raises is neither the follower's trouble nor that of who asks for in-sync sets."""
+    with replica_world(tmp_path) as world:
+        world.lead(1)
+        leader = world[1].replica
+        end_offset = world[1].append(b"a", acks=-1)
+        first, second = Failing(), Serving()
+        for peer in (first, second):
+            leader.when_committed(end_offset, peer.ask)
+        world.replicate(2, 3)  # it has them now, and says so with its next fetch
+        if place == "a follower's fetch":
+            for follower in (2, 3):
+                assert world.fetch(follower).only.error_code == ErrorCode.NONE
+        else:
+            world.fetch(2)
+            world.seconds += 60
+            world.fetch(2)
+            if place == "the look for laggards":
+                world.kill(3)
+                leader.shrink_isr(world.seconds)
+            leader.shrink_isr(world.seconds)
+            world.grant()
+        assert leader.high_watermark == end_offset
+        assert first.connection.closed
+        assert second.is_answered
+        assert len(trouble) == 1
+
+
+async def test_a_flush_that_fails_by_our_fault(
+    trouble: list[logging.LogRecord], autojump_clock: trio.abc.Clock
+) -> None:
+    """Nobody knows what is on the disk: whoever waits for it is told that it failed; other partitions are served."""
+    thread = SlowThread()
+    async with (
+        embedded_broker(None, thread, log_flush_interval_messages="1") as broker,
+        connected(broker) as first,
+        connected(broker) as second,
+    ):
+        await broker.services.controller.auto_create(["t", "u"])
+        thread.error = ValueError("by the test")  # type: ignore[assignment]
+        assert only(await first.ask(request(batch(b"a")), 9)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        thread.error = None
+        assert only(await second.ask(request(batch(b"a"), topic="u"), 9)).error_code == ErrorCode.NONE
+        assert len(trouble) == 1
 
 
 # -- answers ---------------------------------------------------------------------------------------------------------
