@@ -9,7 +9,7 @@ writing happens in a process per cleaner (cleaner_process.py). Here is who, when
 | --- | --- |
 | the log is truncated, deleted, moved, or its directory fails | the compaction is given up, what was written removed |
 | records that cannot be read, or a bug | said once; the log is left out until the broker starts again |
-| the disk is full | said; tried again after the next wait |
+| the disk is full, or we are out of descriptors or memory | said; tried again after the next wait |
 | another failure of the disk | the log directory has failed |
 | the process dies | said; tried again, three times for one log |
 | the broker stops | the process is killed, what was written removed |
@@ -28,7 +28,6 @@ Facts: LogCleaner, LogCleanerManager (3.9); KIP-58, KIP-354. Not here: metrics.
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -49,11 +48,12 @@ from logdir import (
     StorageError,
     dirtiest,
 )
-from server.cleaner_process import Compactor, WorkerDied, WorkerFailed
+from server.cleaner_process import CannotStart, Compactor, WorkerDied, WorkerFailed
 from server.containment import attempt, contain
 from server.partition import Partition
 from server.retention import retain
 from server.services import Services
+from server.wording import in_words
 
 log = logging.getLogger("barnabas.cleaner")
 
@@ -220,8 +220,9 @@ class Cleaner:
     def _checkpoint(self, log_dir: LogDir) -> CleanerCheckpoint:
         known = self._checkpoints.get(log_dir)
         if known is None:
-            known = self._checkpoints[log_dir] = CleanerCheckpoint(log_dir.disk, log_dir.path)
-            known.load()
+            known = CleanerCheckpoint(log_dir.disk, log_dir.path)
+            known.load()  # if that fails it is tried again: an empty one would be written over it
+            self._checkpoints[log_dir] = known
         return known
 
     # -- compacting --------------------------------------------------------------------------------------------------
@@ -303,10 +304,12 @@ class Cleaner:
             log.error("compacting %s: %s", name, error)
         elif isinstance(error, OSError):
             failed = StorageError(f"compacting {each.directory}", error)
-            if error.errno in (errno.ENOMEM, errno.EAGAIN) or failed.is_full:
-                log.error("%s", failed)
+            if failed.is_full or failed.is_ours:
+                log.error("%s; tried again later", in_words(failed))
             else:
                 home.storage_failed(failed)
+        elif isinstance(error, CannotStart):
+            log.error("compacting %s: %s; tried again later", name, error)
         elif isinstance(error, WorkerDied):
             self._deaths[each] = self._deaths.get(each, 0) + 1
             if self._deaths[each] < DEATHS_MAX:

@@ -18,6 +18,7 @@ import trio
 from kproto import ErrorCode, KafkaError
 from logdir import CleanedSegment, CompactionAborted, CompactionLimits, CompactionPlan, CompactionStats, Disk
 from server.offload import Offload
+from server.wording import in_words
 
 Spend = Callable[[int], Awaitable[None]]
 """So many bytes were read or written: wait until the next may be. Raises CompactionAborted to have it given up."""
@@ -36,6 +37,10 @@ class WorkerFailed(Exception):
     """A bug: the text is the traceback in the worker."""
 
 
+class CannotStart(Exception):
+    """The process cannot be started now: the system, or what it lets us have, is short of something."""
+
+
 class WorkerDied(Exception):
     """The process ended without an answer."""
 
@@ -49,7 +54,8 @@ class Compactor(Protocol):
         """Carry out `plan`; nothing of it runs any more when this returns or raises.
 
         Raises CompactionAborted (the log was truncated or deleted, or a callback raised it), KafkaError (its records
-        cannot be read), OSError (the disk), `WorkerFailed`, `WorkerDied`, and what `put_in_place` raises.
+        cannot be read), OSError (the disk), `CannotStart`, `WorkerFailed`, `WorkerDied`, and what `put_in_place`
+        raises.
         """
 
     async def rest(self) -> None:
@@ -129,12 +135,15 @@ class ProcessCompactor:
         if self._process is None:
             self._received.clear()
             command = [sys.executable, "-I", "-c", _PROGRAM, json.dumps(sys.path)]
-            self._process = await trio.lowlevel.open_process(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                process_group=0,  # a terminal's Ctrl-C is for the broker
-            )
+            try:
+                self._process = await trio.lowlevel.open_process(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    process_group=0,  # a terminal's Ctrl-C is for the broker
+                )
+            except OSError as error:  # no fault of the disk whose log is to be compacted
+                raise CannotStart(f"the process that compacts cannot be started: {in_words(error)}") from error
         return self._process
 
     async def _send(self, *message: Any) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -17,8 +19,8 @@ from kproto.records import Record, build_batch, iter_headers, iter_records
 from logdir import CompactionAborted, CompactionStats, PartitionLog, StorageError
 from server import app
 from server.app import Broker
-from server.cleaner import Throttle
-from server.cleaner_process import Done, WorkerDied
+from server.cleaner import Cleaner, Throttle
+from server.cleaner_process import CannotStart, Done, ProcessCompactor, WorkerDied
 from server.testing import Client, connected, embedded_broker
 from server.tests.apis.test_produce import only, request, topic
 
@@ -313,6 +315,64 @@ async def test_a_full_disk_is_tried_again_another_failure_ends_the_directory(
         assert len(errors) == 1
         assert not any(error.is_full for error in failed)
         assert failed
+
+
+async def test_being_short_of_something_is_no_failure_of_the_disk(
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Descriptors, memory, processes: the cleaner rests and tries again, as often as it takes."""
+    errors: list[Exception] = [
+        OSError(errno.EMFILE, os.strerror(errno.EMFILE)),
+        OSError(errno.ENFILE, os.strerror(errno.ENFILE)),
+        OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
+        *[CannotStart("the process that compacts cannot be started: too many open files")] * 4,
+    ]
+    done: list[float] = []
+
+    async def act(plan: Any, spend: Any) -> None:
+        if errors:
+            raise errors.pop(0)
+        done.append(trio.current_time())
+        await trio.sleep_forever()
+
+    async with scripted(act, monkeypatch) as (broker, client, _):
+        await overwrite(broker, client)
+        await trio.sleep(30)
+        assert done
+        assert not broker.services.partitions.log_dirs.offline
+    assert sum("too many open files" in record.getMessage().lower() for record in caplog.records) == 6
+
+
+async def test_a_checkpoint_that_cannot_be_read_now_is_read_later(
+    autojump_clock: trio.abc.Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not taken for an empty one, which would have everything compacted anew."""
+    async with compacting(tmp_path) as (broker, client):
+        await overwrite(broker, client)
+        await trio.sleep(10)
+        compacted = checkpoint(tmp_path)["t 0"]
+        (log_dir,) = broker.services.partitions.log_dirs.dirs
+        cleaner = Cleaner(broker.services, lambda: pytest.fail("not run"))
+        with monkeypatch.context() as patched:
+
+            def fails(*arguments: Any) -> None:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+            patched.setattr(log_dir.disk, "open", fails)
+            with pytest.raises(StorageError):
+                cleaner._checkpoint(log_dir)
+        assert cleaner._checkpoint(log_dir).offsets == {("t", 0): compacted}
+
+
+async def test_a_process_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a word that could be taken for one about the log's disk."""
+
+    async def fails(*arguments: Any, **options: Any) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(trio.lowlevel, "open_process", fails)
+    with pytest.raises(CannotStart, match="cannot be started: too many open files"):
+        await ProcessCompactor()._started()
 
 
 async def test_the_number_of_cleaners_follows_the_setting(
