@@ -3,8 +3,14 @@ what changed.
 
 A session is a queue of `FetchTarget`s in the order in which they are served; those that returned data go to its end,
 so that a response limit does not starve the rest. Slots are few (`max.incremental.fetch.session.cache.slots`); a full
-cache evicts a session that was idle for `EVICTION_MS`, or a smaller unprivileged one (followers are privileged).
+cache evicts a session that was idle for `EVICTION_SECONDS`, or a smaller unprivileged one (followers are privileged).
 Never getting a slot is correct, only chattier.
+
+What is remembered is bounded by memory as well, which Apache Kafka does not do: a partition takes some 300 bytes here.
+All sessions together have at most `TARGETS_MAX` partitions, one of them `SESSION_TARGETS_MAX`; where there is no room,
+the largest unprivileged session goes, which may be the one that wants in. A connection has at most `OWNED_MAX`
+sessions, of which clients need one; they outlive it, as a client goes on with its session on another connection, until
+nobody has used them for `EVICTION_SECONDS` and the next one is opened.
 
 Not done: session slots sharded over several caches (KIP-1079's answer to lock contention, which a single loop does
 not have).
@@ -21,6 +27,9 @@ if TYPE_CHECKING:
     from server.partition import Partition
 
 EVICTION_SECONDS = 120.0
+TARGETS_MAX = 300_000
+SESSION_TARGETS_MAX = 100_000
+OWNED_MAX = 2
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 UNKNOWN_HIGH_WATERMARK = 2**63 - 1
@@ -73,9 +82,11 @@ class FetchTarget:
 
 
 class FetchSession:
-    """`epoch`: the one that the next request must carry. `by_id`: targets are named by topic id (Fetch 13+)."""
+    """`epoch`: the one that the next request must carry. `by_id`: targets are named by topic id (Fetch 13+). `owner`:
+    the connection that opened it. `noted_size`: of `targets`, as the cache counts it.
+    """
 
-    __slots__ = ("by_id", "epoch", "last_used", "privileged", "session_id", "targets")
+    __slots__ = ("by_id", "epoch", "last_used", "noted_size", "owner", "privileged", "session_id", "targets")
 
     def __init__(self, session_id: int, by_id: bool, privileged: bool, targets: dict[TargetKey, FetchTarget]) -> None:
         self.session_id = session_id
@@ -84,6 +95,8 @@ class FetchSession:
         self.privileged = privileged
         self.targets = targets
         self.last_used = 0.0
+        self.owner: object = None
+        self.noted_size = len(targets)
 
     def advance(self) -> None:
         """The epoch after this request; it wraps to 1, since 0 and -1 have a meaning of their own."""
@@ -97,6 +110,12 @@ class FetchSessions:
         self._slots = slots
         self._random = random
         self._sessions: dict[int, FetchSession] = {}
+        self._size = 0
+
+    @property
+    def size(self) -> int:
+        """How many partitions all sessions remember."""
+        return self._size
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -116,34 +135,74 @@ class FetchSessions:
         return session
 
     def close(self, session_id: int) -> None:
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._size -= session.noted_size
+
+    def resized(self, session: FetchSession) -> None:
+        """A request has changed what the session remembers. Raises KafkaError FETCH_SESSION_ID_NOT_FOUND when there is
+        no room for that: it is closed, and its client begins anew.
+        """
+        grown = len(session.targets) - session.noted_size
+        session.noted_size += grown
+        self._size += grown
+        if grown > 0 and not self._make_space(session.noted_size, session.privileged, 0, session):
+            self.close(session.session_id)
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
     def open(
-        self, targets: dict[TargetKey, FetchTarget], by_id: bool, privileged: bool, now: float
+        self, targets: dict[TargetKey, FetchTarget], by_id: bool, privileged: bool, now: float, owner: object = None
     ) -> FetchSession | None:
-        """A new session for `targets`, or None when there is no slot for it."""
-        if not targets or not self._make_room(len(targets), privileged, now):
+        """A new session for `targets`, or None when there is no room for it. owner: the connection."""
+        size = len(targets)
+        if not targets:
+            return None
+        self._close_idle(now)
+        if owner is not None and not privileged:
+            owned = [session.session_id for session in self._sessions.values() if session.owner is owner]
+            for session_id in owned[: len(owned) - OWNED_MAX + 1]:
+                self.close(session_id)
+        if not self._make_room(size, privileged) or not self._make_space(size, privileged, size):
             return None
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
             session_id = self._random.randrange(1, 0x7FFFFFFF)
         session = FetchSession(session_id, by_id, privileged, targets)
         session.last_used = now
+        session.owner = owner
         self._sessions[session_id] = session
+        self._size += size
         return session
 
-    def _make_room(self, size: int, privileged: bool, now: float) -> bool:
+    def _close_idle(self, now: float) -> None:
+        while self._sessions:
+            oldest = next(iter(self._sessions.values()))
+            if now - oldest.last_used <= EVICTION_SECONDS:
+                return
+            self.close(oldest.session_id)
+
+    def _make_space(self, size: int, privileged: bool, added: int, session: FetchSession | None = None) -> bool:
+        """Room for one session of `size`, of which `added` are not counted yet: the largest go, as long as they are
+        larger than it, or less deserving.
+        """
+        if size > SESSION_TARGETS_MAX:
+            return False
+        while self._size + added > TARGETS_MAX:
+            others = [each for each in self._sessions.values() if each is not session]
+            victim = max(others, key=lambda each: (not each.privileged, each.noted_size), default=None)
+            if victim is None or (not victim.privileged, victim.noted_size) <= (not privileged, size):
+                return False
+            self.close(victim.session_id)
+        return True
+
+    def _make_room(self, size: int, privileged: bool) -> bool:
         if len(self._sessions) < self._slots:
             return True
         if not self._sessions:
             return False
-        oldest = next(iter(self._sessions.values()))
-        if now - oldest.last_used > EVICTION_SECONDS:
-            del self._sessions[oldest.session_id]
-            return True
         # Evict the least deserving: unprivileged before privileged, then the smallest.
         victim = min(self._sessions.values(), key=lambda session: (session.privileged, len(session.targets)))
         if (victim.privileged, len(victim.targets)) < (privileged, size):
-            del self._sessions[victim.session_id]
+            self.close(victim.session_id)
             return True
         return False

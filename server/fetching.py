@@ -14,15 +14,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kproto import ZERO_UUID, ErrorCode, KafkaError
+from kproto import ErrorCode, KafkaError
 from kproto.messages import FetchRequest, FetchResponse
 from logdir import FileSlice
 from replication import BrokerImage, LeaderState
 from server.api import PENDING
 from server.context import RequestContext
 from server.fetch_sessions import FetchSession, FetchTarget, TargetKey
+from server.fetch_targets import find_partition
 from server.leader_hints import HINTED_IN_FETCH, LeaderHints
 from server.partition import Partition
+from server.partition_host import ProgressWaiter
 from server.services import Services
 
 READ_COMMITTED = 1
@@ -31,6 +33,8 @@ RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 PartitionData = FetchResponse.PartitionData
 AbortedTransaction = FetchResponse.AbortedTransaction
 Answer = tuple[FetchTarget, FetchResponse.PartitionData]
+Plan = tuple[list[Answer], int, bool]
+"""What to answer, its bytes, and whether it must be told at once."""
 
 
 class Fetch:
@@ -75,8 +79,8 @@ class Fetch:
 
     def start(self, max_wait_ms: int) -> object:
         answers, size, at_once = self._plan()
-        if size >= self.min_bytes or at_once or max_wait_ms <= 0 or not self.targets or (size and _has_more(answers)):
-            return self._respond(answers)
+        if size >= self.min_bytes or at_once or max_wait_ms <= 0 or not self.targets or (size and has_more(answers)):
+            return self.respond(answers)
         self.missing_bytes = self.min_bytes - size
         self._watch()
         self.timer = self.svc.timers.after(max_wait_ms / 1000, self.answer_now)
@@ -85,7 +89,10 @@ class Fetch:
 
     def _watch(self) -> None:
         for partition in self.watched:
-            partition.add_waiter(self)
+            self.watch_one(partition, self)
+
+    def watch_one(self, partition: Partition, waiter: ProgressWaiter) -> None:
+        partition.add_waiter(waiter)
 
     def progress(self, added_bytes: int) -> None:
         """Part of `ProgressWaiter`."""
@@ -96,7 +103,7 @@ class Fetch:
         if added_bytes and self.missing_bytes > 0 and not self.read_committed:
             return
         answers, size, at_once = self._plan()
-        if size >= self.min_bytes or at_once or (size and _has_more(answers)):
+        if size >= self.min_bytes or at_once or (size and has_more(answers)):
             self._finish(answers)
         else:
             self.missing_bytes = self.min_bytes - size
@@ -107,7 +114,7 @@ class Fetch:
 
     def _finish(self, answers: list[Answer]) -> None:
         self._unlink()
-        self.ctx.reply(self._respond(answers))
+        self.ctx.reply(self.respond(answers))
 
     def let_go(self) -> str:
         """Part of `Concerned`."""
@@ -123,16 +130,18 @@ class Fetch:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def _plan(self) -> tuple[list[Answer], int, bool]:
+    def _plan(self) -> Plan:
         """Read everything once: the answers, their bytes, and whether something must be told at once."""
-        left_bytes = self.max_bytes
-        size = 0
+        return self.look(self.targets.values(), 0, not self.watched)
+
+    def look(self, targets: Iterable[FetchTarget], size: int, first_wait: bool) -> Plan:
+        """As `_plan`, of some targets, after others that gave `size` bytes. first_wait: note whom to wait for."""
+        left_bytes = self.max_bytes - size
         at_once = False
         answers: list[Answer] = []
-        first_wait = not self.watched
         incremental = self.incremental
         anybody = not self.only_leader
-        for target in self.targets.values():
+        for target in targets:
             try:
                 partition = target.partition
                 if partition is None or not partition.is_leader:
@@ -186,9 +195,12 @@ class Fetch:
             records=b"" if records is None else records,
         )
 
+    def begin_plan(self) -> None:
+        """Before a plan is made, maybe in parts."""
+
     # -- answering ---------------------------------------------------------------------------------------------------
 
-    def _respond(self, answers: list[Answer]) -> FetchResponse:
+    def respond(self, answers: list[Answer]) -> FetchResponse:
         session = self.session
         session_id = 0
         if session is not None:
@@ -294,36 +306,41 @@ class FollowerFetch(Fetch):
     from it; without them it hears of it with the next records, or after its `max_wait_ms`, as from Apache Kafka.
     """
 
-    __slots__ = ("broker_epoch", "replica_id", "reported", "tell_high_watermark", "throttled_bytes")
+    __slots__ = ("broker_epoch", "replica_id", "report", "reported", "tell_high_watermark", "throttled_bytes")
 
     def __init__(self, *fetch: Any) -> None:
         super().__init__(*fetch)
         self.replica_id = -1
         self.broker_epoch = -1
+        self.report = True
         self.reported = False
         self.tell_high_watermark = False
         self.throttled_bytes = 0
 
-    def _watch(self) -> None:
-        for partition in self.watched:
-            partition.add_waiter(self, at_log_end=True)
-            if self.tell_high_watermark:
-                partition.add_waiter(self)
+    def watch_one(self, partition: Partition, waiter: ProgressWaiter) -> None:
+        partition.add_waiter(waiter, at_log_end=True)
+        if self.tell_high_watermark:
+            partition.add_waiter(waiter)
 
-    def _plan(self) -> tuple[list[Answer], int, bool]:
-        left_bytes = self.max_bytes
-        size = 0
+    def begin_plan(self) -> None:
+        self.report, self.reported = not self.reported, True
+        self.throttled_bytes = 0
+
+    def _plan(self) -> Plan:
+        self.begin_plan()
+        return super()._plan()
+
+    def look(self, targets: Iterable[FetchTarget], size: int, first_wait: bool) -> Plan:
+        left_bytes = self.max_bytes - size
         at_once = False
         answers: list[Answer] = []
-        first_wait = not self.watched
         incremental = self.incremental
-        report, self.reported = not self.reported, True
+        report = self.report
         replica_id = self.replica_id
         broker_epoch = self.broker_epoch
         now = self.svc.now()
         throttle = self.svc.partitions.leader_throttle
-        self.throttled_bytes = 0
-        for target in self.targets.values():
+        for target in targets:
             if target.settled and _is_still_settled(target, replica_id, report, now):
                 if first_wait:
                     self.watched.append(target.partition)  # type: ignore[arg-type]
@@ -378,10 +395,11 @@ class FollowerFetch(Fetch):
                 return diverging
         return _up_to_the_end(partition, target, left_bytes, first)
 
-    def _respond(self, answers: list[Answer]) -> FetchResponse:
+    def respond(self, answers: list[Answer]) -> FetchResponse:
         if self.throttled_bytes:
             self.svc.partitions.leader_throttle.record(self.throttled_bytes, self.svc.now())
-        return super()._respond(answers)
+            self.throttled_bytes = 0  # a large answer is made in parts
+        return super().respond(answers)
 
 
 def _is_still_settled(target: FetchTarget, replica_id: int, report: bool, now: float) -> bool:
@@ -407,7 +425,7 @@ def _is_still_settled(target: FetchTarget, replica_id: int, report: bool, now: f
     return True
 
 
-def _has_more(answers: list[Answer]) -> bool:
+def has_more(answers: list[Answer]) -> bool:
     """A slice ends where its segment does and the log goes on in another: no use in waiting for more of it."""
     return any(
         isinstance(data.records, FileSlice)
@@ -503,56 +521,3 @@ def _note_sent(session: FetchSession, answers: list[Answer], incremental: bool) 
         if news:
             kept.append(answer)
     return kept
-
-
-def targets_of(topics: Iterable[FetchRequest.FetchTopic], by_id: bool) -> Iterable[tuple[TargetKey, FetchTarget]]:
-    """What a full request asks for. `by_id`: topics are named by their ids."""
-    for topic in topics:
-        for asked in topic.partitions:
-            target = _target(topic, asked.partition, by_id)
-            ask(target, asked)
-            yield target.key, target
-
-
-def _target(topic: FetchRequest.FetchTopic, index: int, by_id: bool) -> FetchTarget:
-    return FetchTarget(None, topic.topic_id, index) if by_id else FetchTarget(topic.topic, ZERO_UUID, index)
-
-
-def find_partition(svc: Services, target: FetchTarget) -> Partition:
-    """The partition that is meant. Raises KafkaError 3, 100, 103."""
-    topic = target.topic
-    if topic is not None:
-        partition = svc.partitions.get(topic, target.index)
-        if target.topic_id != ZERO_UUID and partition.topic_id != target.topic_id:
-            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
-        return partition
-    return svc.partitions.get_by_id(target.topic_id, target.index)
-
-
-def ask(target: FetchTarget, asked: FetchRequest.FetchPartition) -> None:
-    """Note what a request says of a partition."""
-    if target.current_leader_epoch != asked.current_leader_epoch:
-        target.current_leader_epoch = asked.current_leader_epoch
-        target.sent_high_watermark = -2  # what was answered in the old epoch may have been dropped
-    target.fetch_offset = asked.fetch_offset
-    target.last_fetched_epoch = asked.last_fetched_epoch
-    target.log_start_offset = asked.log_start_offset
-    target.max_bytes = asked.partition_max_bytes
-    target.settled = False
-    target.known_high_watermark = asked.high_watermark
-
-
-def apply_changes(session: FetchSession, req: FetchRequest, by_id: bool) -> None:
-    """Put the changes of an incremental request into the session."""
-    targets = session.targets
-    for topic in req.topics:
-        name: str | bytes = topic.topic_id if by_id else topic.topic
-        for asked in topic.partitions:
-            target = targets.get((name, asked.partition))
-            if target is None:
-                target = targets[name, asked.partition] = _target(topic, asked.partition, by_id)
-            ask(target, asked)
-    for forgotten in req.forgotten_topics_data:
-        name = forgotten.topic_id if by_id else forgotten.topic
-        for index in forgotten.partitions:
-            targets.pop((name, index), None)

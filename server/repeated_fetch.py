@@ -23,7 +23,8 @@ from kproto.frame import parse_request_header
 from kproto.messages import FetchRequest, FetchResponse
 from server.context import RequestContext
 from server.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
-from server.fetching import READ_COMMITTED, ask, find_partition, targets_of
+from server.fetch_targets import ask, find_partition, targets_of
+from server.fetching import READ_COMMITTED
 from server.services import Services
 
 if TYPE_CHECKING:

@@ -37,6 +37,7 @@ from kproto.messages import FetchRequest, FetchResponse
 from server.api import PENDING, Api, Old
 from server.context import RequestContext
 from server.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, FetchTarget, TargetKey
+from server.fetch_targets import PART, apply_changes, forget, parts_of, targets_of
 from server.fetching import (
     RACK_AWARE_SELECTOR,
     Answer,
@@ -46,14 +47,14 @@ from server.fetching import (
     FollowerFetch,
     PartitionData,
     RackFetch,
-    apply_changes,
     partition_error,
-    targets_of,
 )
+from server.fetching_large import AT_ONCE, fetch_in_turns
 from server.legacy import RESPONSE_BYTES_MAX, Budget, down_converted, fair_order
 from server.partition import Partition
 from server.repeated_fetch import learn
 from server.services import Services
+from server.turns import Steps
 
 ANY_REPLICA = -2
 """The replica id of a tool that reads followers."""
@@ -66,8 +67,8 @@ class FetchBelow4(FetchBelow10):
 
     __slots__ = ("answers", "hard_limits")
 
-    def __init__(self, svc: Services, ctx: Any, req: FetchRequest) -> None:
-        super().__init__(svc, ctx, req, dict(targets_of(req.topics, False)), None, False)
+    def __init__(self, svc: Services, ctx: Any, req: FetchRequest, targets: dict[TargetKey, FetchTarget]) -> None:
+        super().__init__(svc, ctx, req, targets, None, False)
         self.hard_limits = ctx.api_version < 3
         self.answers: list[Answer] = []
 
@@ -77,9 +78,9 @@ class FetchBelow4(FetchBelow10):
         first = target.max_bytes > 0 if self.hard_limits else first
         return super()._read(partition, target, min(left_bytes, RESPONSE_BYTES_MAX), first)
 
-    def _respond(self, answers: list[Answer]) -> FetchResponse:
-        self.answers = answers
-        return super()._respond(answers)
+    def respond(self, answers: list[Answer]) -> FetchResponse:
+        self.answers += answers
+        return super().respond(answers)
 
 
 class _Waiting:
@@ -92,6 +93,10 @@ class _Waiting:
         self._done = trio.Event()
         self.api_version = ctx.api_version
         self.response: FetchResponse | None = None
+
+    @property
+    def closed(self) -> bool:
+        return self._ctx.closed
 
     def reply(self, response: FetchResponse) -> None:
         self.response = response
@@ -117,34 +122,105 @@ def handle(svc: Services, ctx: RequestContext, req: FetchRequest) -> object:
     version = ctx.api_version
     replica_id = req.replica_state.replica_id if version >= 15 else req.replica_id
     by_id = version >= 13
-    epoch = req.session_epoch
-    sessions = svc.fetch_sessions
-    now = svc.now()
-    session: FetchSession | None
-    if version < 7 or epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-        if req.session_id:
-            sessions.close(req.session_id)
+    is_full = version < 7 or req.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH)
+    count = 0
+    for topic in req.topics:
+        count += len(topic.partitions)
+    if count > AT_ONCE:
+        return _handle_large(svc, ctx, req, is_full, by_id, replica_id)
+    if is_full:
         targets = dict(targets_of(req.topics, by_id))
-        session = None
-        if version >= 7 and epoch == INITIAL_EPOCH:
-            session = sessions.open(targets, by_id, replica_id >= 0, now)
-        incremental = False
-    else:
+        return _fetch(svc, ctx, req, targets, _opened(svc, ctx, req, targets, by_id, replica_id), False, replica_id)
+    try:
+        session = svc.fetch_sessions.use(req.session_id, req.session_epoch, by_id, svc.now())
+        session.advance()
+        if count:
+            apply_changes(session, req.topics, by_id)
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code)
+    return _go_on(svc, ctx, req, session, by_id, replica_id)
+
+
+async def _handle_large(
+    svc: Services, ctx: RequestContext, req: FetchRequest, is_full: bool, by_id: bool, replica_id: int
+) -> object:
+    """A request that names very many partitions: they are put together in turns."""
+    if is_full:
+        targets = await svc.turns.run(_targets_in_parts(req, by_id))
+        return _fetch(svc, ctx, req, targets, _opened(svc, ctx, req, targets, by_id, replica_id), False, replica_id)
+    try:
+        session = svc.fetch_sessions.use(req.session_id, req.session_epoch, by_id, svc.now())
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code)
+    session.advance()  # so that nobody else uses it meanwhile
+    await svc.turns.run(_apply_in_parts(session, req, by_id))
+    return _go_on(svc, ctx, req, session, by_id, replica_id)
+
+
+def _targets_in_parts(req: FetchRequest, by_id: bool) -> Steps[dict[TargetKey, FetchTarget]]:
+    targets: dict[TargetKey, FetchTarget] = {}
+    for part in parts_of(req.topics):
+        targets.update(targets_of(part, by_id))
+        yield PART
+    return targets
+
+
+def _apply_in_parts(session: FetchSession, req: FetchRequest, by_id: bool) -> Steps[None]:
+    for part in parts_of(req.topics):
+        apply_changes(session, part, by_id)
+        yield PART
+
+
+def _opened(
+    svc: Services,
+    ctx: RequestContext,
+    req: FetchRequest,
+    targets: dict[TargetKey, FetchTarget],
+    by_id: bool,
+    replica_id: int,
+) -> FetchSession | None:
+    """The session that a full request opens, if it does; whatever one it had is over."""
+    sessions = svc.fetch_sessions
+    if req.session_id:
+        sessions.close(req.session_id)
+    if ctx.api_version < 7 or req.session_epoch != INITIAL_EPOCH:
+        return None
+    return sessions.open(targets, by_id, replica_id >= 0, svc.now(), ctx.connection)
+
+
+def _go_on(
+    svc: Services, ctx: RequestContext, req: FetchRequest, session: FetchSession, by_id: bool, replica_id: int
+) -> object:
+    """Fetch what the session remembers, as the request has changed it."""
+    if req.forgotten_topics_data:
+        forget(session, req, by_id)
+    if len(session.targets) != session.noted_size:
         try:
-            session = sessions.use(req.session_id, epoch, by_id, now)
+            svc.fetch_sessions.resized(session)
         except KafkaError as error:
             return FetchResponse(error_code=error.code)
-        apply_changes(session, req, by_id)
-        session.advance()
-        if not session.targets:
-            sessions.close(session.session_id)
-            return FetchResponse()
-        targets = session.targets
-        incremental = True
+    if not session.targets:
+        svc.fetch_sessions.close(session.session_id)
+        return FetchResponse()
+    return _fetch(svc, ctx, req, session.targets, session, True, replica_id)
+
+
+def _fetch(
+    svc: Services,
+    ctx: RequestContext,
+    req: FetchRequest,
+    targets: dict[TargetKey, FetchTarget],
+    session: FetchSession | None,
+    incremental: bool,
+    replica_id: int,
+) -> object:
+    version = ctx.api_version
     if replica_id == -1 and version >= 10 and not (req.rack_id and _selects_by_rack(svc)):
         fetch = Fetch(svc, ctx, req, targets, session, incremental)
     else:
         fetch = _unusual(svc, ctx, req, targets, session, incremental, replica_id)
+    if len(targets) > AT_ONCE:
+        return fetch_in_turns(fetch, req.max_wait_ms)
     return fetch.start(req.max_wait_ms)
 
 
@@ -184,8 +260,12 @@ async def handle_old(svc: Services, ctx: RequestContext, req: FetchRequest) -> F
     if req.replica_id >= 0:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "followers must speak version 4 at least")
     waiting = _Waiting(ctx)
-    fetch = FetchBelow4(svc, waiting, req)
-    started = fetch.start(req.max_wait_ms)
+    targets = await svc.turns.run(_targets_in_parts(req, False))
+    fetch = FetchBelow4(svc, waiting, req, targets)
+    if len(targets) > AT_ONCE:
+        started: object = await fetch_in_turns(fetch, req.max_wait_ms)
+    else:
+        started = fetch.start(req.max_wait_ms)
     response = await waiting.wait() if started is PENDING else started
     if not isinstance(response, FetchResponse):
         return FetchResponse()  # for nobody

@@ -37,6 +37,7 @@ class Answer:
     """A request's context: the answer, once it is there. `response` went through the codec."""
 
     def __init__(self, api: Api, version: int) -> None:
+        self.connection = self  # whose sessions are counted
         self.api = api
         self.api_version = version
         self.client_id = "test"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 
 import pytest
 
 from kproto import ErrorCode, KafkaError
+from server import fetch_sessions
 from server.fetch_sessions import EVICTION_SECONDS, FetchSession, FetchSessions, FetchTarget, TargetKey
 
 
@@ -75,3 +77,89 @@ def test_the_cache_never_outgrows_its_slots(seed: int) -> None:
         if open_ones and rng.random() < 0.3:
             sessions.close(rng.choice(open_ones).session_id)
         assert len(sessions) <= slots, f"seed {seed}"
+
+
+def test_all_sessions_together_are_bounded_and_the_largest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "TARGETS_MAX", 100)
+    monkeypatch.setattr(fetch_sessions, "SESSION_TARGETS_MAX", 60)
+    sessions = FetchSessions(10, Random(1))
+    assert sessions.open(targets(61), False, False, 0.0) is None
+    small = sessions.open(targets(5), False, False, 0.0, "a")
+    large = sessions.open(targets(50), False, False, 0.0, "b")
+    assert small is not None
+    assert large is not None
+    assert sessions.open(targets(50), False, False, 0.0, "c") is None, "it would be the largest itself, or as large"
+    assert sessions.open(targets(46), False, False, 0.0, "c") is not None
+    with pytest.raises(KafkaError):
+        sessions.use(large.session_id, 1, False, 0.0)
+    assert sessions.use(small.session_id, 1, False, 0.0) is small
+    assert sessions.size == 51
+    follower = sessions.open(targets(55), False, True, 0.0)
+    assert follower is not None, "consumers make way for replicas"
+    assert sessions.size == 60
+
+
+def test_a_session_that_grows_makes_room_or_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "TARGETS_MAX", 100)
+    monkeypatch.setattr(fetch_sessions, "SESSION_TARGETS_MAX", 60)
+    sessions = FetchSessions(10, Random(1))
+    one, other = (sessions.open(targets(40), False, False, 0.0, name) for name in "ab")
+    assert one is not None
+    assert other is not None
+    one.targets.update(targets(50))
+    sessions.resized(one)
+    assert sessions.size == 90
+    one.targets.update(targets(60))
+    sessions.resized(one)
+    one.targets.update(targets(61))
+    with pytest.raises(KafkaError) as refused:
+        sessions.resized(one)
+    assert refused.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (len(sessions), sessions.size) == (1, 40)
+    other.targets.clear()
+    sessions.resized(other)
+    assert sessions.size == 0
+
+
+def test_a_connection_has_two_sessions_and_those_that_nobody_uses_go() -> None:
+    sessions = FetchSessions(10, Random(1))
+    first, second, third = (sessions.open(targets(1), False, False, 0.0, "connection") for _ in range(3))
+    assert len(sessions) == 2
+    assert first is not None
+    with pytest.raises(KafkaError):
+        sessions.use(first.session_id, 1, False, 0.0)
+    assert second is not None
+    assert third is not None
+    sessions.use(second.session_id, 1, False, 100.0)
+    sessions.open(targets(1), False, False, EVICTION_SECONDS + 1, "another")
+    assert sessions.use(second.session_id, 1, False, EVICTION_SECONDS + 1) is second
+    with pytest.raises(KafkaError):
+        sessions.use(third.session_id, 1, False, EVICTION_SECONDS + 1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_count_of_partitions_is_right_whatever_happens(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "TARGETS_MAX", 100)
+    monkeypatch.setattr(fetch_sessions, "SESSION_TARGETS_MAX", 60)
+    rng = Random(seed)
+    sessions = FetchSessions(8, rng)
+    now = 0.0
+    for _ in range(300):
+        now += rng.random() * 20
+        known = list(sessions._sessions.values())
+        match rng.randrange(4):
+            case 0:
+                sessions.open(targets(rng.randrange(70)), False, rng.random() < 0.2, now, rng.choice("abc"))
+            case 1 if known:
+                session = rng.choice(known)
+                session.targets.clear()
+                session.targets.update(targets(rng.randrange(1, 70)))
+                with suppress(KafkaError):
+                    sessions.resized(session)
+            case 2 if known:
+                sessions.close(rng.choice(known).session_id)
+            case 3 if known:
+                session = rng.choice(known)
+                sessions.use(session.session_id, session.epoch, False, now)
+        assert sessions.size == sum(len(session.targets) for session in sessions._sessions.values()), f"seed {seed}"
+        assert sessions.size <= 100
