@@ -265,9 +265,11 @@ class Producers:
         """Whether a confirmation still counts; not if a marker came meanwhile, or a batch of the transaction."""
         return self.verifying.get(producer_id) is verification
 
-    def refuse_verification(self, producer_id: int, verification: Verification) -> None:
-        """The coordinator will never confirm it."""
-        if self.verifying.get(producer_id) is verification:
+    def refuse_verification(self, producer_id: int, epoch: int, verification: Verification) -> None:
+        """The coordinator will never confirm it to a producer of that epoch. One of a later epoch may wait for it, too,
+        and is not to suffer for the one that it has fenced.
+        """
+        if epoch >= verification.epoch and self.verifying.get(producer_id) is verification:
             del self.verifying[producer_id]
 
     def _check_first(

@@ -195,7 +195,8 @@ class _Request:
                 continue
             self._admitted[key] = told = self._error(code)
             if told.code not in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS):
-                partition.log.producers.refuse_verification(self._batches[0].producer_id, verification)
+                who = self._batches[0]
+                partition.log.producers.refuse_verification(who.producer_id, who.producer_epoch, verification)
         self._done()
 
     def _is_overtaken(self, errors: Errors) -> bool:

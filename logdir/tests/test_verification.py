@@ -172,14 +172,26 @@ def test_a_batch_that_could_not_be_written_needs_a_new_verification() -> None:
     assert producers.append(WHO, 0, 0, 0, 0, NOW, True, from_client=True, in_txn=again) is None
 
 
+def test_who_was_fenced_does_not_take_along_the_verification_of_who_fenced_it() -> None:
+    log = Log()
+    for first, second in ((2, 4), (8, 6)):
+        verification = log.verify(first)
+        assert log.verify(second) is verification
+        fenced, winner = sorted((first, second))
+        log.log.producers.refuse_verification(WHO, fenced, verification)
+        log.write(verification, epoch=winner)
+        assert log.open_since >= 0
+        log.end(epoch=winner)
+
+
 def test_verifications_are_forgotten_when_refused_or_old() -> None:
     producers = Producers()
     refused = producers.verify(1, 0, 0, False, NOW)
     producers.verify(2, 0, 0, False, NOW)
     producers.verify(3, 0, 0, False, NOW + 1)
     assert refused is not None
-    producers.refuse_verification(2, refused)  # not that one's
-    producers.refuse_verification(1, refused)
+    producers.refuse_verification(2, 0, refused)  # not that one's
+    producers.refuse_verification(1, 0, refused)
     assert sorted(producers.verifying) == [2, 3]
     producers.expire(NOW + 1000, 1000)
     assert sorted(producers.verifying) == [3]

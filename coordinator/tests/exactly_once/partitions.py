@@ -111,7 +111,7 @@ class Partition:
             elif code is None:
                 answer(ErrorCode.NETWORK_EXCEPTION)
             else:
-                self.producers.refuse_verification(request.producer_id, verification)
+                self.producers.refuse_verification(request.producer_id, request.epoch, verification)
                 answer(verification_error(code, True))
 
         def ask() -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 import trio
 
+from kproto import ErrorCode
 from replication import features
-from server.testing import connected, embedded_broker
+from server.testing import Client, connected, embedded_broker
 from server.tests.apis.raw_transactions import NEW, OLD, E, Transactions, batch, produce, told
-from server.txn_verification import Errors
+from server.txn_verification import Errors, TxnVerification
 
 T0, T1 = ("t", 0), ("t", 1)
 
@@ -78,6 +80,35 @@ async def test_a_marker_that_comes_before_the_confirmation(
         assert len(overtaken) > 1
         await t.end(who, version=5)
         assert await t.read() == [b"a"]
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+async def test_a_fenced_producer_does_not_take_along_who_has_fenced_it(
+    version: int, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
+) -> None:
+    check = TxnVerification.check
+    held: list[Callable[[], None]] = []
+    monkeypatch.setattr(TxnVerification, "check", lambda *what: held.append(partial(check, *what)))
+    async with transactions() as t, connected(t.broker) as other, trio.open_nursery() as nursery:
+        zombie, winner = await t.init(), await t.init()
+        if version == OLD:
+            await t.add(winner, T0)
+        told_of: dict[int, list[ErrorCode | int]] = {}
+
+        async def write(client: Client, who: tuple[int, int]) -> None:
+            told_of[who[1]] = await Transactions(t.broker, client).write(produce(("t", 0, batch(b"a", who))), version)
+
+        for client, who in ((other, zombie), (t.client, winner)):
+            nursery.start_soon(write, client, who)
+            await trio.sleep(1)
+        assert len(held) == 2, "both wait for the coordinator"
+        # The coordinator's answers may come in any order; that to the zombie is the first.
+        for ask in held:
+            ask()
+            t.broker.services.partitions.write_staged()
+            await trio.sleep(1)
+        assert told_of == {zombie[1]: [E.INVALID_PRODUCER_EPOCH], winner[1]: [0]}
+        await t.end(winner, version=5 if version == NEW else 4)
 
 
 async def test_trouble_of_single_partitions(autojump_clock: trio.abc.Clock) -> None:
