@@ -59,7 +59,7 @@ class Allowance:
 
     def admits(self, connections: int, any_fd: int) -> bool:
         """May one be taken in beside `connections`? any_fd: one that is open."""
-        if connections < self.connections_max and self._next_fd(any_fd) < self._free_below:
+        if connections < self.connections_max and not self.is_short(any_fd):
             if connections < self._reached_at // 2:
                 self._reached_at = 0
             return True
@@ -72,6 +72,10 @@ class Allowance:
                 self._limit,
             )
         return False
+
+    def is_short(self, any_fd: int) -> bool:
+        """The reserve is being used up."""
+        return self._next_fd(any_fd) >= self._free_below
 
     def _next_fd(self, any_fd: int) -> int:
         """The kernel gives the lowest number that is free, so as many are in use at least."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from kproto import ErrorCode, KafkaError
 from kproto.messages import FetchRequest, FetchResponse
-from logdir import FileSlice
+from logdir import FileSlice, StorageError
 from replication import BrokerImage, LeaderState
 from server.api import PENDING
 from server.context import RequestContext
@@ -153,7 +153,7 @@ class Fetch:
                 data = self._read(partition, target, left_bytes, size == 0)
             except KafkaError as error:
                 at_once = True
-                data = self._failed(target, error.code)
+                data = self._failed(target, error, size)
             else:
                 read = len(data.records)
                 size += read
@@ -163,7 +163,20 @@ class Fetch:
             answers.append((target, data))
         return answers, size, at_once
 
-    def _failed(self, target: FetchTarget, code: ErrorCode) -> Any:
+    def _failed(self, target: FetchTarget, error: KafkaError, size: int) -> Any:
+        """size: how many bytes were found in other partitions."""
+        code = error.code
+        partition = target.partition
+        if size and partition is not None and isinstance(error, StorageError) and error.is_ours:
+            # As many files are open as may be: what there is goes first, as when an answer is full.
+            return PartitionData(
+                partition_index=target.index,
+                high_watermark=partition.high_watermark,
+                last_stable_offset=partition.last_stable_offset,
+                log_start_offset=partition.log_start_offset,
+                aborted_transactions=None,
+                records=b"",
+            )
         if code == ErrorCode.KAFKA_STORAGE_ERROR and self.ctx.api_version < 6:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # which older clients know to retry
         return partition_error(target, code)
@@ -364,7 +377,7 @@ class FollowerFetch(Fetch):
                     self.throttled_bytes += len(data.records)
             except KafkaError as error:
                 at_once = True
-                data = self._failed(target, error.code)
+                data = self._failed(target, error, size)
             else:
                 read = len(data.records)
                 size += read

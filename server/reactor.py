@@ -48,6 +48,8 @@ RECV_BYTES = 256 * 1024
 RECV_BYTES_MIN = 64 * 1024
 JOIN_BYTES_MAX = 1024 * 1024
 _ACCEPTS_PER_EVENT = 64
+FILES_KEPT = 8
+"""So many files an answer on its way may hold open, however few descriptors are left."""
 
 _IN = select.EPOLLIN | select.EPOLLRDHUP
 _GONE_EVENTS = select.EPOLLHUP | select.EPOLLERR
@@ -302,6 +304,8 @@ class Reactor:
         left to give, or whose peer may be gone; listen again after a pause.
         """
         self._listen_again()
+        if self._allowance.is_short(self._epoll.fileno()):
+            self._free_files()
         for link in list(self._links.values()):
             connection = link.connection
             if connection.last_active >= idle_since:
@@ -311,6 +315,24 @@ class Reactor:
                 log.error("closing the connection of %s: nobody will answer %s", connection.client_host, forgotten)
             if link.half_closed or forgotten is not None or not connection.owes:
                 self._drop(link)
+
+    def _free_files(self) -> None:
+        """Others need the descriptors that answers hold, whose clients do not read them: these connections are closed,
+        those that hold most first.
+        """
+        holders = [
+            (sum(isinstance(part, FileSlice) for part in link.connection.out), link) for link in self._links.values()
+        ]
+        for files, link in sorted(holders, key=lambda holder: -holder[0]):
+            if files <= FILES_KEPT or not self._allowance.is_short(self._epoll.fileno()):
+                return
+            log.warning(
+                "closing the connection of %s: it does not read its answer, which holds %d files open, and the process "
+                "may have no more",
+                link.connection.client_host,
+                files,
+            )
+            self._drop(link)
 
     def _readable(self, link: _Link) -> None:
         """Receive once. Raises what `Connection.receive` does, OSError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import resource
@@ -9,18 +10,24 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partialmethod
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
-from kproto.messages import MetadataRequest
-from logdir import half_of_the_limit
+from kproto.messages import CreateTopicsRequest, MetadataRequest
+from logdir import StorageError, half_of_the_limit
 from server import descriptors
 from server.descriptors import Allowance
-from server.testing import embedded_broker
+from server.partition import Partition
+from server.testing import Client, embedded_broker
+from server.tests.apis.test_fetch import fetch, flat, values
+from server.tests.apis.test_produce import batch, only, request
 from server.tests.test_barnabas_process import partitions_of_new_topic
-from server.tests.test_reactor import dialled, fine, reactor, until
+from server.tests.test_reactor import SMALL, SMALL_BUFFERS, dialled, fine, reactor, until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -98,6 +105,86 @@ async def test_further_clients_wait(caplog: pytest.LogCaptureFixture) -> None:
     assert [r.getMessage().split(":")[0] for r in caplog.records if r.levelno >= logging.WARNING] == [
         "2 connections are open"
     ]
+
+
+class Short(Allowance):
+    """There are too few descriptors, as long as nobody was let go."""
+
+    def is_short(self, any_fd: int) -> bool:
+        return not self.is_over()
+
+    def is_over(self) -> bool:
+        return False
+
+
+async def test_who_does_not_read_holds_no_files_then(caplog: pytest.LogCaptureFixture) -> None:
+    """Answers of many files that nobody reads are given up when descriptors are short, the largest first."""
+    async with (
+        embedded_broker(**SMALL_BUFFERS) as broker,
+        dialled(broker) as witness,
+        dialled(broker, receive_buffer_bytes=SMALL) as some,
+        dialled(broker, receive_buffer_bytes=SMALL) as many,
+    ):
+        await create(witness, 40)
+        for index in range(40):
+            answer = await witness.ask(request(batch(bytes(50_000)), index=index), 9)
+            assert only(answer).error_code == 0
+        for client, count in ((some, 20), (many, 40)):
+            await client.send(fetch(*(("t", index, 0) for index in range(count))), 12)
+        connections = reactor(broker).connections
+        await until(lambda: sorted(bool(each.out) for each in connections) == [False, True, True])
+        assert len(reactor(broker).connections) == 3
+        allowance = Short()
+        allowance.is_over = lambda: len(reactor(broker).connections) < 3  # type: ignore[method-assign]
+        reactor(broker)._allowance = allowance
+        reactor(broker).sweep(float("-inf"))
+        assert await closed_by_broker_after_some(many)
+        assert len(reactor(broker).connections) == 2
+        await fine(witness)
+    (record,) = [each for each in caplog.records if each.levelno == logging.WARNING]
+    assert "it does not read its answer, which holds 3" in record.getMessage()
+
+
+async def closed_by_broker_after_some(client: Client) -> bool:
+    """What was sent before comes, and then the end."""
+    try:
+        while await client.stream.receive_some(1 << 20):
+            pass
+    except trio.BrokenResourceError:
+        pass
+    return True
+
+
+def out_of_descriptors(partition: Partition, read: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Stands for `Partition.read`: the last one cannot open its segment."""
+    if partition.index == 2:
+        raise StorageError("reading", OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+    return read(partition, *arguments, **options)
+
+
+async def create(client: Client, partitions: int) -> None:
+    new = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=partitions, replication_factor=1)
+    assert (await client.ask(CreateTopicsRequest(topics=[new]), 5)).topics[0].error_code == 0
+
+
+async def test_an_answer_that_is_full_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Out of descriptors in the middle of a Fetch: what was found is told, the rest comes next time."""
+    async with embedded_broker() as broker, dialled(broker) as client:
+        await create(client, 3)
+        for index in range(3):
+            await client.ask(request(batch(b"here"), index=index), 9)
+        with monkeypatch.context() as patched:
+            patched.setattr(Partition, "read", partialmethod(out_of_descriptors, Partition.read))
+            answer = flat(await client.ask(fetch(("t", 0, 0), ("t", 1, 0), ("t", 2, 0)), 12))
+            assert [(answer[i].error_code, bool(answer[i].records)) for i in range(3)] == [
+                (0, True),
+                (0, True),
+                (0, False),
+            ]
+            assert answer[2].high_watermark == 1
+            alone = flat(await client.ask(fetch(("t", 2, 0)), 12))[2]
+            assert alone.error_code == 56
+        assert values(flat(await client.ask(fetch(("t", 2, 0)), 12))[2]) == [b"here"]
 
 
 @pytest.mark.slow
