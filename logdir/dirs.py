@@ -33,11 +33,11 @@ from functools import partial
 from kproto.errors import ErrorCode, KafkaError
 from logdir.config import LogConfig
 from logdir.disk import Disk
-from logdir.errors import InconsistentMeta, LogDirError, StorageError
+from logdir.errors import InconsistentMeta, LogDirError, StorageError, duplicate
 from logdir.files import half_of_the_limit
 from logdir.layout import MAX_NAME, META_PROPERTIES, MetaProperties, future_dir
 from logdir.log import PartitionLog
-from logdir.manager import LogDir, TopicPartition, duplicate
+from logdir.manager import LogDir, TopicPartition
 
 log = logging.getLogger("barnabas.logdir")
 
@@ -188,7 +188,13 @@ class LogDirs:
 
     @staticmethod
     def _is_lost(lost: LogDir, doing: str, error: OSError) -> None:
-        lost.failure = error if isinstance(error, StorageError) else StorageError(f"{doing} {lost.path}", error)
+        """A directory cannot be used from the start on. Raises `LogDirError` where that is not the disk's fault: it
+        would stay away until the next start.
+        """
+        failure = error if isinstance(error, StorageError) else StorageError(f"{doing} {lost.path}", error)
+        if failure.is_ours:
+            raise LogDirError(f"{failure.message}. That is no fault of the disk: look at ulimit -n, and start again")
+        lost.failure = failure
         log.error("the log directory %s is offline: %s", lost.path, lost.failure.message)
         lost.go_offline()
 

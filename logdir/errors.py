@@ -63,3 +63,12 @@ class InconsistentMeta(LogDirError):
 
 class CorruptFile(LogDirError):
     """A small file (checkpoint, snapshot, index, partition.metadata) does not have its format."""
+
+
+def duplicate(key: tuple[str, int], one: str, other: str) -> LogDirError:
+    """The same partition twice: nobody but a person can say which one is right."""
+    return LogDirError(
+        f"{key[0]}-{key[1]} is in both {one} and {other}, which happens when a log directory fails, or the machine, at "
+        "the end of a move between two; remove one of them, the one on the disk that failed, or the one that ends "
+        "earlier"
+    )

@@ -38,7 +38,7 @@ from kproto.records import CorruptRecords
 from logdir import checkpoint, layout
 from logdir.config import LogConfig
 from logdir.disk import Disk, Entry, read_file, remove_if_there, replace_file, write_file
-from logdir.errors import CorruptFile, LogDirError, LogDirLocked, StorageError
+from logdir.errors import CorruptFile, LogDirError, LogDirLocked, StorageError, duplicate
 from logdir.files import Pool, half_of_the_limit
 from logdir.layout import MetaProperties
 from logdir.log import PartitionLog
@@ -326,10 +326,11 @@ class LogDir:
 
     def set_stray_aside(self, topic: str, partition: int) -> None:
         """The log is of a topic that is gone: it is served and removed by nobody from now on. Raises `StorageError`."""
-        opened = self.logs.pop((topic, partition))
+        opened = self.logs[topic, partition]
         opened.abandon()
         path = f"{self.path}/{layout.stray_dir(topic, partition, self._unique_hex())}"
         self._rename(opened.directory, path, "setting aside")
+        del self.logs[topic, partition]
         what = "belongs to another topic than the metadata know by that name: set aside, to be removed by hand"
         log.warning("%s %s: %s", opened.directory, what, path)
 
@@ -345,12 +346,13 @@ class LogDir:
 
         Raises `StorageError`.
         """
-        opened = self.logs.pop((topic, partition), None)
+        opened = self.logs.get((topic, partition))
         if opened is not None:
             self.give_up((topic, partition), opened)
+            del self.logs[topic, partition]
 
     def give_up(self, key: TopicPartition, opened: PartitionLog) -> None:
-        """`delete` for a log that is in neither table any more. Raises `StorageError`."""
+        """`delete` for a log, whichever table it is in. Raises `StorageError`."""
         opened.abandon()
         path = f"{self.path}/{layout.deleted_dir(*key, self._unique_hex())}"
         self._rename(opened.directory, path, "deleting")
@@ -361,7 +363,8 @@ class LogDir:
             self.disk.rename(source, target)
         except OSError as error:
             failed = StorageError(f"{doing} {source}", error)
-            self.storage_failed(failed)
+            if not failed.is_ours:
+                self.storage_failed(failed)
             raise failed from error
 
     # ---- partitions on their way here
@@ -384,9 +387,10 @@ class LogDir:
 
     def drop_future(self, topic: str, partition: int) -> None:
         """The copy is not wanted any more. Raises `StorageError`."""
-        opened = self.futures.pop((topic, partition), None)
+        opened = self.futures.get((topic, partition))
         if opened is not None:
             self.give_up((topic, partition), opened)
+            del self.futures[topic, partition]
 
     def mark_whole(self, topic: str, partition: int) -> None:
         """The copy has everything, and is synced: leave the mark that tells it from its original, should the broker end
@@ -433,7 +437,8 @@ class LogDir:
             self.disk.sync_dir(self.path)
         except OSError as error:
             failed = StorageError(f"syncing {self.path}", error)
-            self.storage_failed(failed)
+            if not failed.is_ours:
+                self.storage_failed(failed)
             raise failed from error
 
     # ---- for the logs (appender.Keeper)
@@ -523,10 +528,11 @@ class LogDir:
     def write_checkpoint(self, offsets: Checkpoint) -> None:
         """Write the file, synced, unless a later one was written meanwhile. From any thread. Raises `StorageError`."""
         with self._checkpoint_lock:
-            written = self._written.get(offsets.name)
+            written = self._written.pop(offsets.name, None)
             if written is not None and written.serial > offsets.serial:
+                self._written[offsets.name] = written
                 return
-            try:
+            try:  # what the file says after a failure is not known
                 checkpoint.write_offsets(self.disk, self.path, offsets.name, offsets.offsets)
             except OSError as error:
                 failed = StorageError(f"writing {self.path}/{offsets.name}", error)
@@ -587,12 +593,3 @@ class LogDir:
         self.disk.sync_all(self.path)
         for opened, flush in flushes:
             opened.end_flush(flush)
-
-
-def duplicate(key: TopicPartition, one: str, other: str) -> LogDirError:
-    """The same partition twice: nobody but a person can say which one is right."""
-    return LogDirError(
-        f"{key[0]}-{key[1]} is in both {one} and {other}, which happens when a log directory fails, or the machine, at "
-        "the end of a move between two; remove one of them, the one on the disk that failed, or the one that ends "
-        "earlier"
-    )

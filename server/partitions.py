@@ -44,6 +44,11 @@ NO_EPOCH = -1
 """Leader epochs of StopReplica that are not compared: the topic is being deleted; an old controller sent none."""
 
 
+SETTLE_TRIES = 5
+SETTLE_AGAIN_S = 0.2
+"""How often, and after how many seconds, a sync is tried again for which the process had no descriptor."""
+
+
 class CoordinatorRoles(Protocol):
     """Who coordinates groups or transactions, and so must know what becomes of the partitions of its topic."""
 
@@ -367,11 +372,19 @@ class Partitions:
         unsettled, self._unsettled = self._unsettled, {}
         failed: StorageError | None = None
         for each in unsettled:
-            if each.failure is None:
+            for left in reversed(range(SETTLE_TRIES)):
+                if each.failure is not None:
+                    break
                 try:
                     await self.offload(each.sync_names)
+                    break
                 except StorageError as error:
+                    if left and error.is_ours:
+                        await trio.sleep(SETTLE_AGAIN_S)
+                        continue
+                    self._unsettled[each] = None
                     failed = error
+                    break
         if failed is not None:
             raise failed
 

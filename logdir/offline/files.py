@@ -58,6 +58,8 @@ def kind_of(path: str) -> str:
         return _NAMES[name]
     if name.endswith(".checkpoint"):  # a KRaft snapshot: batches
         return LOG
+    if layout.parse_aside_name(name) is not None:
+        return LOG
     found = layout.parse_file_name(name) or layout.parse_marked_name(name)
     if found is None:
         raise NotALog(f"{path} is no file of a log: segments, indexes and snapshots start with 20 digits")

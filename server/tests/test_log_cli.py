@@ -161,6 +161,18 @@ def test_dump_shows_small_files(made: Path, capsys: pytest.CaptureFixture[str]) 
     assert "version" in Called(capsys, "dump", bad, code=1).err
 
 
+def test_dump_reads_what_recovery_has_set_aside(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = copy(made, tmp_path / "set-aside") / "t-0"
+    *_, last = sorted(home.glob("*.log"))
+    before = Called(capsys, "dump", last, "--json").json
+    aside = last.rename(home / f"{last.name}.1700000000000.aside")
+    after = Called(capsys, "dump", aside, "--json").json
+    assert [{**one, "path": ""} for one in after] == [{**one, "path": ""} for one in before]
+    assert not {one["base_offset"] for one in before} & {
+        one["base_offset"] for one in Called(capsys, "dump", home, "--json").json if one["type"] == "batch"
+    }, "it is no part of the log any more"
+
+
 def test_dump_goes_on_behind_a_bad_batch(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home = damaged(made, tmp_path)
     whole = Called(capsys, "dump", made, "--json").json

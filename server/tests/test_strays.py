@@ -4,6 +4,7 @@ cannot be read.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
@@ -67,13 +68,17 @@ async def test_a_deleted_partition_that_comes_back_does_not_block_its_name(
 
 
 class CountedSyncs(Disk):
-    """Which directories were synced."""
+    """Which directories were synced. `refused`: what becomes of the next syncs, one after the other."""
 
     def __init__(self) -> None:
         self.synced: list[str] = []
+        self.refused: list[int] = []
 
     def sync_dir(self, path: str) -> None:  # type: ignore[override]
         self.synced.append(path)
+        if self.refused:
+            code = self.refused.pop(0)
+            raise OSError(code, os.strerror(code), path)
         Disk.sync_dir(path)
 
 
@@ -84,6 +89,10 @@ async def test_a_deletion_is_synced_once_before_it_is_answered(autojump_clock: M
         disk.synced.clear()
         assert await delete(broker, "t") == E.NONE
         assert disk.synced.count(str(tmp_path)) == 1
+        assert await create(broker, "t") == E.NONE
+        disk.refused = [errno.EMFILE] * 3
+        assert await delete(broker, "t") == E.NONE, "a descriptor was missing for a moment"
+        assert not broker.services.partitions.log_dirs.offline
 
 
 async def test_a_partition_that_is_missing_is_told_of(
