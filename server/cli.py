@@ -180,14 +180,22 @@ def main(
             from server import log_cli_run
 
             return log_cli_run.run(chosen)
-        return _config(chosen, environment)
+        code = _config(chosen, environment)
+        sys.stdout.flush()
+        return code
     except BrokenPipeError:  # `barnabas config --all | head`
         _write_to_nobody()
         return OK
+    except OSError as error:  # `barnabas config --all > /dev/full`, no room for a temporary directory
+        from server.wording import in_words
+
+        print(f"barnabas: {in_words(error)}", file=sys.stderr)
+        _write_to_nobody()
+        return FAILED
 
 
 def _write_to_nobody() -> None:
-    """Whoever read our output is gone; what is left of it must not be complained about at the end."""
+    """Our output cannot be written; what is left of it must not be complained about at the end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

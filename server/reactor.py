@@ -296,8 +296,17 @@ class Reactor:
         """Close every connection that is owed nothing and has nothing to be sent; True if some are left."""
         for link in list(self._links.values()):
             if link.connection.idle:
+                if self._ending:
+                    self._discard_requests(link)
                 self._drop(link)
         return bool(self._links)
+
+    def _discard_requests(self, link: _Link) -> None:
+        """Closed with requests in its receive buffer, a socket sends a reset, and clients complain of that."""
+        try:
+            link.sock.recv_into(self._arenas.space())
+        except OSError:
+            pass  # there are none, or the peer is gone
 
     def sweep(self, idle_since: float) -> None:
         """Close connections without activity since `idle_since` (trio time) that are owed nothing, or what nobody is

@@ -345,6 +345,13 @@ def test_the_settings_page_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> 
     assert page == capsys.readouterr().out, "print it anew: python barnabas.py config --markdown > docs/settings.md"
 
 
+def test_output_that_cannot_be_written() -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, str(ROOT / "barnabas.py"), "config", "--all"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (1, "barnabas: no space left on device\n")
+
+
 # -- the face ---------------------------------------------------------------------------------------------------------
 
 
