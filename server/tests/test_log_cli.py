@@ -264,7 +264,7 @@ def test_paths_that_are_no_logs(action: str, tmp_path: Path, capsys: pytest.Capt
         ("--offset", ":", "is not FROM"),
         ("--time", "..", "is not FROM"),
         ("--time", "yesterday", "neither milliseconds nor a time"),
-        ("--limit", "0", "1 or more"),
+        ("--limit", "0", "a number from 1 on is expected"),
         ("--decode", "json", "invalid choice"),
     ],
 )
