@@ -96,6 +96,7 @@ class CompactedLog(RunAppender):
         """
         if self._compaction is not None:
             raise RuntimeError(f"{self.directory} is being compacted")
+        self.stop_compaction()  # a swap that could not be ended before
         end = state.first_uncleanable_offset
         try:
             entries = {entry.name: entry for entry in self._disk.list(self.directory)}
@@ -130,6 +131,9 @@ class CompactedLog(RunAppender):
     def _broken(self, doing: str, error: OSError | CorruptRecords) -> StorageError:
         raise NotImplementedError
 
+    def _refused(self, doing: str, error: OSError) -> StorageError:
+        raise NotImplementedError
+
     def end_compaction(self, plan: CompactionPlan) -> None:
         """The run of `plan` is over, successfully or not; what it left unused is removed. Raises `StorageError`."""
         if self._compaction is plan:
@@ -153,6 +157,8 @@ class CompactedLog(RunAppender):
         if swap is None:
             return
         if not swap.stop():
+            if self.failure is not None:
+                raise self.failure  # recovery will end it
             self.replace_segments(swap)
             swap.complete()
             self.end_swap(swap)
@@ -180,9 +186,9 @@ class CompactedLog(RunAppender):
         if self._swap is swap:
             self._swap = None
 
-    def compaction_failed(self, error: OSError) -> StorageError:
-        """For `Swap`: the files are not in a state to go on with. What to raise."""
-        return self._broken("compacting", error)
+    def compaction_failed(self, error: OSError, *, can_go_on: bool = False) -> StorageError:
+        """For `Swap`: what to raise. can_go_on: the files are in a state to go on with later."""
+        return self._refused("compacting", error) if can_go_on else self._broken("compacting", error)
 
     def begin_swap(self, plan: CompactionPlan, cleaned: CleanedSegment, now_ms: int) -> Swap:
         """Step 1. Raises `CompactionAborted` if the compaction was stopped meanwhile."""
@@ -230,7 +236,7 @@ class CompactedLog(RunAppender):
             gone = set(swap.cleaned.replaced[1:])
             self._drop_snapshots(lambda at: at in gone)
         except OSError as error:
-            raise self._broken("compacting", error) from error
+            raise self._refused("compacting", error) from error
 
     def swap_in(self, plan: CompactionPlan, cleaned: CleanedSegment, now_ms: int) -> None:
         """All five steps. Raises `CompactionAborted`, `StorageError`."""
@@ -280,6 +286,8 @@ class Swap:
         "_lock",
         "_log",
         "_make",
+        "_old_are_gone",
+        "_renamed",
         "cleaned",
         "deleted",
         "now_ms",
@@ -304,6 +312,8 @@ class Swap:
         self.cleaned = cleaned
         self.now_ms = now_ms
         self.step = Step.BEGUN
+        self._old_are_gone = False
+        self._renamed: set[str] = set()
         self.segment: SwappedSegment | None = None
         self.old: list[Segment] = []
         self.deleted: list[str] = []
@@ -346,22 +356,24 @@ class Swap:
             raise self._log.compaction_failed(error) from error
 
     def complete(self) -> None:
-        """Step 4, in a thread. Raises `CompactionAborted`, `StorageError`; after that the log is not usable until it is
-        opened again, which ends the swap.
+        """Step 4, in a thread. Raises `CompactionAborted`, `StorageError`: called again, it goes on where it stopped.
+        After a failure of the disk opening the log again ends the swap.
         """
         with self._lock:
             self._check()
             if self.step is not Step.REPLACED:
                 return
             try:
-                for base_offset in self.cleaned.replaced:
-                    self._delete(base_offset)
-                # Else a crash could bring an old segment back beside the new one.
-                self._disk.sync_dir(self._directory)
+                if not self._old_are_gone:
+                    for base_offset in self.cleaned.replaced:
+                        self._delete(base_offset)
+                    # Else a crash could bring an old segment back beside the new one.
+                    self._disk.sync_dir(self._directory)
+                    self._old_are_gone = True  # from here on their names are the new one's
                 self._rename(layout.SWAP, "")
                 self._disk.sync_dir(self._directory)
             except OSError as error:
-                raise self._log.compaction_failed(error) from error
+                raise self._log.compaction_failed(error, can_go_on=True) from error
             self.step = Step.COMPLETED
 
     def _delete(self, base_offset: int) -> None:
@@ -377,14 +389,17 @@ class Swap:
     def _rename(self, old: str, new: str) -> None:
         for suffix in layout.SEGMENT_SUFFIXES:
             path = self._path(suffix)
+            if path + new in self._renamed:
+                continue
             try:
                 self._disk.rename(path + old, path + new)
             except FileNotFoundError:
                 if suffix != layout.TXN_INDEX:
                     raise
+            self._renamed.add(path + new)
 
     def _check(self) -> None:
-        if self.step is Step.CANCELLED or self._log.abandoned:
+        if self.step is Step.CANCELLED or self._log.abandoned or self._log.failure is not None:
             raise CompactionAborted(f"the compaction of {self._directory} was stopped")
 
     def stop(self) -> bool:

@@ -349,6 +349,13 @@ class PartitionLog(CompactedLog):
         self._fail(failed)
         return failed
 
+    def _refused(self, doing: str, error: OSError) -> StorageError:
+        """Nothing is half done: if it is not the disk that failed, it can be tried again."""
+        failed = StorageError(f"{doing} {self.directory}", error)
+        if not failed.is_ours:
+            self._fail(failed)
+        return failed
+
     def delete_records(self, before_offset: int, high_watermark: int) -> int:
         """Records below `before_offset` are gone (-1: all committed ones); returns the log start. Segments go with
         the next `retain`.
@@ -388,10 +395,7 @@ class PartitionLog(CompactedLog):
                 now_ms=now_ms,
             )
         except OSError as error:
-            failed = StorageError(f"reading {self.directory}", error)
-            if not failed.is_ours:
-                self._fail(failed)
-            raise failed from error
+            raise self._refused("reading", error) from error
         if not gone:
             return 0
         try:
@@ -479,10 +483,7 @@ class PartitionLog(CompactedLog):
                     return
                 if flush is not None:
                     self._undo_flush(flush)
-                failed = StorageError(f"flushing {self.directory}", error)
-                if not failed.is_ours:
-                    self._fail(failed)
-                raise failed from error
+                raise self._refused("flushing", error) from error
             self.end_flush(flush)
 
     @property

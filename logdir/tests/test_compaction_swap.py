@@ -4,6 +4,7 @@ every call to the disk.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import errno
 import os
@@ -375,3 +376,52 @@ def test_a_full_disk_ends_the_run() -> None:
         assert not [name for name in log.names() if name.endswith(".cleaned")]
     log.log.end_compaction(plan)
     assert log.pairs() == before
+
+
+@pytest.mark.parametrize("code", [errno.EINTR, errno.EMFILE, errno.EIO])
+def test_a_call_that_fails_while_a_swap_is_completed(code: int) -> None:
+    """Whoever ends it goes on where it stopped: the names of the old segments are the new one's by then. If the disk
+    has failed, the next start does.
+    """
+    made = filled()
+    wanted = final_values(made.log)
+    made.log_dir.close()
+    at = 0
+    while True:
+        log = Compacted(made.config, disk=copy.deepcopy(made.disk))
+        plan, cleaned, _ = begun(log)
+        swap = log.log.begin_swap(plan, cleaned, NOW)
+        swap.prepare()
+        log.log.replace_segments(swap)
+        left = at
+
+        def on_call(name: str, path: str) -> None:
+            nonlocal left
+            left -= 1
+            if left == -1:
+                raise OSError(code, os.strerror(code), path)
+
+        log.disk.on_call = on_call
+        try:
+            swap.complete()
+            log.log.end_swap(swap)
+        except StorageError:
+            pass
+        log.disk.on_call = None
+        if code == errno.EIO and left < 0:
+            assert log.log.failure is not None
+            with contextlib.suppress(StorageError):
+                log.log.end_compaction(plan)
+        else:
+            log.log.end_compaction(plan)
+            assert log.log.failure is None
+            assert final_values(log.log) == wanted, at
+            log.put((b"more", b"more"))
+        log.disk.open_files, log.disk.locked = {}, set()
+        log.open()
+        assert final_values(log.log).items() >= wanted.items(), at
+        assert not [name for name in log.names() if name.endswith((".cleaned", ".swap"))], at
+        if left >= 0:
+            break
+        at += 1
+    assert at > 8
