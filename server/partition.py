@@ -312,7 +312,7 @@ class Partition:
 
     def _hold_unflushed(self) -> None:
         """Have flushed what `flush.messages` demands, and hold it back until then."""
-        if self.log.flush_due and not self._is_flushing:
+        if (self.log.flush_due or self.held_at is not None) and not self._is_flushing:
             if self.held_at is None:
                 self.held_at = max(self.high_watermark, self.log.recovery_point)
             self._ask_for_flush()

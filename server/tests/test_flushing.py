@@ -13,6 +13,7 @@ from kproto import ErrorCode
 from logdir import AppendOrigin, StorageError
 from replication import PartitionImage
 from server.app import Broker
+from server.flushing import RETRY_S
 from server.offload import inline
 from server.partition import Partition
 from server.testing import connected, embedded_broker, embedded_cluster
@@ -125,6 +126,29 @@ async def test_a_flush_that_fails_is_told(acks: int, autojump_clock: trio.abc.Cl
         assert (partition.high_watermark, partition.held_at) == (0, 0)
         thread.error = None
         assert only(await client.ask(request(batch(b"b"), acks=acks), 9)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize("another_flush", [False, True])
+async def test_a_flush_without_descriptors_is_told_and_tried_again(
+    acks: int, another_flush: bool, autojump_clock: trio.abc.Clock
+) -> None:
+    thread = SlowThread()
+    async with (
+        embedded_broker(None, thread, log_flush_interval_messages="1") as broker,
+        connected(broker) as client,
+    ):
+        partition = await started(broker)
+        thread.error = StorageError("flushing", OSError(errno.EMFILE, "said the test"))
+        answer = only(await client.ask(request(batch(b"a"), acks=acks), 9))
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (partition.high_watermark, partition.held_at, partition.write_error) == (0, 0, None)
+        thread.error = None
+        if another_flush:
+            partition.log.flush()  # a segment was rolled, say
+        await trio.sleep(RETRY_S + FLUSH_S + 0.1)
+        assert (partition.high_watermark, partition.held_at) == (1, None)
+        assert only(await client.ask(request(batch(b"b"), acks=acks), 9)).base_offset == 1
 
 
 async def test_replicas_flush_before_they_acknowledge(autojump_clock: trio.abc.Clock) -> None:
