@@ -21,6 +21,7 @@ from logdir.config import LogConfig
 from logdir.dirs import LogDirs, Promoted
 from logdir.disk import Disk
 from logdir.errors import (
+    OURS,
     CorruptFile,
     InconsistentMeta,
     LogDirError,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from logdir.offline import open_log, open_log_dir
 
 __all__ = [
+    "OURS",
     "AbortedTxn",
     "AppendInfo",
     "AppendOrigin",

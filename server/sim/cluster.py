@@ -21,7 +21,8 @@ import trio
 from replication import BrokerIdTaken, Endpoint, Image, Store, StoreError
 from server.app import Broker
 from server.config import BrokerConfig
-from server.sim.disk import GONE, SimDisk
+from server.partitions import Partitions
+from server.sim.disk import FAULT, GONE, SimDisk
 from server.sim.network import Network
 from server.sim.store import SimSession, SimStore
 from server.sim.world import DOMAIN, World
@@ -54,9 +55,31 @@ SETTINGS = {
 }
 
 RESTART_S = 1.0
+ROUND_S = 0.02
 
 BELOW_WATERMARK = "below its high watermark"
 """What a broker says when it throws away records that count as committed."""
+
+
+class SharedRounds:
+    """What several clients ask within `ROUND_S` is one round, as it is for the reactor; over streams each client has
+    rounds of its own.
+    """
+
+    def __init__(self, partitions: Partitions) -> None:
+        self._write_staged = partitions.write_staged
+        self._is_due = trio.Event()
+        partitions.write_staged = self._later  # type: ignore[method-assign]
+
+    def _later(self) -> None:
+        self._is_due.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._is_due.wait()
+            await trio.sleep(ROUND_S)
+            self._is_due = trio.Event()
+            self._write_staged()
 
 
 class Process:
@@ -67,12 +90,14 @@ class Process:
         self.domain = f"{machine.host}/{life}"
         self.life = life
         self.broker: Broker
+        self._nursery: trio.Nursery
         self.session: SimSession | None = None
         self.is_alive = True
         self.is_stopping = False
         self.serves = False
         self.is_frozen = False
         self.ended = trio.Event()
+        self._round: SharedRounds | None = None
         self._cluster = machine.cluster
         self._world = machine.cluster.world
         self._rng = Random(machine.rng.getrandbits(64))
@@ -99,6 +124,7 @@ class Process:
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
                     nursery.start_soon(self._listen)
                     await nursery.start(self.broker.run)
                     self.serves = True
@@ -110,11 +136,11 @@ class Process:
             why = _text(errors)
         except* Exception as errors:
             why = _text(errors)
-            if self.is_alive:
+            if self.is_alive and not self.machine.disk.may_fail:
                 self._world.violation(f"{self.machine.host} ends with {why}")
         finally:
             if self.is_alive and not self._world.is_over:
-                if self.serves and not self.is_stopping:
+                if self.serves and not self.is_stopping and not self.machine.disk.may_fail:
                     self._world.violation(f"{self.machine.host} ends by itself: {why}")
                 self._world.note(f"{self.machine.host}: its process ends: {why}")
                 self._die(power=False)
@@ -132,6 +158,9 @@ class Process:
 
     def _welcome(self, stream: trio.abc.Stream, peer: str) -> None:
         if self.broker.is_accepting:
+            if self._cluster.shared_rounds and self._round is None:
+                self._round = SharedRounds(self.broker.services.partitions)
+                self._world.in_domain(self.domain, self._nursery.start_soon, self._round.run)
             self._world.in_domain(self.domain, self.broker.serve_stream, stream, peer)
 
     def stop(self) -> None:
@@ -325,7 +354,9 @@ class Machine:
 
 
 class Cluster:
-    """The machines 1 to n, the network and the store. settings: on top of SETTINGS."""
+    """The machines 1 to n, the network and the store. settings: on top of SETTINGS. shared_rounds: whether there are
+    `SharedRounds`.
+    """
 
     def __init__(self, world: World, n: int, settings: Mapping[str, str]) -> None:
         self.world = world
@@ -333,6 +364,7 @@ class Cluster:
         replicas = {f"{topic}.replication.factor": str(n) for topic in topics}
         in_sync = {key: str(min(n, 2)) for key in ("min.insync.replicas", "transaction.state.log.min.isr")}
         self.settings = {**replicas, **in_sync, **settings}
+        self.shared_rounds = False
         self.network = Network(world, world.rng("network"))
         self.network.add("client")
         self.store = SimStore(world, world.rng("store"))
@@ -410,17 +442,20 @@ class _Listener(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         domain = DOMAIN.get()
-        is_alive = not domain or any(
-            machine.process is not None and machine.process.is_alive and machine.process.domain == domain
+        machines = [
+            machine
             for machine in self._cluster.machines.values()
-        )
-        if not is_alive or GONE in record.getMessage():  # what it says from outside its tasks has no domain
+            if machine.process is not None and machine.process.is_alive and domain in (machine.process.domain, "")
+        ]
+        if (domain and not machines) or GONE in record.getMessage():
             return
         text = f"{domain} {record.levelname}: {record.getMessage()}"
         if record.exc_info and record.exc_info[1] is not None:
             text += "\n" + "".join(traceback.format_exception(record.exc_info[1])).rstrip()
         world = self._cluster.world
-        if record.levelno >= logging.ERROR or BELOW_WATERMARK in text:
+        # What a disk that fails is to be blamed for; never with a traceback. (From outside its tasks it has no domain.)
+        is_disk = record.exc_info is None and (FAULT in text or any(machine.disk.may_fail for machine in machines))
+        if (record.levelno >= logging.ERROR and not is_disk) or BELOW_WATERMARK in text:
             world.violation(text)
         else:
             world.say(f"{world.now:10.4f} {text}")

@@ -3,16 +3,21 @@
 `SimDisk.disk` is handed to a broker's `LogDir`. When the process ends, `killed()` or `lost_power()` gives the next one
 a new handle on what is left, and the old handle fails every call: whatever still unwinds in the dead process changes
 nothing. How bad a loss of power is stands in `logdir.memory_disk`.
+
+`fail` lets one call fail, once; `watch` counts calls, and tells what kinds there were.
 """
 
 from __future__ import annotations
 
 import errno
+from collections import Counter
 from random import Random
 
+from logdir import OURS
 from logdir.memory_disk import MemoryDisk
 
 GONE = "by a process that is gone"
+FAULT = "said the simulated disk"
 
 
 class SimDisk:
@@ -20,9 +25,41 @@ class SimDisk:
 
     def __init__(self) -> None:
         self.disk = MemoryDisk()
+        self.calls = 0
+        self.kinds: Counter[str] = Counter()
+        self.struck: str | None = None
+        self.may_fail = self.has_ended = False
+        """A call has failed in a way that takes the log directory along; a broker has ended."""
+        self._left = 0
+        self._code = 0
+
+    def watch(self) -> None:
+        """Count the calls from now on."""
+        self.disk.on_call = self._called
+
+    def rest(self) -> None:
+        """Count no more, and let nothing fail."""
+        self.disk.on_call = None
+
+    def fail(self, number: int, code: int) -> None:
+        """Of the calls from now on let the one with that number fail, from 1 on; `struck` says then which it was."""
+        self._left, self._code = number, code
+        self.watch()
+
+    def _called(self, call: str, path: str) -> None:
+        kind = f"{call} {_kind(path)}"
+        self.calls += 1
+        self.kinds[kind] += 1
+        self._left -= 1
+        if self._left == 0:
+            self.struck = kind
+            # An entry of the transaction index that cannot be written when its marker is must not be left out.
+            self.may_fail = self._code not in OURS or kind == "pwritev .txnindex"
+            raise OSError(self._code, FAULT, path)
 
     def killed(self) -> None:
         """The process is gone; the operating system keeps what it was given."""
+        self.may_fail, self.has_ended = False, True
         old, self.disk = self.disk, MemoryDisk()
         self.disk.root = old.root
         old.on_call = _gone
@@ -35,6 +72,14 @@ class SimDisk:
     def forget_changes(self) -> None:
         """Everything is synced: what was written up to now survives."""
         self.disk.sync_all("/")
+
+
+def _kind(path: str) -> str:
+    """What sort of file it is: its suffix, or its name where that is always the same."""
+    name = path.rpartition("/")[2]
+    if name[:20].isdigit():
+        return name[20:]
+    return "a partition's directory" if name[-1:].isdigit() else name
 
 
 def _gone(call: str, path: str) -> None:

@@ -39,6 +39,7 @@ _RETRIABLE = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
     )
 )
 
@@ -97,15 +98,24 @@ class _Batch:
 
 
 class Lane:
-    """One producer's records for one partition. `window`: most batches under way, 1 to 5."""
+    """One producer's records for one partition. `window`: most batches under way, 1 to 5. `acks`: 1 or -1."""
 
     def __init__(
-        self, client: Client, history: History, key: TopicPartition, name: str, *, window: int, pause_s: float
+        self,
+        client: Client,
+        history: History,
+        key: TopicPartition,
+        name: str,
+        *,
+        window: int,
+        pause_s: float,
+        acks: int = -1,
     ) -> None:
         self._client = client
         self._history = history
         self._key = key
         self._window = window
+        self._acks = acks
         self._pause_s = pause_s
         self.name = name
         self.producer_id = -1
@@ -193,7 +203,7 @@ class Lane:
     def _request(self, batch: _Batch) -> ProduceRequest:
         topic, index = self._key
         return ProduceRequest(
-            acks=-1,
+            acks=self._acks,
             timeout_ms=PRODUCE_TIMEOUT_MS,
             topic_data=[
                 ProduceRequest.TopicProduceData(

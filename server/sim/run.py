@@ -3,6 +3,8 @@
     outcome = simulate(17, seconds=30)
     outcome.violations == []
 
+`disk`: a call of a disk that fails, and nothing else goes wrong (`server.sim.disk_faults` tries all of them).
+
 Start three brokers, make topics, begin the load; let things go wrong for `seconds` of virtual time; put them right, and
 give the cluster `CONVERGE_S` to acknowledge everything and to have all replicas in sync and identical. Then compare
 them with what clients were told (`checks.py`).
@@ -15,12 +17,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from random import Random
 from time import process_time
+from typing import NamedTuple
 
 import trio
 
 from server.sim.checks import Commit, History, TopicPartition, Watcher, check_logs, differences, log_bytes
 from server.sim.client import Client
 from server.sim.cluster import Cluster
+from server.sim.disk import SimDisk
 from server.sim.faults import Faults, restore_replicas
 from server.sim.ledger import Ledger
 from server.sim.load import Consumer, Lane, Member, committed_offset, create_topic, producer_id
@@ -31,6 +35,8 @@ TOPICS = {"t": 3, "u": 1}
 """With load that is not in transactions."""
 TRANSACTIONS = {"x": 2}
 """With load that is."""
+CONFIGS = {"u": {"message_timestamp_type": "LogAppendTime", "flush_messages": "3"}}
+"""Of topics in runs whose disks fail."""
 OFFSETS = "__consumer_offsets"
 STATES = "__transaction_state"
 START_S = 60.0
@@ -42,9 +48,21 @@ PROTOCOLS = ("3.4", "3.0", "2.8", "2.6", "2.4", "1.1", "1.0")
 """Versions between brokers, besides the newest: each has another way of doing something."""
 
 
+class DiskFault(NamedTuple):
+    """The call of a broker's disk with this number, counted from when all topics are there, fails with `code`; 0: none
+    does, they are counted.
+    """
+
+    broker_id: int
+    number: int
+    code: int
+
+
 @dataclass(slots=True)
 class Outcome:
-    """What came of a run. digest: hash of its trace; cpu_s: what it cost; virtual_s: how long it lasted inside."""
+    """What came of a run. digest: hash of its trace; cpu_s: what it cost; virtual_s: how long it lasted inside; disks:
+    by broker, what was seen of their calls, if a `DiskFault` was given.
+    """
 
     seed: int
     violations: list[str]
@@ -57,6 +75,7 @@ class Outcome:
     faults: int
     virtual_s: float
     cpu_s: float
+    disks: dict[int, SimDisk]
 
     def __str__(self) -> str:
         verdict = "ok" if not self.violations else "FAILED: " + self.violations[0]
@@ -73,16 +92,18 @@ def simulate(
     brokers: int = 3,
     seconds: float = 30.0,
     settings: Mapping[str, str] | None = None,
+    disk: DiskFault | None = None,
     keep: bool = False,
     echo: Callable[[str], None] | None = None,
 ) -> Outcome:
-    """Run one seed. seconds: of virtual time, in which things go wrong; 0: nothing does. keep, echo: see `World`.
+    """Run one seed. seconds: of virtual time, in which things go wrong; 0: nothing does, but `disk`. keep, echo: see
+    `World`.
 
     settings: of the brokers, on top of `cluster.SETTINGS`.
     """
     begin = process_time()
     world = World(seed, keep=keep, echo=echo)
-    run = _Run(world, brokers, seconds, settings or {}, show_logs=echo is not None or keep)
+    run = _Run(world, brokers, seconds, settings or {}, disk, show_logs=echo is not None or keep)
     with run.logs:
         world.run(run.main)
     return Outcome(
@@ -97,6 +118,7 @@ def simulate(
         run.fault_count,
         world.now,
         process_time() - begin,
+        run.disks,
     )
 
 
@@ -118,7 +140,14 @@ def _draw(rng: Random) -> dict[str, str]:
 
 class _Run:
     def __init__(
-        self, world: World, brokers: int, seconds: float, settings: Mapping[str, str], *, show_logs: bool
+        self,
+        world: World,
+        brokers: int,
+        seconds: float,
+        settings: Mapping[str, str],
+        disk: DiskFault | None,
+        *,
+        show_logs: bool,
     ) -> None:
         self.world = world
         self.history = History(world)
@@ -128,6 +157,8 @@ class _Run:
         self._brokers = brokers
         self._settings = settings
         self._seconds = seconds
+        self._disk_fault = disk
+        self.disks: dict[int, SimDisk] = {}
         self._show_logs = show_logs
         self._rng = world.rng("run")
         self._load_is_over = False
@@ -143,6 +174,7 @@ class _Run:
         self.world.note(f"settings: {settings}")
         self._cluster = cluster = Cluster(self.world, self._brokers, settings)
         self._client = client = self._new_client("control")
+        cluster.shared_rounds = self._disk_fault is not None
         self.logs.enter_context(cluster.watching_logs(self._show_logs))
         for machine in cluster.machines.values():
             machine.start()
@@ -150,6 +182,9 @@ class _Run:
         await self._within(START_S, self._prepare, "the start")
         for member in self._load():
             self.world.nursery.start_soon(member.run, self._is_over)
+        if self._disk_fault is not None:
+            await self._within(START_S, self._coordinators, "making the coordinators' topics")
+            self._watch_disks(self._disk_fault)
         if self._seconds:
             faults = Faults(self.world, cluster, client, {**TOPICS, **TRANSACTIONS}, power_any_time=flushed)
             await faults.run(self._seconds)
@@ -164,6 +199,17 @@ class _Run:
     def _new_client(self, name: str) -> Client:
         brokers = list(self._cluster.machines)
         return Client(self.world, self._cluster.network, self._cluster, name, brokers, self.world.rng(name))
+
+    async def _coordinators(self) -> None:
+        for name in (OFFSETS, STATES):
+            await self._client.leader(name, 0)
+
+    def _watch_disks(self, fault: DiskFault) -> None:
+        self.disks = {machine.id: machine.disk for machine in self._cluster.machines.values()}
+        for disk in self.disks.values():
+            disk.watch()
+        if fault.number:
+            self.disks[fault.broker_id].fail(fault.number, fault.code)
 
     async def _within(self, seconds: float, work: Callable[[], object], what: str) -> None:
         with trio.move_on_after(seconds) as scope:
@@ -186,7 +232,8 @@ class _Run:
         brokers = list(self._cluster.machines)
         everywhere = {**TOPICS, **TRANSACTIONS}
         for name, count in everywhere.items():
-            await create_topic(client, name, [brokers[i:] + brokers[:i] for i in range(count)])
+            configs = CONFIGS.get(name, {}) if self._disk_fault is not None else {}
+            await create_topic(client, name, [brokers[i:] + brokers[:i] for i in range(count)], **configs)
         for topic, count in everywhere.items():
             for index in range(count):
                 await client.leader(topic, index)
@@ -203,6 +250,7 @@ class _Run:
                         f"{producer}.{topic}.{index}",
                         window=rng.randint(1, 5),
                         pause_s=rng.choice((0.4, 1.0, 2.5)),
+                        acks=1 if self._brokers == 1 and producer else -1,
                     )
                     lane.producer_id = number
                     self._lanes.append(lane)
@@ -315,6 +363,8 @@ class _Run:
 
     async def _verify(self) -> None:
         brokers = self._cluster.serving
+        for disk in self.disks.values():
+            disk.rest()
         check_logs(self.world, self.history, brokers, [key for key in self._keys() if key[0] in TOPICS])
         await self._verify_transactions()
         for (group, topic, index), commit in self.history.commits.items():
