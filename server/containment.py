@@ -20,8 +20,24 @@ unanswered.
 Tasks: `serve` runs what has to serve for ever, and again after a rest when it failed; `attempt` is for a task that
 does one thing.
 
+What ends a task of the broker, and what then:
+
+- the reactor's: whatever a round's end raises beside what is contained in it. The broker ends, without the marks of a
+  clean stop, so that recovery looks at the logs;
+- timers, flusher, moves, fetchers, loading, changes of ISR, verification: nothing, for each callback, log, partition
+  or request is contained by itself;
+- creation of internal topics, expiry, expressions, laggards, producer ids, the sweep, features, preferred leaders, the
+  duties of housekeeping: any exception that was not one log's or shard's alone. `serve` runs it again;
+- handlers, auto-creation, markers to a broker, look-ups, a producer id, a cleaner: any exception (`attempt`, or a
+  clause of their own). Whoever asked gets an error, what is left is asked for again;
+- a channel to a broker: nothing, a message that cannot be sent or whose answer cannot be used is left out;
+- the controller's loop: a step that fails ends the term. After a rest all stand for election, and the winner reads the
+  tree;
+- whatever uses the store: StoreFailed, BrokerIdTaken, WrongCluster. The broker stops in order.
+
 What is not contained: exceptions that are no `Exception` (cancellation, the interpreter's end), and whatever leaves
-data in doubt: the writing of a round itself, and the store that can no longer be written (`StoreFailed`).
+data in doubt. A log whose write failed by a fault of ours is taken offline (`PartitionLog.write_failure`); a shard that
+could not replay what it wrote is loaded again (`server.shard_driver`).
 """
 
 from __future__ import annotations
