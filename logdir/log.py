@@ -341,6 +341,17 @@ class PartitionLog(CompactedLog):
             remove_if_there(self._disk, f"{self.directory}/{layout.file_name(offset, layout.SNAPSHOT)}")
             self._snapshots.remove(offset)
 
+    def write_failure(self, error: Exception) -> StorageError:
+        """What `write` has raised, as a failure of the log. If it was a fault of ours, nobody knows whether memory and
+        disk agree: nothing staged is kept, and the log cannot be used until it is opened again.
+        """
+        if isinstance(error, StorageError):
+            return error
+        self._forget_staged()
+        failed = self._broken("writing to", OSError(errno.EIO, f"{type(error).__name__}: {error}"))
+        failed.__cause__ = error
+        return failed
+
     def _broken(self, doing: str, error: OSError | CorruptRecords) -> StorageError:
         """Half done: the log cannot be trusted until it is opened again."""
         if isinstance(error, CorruptRecords):

@@ -298,15 +298,16 @@ class Partition:
         self._advance(self.write_quietly())
 
     def write_quietly(self) -> int:
-        """The first half of `write`; `announce` its result. A round writes all its partitions first, so that one
-        answer can hold something of each.
+        """The first half of `write`; `announce` its result. A round writes all first: an answer may hold something of
+        each.
         """
         added, self._staged_bytes = self._staged_bytes, 0
         try:
             self.log.write()
-        except StorageError as error:
+        except Exception as caught:
+            error = self.log.write_failure(caught)
             self._write_failed(error)
-            raise
+            raise error  # noqa: B904
         self._hold_unflushed()
         return added
 

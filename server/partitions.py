@@ -569,6 +569,8 @@ class Partitions:
 
     def write_failed(self, partition: Partition, error: StorageError) -> None:
         self._failed[partition] = error
+        if error.__cause__ is not None and not isinstance(error.__cause__, (OSError, KafkaError)):
+            contain(log, f"writing {partition}", error.__cause__)  # a fault of ours
 
     def _deal_with_failures(self) -> None:
         """Give up the directories that failed. A log that can still be used has lost what was staged: coordinators, who

@@ -19,6 +19,7 @@ import trio
 from coordinator import Reply
 from kproto import ApiKey, EncodeError, ErrorCode
 from kproto.messages import HeartbeatResponse
+from logdir import PartitionLog
 from server.api import PENDING, Api
 from server.commit_queue import CommitQueue
 from server.connection import Connection
@@ -213,6 +214,39 @@ async def test_a_flush_that_fails_by_our_fault(
         thread.error = None
         assert only(await second.ask(request(batch(b"a"), topic="u"), 9)).error_code == ErrorCode.NONE
         assert len(trouble) == 1
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_a_write_that_fails_by_our_fault(
+    acks: int,
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: list[logging.LogRecord],
+    tmp_path: Path,
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    """Nobody knows what is on the disk: that log is offline, with its directory; the other directory is served."""
+    dirs = f"{tmp_path}/a,{tmp_path}/b"
+    async with (
+        embedded_broker(None, log_dirs=dirs) as broker,
+        connected(broker) as first,
+        connected(broker) as second,
+    ):
+        await broker.services.controller.auto_create(["t", "u"])
+        log_dirs = broker.services.partitions.log_dirs
+        bad, good = ("t", "u") if log_dirs.home("t", 0) is log_dirs.dirs[1] else ("u", "t")
+        write = PartitionLog.write
+
+        def fails(self: PartitionLog) -> None:
+            if self.directory.endswith(f"/{bad}-0"):
+                raise ValueError("by the test")
+            write(self)
+
+        monkeypatch.setattr(PartitionLog, "write", fails)
+        for _ in range(2):
+            answer = only(await first.ask(request(batch(b"lost"), topic=bad, acks=acks), 9))
+            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert only(await second.ask(request(batch(b"x"), topic=good, acks=acks), 9)).error_code == ErrorCode.NONE
+        assert [record.exc_info is not None for record in trouble].count(True) == 1
 
 
 # -- answers ---------------------------------------------------------------------------------------------------------
