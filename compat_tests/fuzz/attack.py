@@ -196,7 +196,7 @@ class Attack:
         request = self._grammar.request(link.correlation_id, lone=nature_is_lone(link))
         data = request.frame
         if link.left == 0 and link.nature.ends == "cut":
-            data = data[: self._grammar.rng.randrange(len(data))]
+            data = data[: self._grammar.rng.randrange(len(data) + 1)]
             link.may_close = True
         self._recorder.add(Step(link.number, "raw", data, str(request), now))
         link.out += data
