@@ -456,7 +456,8 @@ class LogAppender:
 
     def _fail(self, error: StorageError) -> None:
         self.failure = error
-        self._keeper.storage_failed(error)
+        if not self.abandoned:  # nothing is where it was: that says nothing about the disk
+            self._keeper.storage_failed(error)
 
     def _ready_txn_index(self) -> LogFile:
         """Whatever may be lacking is to be found out before the batches are written that need the entries. Raises

@@ -391,10 +391,11 @@ class PartitionLog(CompactedLog):
     def retain(self, now_ms: int, high_watermark: int | None = None) -> int:
         """Give up segments that are below the log start, too many or too old (retention.py); returns how many.
 
-        Only below the high watermark, which is the log end if it is not given; none while the log is being compacted.
-        Raises `StorageError`.
+        Only below the high watermark, which is the log end if it is not given; none while the log is being compacted,
+        or once it is abandoned: whoever goes over all logs may come to one that was deleted meanwhile. Raises
+        `StorageError`.
         """
-        if self.compacting:
+        if self.compacting or self.abandoned:
             return 0
         try:
             gone = breached(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import trio
 
 from kproto.records import Record, build_batch
-from logdir import PartitionLog
+from logdir import PartitionLog, StorageError
+from server.retention import retain
 from server.testing import connected, embedded_broker
 from server.tests.apis.test_fetch import fetch, flat
 from server.tests.apis.test_produce import NOW_MS, batch, only, request, topic
@@ -125,3 +127,22 @@ async def test_a_deleted_topic_leaves_the_disk(autojump_clock: trio.abc.Clock, t
         assert len(list(tmp_path.glob("t-0.*-delete"))) == 1
         await trio.sleep(70)
         assert list(tmp_path.glob("t-0*")) == []
+
+
+async def test_partitions_that_are_deleted_while_retention_goes_over_all(
+    autojump_clock: trio.abc.Clock, tmp_path: Path
+) -> None:
+    """Between two partitions others work: what is deleted then is no failure of the disk."""
+    async with embedded_broker(tmp_path, log_retention_ms="1000") as broker, connected(broker) as client:
+        for name in ("gone", "stays"):
+            await topic(broker, name)
+            assert only(await client.ask(request(batch(b"a"), topic=name), 9)).error_code == 0
+        chosen = list(broker.services.partitions)
+        await broker.services.controller.delete_topics(["gone"], timeout_ms=1000)
+        for partition in chosen:
+            retain(partition, broker.services.wall_ms() + 10_000)
+            with suppress(StorageError):
+                partition.log.roll(broker.services.wall_ms())
+        assert only(await client.ask(request(batch(b"b"), topic="stays"), 9)).error_code == 0
+        data = flat(await client.ask(fetch(("stays", 0, 1)), 12))[0]
+        assert (data.error_code, data.log_start_offset) == (0, 1)
