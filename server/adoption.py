@@ -130,7 +130,7 @@ def _topic_ids(log_dirs: Sequence[LogDir]) -> dict[str, dict[int, bytes | None]]
     for log_dir in log_dirs:
         for name, index in partitions_in(log_dir.disk, log_dir.path):
             if not has_segments(log_dir.disk, log_dir.path, name, index):
-                log.warning("%s/%s-%d holds no segment: it is no partition, and left alone", log_dir.path, name, index)
+                log.warning("%s/%s-%d holds no segment: it is taken for no partition", log_dir.path, name, index)
                 continue
             found.setdefault(name, {})[index] = topic_id_of(log_dir.disk, log_dir.path, name, index)
     return found

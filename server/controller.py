@@ -33,8 +33,10 @@ from replication import (
     Image,
     NewTopic,
     NoSuchNode,
+    PathTooLong,
     ProducerIdBlock,
     StoreError,
+    StoreFailed,
     TopicDefaults,
     TopicRequest,
     admin_tree,
@@ -197,11 +199,17 @@ class ControllerDriver(ControllerRequests):
         await self._write_config(GROUP_CONFIG, group_id, edit)
 
     async def _write_config(self, kind: str, name: str, edit: EditConfig) -> None:
-        """Raises KafkaError INVALID_CONFIG for what the store does not take, NoSuchNode for a topic that is gone."""
+        """Raises KafkaError INVALID_CONFIG for what the store does not take, NOT_CONTROLLER when it has failed, which
+        stops the broker; NoSuchNode for a topic that is gone.
+        """
         try:
             await write_config(self._store, kind, name, edit)
         except NoSuchNode:
             raise
+        except StoreFailed:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "The metadata store has failed.") from None
+        except PathTooLong:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, "The name is too long for settings to be stored.") from None
         except CommitTooLarge:
             raise KafkaError(ErrorCode.INVALID_CONFIG, "The settings are too large to be stored.") from None
         except CommitRefused as error:

@@ -7,16 +7,14 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
-import trio
 from trio.testing import MockClock
 
 from kproto import ErrorCode
 from kproto.messages import CreateTopicsRequest, IncrementalAlterConfigsRequest
 from server.app import BrokerFailed
-from server.testing import Client, connected, embedded_broker
+from server.testing import connected, embedded_broker
 from server.tests.apis.test_produce import batch, only, request, topic
 
 E = ErrorCode
@@ -36,23 +34,40 @@ def long_name() -> IncrementalAlterConfigsRequest:
     return IncrementalAlterConfigsRequest(resources=[group])
 
 
-async def attempt(client: Client, asked: Any, version: int) -> Any:
-    """The answer, or None when the broker closes the connection."""
-    try:
-        return await client.ask(asked, version)
-    except (EOFError, trio.BrokenResourceError):
-        return None
-
-
 async def test_a_name_too_long_to_be_stored_is_the_asker_s_trouble(autojump_clock: MockClock, tmp_path: Path) -> None:
     async with embedded_broker(tmp_path) as broker:
         async with connected(broker) as client:
-            answer = await attempt(client, long_name(), 1)
-            assert answer is None or answer.responses[0].error_code != E.NONE
+            answer = await client.ask(long_name(), 1)
+            assert answer.responses[0].error_code == E.INVALID_CONFIG
         async with connected(broker) as client:
             assert (await client.ask(creation("next"), 5)).topics[0].error_code == E.NONE
     async with embedded_broker(tmp_path) as broker:
         assert set(broker.services.current_image().topics) == {"next"}
+
+
+async def test_a_change_of_settings_meets_the_refusal_too(
+    autojump_clock: MockClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is written by its handler, not by the controller's loop."""
+
+    def refused(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    change = IncrementalAlterConfigsRequest.AlterableConfig(name="retention.ms", value="5000")
+    wanted = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=2, resource_name="t", configs=[change])
+    with pytest.raises(BaseExceptionGroup) as caught:  # noqa: PT012
+        async with embedded_broker(tmp_path) as broker, connected(broker) as client:
+            await topic(broker)
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "fdatasync", refused)
+                answer = await client.ask(IncrementalAlterConfigsRequest(resources=[wanted]), 1)
+                assert answer.responses[0].error_code == E.NOT_CONTROLLER
+            await broker.stopped()
+    assert caught.group_contains(BrokerFailed, match="the metadata store could not be written")
+    assert not [record for record in caplog.records if record.exc_info], "no stack: it is no fault of ours"
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    async with embedded_broker(tmp_path) as broker:
+        assert broker.services.current_image().topics["t"].config == {}
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO], ids=lambda code: errno.errorcode[code])
