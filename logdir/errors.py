@@ -24,7 +24,10 @@ class StorageError(KafkaError, OSError):
     """
 
     def __init__(self, message: str, cause: OSError) -> None:
-        KafkaError.__init__(self, ErrorCode.KAFKA_STORAGE_ERROR, f"{message}: {cause.strerror or cause}")
+        said = cause.strerror or str(cause)
+        if isinstance(cause.filename, str) and cause.filename not in message:
+            said = f"{cause.filename}: {said}"
+        KafkaError.__init__(self, ErrorCode.KAFKA_STORAGE_ERROR, f"{message}: {said}")
         self.errno = cause.errno
 
     @property

@@ -250,7 +250,7 @@ class Broker:
                 self._is_open = False
                 for sock, _ in listening:
                     sock.close()
-            await close_logs(dirs, self._partitions, self._offload)
+            await close_logs(dirs, self._partitions, self._offload, failed=self._failure is not None)
             log.info("broker %d stopped%s", self._config.broker_id, " after a failure" if self._failure else "")
 
     async def _serve(

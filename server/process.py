@@ -10,7 +10,7 @@ from functools import partial
 
 import trio
 
-from logdir import LogDirError
+from logdir import LogDirError, StorageError
 from replication import BrokerIdTaken, StoreError, WrongCluster
 from server import descriptors
 from server.app import Broker, BrokerFailed
@@ -21,7 +21,7 @@ from server.wording import causes, crash, in_words, system_says
 
 log = logging.getLogger("barnabas.broker")
 
-_REASONS = (LogDirError, StoreError, WrongCluster, BrokerIdTaken, BrokerFailed, CannotListen)
+_REASONS = (LogDirError, StorageError, StoreError, WrongCluster, BrokerIdTaken, BrokerFailed, CannotListen)
 """What a broker ends with and says all about in its message."""
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import trio
 
-from logdir import LogDirs
+from logdir import LogDirs, StorageError
 from server.containment import contain
 from server.offload import Offload
 from server.partitions import Partitions
@@ -38,10 +38,16 @@ async def finish_requests(reactor: Reactor, partitions: Partitions, *, seconds: 
             return
 
 
-async def close_logs(dirs: LogDirs, partitions: Partitions, offload: Offload) -> None:
-    """Flush, checkpoint, mark the clean stop. Raises `StorageError`."""
+async def close_logs(dirs: LogDirs, partitions: Partitions, offload: Offload, *, failed: bool) -> None:
+    """Flush, checkpoint, mark the clean stop. Raises `StorageError`, unless the broker stops because something has
+    `failed`, which is what others should hear of then.
+    """
     with trio.CancelScope(shield=True):
-        await offload(partial(dirs.close, _high_watermarks(partitions)))
+        try:
+            await offload(partial(dirs.close, _high_watermarks(partitions)))
+        except StorageError:  # logged
+            if not failed:
+                raise
 
 
 async def save_logs(dirs: LogDirs, partitions: Partitions, offload: Offload) -> None:

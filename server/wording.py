@@ -53,5 +53,5 @@ def crash(error: BaseException) -> str:
     """A bug, on one line: the exception and where it came up."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
+    name, text = type(error).__name__, in_words(error)
+    return f"{name}{where}" if text == name else f"{name}: {text}{where}"

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from kproto import ErrorCode, KafkaError
-from logdir import LogDirError
+from logdir import LogDirError, StorageError
 from server import logs, process
 from server.app import BrokerFailed
 from server.config import BrokerConfig
@@ -83,6 +83,19 @@ def test_an_error_of_the_system_names_the_file(ended: Callable[..., list[str]]) 
     assert line.endswith(" FATAL broker: /data/metadata.journal: permission denied")
 
 
+def test_a_disk_that_refuses_is_no_bug(ended: Callable[..., list[str]]) -> None:
+    (line,) = ended(
+        ExceptionGroup("", [StorageError("closing /data", OSError(errno.ENOSPC, "No space left on device"))])
+    )
+    assert line.endswith(" FATAL broker: closing /data: No space left on device")
+
+
+def test_an_error_of_the_system_without_a_place(ended: Callable[..., list[str]]) -> None:
+    """Nobody has said what it is about: where it came up is told."""
+    lines = ended(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+    assert re.search(r" FATAL broker: crashed: OSError: too many open files \(test_process.py:\d+\)$", lines[-1])
+
+
 def test_a_crash_ends_with_one_fatal_line(ended: Callable[..., list[str]]) -> None:
     lines = ended(ExceptionGroup("outer", [ExceptionGroup("inner", [bug(), LogDirError("no disk")]), bug()]))
     assert [line for line in lines if " FATAL " in line] == lines[-1:]
@@ -121,6 +134,28 @@ async def test_what_was_written_is_safe_after_a_crash(tmp_path: Path) -> None:
     async with embedded_broker(tmp_path) as broker:
         assert broker.services.partitions.get("t", 0).log_end_offset == 2
     assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+async def test_what_failed_first_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not that closing a broken disk did not work either."""
+
+    def refuses(*arguments: object, **options: object) -> None:
+        raise StorageError("closing it", OSError(errno.EIO, "no"))
+
+    with pytest.RaisesGroup(pytest.RaisesExc(BrokerFailed, match="^the first trouble$"), flatten_subgroups=True):
+        async with embedded_broker(tmp_path) as broker:
+            monkeypatch.setattr(type(broker.services.partitions.log_dirs), "close", refuses)
+            broker._must_stop("the first trouble")
+            await broker.stopped()
+
+
+def test_the_file_that_was_meant_is_named() -> None:
+    error = StorageError("reading /data", PermissionError(errno.EACCES, "Permission denied", "/data/a-0/0.log"))
+    assert error.message == "reading /data: /data/a-0/0.log: Permission denied"
+    error = StorageError(
+        "reading /data/a-0/0.log", PermissionError(errno.EACCES, "Permission denied", "/data/a-0/0.log")
+    )
+    assert error.message == "reading /data/a-0/0.log: Permission denied"
 
 
 # -- words ------------------------------------------------------------------------------------------------------------
