@@ -6,6 +6,8 @@ a file that was made long in advance (index.py), or that lost its content: the f
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from logdir.disk import Disk
 from logdir.index import OffsetIndex, TimeIndex
 from logdir.scan import iter_batches
@@ -33,9 +35,9 @@ def made_anew(disk: Disk, fd: int, base_offset: int, size: int) -> tuple[OffsetI
     return offsets, times
 
 
-def is_padding(disk: Disk, fd: int, size: int, times: TimeIndex) -> bool:
+def is_padding(disk: Disk, log_fd: Callable[[], int], size: int, times: TimeIndex) -> bool:
     """Whether what `times` says is nothing but zeros. Raises CorruptRecords, OSError."""
     if len(times) != 1 or times.last() != (0, times.base_offset):
         return False
-    first = next(iter_batches(disk, fd, 0, size), None)
+    first = next(iter_batches(disk, log_fd(), 0, size), None)
     return first is None or (first.max_timestamp, first.last_offset) != times.last()

@@ -164,7 +164,7 @@ class Segment:
             offsets = OffsetIndex(self.base_offset, read_file(self._disk, self.path(layout.OFFSET_INDEX)))
             times = TimeIndex(self.base_offset, read_file(self._disk, self.path(layout.TIME_INDEX)))
             is_ahead = offsets.last()[1] > max(self.size - 1, 0)
-            if is_ahead or is_padding(self._disk, self.file().fd, self.size, times):
+            if is_ahead or is_padding(self._disk, lambda: self.file().fd, self.size, times):
                 raise CorruptFile(f"the indexes of {self.path()} are not of this log")
         except (CorruptFile, FileNotFoundError):
             offsets, times = self._made_anew()

@@ -90,3 +90,15 @@ def test_a_time_index_that_lost_its_content_is_not_believed() -> None:
     log = opened(disk)
     assert log.retain(NOW) == 0
     assert log.offset_for_timestamp(NOW + 1) == (NOW + 1, 1, 0)
+
+
+def test_looking_at_indexes_opens_no_log_file() -> None:
+    """Retention of many closed segments must not turn the pool of open files over."""
+    disk = MemoryDisk()
+    closed(disk, *range(NOW, NOW + 8))
+    log = opened(disk)
+    first = log._segments[0]
+    calls: list[str] = []
+    disk.on_call = lambda call, path: calls.append(path) if call == "open" else None
+    first._load()
+    assert sorted(path.rpartition(".")[2] for path in calls) == ["index", "timeindex"]
