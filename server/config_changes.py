@@ -26,6 +26,10 @@ VALUE_BYTES_MAX = 32_767
 """Of one value, in UTF-8. A longer one could not be told (DescribeConfigs); only APPEND could come to it."""
 
 
+CHANGES_MAX = 10_000
+"""Of one resource in one request; there are some hundred settings."""
+
+
 class Operation(IntEnum):
     """What IncrementalAlterConfigs does with one key. APPEND and SUBTRACT are for lists."""
 
@@ -46,6 +50,10 @@ class Change:
 
 def check_request(changes: Sequence[Change]) -> None:
     """Rules of both APIs: no key twice, and a value for everything but DELETE. Raises KafkaError INVALID_REQUEST."""
+    if len(changes) > CHANGES_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"{len(changes)} settings of one resource, {CHANGES_MAX} are allowed"
+        )
     times = Counter(change.name for change in changes)
     twice = sorted(name for name, count in times.items() if count > 1)
     if twice:

@@ -62,6 +62,9 @@ _TOLD_MAX = 20
 _AT_ONCE = 100
 """How many topics are planned between two rounds of the loop: one takes up to 50 us."""
 
+_AT_ONCE_KNOWN = 1000
+"""The same, where there is nothing to plan."""
+
 AUTO_CREATE_WAIT_S = 1.0
 """How long `auto_create` waits for leaders. Seconds."""
 
@@ -112,9 +115,7 @@ class ControllerDriver(ControllerRequests):
                 slots.append(outcome.slot)
                 effects += machine.create(outcome.new, outcome.slot)
             if number % _AT_ONCE == 0:
-                self.submit(effects, slots)  # in the order in which the machine has decided
-                effects, slots = [], []
-                await trio.lowlevel.checkpoint()
+                effects, slots = await self._pause(effects, slots)
         self.submit(effects, slots)
 
         def is_led(name: str, image: Image) -> bool:
@@ -126,19 +127,30 @@ class ControllerDriver(ControllerRequests):
         await self._conclude(outcomes, timeout_ms, is_led)
         return outcomes
 
+    async def _pause(self, effects: list[Effect], slots: list[Slot]) -> tuple[list[Effect], list[Slot]]:
+        """Let others have a turn, with what the machine has decided on its way; returns empty lists to go on with."""
+        self.submit(effects, slots)
+        await trio.lowlevel.checkpoint()
+        return [], []
+
     async def delete_topics(self, names: Iterable[str], *, timeout_ms: int) -> dict[str, TopicOutcome]:
         """Delete topics, and wait until nothing is left of them. Raises KafkaError NOT_CONTROLLER."""
         machine = self.machine()
         outcomes: dict[str, TopicOutcome] = {}
-        effects = []
-        for name in names:
+        effects: list[Effect] = []
+        slots: list[Slot] = []
+        for number, name in enumerate(names, 1):
             outcome = outcomes[name] = TopicOutcome()
             if name not in machine.image.topics:
                 outcome.error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
-                continue
-            outcome.slot = Slot()
-            effects += machine.delete(name, outcome.slot)
-        self.submit(effects, [outcome.slot for outcome in outcomes.values() if outcome.slot])
+            else:
+                outcome.slot = Slot()
+                slots.append(outcome.slot)
+                effects += machine.delete(name, outcome.slot)
+            if number % _AT_ONCE_KNOWN == 0:
+                effects, slots = await self._pause(effects, slots)
+                machine = self.machine()
+        self.submit(effects, slots)
         await self._conclude(outcomes, timeout_ms, lambda name, image: name not in image.topics, slow=True)
         return outcomes
 
@@ -153,10 +165,14 @@ class ControllerDriver(ControllerRequests):
         machine = self.machine()
         outcomes: dict[str, TopicOutcome] = {}
         counts: dict[str, int] = {}
-        effects = []
-        for name, count, manual in requests:
+        effects: list[Effect] = []
+        slots: list[Slot] = []
+        for number, (name, count, manual) in enumerate(requests, 1):
             outcome = outcomes[name] = TopicOutcome()
             counts[name] = count
+            if number % _AT_ONCE == 0:
+                effects, slots = await self._pause(effects, slots)
+                machine = self.machine()
             try:
                 if name in machine.deleting:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
@@ -166,8 +182,9 @@ class ControllerDriver(ControllerRequests):
                 continue
             if not validate_only:
                 outcome.slot = Slot()
+                slots.append(outcome.slot)
                 effects += machine.expand(name, added, outcome.slot)
-        self.submit(effects, [outcome.slot for outcome in outcomes.values() if outcome.slot])
+        self.submit(effects, slots)
 
         def is_led(name: str, image: Image) -> bool:
             topic = image.topics.get(name)

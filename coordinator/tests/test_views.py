@@ -62,6 +62,22 @@ def test_groups_are_listed_by_state_and_type() -> None:
     assert {each.group_type for each in by_name.values()} == {"classic"}
 
 
+def test_what_cannot_be_told_of_one_group_keeps_nobody_else_from_being_told() -> None:
+    """Ids are bounded when they come in; an old log may hold others."""
+    kit = Kit()
+    kit.stable(1, group="good")
+    kit.stable(1, group="bad")
+    too_long = "\ufffd" * 11_000
+    kit.shard._classic_group(too_long)
+    assert [each.group_id for each in kit.shard.listed((), ())] == ["good", "bad"]
+    assert len(list(kit.shard.looked_through((), ()))) == 3
+    (member,) = kit.shard.groups["bad"].members  # type: ignore[union-attr]
+    member.client_id = too_long
+    described = kit.shard.describe("bad", 5)
+    assert (described.error_code, described.members) == (E.UNKNOWN_SERVER_ERROR, [])
+    assert kit.shard.describe("good", 5).error_code == E.NONE
+
+
 def test_a_coordinator_that_takes_over_knows_the_last_generation() -> None:
     kit = Kit()
     ids = kit.stable(3)

@@ -11,15 +11,91 @@ partitions are part of one (`verify_only`, KIP-890). Trouble of a transaction is
 
 from __future__ import annotations
 
-from kproto import ApiKey
+from typing import Any
+
+from kproto import ApiKey, ErrorCode
 from kproto.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from replication import Image
 from server.api import PENDING, Api
+from server.apis.portions import AT_ONCE, in_portions
 from server.context import RequestContext
 from server.services import Services
+from server.turns import Steps
+
+_Asked = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 
 
-def handle(svc: Services, ctx: RequestContext, req: AddPartitionsToTxnRequest) -> object:
+def handle(svc: Services, ctx: RequestContext, req: AddPartitionsToTxnRequest) -> Steps[object]:
+    """Each partition of a transaction once, whatever is asked: what the machine is given is bounded by the cluster."""
+    transactions: list[Any] = req.transactions if ctx.api_version >= 4 else [req]
+    for transaction in transactions:
+        name = "topics" if ctx.api_version >= 4 else "v3_and_below_topics"
+        merged: dict[str, dict[int, None]] = {}
+        for topic in getattr(transaction, name):
+            yield 1 + len(topic.partitions) // 8
+            merged.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions))
+        topics = [
+            AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=n, partitions=list(p)) for n, p in merged.items()
+        ]
+        setattr(transaction, name, topics)
+    if ctx.api_version < 4:
+        refused = yield from _refused(svc.image, req)
+        if refused is not None:
+            return refused
+    elif len(transactions) > AT_ONCE:
+        return _in_portions(svc, ctx, req)
     svc.transactions.add_partitions(req, ctx.api_version, ctx)
+    return PENDING
+
+
+def _refused(image: Image, req: AddPartitionsToTxnRequest) -> Steps[AddPartitionsToTxnResponse | None]:
+    """The answer if any of the partitions does not exist; there may be very many of those."""
+    missing = False
+    for topic in req.v3_and_below_topics:
+        known = image.topics.get(topic.name)
+        count = 0 if known is None else len(known.partitions)
+        missing = missing or any(not 0 <= index < count for index in topic.partitions)
+        yield 1 + len(topic.partitions) // 8
+    if not missing:
+        return None
+    response = AddPartitionsToTxnResponse()
+    for topic in req.v3_and_below_topics:
+        known = image.topics.get(topic.name)
+        count = 0 if known is None else len(known.partitions)
+        result = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(name=topic.name)
+        response.results_by_topic_v3_and_below.append(result)
+        yield 1
+        for index in topic.partitions:
+            there = 0 <= index < count
+            code = ErrorCode.OPERATION_NOT_ATTEMPTED if there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            result.results_by_partition.append(
+                AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult(
+                    partition_index=index, partition_error_code=code
+                )
+            )
+            yield 1
+    return response
+
+
+async def _in_portions(svc: Services, ctx: RequestContext, req: AddPartitionsToTxnRequest) -> object:
+    """Transactions of many producers, in turns; they can only be verified, so nothing waits."""
+    told: list[AddPartitionsToTxnResponse] = []
+
+    class Token:
+        def reply(self, response: AddPartitionsToTxnResponse) -> None:
+            told.append(response)
+            if sum(len(each.results_by_transaction) for each in told) == len(req.transactions):
+                results = [result for each in told for result in each.results_by_transaction]
+                ctx.reply(AddPartitionsToTxnResponse(results_by_transaction=results))
+
+        def let_go(self) -> str:
+            return ctx.let_go()
+
+    def add(first: int, end: int) -> None:
+        some = AddPartitionsToTxnRequest(transactions=req.transactions[first:end])
+        svc.transactions.add_partitions(some, ctx.api_version, Token())
+
+    await in_portions(svc, len(req.transactions), add)
     return PENDING
 
 

@@ -21,28 +21,51 @@ from replication import Image
 from server.api import Api
 from server.context import RequestContext
 from server.services import Services
+from server.turns import Steps
 
 _Topic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 _Partition = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
+
+_Wishes = dict[tuple[str, int], Sequence[int] | None]
+_Outcome = dict[tuple[str, int], KafkaError | None]
+
+_AT_ONCE = 1000
+"""How many moves the controller is asked for in one call, which it plans in one go."""
 
 
 async def handle(
     svc: Services, ctx: RequestContext, req: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    wishes: dict[tuple[str, int], Sequence[int] | None] = {}
-    outcome: dict[tuple[str, int], KafkaError | None] = {}
+    wishes, outcome = await svc.turns.run(_wishes(svc.image, req))
+    keys = list(wishes)
+    for first in range(0, max(1, len(keys)), _AT_ONCE):  # without wishes it is still asked whether we are controller
+        some = {key: wishes[key] for key in keys[first : first + _AT_ONCE]}
+        outcome.update(await svc.controller.reassign(some))
+    return await svc.turns.run(_told(outcome, req))
+
+
+def _wishes(image: Image, req: AlterPartitionReassignmentsRequest) -> Steps[tuple[_Wishes, _Outcome]]:
+    """What to ask of the controller, and what is refused before."""
+    wishes: _Wishes = {}
+    outcome: _Outcome = {}
     for topic in req.topics:
+        yield 1
         for wish in topic.partitions:
             key = topic.name, wish.partition_index
             error = None
             if not req.allow_replication_factor_change:
-                error = _other_factor(svc.image, *key, wish.replicas)
+                error = _other_factor(image, *key, wish.replicas)
             if error is None:
                 wishes[key] = wish.replicas
             outcome[key] = error
-    outcome.update(await svc.controller.reassign(wishes))
+            yield 1
+    return wishes, outcome
+
+
+def _told(outcome: _Outcome, req: AlterPartitionReassignmentsRequest) -> Steps[AlterPartitionReassignmentsResponse]:
     topics: dict[str, AlterPartitionReassignmentsResponse.ReassignableTopicResponse] = {}
     for (name, index), error in outcome.items():
+        yield 1
         answer = _Partition(partition_index=index, error_message=None)
         if error is not None:
             answer.error_code, answer.error_message = error.code, error.message

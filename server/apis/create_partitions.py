@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import trio
+
 from kproto import ApiKey, ErrorCode, KafkaError
 from kproto.messages import CreatePartitionsRequest, CreatePartitionsResponse
 from server.api import Api
@@ -27,7 +29,9 @@ async def handle(svc: Services, ctx: RequestContext, req: CreatePartitionsReques
     named = Counter(topic.name for topic in req.topics)
     results: dict[str, CreatePartitionsResponse.CreatePartitionsTopicResult] = {}
     requests = []
-    for topic in req.topics:
+    for number, topic in enumerate(req.topics, 1):
+        if number % 2000 == 0:
+            await trio.lowlevel.checkpoint()
         results[topic.name] = _Result(name=topic.name)
         if named[topic.name] > 1:
             results[topic.name] = _failed(
@@ -43,7 +47,9 @@ async def handle(svc: Services, ctx: RequestContext, req: CreatePartitionsReques
     except KafkaError as error:
         results.update((name, _failed(name, error)) for name, _, _ in requests)
         return CreatePartitionsResponse(results=list(results.values()))
-    for name, outcome in outcomes.items():
+    for number, (name, outcome) in enumerate(outcomes.items(), 1):
+        if number % 2000 == 0:
+            await trio.lowlevel.checkpoint()
         if outcome.error is not None:
             results[name] = _failed(name, outcome.error)
     return CreatePartitionsResponse(results=list(results.values()))

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import trio
+
 from kproto import ApiKey, ErrorCode, KafkaError
 from kproto.messages import CreateTopicsRequest, CreateTopicsResponse
 from replication import NewTopic, TopicDefaults, TopicRequest, check_total, is_prohibited
@@ -25,6 +27,7 @@ from server.config import BrokerConfig
 from server.config_view import topic_entries
 from server.context import RequestContext
 from server.services import Services
+from server.turns import Steps
 
 _Result = CreateTopicsResponse.CreatableTopicResult
 _Config = CreateTopicsResponse.CreatableTopicConfigs
@@ -32,10 +35,41 @@ _Config = CreateTopicsResponse.CreatableTopicConfigs
 
 async def handle(svc: Services, ctx: RequestContext, req: CreateTopicsRequest) -> CreateTopicsResponse:
     config = svc.config
+    defaults = TopicDefaults(config.int("num.partitions"), config.int("default.replication.factor"))
+    results, requests, error = await svc.turns.run(_sorted_out(req, defaults))
+    if error is None:
+        try:
+            outcomes = await svc.controller.create_topics(
+                requests, timeout_ms=req.timeout_ms, validate_only=req.validate_only
+            )
+        except KafkaError as refusal:
+            error = refusal
+    if error is not None:
+        return await svc.turns.run(_all_refused(results, requests, error))
+    # many topics of one request have the same settings, which take some 0.2 ms to put together
+    shown: dict[frozenset[tuple[str, str]], list[CreateTopicsResponse.CreatableTopicConfigs]] = {}
+    for number, (name, outcome) in enumerate(outcomes.items()):
+        if number % 500 == 499:
+            await trio.lowlevel.checkpoint()
+        if outcome.error is not None:
+            results[name] = _failed(name, outcome.error)
+        elif outcome.new is not None:
+            key = frozenset(outcome.new.config.items())
+            if key not in shown:
+                shown[key] = _settings(config, outcome.new)
+            results[name] = _created(outcome.new, shown[key], validate_only=req.validate_only)
+    return CreateTopicsResponse(topics=list(results.values()))
+
+
+def _sorted_out(
+    req: CreateTopicsRequest, defaults: TopicDefaults
+) -> Steps[tuple[dict[str, _Result], list[TopicRequest], KafkaError | None]]:
+    """What to answer so far, what to create, and why nothing of it can be."""
     named = Counter(topic.name for topic in req.topics)
     results: dict[str, CreateTopicsResponse.CreatableTopicResult] = {}
     requests: list[TopicRequest] = []
     for topic in req.topics:
+        yield 2 + sum(1 + len(given.broker_ids) // 8 for given in topic.assignments)
         if is_prohibited(topic.name):
             message = f"Creation of internal topic {topic.name} is prohibited."
             results[topic.name] = _failed(topic.name, KafkaError(ErrorCode.INVALID_REQUEST, message))
@@ -45,24 +79,18 @@ async def handle(svc: Services, ctx: RequestContext, req: CreateTopicsRequest) -
             results[topic.name] = _Result(name=topic.name, error_message=None)
             requests.append(_request(topic))
     try:
-        defaults = TopicDefaults(config.int("num.partitions"), config.int("default.replication.factor"))
         check_total(requests, defaults)
-        outcomes = await svc.controller.create_topics(
-            requests, timeout_ms=req.timeout_ms, validate_only=req.validate_only
-        )
     except KafkaError as error:
-        results.update((request.name, _failed(request.name, error)) for request in requests)
-        return CreateTopicsResponse(topics=list(results.values()))
-    # many topics of one request have the same settings, which take some 0.2 ms to put together
-    shown: dict[frozenset[tuple[str, str]], list[CreateTopicsResponse.CreatableTopicConfigs]] = {}
-    for name, outcome in outcomes.items():
-        if outcome.error is not None:
-            results[name] = _failed(name, outcome.error)
-        elif outcome.new is not None:
-            key = frozenset(outcome.new.config.items())
-            if key not in shown:
-                shown[key] = _settings(config, outcome.new)
-            results[name] = _created(outcome.new, shown[key], validate_only=req.validate_only)
+        return results, requests, error
+    return results, requests, None
+
+
+def _all_refused(
+    results: dict[str, _Result], requests: list[TopicRequest], error: KafkaError
+) -> Steps[CreateTopicsResponse]:
+    for request in requests:
+        results[request.name] = _failed(request.name, error)
+        yield 1
     return CreateTopicsResponse(topics=list(results.values()))
 
 

@@ -5,7 +5,8 @@ answer comes when all live replicas have moved theirs, which they tell with thei
 then those that are late answer REQUEST_TIMED_OUT (the rest follows). With it comes the low watermark, the smallest
 log start offset of the live replicas. Files go with the next run of retention. What is refused: an offset above the
 high watermark or below -1 (OFFSET_OUT_OF_RANGE), an internal topic (INVALID_TOPIC_EXCEPTION), a topic without
-`delete` in its `cleanup.policy` (POLICY_VIOLATION). An offset below the log start is fine and changes nothing.
+`delete` in its `cleanup.policy` (POLICY_VIOLATION). An offset below the log start is fine and changes nothing. Of a
+partition that is named twice the last offset counts.
 
 Versions: 1 is as 0; 2 is flexible.
 
@@ -23,6 +24,7 @@ from server.api import PENDING, Api
 from server.context import RequestContext
 from server.partition import Partition
 from server.services import Services
+from server.turns import Steps
 
 LOOK_AGAIN_SECONDS = 0.05
 _HIGH_WATERMARK = -1
@@ -33,14 +35,23 @@ _Topic = DeleteRecordsResponse.DeleteRecordsTopicResult
 _Waiting = tuple[Partition, int, _Answer]
 
 
-def handle(svc: Services, ctx: RequestContext, req: DeleteRecordsRequest) -> Any:
+def handle(svc: Services, ctx: RequestContext, req: DeleteRecordsRequest) -> Steps[Any]:
     waiting: list[_Waiting] = []
-    response = DeleteRecordsResponse(
-        topics=[
-            _Topic(name=topic.name, partitions=[_delete(svc, topic.name, asked, waiting) for asked in topic.partitions])
-            for topic in req.topics
-        ]
-    )
+    wanted: dict[str, dict[int, _Asked]] = {}
+    for topic in req.topics:
+        asked_of = wanted.setdefault(topic.name, {})
+        yield 1
+        for asked in topic.partitions:
+            asked_of[asked.partition_index] = asked
+            yield 1
+    response = DeleteRecordsResponse()
+    for name, asked_of in wanted.items():
+        answers = []
+        for asked in asked_of.values():
+            before = len(waiting)
+            answers.append(_delete(svc, name, asked, waiting))
+            yield 3 if len(waiting) == before else 30
+        response.topics.append(_Topic(name=name, partitions=answers))
     _look(waiting)
     if not waiting:
         return response

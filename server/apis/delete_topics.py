@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import trio
+
 from kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
 from kproto.messages import DeleteTopicsRequest, DeleteTopicsResponse
 from replication import Image
@@ -36,7 +38,9 @@ async def handle(svc: Services, ctx: RequestContext, req: DeleteTopicsRequest) -
     results: dict[_Asked, DeleteTopicsResponse.DeletableTopicResult] = {}
     doomed: dict[_Asked, str] = {}
     times = Counter(_resolved(image, one) for one in asked)
-    for one in asked:
+    for number, one in enumerate(asked, 1):
+        if number % 2000 == 0:
+            await trio.lowlevel.checkpoint()
         name = _resolved(image, one)
         error = _fault(one, name, twice=times[name] > 1)
         if error is not None:

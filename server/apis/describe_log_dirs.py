@@ -20,6 +20,7 @@ from logdir import LogDir
 from server.api import Api
 from server.context import RequestContext
 from server.services import Services
+from server.turns import Steps
 
 _Result = DescribeLogDirsResponse.DescribeLogDirsResult
 _Topic = DescribeLogDirsResponse.DescribeLogDirsTopic
@@ -51,7 +52,7 @@ async def _describe(
             total_bytes, usable_bytes = await svc.offload(_space, path)
     except OSError:
         return _Result(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path)
-    topics = _topics(svc, log_dir, wanted)
+    topics = await svc.turns.run(_topics(svc, log_dir, wanted))
     return _Result(log_dir=path, topics=topics, total_bytes=total_bytes, usable_bytes=usable_bytes)
 
 
@@ -67,10 +68,11 @@ def _space(path: str) -> tuple[int, int]:
 
 def _topics(
     svc: Services, log_dir: LogDir, wanted: Collection[_Key] | None
-) -> list[DescribeLogDirsResponse.DescribeLogDirsTopic]:
+) -> Steps[list[DescribeLogDirsResponse.DescribeLogDirsTopic]]:
     topics: dict[str, DescribeLogDirsResponse.DescribeLogDirsTopic] = {}
     for is_future, logs in ((False, log_dir.logs), (True, log_dir.futures)):
-        for key, log in logs.items():
+        for key, log in list(logs.items()):
+            yield 2
             if wanted is not None and key not in wanted:
                 continue
             name, index = key

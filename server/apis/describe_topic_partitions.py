@@ -11,6 +11,10 @@ Eligible leader replicas are always empty: clusters on ZooKeeper have none. Not 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from heapq import merge
+from itertools import islice
+
 from kproto import ApiKey, ErrorCode, KafkaError
 from kproto.messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from replication import NO_LEADER, Image, PartitionImage, is_internal, name_fault
@@ -19,27 +23,36 @@ from server.apis.authorized_operations import ALL_TOPIC_OPERATIONS
 from server.apis.metadata import offline_replicas
 from server.context import RequestContext
 from server.services import Services
+from server.turns import Steps
 
 _Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 _Partition = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
 _Cursor = DescribeTopicPartitionsResponse.Cursor
 
 
-def handle(svc: Services, ctx: RequestContext, req: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+_SORTED_AT_ONCE = 2000
+
+
+def handle(
+    svc: Services, ctx: RequestContext, req: DescribeTopicPartitionsRequest
+) -> Steps[DescribeTopicPartitionsResponse]:
     image = svc.image
     everything = not req.topics
-    names = image.topic_names if everything else sorted({topic.name for topic in req.topics})
+    asked = {topic.name for topic in req.topics}
+    names: Iterable[str] = image.topic_names if everything else (yield from _sorted(asked))
     first = 0
     if req.cursor is not None:
-        names = [name for name in names if name >= req.cursor.topic_name]
+        cursor_name = req.cursor.topic_name
+        names = (name for name in names if name >= cursor_name)
         first = req.cursor.partition_index
-        if not everything and names[:1] != [req.cursor.topic_name]:
+        if not everything and cursor_name not in asked:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor's topic is not among those asked for")
         if first < 0:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"a cursor at partition {first}")
     left = max(1, min(svc.config.int("max.request.partition.size.limit"), req.response_partition_limit))
     response = DescribeTopicPartitionsResponse()
     for name in names:
+        yield 1
         if left == 0:
             response.next_cursor = _Cursor(topic_name=name, partition_index=0)
             break
@@ -50,6 +63,7 @@ def handle(svc: Services, ctx: RequestContext, req: DescribeTopicPartitionsReque
             continue
         start = first if req.cursor is not None and name == req.cursor.topic_name else 0
         partitions = topic.partitions[start : start + left]
+        yield 2 * len(partitions)
         response.topics.append(
             _Topic(
                 name=name,
@@ -64,6 +78,16 @@ def handle(svc: Services, ctx: RequestContext, req: DescribeTopicPartitionsReque
             break
         left -= len(partitions)
     return response
+
+
+def _sorted(names: Collection[str]) -> Steps[Iterable[str]]:
+    """The names in order; many are put in order a part at a time, and merged as they are taken."""
+    parts = []
+    rest = iter(names)
+    while part := sorted(islice(rest, _SORTED_AT_ONCE)):
+        parts.append(part)
+        yield _SORTED_AT_ONCE // 2
+    return merge(*parts)
 
 
 def _missing(name: str) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:

@@ -12,11 +12,15 @@ Not done: authorization.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from kproto import ApiKey, ErrorCode, KafkaError
 from kproto.messages import ElectLeadersRequest, ElectLeadersResponse
+from replication import Image
 from server.api import Api
 from server.context import RequestContext
 from server.services import Services
+from server.turns import Steps
 
 PREFERRED = 0
 UNCLEAN = 1
@@ -29,12 +33,36 @@ async def handle(svc: Services, ctx: RequestContext, req: ElectLeadersRequest) -
     election_type = req.election_type if ctx.api_version >= 1 else PREFERRED
     if election_type not in (PREFERRED, UNCLEAN):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}")
-    asked = None
+    asked: list[tuple[str, int]] | None = None
+    unknown: list[tuple[str, int]] = []
     if req.topic_partitions is not None:
-        asked = [(topic.topic, index) for topic in req.topic_partitions for index in topic.partitions]
+        asked, unknown = await svc.turns.run(_asked(svc.image, req.topic_partitions))
     outcomes = await svc.controller.elect_leaders(asked, unclean=election_type == UNCLEAN, timeout_ms=req.timeout_ms)
+    missing = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+    outcomes.update((key, missing) for key in unknown)
+    return await svc.turns.run(_told(outcomes))
+
+
+def _asked(
+    image: Image, topics: Iterable[ElectLeadersRequest.TopicPartitions]
+) -> Steps[tuple[list[tuple[str, int]], list[tuple[str, int]]]]:
+    """Each partition once: those that there are, and the others."""
+    known: dict[tuple[str, int], None] = {}
+    unknown: dict[tuple[str, int], None] = {}
+    for topic in topics:
+        found = image.topics.get(topic.topic)
+        count = 0 if found is None else len(found.partitions)
+        yield 1
+        for index in topic.partitions:
+            (known if 0 <= index < count else unknown)[topic.topic, index] = None
+            yield 1
+    return list(known), list(unknown)
+
+
+def _told(outcomes: Mapping[tuple[str, int], KafkaError | None]) -> Steps[ElectLeadersResponse]:
     topics: dict[str, ElectLeadersResponse.ReplicaElectionResult] = {}
     for (name, index), error in outcomes.items():
+        yield 1
         topic = topics.setdefault(name, _Topic(topic=name))
         topic.partition_result.append(
             _Partition(

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 import trio
+import trio.testing
 
 from kproto import ErrorCode, KafkaError
 from replication import MAX_NEW_PARTITIONS, TopicRequest
@@ -17,14 +18,16 @@ from server.tests.test_controller import running
 E = ErrorCode
 
 
-async def test_auto_creation_obeys_the_limit_of_partitions_per_request() -> None:
+async def test_auto_creation_obeys_the_limit_of_partitions_per_request(autojump_clock: trio.testing.MockClock) -> None:
     async with running(values={"num.partitions": "4000"}) as rig:
         codes = await rig.driver.auto_create(["a", "b", "bad name", "c", "d"])
         assert codes == {"a": E.NONE, "b": E.NONE, "bad name": E(17), "c": E.POLICY_VIOLATION, "d": E.POLICY_VIOLATION}
         assert set(rig.driver.image.topics) == {"a", "b"}
 
 
-async def test_all_that_is_being_created_for_whoever_asks_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+async def test_all_that_is_being_created_for_whoever_asks_is_bounded(
+    caplog: pytest.LogCaptureFixture, autojump_clock: trio.testing.MockClock
+) -> None:
     async with running(values={"num.partitions": "1000"}) as rig:
         with caplog.at_level(logging.INFO, "barnabas.controller"):
             rig.driver.auto_create_soon(f"a{number}" for number in range(7))

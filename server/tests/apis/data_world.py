@@ -23,6 +23,7 @@ from server.offload import inline
 from server.partition import Partition
 from server.partitions import Partitions
 from server.tests.apis.fakes import at_once
+from server.turns import Turns
 
 NOW = 1_763_700_000_000
 
@@ -57,6 +58,7 @@ class DataWorld:
             partitions=self.partitions,
             producer_ids=self.producer_ids,
             offload=inline,
+            turns=Turns(inline),
             now=lambda: self.seconds,
             wall_ms=lambda: self.wall_ms,
         )

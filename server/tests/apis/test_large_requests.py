@@ -15,11 +15,19 @@ import trio.testing
 
 from kproto import ErrorCode
 from kproto.messages import (
+    AddPartitionsToTxnRequest,
+    AlterPartitionReassignmentsRequest,
     ConsumerGroupDescribeRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
     DeleteGroupsRequest,
+    DeleteRecordsRequest,
+    DeleteTopicsRequest,
     DescribeConfigsRequest,
     DescribeGroupsRequest,
+    DescribeTopicPartitionsRequest,
     DescribeTransactionsRequest,
+    ElectLeadersRequest,
     FindCoordinatorRequest,
     LeaveGroupRequest,
     MetadataRequest,
@@ -28,6 +36,7 @@ from kproto.messages import (
     OffsetFetchRequest,
     OffsetForLeaderEpochRequest,
     TxnOffsetCommitRequest,
+    UpdateFeaturesRequest,
     WriteTxnMarkersRequest,
 )
 from server.app import Broker
@@ -267,3 +276,109 @@ async def test_a_large_frame_that_cannot_be_read_closes_its_connection_alone(
         with pytest.raises(EOFError):
             await client.receive_frame()
         assert (await other.ask(DescribeGroupsRequest(groups=["g"]), 0)).groups[0].group_state == "Dead"
+
+
+async def test_partitions_that_do_not_exist_in_administrators_requests(autojump_clock: trio.testing.MockClock) -> None:
+    """Each is told, in every API that names partitions; named twice, once."""
+    unknown = {E.UNKNOWN_TOPIC_OR_PARTITION}
+    indexes = list(range(5000)) * 2
+    async with asking() as (broker, client):
+        here = broker.services.config.broker_id
+        elected = await client.ask(
+            ElectLeadersRequest(
+                topic_partitions=[ElectLeadersRequest.TopicPartitions(topic="q", partitions=indexes)], timeout_ms=1000
+            ),
+            2,
+        )
+        (result,) = elected.replica_election_results
+        assert {each.error_code for each in result.partition_result} == unknown
+        assert len(result.partition_result) == 5000
+
+        wish = AlterPartitionReassignmentsRequest.ReassignablePartition
+        asked = [wish(partition_index=index, replicas=[here]) for index in indexes]
+        moved = await client.ask(
+            AlterPartitionReassignmentsRequest(
+                topics=[AlterPartitionReassignmentsRequest.ReassignableTopic(name="q", partitions=asked)],
+                timeout_ms=1000,
+            ),
+            0,
+        )
+        assert {each.error_code for each in moved.responses[0].partitions} == unknown
+        assert len(moved.responses[0].partitions) == 5000
+
+        doomed = [
+            DeleteRecordsRequest.DeleteRecordsPartition(partition_index=index, offset=0) for index in range(5000)
+        ] * 2
+        deleted = await client.ask(
+            DeleteRecordsRequest(
+                topics=[DeleteRecordsRequest.DeleteRecordsTopic(name="q", partitions=doomed)], timeout_ms=1000
+            ),
+            2,
+        )
+        assert {each.error_code for each in deleted.topics[0].partitions} == unknown
+        assert len(deleted.topics[0].partitions) == 5000
+
+        topics = [AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="q", partitions=indexes)]
+        offsets = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="__consumer_offsets", partitions=[0])
+        added = await client.ask(
+            AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id="x",
+                v3_and_below_producer_id=1,
+                v3_and_below_topics=[*topics, offsets],
+            ),
+            3,
+        )
+        first, second = added.results_by_topic_v3_and_below
+        assert {each.partition_error_code for each in first.results_by_partition} == unknown
+        assert len(first.results_by_partition) == 5000
+        assert second.results_by_partition[0].partition_error_code == E.OPERATION_NOT_ATTEMPTED
+
+
+async def test_topics_in_order_however_many(autojump_clock: trio.testing.MockClock) -> None:
+    names = [f"q{number}" for number in range(5000)]
+    async with asking() as (_, client):
+        topics = [DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in reversed(names)]
+        told = await client.ask(DescribeTopicPartitionsRequest(topics=topics, response_partition_limit=10), 0)
+        assert [topic.name for topic in told.topics] == sorted(names)
+
+
+async def test_very_many_topics_are_refused_each(autojump_clock: trio.testing.MockClock) -> None:
+    names = [f"q{number}" for number in range(10_001)]
+    async with asking() as (_, client):
+        new = [CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
+        made = await client.ask(CreateTopicsRequest(topics=new, timeout_ms=1000), 5)
+        assert {each.error_code for each in made.topics} == {E.POLICY_VIOLATION}
+        assert len(made.topics) == len(names)
+        grown = [CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=2, assignments=None) for name in names]
+        more = await client.ask(CreatePartitionsRequest(topics=grown, timeout_ms=1000), 2)
+        assert [each.error_code for each in more.results] == [E.UNKNOWN_TOPIC_OR_PARTITION] * len(names)
+        gone = await client.ask(DeleteTopicsRequest(topic_names=names, timeout_ms=1000), 5)
+        assert [each.error_code for each in gone.responses] == [E.UNKNOWN_TOPIC_OR_PARTITION] * len(names)
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "message", "code"),
+    [
+        (ConsumerGroupDescribeRequest(group_ids=["x" * 32_767]), 0, "groups", E.GROUP_ID_NOT_FOUND),
+        (DescribeGroupsRequest(groups=["x" * 32_767]), 6, "groups", E.GROUP_ID_NOT_FOUND),
+        (
+            UpdateFeaturesRequest(
+                feature_updates=[
+                    UpdateFeaturesRequest.FeatureUpdateKey(feature="x" * 32_767, max_version_level=1, upgrade_type=1)
+                ]
+            ),
+            1,
+            "",
+            None,
+        ),
+    ],
+)
+async def test_a_long_name_comes_back_short_in_the_message(
+    request_: Any, version: int, message: str, code: ErrorCode | None, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with asking() as (_, client):
+        response = await client.ask(request_, version)
+        told = getattr(response, message)[0] if message else response
+        assert told.error_code not in (E.UNKNOWN_SERVER_ERROR, E.NONE)
+        assert code in (None, told.error_code)
+        assert 900 < len(told.error_message) < 1200
