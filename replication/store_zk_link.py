@@ -58,6 +58,14 @@ class Request:
         self.settled = False
 
 
+def _call(function: Callable[..., object], args: tuple[object, ...]) -> None:
+    """What it raises would end trio's whole run; a news that cannot be taken in is one like any that was lost."""
+    try:
+        function(*args)
+    except Exception:
+        log.exception("what ZooKeeper has told cannot be taken in (%r)", function)
+
+
 class Link:
     """One kazoo client, from trio's side. Make it, set the three hooks, then `start` the client.
 
@@ -191,7 +199,7 @@ class Link:
     def post(self, function: Callable[..., object], *args: object) -> None:
         """Call `function` in trio's thread soon, in the order posted; never, if trio has ended."""
         try:
-            self._token.run_sync_soon(function, *args)
+            self._token.run_sync_soon(_call, function, args)
         except trio.RunFinishedError:
             pass
 
@@ -218,7 +226,7 @@ class Link:
         else:
             request.settled = True
             if not request.cancelled:
-                request.done(result.value, error)
+                _call(request.done, (result.value, error))
         self._pump()
 
     def _changed(self, state: str, ended: int, session_id: int, detail: str) -> None:
@@ -252,7 +260,7 @@ class Link:
         for request in bound:
             request.settled = True
             if not request.cancelled:
-                request.done(None, SessionExpired("the ZooKeeper session has expired"))
+                _call(request.done, (None, SessionExpired("the ZooKeeper session has expired")))
         if had_session:
             log.warning("the ZooKeeper session is over (%s)", detail)
             self.on_lost()

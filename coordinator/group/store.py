@@ -181,17 +181,25 @@ class GroupStore:
                 self._forget_if_void(group)
 
     def loaded(self, now: Now) -> Result:
-        """The log was replayed: bring the stored generations to life."""
+        """The log was replayed: bring the stored generations to life. A group that cannot be keeps its offsets, and
+        none of the others from being served.
+        """
         out = Decision()
         for group in list(self.groups.values()):
-            group.restore(now, out)
+            try:
+                group.restore(now, out)
+            except Exception:
+                log.exception("the members of group %r cannot be brought back", group.group_id)
         return out.result()
 
     def unload(self, now: Now) -> Result:
         """The partition is led elsewhere: everybody who waits gets NOT_COORDINATOR; the shard is at its end."""
         out = Decision()
         for group in self.groups.values():
-            group.unload(now, out)
+            try:
+                group.unload(now, out)
+            except Exception:
+                log.exception("members of group %r are not told that they wait in vain", group.group_id)
         self.groups.clear()
         return out.result()
 

@@ -142,8 +142,11 @@ class TransactionalIds:
         """The log was read to its end, and all of it is committed. Markers of decided transactions go out again."""
         out = Decision()
         for entry in self.ids.values():
-            entry.settle()
-            self._go_on(entry, now, out)
+            try:
+                entry.settle()
+                self._go_on(entry, now, out)
+            except Exception:  # the others' markers must go out
+                log.exception("transactional id %r cannot be brought back", entry.transactional_id)
         self._is_loaded = True
         return out.result()
 

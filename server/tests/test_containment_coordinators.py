@@ -287,6 +287,54 @@ async def test_a_partition_that_cannot_be_loaded(
         assert r.committed("a") == [1]
 
 
+async def test_a_group_that_cannot_be_brought_back(
+    monkeypatch: pytest.MonkeyPatch, trouble: list[logging.LogRecord], tmp_path: Path
+) -> None:
+    """Nor told that it has to go: the others of its partition are."""
+    async with rig(tmp_path) as r:
+        r.topic()
+        r.commit("bad")
+        r.commit("good")
+        r.round()
+        restore, unload = ClassicGroup.restore, ClassicGroup.unload
+
+        def raises(self: ClassicGroup, *args: Any, then: Any) -> None:
+            if self.group_id == "bad":
+                raise ValueError("by the test")
+            then(self, *args)
+
+        monkeypatch.setattr(ClassicGroup, "restore", lambda *args: raises(*args, then=restore))
+        monkeypatch.setattr(ClassicGroup, "unload", lambda *args: raises(*args, then=unload))
+        r.groups.resign(0)
+        r.groups.lead(r.partition)
+        await trio.testing.wait_all_tasks_blocked()
+        assert r.committed("bad") == r.committed("good") == [1]
+        stuck, other = r.join(group="bad"), r.join(group="good")
+        assert stuck.answer.error_code == other.answer.error_code == E.NONE
+        r.join(group="bad", member_id=stuck.answer.member_id)
+        assert len(trouble) == 2
+
+
+async def test_a_transaction_that_cannot_be_brought_back(
+    monkeypatch: pytest.MonkeyPatch, trouble: list[logging.LogRecord], tmp_path: Path
+) -> None:
+    async with txn_rig(tmp_path) as r:
+        r.topic()
+        for name in ("bad", "good"):
+            await r.init(name)
+        go_on = TransactionalIds._go_on
+
+        def raises(self: TransactionalIds, entry: Any, *args: Any) -> None:
+            if entry.transactional_id == "bad":
+                raise ValueError("by the test")
+            go_on(self, entry, *args)
+
+        monkeypatch.setattr(TransactionalIds, "_go_on", raises)
+        await r.restart()
+        assert len(trouble) == 1
+        assert (await r.init("good"))[1] == 1
+
+
 async def test_expressions(monkeypatch: pytest.MonkeyPatch, trouble: list[logging.LogRecord], tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         r.topic()
