@@ -22,7 +22,7 @@ from server.testing import broker_thread
 
 CORPUS = Path(__file__).parents[2] / "compat_tests" / "fuzz" / "corpus"
 FILES = sorted(CORPUS.glob("*.fuzz"))
-CPU_SECONDS_MAX = 2.0
+CPU_SECONDS_MAX = 0.3
 SIZE_MAX = 200_000
 
 
@@ -74,5 +74,5 @@ def test_corpus(path: Path, tmp_path: Path, errors: list[str]) -> None:
 
 
 def test_the_corpus_stays_small() -> None:
-    assert len(FILES) > 20
+    assert len(FILES) > 25
     assert sum(path.stat().st_size for path in FILES) < SIZE_MAX
