@@ -262,9 +262,13 @@ async def handle_old(svc: Services, ctx: RequestContext, req: ProduceRequest) ->
         for data in topic.partition_data:
             partition = svc.partitions.find(topic.name, data.index)
             sent: Any = data.records
-            if partition is None or sent is None:
-                continue
             outcome: Any
+            if sent is None:
+                continue
+            if partition is None:
+                # It may be made while others are converted: what is not converted does not go into it.
+                data.records = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "unknown when the request came")
+                continue
             try:
                 outcome = await up_converted(bytes(sent), partition.log.config)
             except KafkaError as error:

@@ -151,6 +151,24 @@ async def test_batches_in_old_requests_are_appended_as_they_are(autojump_clock: 
         ]
 
 
+@pytest.mark.parametrize("sent", [batch(b"a"), messages(b"a")], ids=["batch", "set"])
+async def test_a_topic_that_is_made_while_others_are_converted(
+    sent: bytes, autojump_clock: trio.abc.Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing of it was converted, so nothing of it is taken."""
+    async with embedded_broker() as broker, connected(broker) as client:
+        await topic(broker)
+        ask = request(sent, topic="late", acks=-1)
+        ask.topic_data += request(messages(b"x")).topic_data * 300
+        await client.send(ask, 2)
+        while broker.services.partitions.find("late", 0) is None:
+            await broker.services.controller.auto_create(["late"])
+        answer = await client.receive(ask, 2)
+        codes = {one.name: one.partition_responses[0].error_code for one in answer.responses}
+        assert codes == {"late": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t": ErrorCode.NONE}
+    assert "ERROR" not in caplog.text
+
+
 async def test_no_acks(autojump_clock: trio.abc.Clock) -> None:
     """Silence; an error closes the connection; to have sent nothing is no error."""
     ask = MetadataRequest(topics=[])
