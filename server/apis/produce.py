@@ -267,7 +267,8 @@ async def handle_old(svc: Services, ctx: RequestContext, req: ProduceRequest) ->
                 continue
             if partition is None:
                 # It may be made while others are converted: what is not converted does not go into it.
-                data.records = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "unknown when the request came")
+                outcome = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "unknown when the request came")
+                data.records = outcome
                 continue
             try:
                 outcome = await up_converted(bytes(sent), partition.log.config)
