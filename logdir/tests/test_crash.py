@@ -275,6 +275,73 @@ def power_cut(number: int, seeds: range) -> None:
             raise
 
 
+class LifeAlone(Life):
+    """On a broker alone: nothing is truncated, and the log goes on behind what a loss of power took out of it."""
+
+    def truncate(self) -> None:
+        pass
+
+    def check(self, log: PartitionLog) -> None:
+        found = [
+            piece
+            for base in log.segment_bases
+            for *_, piece in entries(bytes(self.disk.node(f"{PATH}/t-0/{file_name(base, '.log')}").data))
+        ]
+        start, end = log.first_base_offset, log.log_end_offset
+        assert end >= self.safe, f"the log ends at {end}, but up to {self.safe} it was flushed"
+        known = iter([bytes(view) for view in self.given])
+        assert all(piece in known for piece in found), "what is there was given, in this order"
+        safe = [bytes(view) for view in self.given if start <= last_of(view) < self.safe]
+        assert found[: len(safe)] == safe
+        audit(log, self.disk)
+        self.given = [view for view in self.given if bytes(view) in found]
+
+
+def power_cut_alone(number: int, seed: int) -> None:
+    disk = MemoryDisk()
+
+    def cut(name: str, path: str) -> None:
+        raise PowerCut
+
+    at_call(disk, number, cut)
+    life = LifeAlone(disk)
+    try:
+        life.run()
+    except PowerCut:
+        pass
+    disk.on_call = None
+    disk.crash(random.Random(seed))
+    try:
+        for value in ("next", "last"):
+            log = open_dir(disk, config=CONFIG, clock=life.clock, only_copies=True).open_or_create(
+                "t", 0, TOPIC_ID, CONFIG
+            )
+            life.check(log)
+            view = memoryview(batch(value, producer=(99, 0, 0 if value == "next" else 1)))
+            log.append(view, leader_epoch=9, now_ms=life.clock.now_ms)
+            life.given.append(view)
+            log.write()
+            log.flush()
+            life.safe = log.log_end_offset
+            disk_is_killed(life)
+    except Exception as error:
+        error.add_note(f"power cut before call {number}, seed {seed}")
+        raise
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_power_cut_on_a_broker_alone(part: int) -> None:
+    for number in range(1 + part, CALLS, 16):
+        power_cut_alone(number, number)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(int(os.environ.get("BARNABAS_CRASH_SEEDS", "3"))))
+def test_power_cut_on_a_broker_alone_before_every_call(seed: int) -> None:
+    for number in range(1, CALLS):
+        power_cut_alone(number, seed * 1000 + number)
+
+
 def test_the_life_that_is_cut_is_rich() -> None:
     """What the others rely on happens in it."""
     disk = MemoryDisk()
