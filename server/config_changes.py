@@ -48,12 +48,15 @@ class Change:
     value: str | None
 
 
+def check_count(count: int) -> None:
+    """Whether a request may change so many settings of one resource. Raises KafkaError INVALID_REQUEST."""
+    if count > CHANGES_MAX:
+        why = f"{count} settings of one resource in a request, {CHANGES_MAX} are allowed"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+
+
 def check_request(changes: Sequence[Change]) -> None:
     """Rules of both APIs: no key twice, and a value for everything but DELETE. Raises KafkaError INVALID_REQUEST."""
-    if len(changes) > CHANGES_MAX:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"{len(changes)} settings of one resource, {CHANGES_MAX} are allowed"
-        )
     times = Counter(change.name for change in changes)
     twice = sorted(name for name, count in times.items() if count > 1)
     if twice:

@@ -16,7 +16,7 @@ from kproto import ApiKey, ErrorCode
 from kproto.messages import AlterConfigsRequest, AlterConfigsResponse
 from server.api import Api
 from server.apis.config_alteration import alter_each, alter_stored, refuse_each
-from server.config_changes import Change, Operation, check_request
+from server.config_changes import Change, Operation, check_count, check_request
 from server.context import RequestContext
 from server.services import Services
 
@@ -29,6 +29,7 @@ async def handle(svc: Services, ctx: RequestContext, req: AlterConfigsRequest) -
 
 
 async def _replace(svc: Services, resource: AlterConfigsRequest.AlterConfigsResource, *, validate_only: bool) -> None:
+    check_count(len(resource.configs))
     changes = [Change(config.name, Operation.SET, config.value) for config in resource.configs]
     check_request(changes)
     await alter_stored(svc, resource, changes, keep=False, validate_only=validate_only)

@@ -54,7 +54,9 @@ async def handle(svc: Services, ctx: RequestContext, req: DeleteTopicsRequest) -
     except KafkaError as error:
         results.update((one, _failed(one, error)) for one in doomed)
         return DeleteTopicsResponse(responses=list(results.values()))
-    for one, name in doomed.items():
+    for number, (one, name) in enumerate(doomed.items(), 1):
+        if number % 2000 == 0:
+            await trio.lowlevel.checkpoint()
         failure = outcomes[name].error
         if failure is not None:
             results[one] = _failed((name, results[one].topic_id), failure)

@@ -22,7 +22,7 @@ from server import logs
 from server.api import Api
 from server.apis.config_alteration import alter_each, alter_stored, refuse_each
 from server.apis.config_resources import ResourceType, check_broker_id
-from server.config_changes import Change, Operation, check_request
+from server.config_changes import Change, Operation, check_count, check_request
 from server.context import RequestContext
 from server.services import Services
 
@@ -39,6 +39,7 @@ async def handle(
 
 
 async def _change(svc: Services, resource: _Resource, *, validate_only: bool) -> None:
+    check_count(len(resource.configs))
     changes = [Change(config.name, config.config_operation, config.value) for config in resource.configs]
     check_request(changes)
     if resource.resource_type == ResourceType.BROKER_LOGGER:

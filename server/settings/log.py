@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from server.settings.model import (
     GZIP_LEVEL,
     LEAST_SEGMENT_BYTES,
@@ -24,6 +26,8 @@ COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 CLEANUP_POLICIES = ("compact", "delete")
 NO_PREALLOCATION = "log files grow as they are written"
+_VERSION = re.compile(r"(0\.(8\.[0-2]|9\.0|10\.[0-2]|11\.0)|1\.[01]|2\.[0-8]|3\.\d|4\.0)(\.\d+)?(-IV\d+)?")
+MESSAGE_FORMAT = Check("a version from 0.8.0 to 4.0", lambda value: _VERSION.fullmatch(str(value)) is not None)
 _CLUSTER = Scope.CLUSTER
 _RETENTION = Check("at least 1, or -1 for no limit", lambda value: value != 0)
 
@@ -385,6 +389,7 @@ SETTINGS: tuple[Setting, ...] = (
         Type.STRING,
         "3.0-IV1",
         "records are always stored in the current format, as in Apache Kafka from inter-broker protocol 3.0 on",
+        MESSAGE_FORMAT,
     ),
     no_effect(
         "num.recovery.threads.per.data.dir",

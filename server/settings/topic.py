@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from server.settings.log import (
     CLEANUP_POLICIES,
     COMPRESSION_TYPES,
+    MESSAGE_FORMAT,
     NO_PREALLOCATION,
     TIMESTAMP_TYPES,
 )
@@ -227,6 +228,7 @@ TOPIC_SETTINGS: tuple[TopicSetting, ...] = (
             Type.STRING,
             "3.0-IV1",
             "records are always stored in the current format, as in Apache Kafka from inter-broker protocol 3.0 on",
+            MESSAGE_FORMAT,
             doc="The format of stored records; of historical interest.",
         ),
         "log.message.format.version",

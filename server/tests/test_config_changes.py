@@ -4,7 +4,16 @@ import pytest
 
 from kproto import ErrorCode, KafkaError
 from server.config import BrokerConfig
-from server.config_changes import Change, apply, broker_row, check_broker, check_request, topic_row
+from server.config_changes import (
+    CHANGES_MAX,
+    Change,
+    apply,
+    broker_row,
+    check_broker,
+    check_count,
+    check_request,
+    topic_row,
+)
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
@@ -49,6 +58,13 @@ def test_a_list_grows_to_what_can_be_told_and_no_further() -> None:
     assert caught.value.code == ErrorCode.INVALID_CONFIG
     assert len(stored[name]) <= 32_767
     assert apply(stored, [Change(name, SUBTRACT, "0:1,1:1")], topic_row)[name].startswith("2:1,")
+
+
+def test_one_request_changes_so_many_settings_of_a_resource_and_no_more() -> None:
+    check_count(CHANGES_MAX)
+    with pytest.raises(KafkaError, match="10001 settings") as caught:
+        check_count(CHANGES_MAX + 1)
+    assert caught.value.code == ErrorCode.INVALID_REQUEST
 
 
 class Counted(str):

@@ -122,6 +122,8 @@ GOOD = [
     {"leader.replication.throttled.replicas": "0:1,1:2"},
     {"follower.replication.throttled.replicas": ""},
     {"message.format.version": "2.8"},
+    {"message.format.version": "0.10.1-IV2"},
+    {"message.format.version": "3.9.1"},
     {"remote.storage.enable": "false", "local.retention.ms": "-2"},
     {"min.insync.replicas": "3"},
 ]
@@ -136,6 +138,10 @@ BAD = [
     ({"no.such.setting": "1"}, "no.such.setting"),
     ({"message.max.bytes": "1"}, "message.max.bytes"),  # the broker's name of max.message.bytes
     ({"segment.bytes": "13"}, "segment.bytes=13 is refused: it must be at least 14"),
+    (
+        {"message.format.version": "9.9"},
+        "message.format.version=9.9 is refused: it must be a version from 0.8.0 to 4.0",
+    ),
     ({"retention.ms": "-2"}, "retention.ms=-2 is refused: it must be at least -1"),
     ({"retention.ms": "soon"}, "retention.ms=soon is refused: it must be a whole number"),
     ({"cleanup.policy": "compact,shred"}, "cleanup.policy=compact,shred is refused"),

@@ -40,6 +40,7 @@ from kproto.messages import (
     WriteTxnMarkersRequest,
 )
 from server.app import Broker
+from server.offload import inline
 from server.testing import Client, connected, embedded_broker
 from server.turns import TURN_UNITS
 
@@ -266,6 +267,30 @@ async def test_an_epoch_of_very_many_partitions(autojump_clock: trio.testing.Moc
         answer = await client.ask(OffsetForLeaderEpochRequest(topics=[topic]), 3)
         assert {each.error_code for each in answer.topics[0].partitions} == {E.UNKNOWN_TOPIC_OR_PARTITION}
         assert len(answer.topics[0].partitions) == MANY
+
+
+async def test_what_is_one_long_call_leaves_the_loop(autojump_clock: trio.testing.MockClock) -> None:
+    """Decoding a large frame, encoding a large answer; not those of small ones."""
+    called: list[str] = []
+
+    async def noting(function: Callable[..., Any], *args: Any) -> Any:
+        called.append(function.__name__.split("_Describe")[0].split("_Metadata")[0])
+        return await inline(function, *args)
+
+    async with embedded_broker(offload=noting) as broker, connected(broker) as client:
+        called.clear()
+        await client.ask(DescribeGroupsRequest(groups=["g"]), 5)
+        await client.ask(MetadataRequest(topics=None), 9)
+        assert called == []
+        answer = await client.ask(DescribeGroupsRequest(groups=ids()), 5)
+        assert len(answer.groups) == MANY
+        assert called == ["decode", "encode_frame"]
+        called.clear()
+        # The refusal of a large request is as long: ids of topics have no place in this version.
+        topic = MetadataRequest.MetadataRequestTopic(topic_id=b"x" * 16, name="t")
+        refused = await client.ask(MetadataRequest(topics=[topic] * MANY), 11)
+        assert {each.error_code for each in refused.topics} == {E.INVALID_REQUEST}
+        assert called == ["decode", "refusal"]
 
 
 async def test_a_large_frame_that_cannot_be_read_closes_its_connection_alone(
