@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("barnabas.requests")
 
+_SHOWN_LENGTH = 100
+"""So much of a client id is shown in a line of the log."""
+
 
 class RequestContext:
     """The request's circumstances and its answer slot.
@@ -76,7 +79,8 @@ class RequestContext:
 
     def __str__(self) -> str:
         """Who asked what, for the log."""
-        return f"{self.route.api.key.name} v{self.api_version} of client {self.client_id!r} at {self.client_host}"
+        client = self.client_id and self.client_id[:_SHOWN_LENGTH]
+        return f"{self.route.api.key.name} v{self.api_version} of client {client!r} at {self.client_host}"
 
     def reply(self, response: Any) -> None:
         """Answer, once. Encoding happens here; the bytes leave when all earlier requests of the connection are

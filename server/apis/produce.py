@@ -318,6 +318,9 @@ def _add_hints(svc: Services, ctx: RequestContext, response: ProduceResponse) ->
 
 
 def _on_error(req: ProduceRequest, code: ErrorCode, version: int) -> ProduceResponse:
+    """Raises KafkaError for acks=0, where a closed connection is all that can be said."""
+    if req.acks == 0:
+        raise KafkaError(code, "the client expects no answer")
     return ProduceResponse(
         responses=[
             _TopicResponse(

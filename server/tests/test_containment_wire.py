@@ -30,6 +30,7 @@ from kproto.messages import (
     OffsetDeleteRequest,
     WriteTxnMarkersRequest,
 )
+from server.apis import produce as produce_api
 from server.app import Broker
 from server.dispatch import Route
 from server.testing import Client, connected, embedded_broker
@@ -205,6 +206,29 @@ async def test_members_of_one_group(
         await trio.sleep(10)
         assert sorted(str(getattr(each, "error_code", each)) for each in joined) == ["0"] * 4 + ["closed"] * 2
         assert len(trouble) == 2
+        await is_served(witness)
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+async def test_a_produce_that_fails_as_a_whole(
+    acks: int, monkeypatch: pytest.MonkeyPatch, trouble: list[logging.LogRecord], autojump_clock: MockClock
+) -> None:
+    """Who asked for no answer gets none, but a closed connection."""
+    async with broker() as (made, witness), connected(made) as client:
+        handle = produce_api._append
+
+        def fails(svc: Any, ctx: Any, *args: Any) -> Any:
+            if ctx.client_id == "doomed":
+                raise ValueError("by the test")
+            return handle(svc, ctx, *args)
+
+        monkeypatch.setattr(produce_api, "_append", fails)
+        answer = await outcome(client, request(batch(b"x"), acks=acks), 9)
+        if acks:
+            assert only(answer).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        else:
+            assert answer == "closed"
+        assert len(trouble) == 1
         await is_served(witness)
 
 
