@@ -15,7 +15,7 @@ import trio
 from kproto import ErrorCode, uvarint
 from kproto.frame import request_frame
 from kproto.messages import ProduceRequest
-from kproto.records import Record, build_batch
+from kproto.records import Record, build_batch, check_batch, iter_headers
 from logdir.memory_disk import MemoryDisk
 from server import repeated_produce
 from server.repeated_produce import RepeatedProduce
@@ -302,3 +302,47 @@ async def test_a_length_that_is_none(caplog: pytest.LogCaptureFixture, autojump_
         with pytest.raises((trio.BrokenResourceError, EOFError)):
             await client.receive_frame()
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
+async def test_refusals_keep_their_codes_where_the_broker_stamps_its_time(
+    kind: str, autojump_clock: trio.abc.Clock
+) -> None:
+    """A batch that the short way has refused comes to the long way as it was sent."""
+    async with embedded_broker(log_message_timestamp_type=kind) as broker, connected(broker) as client:
+        await topic(broker)
+
+        async def send(sequence: int, epoch: int = 3) -> int:
+            data = build_batch(
+                [Record(0, NOW_MS, None, b"v", [])], producer_id=7, producer_epoch=epoch, base_sequence=sequence
+            )
+            return int(only(await client.ask(request(bytes(data)), 9)).error_code)
+
+        assert [await send(0), await send(1)] == [0, 0]
+        assert await send(9) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert await send(2, epoch=2) == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert await send(1) == 0, "a duplicate"
+        assert await send(2) == 0
+        stored = await read_all(client)
+        assert [header.record_count for _, header in iter_headers(stored)] == [1, 1, 1]
+        for position, header in iter_headers(stored):
+            check_batch(stored, position)
+            assert header.attributes & 0x08 == (8 if kind == "LogAppendTime" else 0)
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+@pytest.mark.parametrize("version", [8, 9])
+async def test_what_stands_behind_a_request_changes_nothing(
+    version: int, acks: int, autojump_clock: trio.abc.Clock
+) -> None:
+    """Bytes after the message, within the frame: the request is served as ever, and nothing is learnt of it."""
+    async with embedded_broker() as broker, connected(broker) as client:
+        await topic(broker)
+        frame = request_frame(version, 1, "c", request(batch(0), acks=acks))
+        for number, extra in enumerate((bytes(44), b"\xff" * 44, b"")):
+            frame = request_frame(version, number, "c", request(batch(number * 3), acks=acks))
+            await client.stream.send_all((len(frame) - 4 + len(extra)).to_bytes(4, "big") + frame[4:] + extra)
+            if acks:
+                answer = await client.receive(request(None), version)
+                assert (only(answer).error_code, only(answer).base_offset) == (0, number * 3)
+        assert len(list(iter_headers(await read_all(client)))) == 3
