@@ -460,8 +460,10 @@ class LogDir:
             ):
                 self.write_checkpoint(self.log_starts())
         except StorageError as error:
+            # The log is cut, and the files say otherwise: nothing may be written there, whatever the error is.
             if log.failure is None:
                 log.failure = error
+            self.storage_failed(error)
             raise
 
     def storage_failed(self, error: StorageError) -> None:

@@ -38,7 +38,8 @@ class SimDisk:
         self.disk.on_call = self._called
 
     def rest(self) -> None:
-        """Count no more, and let nothing fail."""
+        """Count no more, and let nothing fail any more."""
+        self._left = 0
         self.disk.on_call = None
 
     def fail(self, number: int, code: int) -> None:

@@ -8,6 +8,7 @@ disks. (With `flush.messages=1` it is on the disks; such a run lets power go at 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from math import inf
@@ -25,6 +26,9 @@ from server.sim.client import Client, Gone
 from server.sim.cluster import Cluster, Machine
 from server.sim.network import Burden
 from server.sim.world import World
+
+DISK_ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
+"""Those that end a log directory; `server.sim.disk_faults` has the others."""
 
 Fault = Callable[[], Awaitable[None]]
 
@@ -58,6 +62,7 @@ class Faults:
             (2, self.reset),
             (2, self.expire),
             (1, self.create_and_delete),
+            (2, self.fail_disk),
         ]
         if self._power_any_time or len(self._cluster.machines) > 1:
             kinds.append((2, self.lose_power))
@@ -142,6 +147,17 @@ class Faults:
         for machine in machines:
             await trio.sleep(pause_s * self._rng.random())
             machine.start()
+
+    async def fail_disk(self) -> None:
+        """One of the next calls of a disk fails; the broker ends with its only log directory, and is started again."""
+        machine = self._someone()
+        if not machine.serves:
+            return
+        disk, number, code = machine.disk, self._rng.randint(1, 80), self._rng.choice(DISK_ERRORS)
+        self._note(f"call {number} of the disk fails with {errno.errorcode[code]} on", machine)
+        disk.fail(number, code)
+        await trio.sleep(self._duration())
+        disk.rest()
 
     async def freeze(self) -> None:
         machine = self._someone()
