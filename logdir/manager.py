@@ -238,7 +238,7 @@ class LogDir:
             return None
         except CorruptFile as error:
             # Written without a sync, so a crash may have torn it. Whoever opens the partition says which topic it is.
-            log.error("%s: it is made anew with the topic id that the metadata have for %s-%d", error, *key)
+            log.warning("%s: it is made anew with the topic id that the metadata have for %s-%d", error, *key)
             return None
 
     # ---- partitions
