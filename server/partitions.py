@@ -420,12 +420,15 @@ class Partitions:
             partition = self._forget(topic, index)
             assert partition is not None
             self._note_offline(topic, index, partition.topic_id)
-            coordinators = self._coordinators(topic)
-            if coordinators is not None:
-                coordinators.resign(index)
-            if self.followers is not None:
-                self.followers.unfollow(partition)
-            partition.resign(ErrorCode.KAFKA_STORAGE_ERROR)
+            try:
+                coordinators = self._coordinators(topic)
+                if coordinators is not None:
+                    coordinators.resign(index)
+                if self.followers is not None:
+                    self.followers.unfollow(partition)
+                partition.resign(ErrorCode.KAFKA_STORAGE_ERROR)
+            except Exception as error:
+                contain(log, f"taking {partition} offline", error)
         if lost:
             log.error("%s is offline, and with it %d partitions", failed.path, len(lost))
 

@@ -17,7 +17,7 @@ import pytest
 import trio
 
 from coordinator import Reply
-from kproto import ApiKey, EncodeError, ErrorCode
+from kproto import ApiKey, EncodeError, ErrorCode, KafkaError
 from kproto.messages import HeartbeatResponse
 from logdir import PartitionLog
 from server.api import PENDING, Api
@@ -26,6 +26,7 @@ from server.connection import Connection
 from server.containment import attempt, contain, serve
 from server.context import RequestContext
 from server.dispatch import Dispatcher, Route
+from server.partition import Partition
 from server.testing import connected, embedded_broker
 from server.tests.apis.data_world import DataWorld, data_world
 from server.tests.apis.test_produce import batch, only, request
@@ -214,6 +215,30 @@ async def test_a_flush_that_fails_by_our_fault(
         thread.error = None
         assert only(await second.ask(request(batch(b"a"), topic="u"), 9)).error_code == ErrorCode.NONE
         assert len(trouble) == 1
+
+
+def test_a_directory_that_fails(
+    world: DataWorld, monkeypatch: pytest.MonkeyPatch, trouble: list[logging.LogRecord]
+) -> None:
+    """All of its partitions are taken offline, and who waits for them hears of it."""
+    bad, good = world.topic("t", 2)
+    second = Serving()
+    good.when_committed(5, second.ask)
+    resign = Partition.resign
+
+    def fails(self: Partition, *code: ErrorCode) -> None:
+        if self is bad:
+            raise ValueError("by the test")
+        resign(self, *code)
+
+    monkeypatch.setattr(Partition, "resign", fails)
+    world.partitions.dir_failed(world.log_dir)
+    assert second.is_answered
+    for index in range(2):
+        with pytest.raises(KafkaError) as raised:
+            world.partitions.get("t", index)
+        assert raised.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert [record.exc_info is not None for record in trouble].count(True) == 1
 
 
 @pytest.mark.parametrize("acks", [1, -1])
