@@ -1,7 +1,8 @@
 """Kafka's protocol as values and bytes, without IO. Usable alone; imports nothing but the standard library.
 
 This face holds what nearly everybody needs. Public submodules beside it: `messages` (request and response classes),
-`stored` (what lives inside logs), `frame` (headers and frames), `records`, `records_legacy`, `compression`, `crc32c`.
+`stored` (what lives inside logs), `frame` (headers and frames), `records`, `records_legacy`, `compression`,
+`allowance`, `crc32c`.
 """
 
 from kproto.apikeys import ApiKey

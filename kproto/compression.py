@@ -20,12 +20,16 @@ What Apache Kafka's readers accept is accepted:
 `compress` writes what the Java clients write: xerial framing in 32 KiB blocks, lz4 frames of independent 64 KiB
 blocks without content size.
 
+The plain bytes are put together in steps of 4 MiB: a thread may do this beside others, who would wait for the
+interpreter while it copies. The libraries let go of the interpreter while they work.
+
 The libraries are loaded on first use: a broker that keeps its producers' batches as they are never needs most of
 them. Sizes are bytes.
 """
 
 from __future__ import annotations
 
+import io
 import struct
 import zlib
 from typing import TYPE_CHECKING, Any, Final
@@ -42,9 +46,11 @@ __all__ = [
     "MAX_DECOMPRESSED_BYTES",
     "NONE",
     "SNAPPY",
+    "UNLIMITED",
     "ZSTD",
     "Compressor",
     "CorruptRecords",
+    "TooBig",
     "compress",
     "decompress",
     "lz4_is_linked",
@@ -64,6 +70,10 @@ MAX_DECOMPRESSED_BYTES: Final = 128 * 1024 * 1024
 (`batch.size`, `max.request.size`).
 """
 
+UNLIMITED: Final = 1 << 62
+
+_STEP_BYTES_MAX: Final = 4 * 1024 * 1024
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -76,25 +86,37 @@ class CorruptRecords(KafkaError):
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
 
 
-def decompress(codec: int, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BYTES, lz4_v0: bool = False) -> bytes:
-    """The plain bytes of `data`.
+class TooBig(CorruptRecords):
+    """There may be nothing wrong with the data but that they pass the bounds they were given."""
 
-    Raises `CorruptRecords` when `data` is damaged or cut off, when it would give more than `max_bytes`, or when the
-    codec number is unknown; `KafkaError` UNSUPPORTED_COMPRESSION_TYPE (76) when this installation lacks the codec's
-    library.
+
+def decompress(
+    codec: int,
+    data: Buffer,
+    *,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+    lz4_v0: bool = False,
+    pieces_max: int = UNLIMITED,
+) -> bytes:
+    """The plain bytes of `data`. pieces_max: how many members, frames or blocks of whatever size they may be cut into,
+    each of which costs a microsecond or two.
+
+    Raises `CorruptRecords` when `data` is damaged or cut off, or when the codec number is unknown; `TooBig` when it
+    would give more than `max_bytes`, or has more pieces; `KafkaError` UNSUPPORTED_COMPRESSION_TYPE (76) when this
+    installation lacks the codec's library.
     """
     if codec == NONE:
         if len(data) > max_bytes:
             raise _too_big(codec, max_bytes)
         return bytes(data)
     if codec == GZIP:
-        return _gunzip(data, max_bytes)
+        return _gunzip(data, max_bytes, pieces_max)
     if codec == SNAPPY:
-        return _unsnappy(bytes(data), max_bytes)
+        return _unsnappy(bytes(data), max_bytes, pieces_max)
     if codec == LZ4:
-        return _unlz4(_with_valid_lz4_header(bytes(data)) if lz4_v0 else data, max_bytes)
+        return _unlz4(_with_valid_lz4_header(bytes(data)) if lz4_v0 else data, max_bytes, pieces_max)
     if codec == ZSTD:
-        return _unzstd(data, max_bytes)
+        return _unzstd(data, max_bytes, pieces_max)
     raise CorruptRecords(f"unknown compression codec {codec}")
 
 
@@ -143,8 +165,24 @@ class Compressor:
         return compress(self._codec, self._packed, level=self._level, lz4_v0=self._lz4_v0)
 
 
-def _too_big(codec: int, max_bytes: int) -> CorruptRecords:
-    return CorruptRecords(f"{CODEC_NAMES[codec]} data decompresses to more than {max_bytes} bytes")
+def _too_big(codec: int, max_bytes: int) -> TooBig:
+    return TooBig(f"{CODEC_NAMES[codec]} data decompresses to more than {max_bytes} bytes")
+
+
+def _too_many(codec: int) -> TooBig:
+    return TooBig(f"{CODEC_NAMES[codec]} data in more pieces than are allowed")
+
+
+def _joined(parts: list[bytes]) -> bytes:
+    if len(parts) == 1:
+        return parts[0]
+    if sum(map(len, parts)) < 2 * _STEP_BYTES_MAX:
+        return b"".join(parts)
+    # `join` would hold the interpreter while it copies 128 MiB. This copies part by part, and gives away what it has.
+    whole = io.BytesIO()
+    for part in parts:
+        whole.write(part)
+    return whole.getvalue()
 
 
 def _library(name: str) -> Any:
@@ -171,7 +209,7 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 _GZIP_NEXT_MEMBER_BYTES: Final = 256
 
 
-def _gunzip(data: Buffer, max_bytes: int) -> bytes:
+def _gunzip(data: Buffer, max_bytes: int, pieces_max: int) -> bytes:
     view = memoryview(data)
     parts: list[bytes] = []
     room = max_bytes
@@ -182,25 +220,33 @@ def _gunzip(data: Buffer, max_bytes: int) -> bytes:
     size = len(view)
     while True:
         unpacker = zlib.decompressobj(31)
+        pieces_max -= 1
+        if pieces_max < 0:
+            raise _too_many(GZIP)
         while not unpacker.eof:
-            piece = view[position : position + size]
+            piece: Buffer = view[position : position + size]
             if not piece:
                 raise CorruptRecords("gzip: data ends inside a member")
-            try:
-                # One byte more than allowed tells "exactly full" from "too much".
-                part = unpacker.decompress(piece, room + 1)
-            except zlib.error as exc:
-                raise CorruptRecords(f"gzip: {exc}") from None
-            room -= len(part)
-            if room < 0:
-                raise _too_big(GZIP, max_bytes)
-            if part:
-                parts.append(part)
             position += len(piece)
             size *= 2
+            is_full = True
+            while is_full:
+                # One byte more than allowed tells "exactly full" from "too much".
+                step = min(room + 1, _STEP_BYTES_MAX)
+                try:
+                    part = unpacker.decompress(piece, step)
+                except zlib.error as exc:
+                    raise CorruptRecords(f"gzip: {exc}") from None
+                room -= len(part)
+                if room < 0:
+                    raise _too_big(GZIP, max_bytes)
+                if part:
+                    parts.append(part)
+                piece = unpacker.unconsumed_tail
+                is_full = len(part) == step
         position -= len(unpacker.unused_data)
         if bytes(view[position : position + 2]) != _GZIP_MAGIC:
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+            return _joined(parts)
         size = _GZIP_NEXT_MEMBER_BYTES
 
 
@@ -212,7 +258,7 @@ _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _INT32: Final = struct.Struct(">i")
 
 
-def _unsnappy(data: bytes, max_bytes: int) -> bytes:
+def _unsnappy(data: bytes, max_bytes: int, pieces_max: int) -> bytes:
     if data[:8] != _XERIAL_MAGIC:
         return _unsnappy_block(data, max_bytes, max_bytes)
     parts: list[bytes] = []
@@ -220,6 +266,9 @@ def _unsnappy(data: bytes, max_bytes: int) -> bytes:
     position = 0
     end = len(data)
     while position < end:
+        pieces_max -= 1
+        if pieces_max < 0:
+            raise _too_many(SNAPPY)
         if data.startswith(_XERIAL_MAGIC, position):
             position += 16
             if position > end:
@@ -235,7 +284,7 @@ def _unsnappy(data: bytes, max_bytes: int) -> bytes:
         parts.append(part)
         room -= len(part)
         position += length
-    return b"".join(parts)
+    return _joined(parts)
 
 
 def _unsnappy_block(block: bytes, room: int, max_bytes: int) -> bytes:
@@ -295,7 +344,7 @@ def lz4_is_linked(data: Buffer) -> bool:
 _LZ4_NEXT_FRAME_BYTES: Final = 64 * 1024
 
 
-def _unlz4(data: Buffer, max_bytes: int) -> bytes:
+def _unlz4(data: Buffer, max_bytes: int, pieces_max: int) -> bytes:
     library = _library("lz4.frame")
     view = memoryview(data)
     context = library.create_decompression_context()
@@ -306,9 +355,14 @@ def _unlz4(data: Buffer, max_bytes: int) -> bytes:
     step = max(4 * len(view), 65536)
     while True:
         is_end = False
+        pieces_max -= 1
+        if pieces_max < 0:
+            raise _too_many(LZ4)
         while not is_end:
             try:
-                part, size, is_end = library.decompress_chunk(context, view[position:], max_length=min(step, room + 1))
+                part, size, is_end = library.decompress_chunk(
+                    context, view[position:], max_length=min(step, room + 1, _STEP_BYTES_MAX)
+                )
             except (RuntimeError, ValueError, EOFError) as exc:
                 raise CorruptRecords(f"lz4: {exc}") from None
             position += size
@@ -321,7 +375,7 @@ def _unlz4(data: Buffer, max_bytes: int) -> bytes:
                 raise CorruptRecords("lz4: data ends inside a frame")
             step *= 2
         if bytes(view[position : position + 4]) != _LZ4_MAGIC:
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+            return _joined(parts)
         step = _LZ4_NEXT_FRAME_BYTES
 
 
@@ -398,9 +452,9 @@ _ZSTD_MAX_WINDOW_BYTES: Final = 1 << 27
 _UINT32_LE: Final = struct.Struct("<I")
 
 
-def _unzstd(data: Buffer, max_bytes: int) -> bytes:
+def _unzstd(data: Buffer, max_bytes: int, pieces_max: int) -> bytes:
     library = _library("zstandard")
-    _check_zstd_frames(data)
+    _check_zstd_frames(data, pieces_max)
     parts: list[bytes] = []
     room = max_bytes
     # A stream reader, since frames written by streaming (all of Java's) do not state their size.
@@ -410,7 +464,7 @@ def _unzstd(data: Buffer, max_bytes: int) -> bytes:
     step = max(4 * len(data), 65536)
     try:
         while True:
-            part = reader.read(min(step, room + 1))
+            part = reader.read(min(step, room + 1, _STEP_BYTES_MAX))
             if not part:
                 break
             parts.append(part)
@@ -420,16 +474,19 @@ def _unzstd(data: Buffer, max_bytes: int) -> bytes:
             step *= 2
     except library.ZstdError as exc:
         raise CorruptRecords(f"zstd: {exc}") from None
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return _joined(parts)
 
 
-def _check_zstd_frames(data: Buffer) -> None:
+def _check_zstd_frames(data: Buffer, pieces_max: int) -> None:
     """Walk the frames and blocks (RFC 8878, sections 3.1.1 and 3.1.2) to see that the last one is whole: the stream
     reader takes an early end for the end.
     """
     position = 0
     try:
         while position < len(data) or position == 0:
+            pieces_max -= 1
+            if pieces_max < 0:
+                raise _too_many(ZSTD)
             (magic,) = _UINT32_LE.unpack_from(data, position)
             if magic & ~15 == _ZSTD_SKIPPABLE:
                 position += 8 + _UINT32_LE.unpack_from(data, position + 4)[0]
@@ -446,6 +503,9 @@ def _check_zstd_frames(data: Buffer) -> None:
                 last = block & 1
                 repeated_byte = block >> 1 & 3 == 1
                 position += 3 + (1 if repeated_byte else block >> 3)
+                pieces_max -= 1
+                if pieces_max < 0:
+                    raise _too_many(ZSTD)
             position += flags & 4  # the content checksum
     except (IndexError, struct.error):
         raise CorruptRecords("zstd: data ends inside a frame") from None

@@ -36,7 +36,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from kproto.compression import MAX_DECOMPRESSED_BYTES, CorruptRecords, compress, decompress
+from kproto.compression import MAX_DECOMPRESSED_BYTES, UNLIMITED, CorruptRecords, compress, decompress
 from kproto.crc32c import crc32c
 from kproto.errors import ErrorCode, KafkaError
 from kproto.varint import read_varint, read_varlong, varint, wrap64
@@ -271,15 +271,21 @@ def _stamp(buf: bytearray | memoryview, offset: int, max_timestamp: int, time_ty
 # ---- reading records
 
 
-def records_data(buf: Buffer, offset: int, header: BatchHeader, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """The plain bytes of the batch's records: copied, or decompressed to at most `max_bytes`. Raises
-    `CorruptRecords`.
+def records_data(
+    buf: Buffer,
+    offset: int,
+    header: BatchHeader,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+    pieces_max: int = UNLIMITED,
+) -> bytes:
+    """The plain bytes of the batch's records: copied, or decompressed to at most `max_bytes`, out of at most
+    `pieces_max` pieces (see `decompress`). Raises `CorruptRecords`.
     """
     view = memoryview(buf)[offset + 61 : offset + 12 + header.batch_length]
     if len(view) != header.batch_length - 49:
         raise CorruptRecords(f"batch of {header.size} bytes, but only {len(buf) - offset} are there")
     codec = header.attributes & CODEC_MASK
-    return decompress(codec, view, max_bytes=max_bytes) if codec else bytes(view)
+    return decompress(codec, view, max_bytes=max_bytes, pieces_max=pieces_max) if codec else bytes(view)
 
 
 def iter_records(buf: Buffer, offset: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:

@@ -26,7 +26,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from kproto.compression import LZ4, MAX_DECOMPRESSED_BYTES, CorruptRecords, lz4_is_linked
+from kproto.allowance import Allowance, TooMuchWork
+from kproto.compression import LZ4, MAX_DECOMPRESSED_BYTES, UNLIMITED, CorruptRecords, TooBig, lz4_is_linked
 from kproto.errors import ErrorCode, KafkaError
 from kproto.records import (
     NO_TIMESTAMP,
@@ -43,6 +44,8 @@ __all__ = ["RecordsRefused", "Scan", "check_client_header", "validate_records"]
 
 MAX_RECORD_ERRORS: Final = 1000
 """How many bad records are named; one is enough to refuse the batch, and the list travels in the answer."""
+SLOW_PASS_UNITS: Final = 5
+"""What a record costs that is looked at again to be named."""
 MAX_ODD_RECORDS: Final = 10_000
 """Up to how many records a compressed batch with odd offset deltas is accepted, since it must be built anew. No client
 makes such batches, and 10 KB of zstd can hold ten millions of equal records.
@@ -112,14 +115,16 @@ def validate_records(
     oldest_ms: int | None = None,
     newest_ms: int | None = None,
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
+    allowance: Allowance | None = None,
 ) -> Scan:
     """Look at every record of the batch at `offset`, whose header and CRC are taken as checked.
 
     `keys_required`: the topic is compacted. `oldest_ms`, `newest_ms`: inclusive bounds for timestamps, None for no
     bound (and for topics of log-append time); records without timestamp (-1) pass. `max_bytes` bounds decompression.
+    allowance: how much work it may be, None for any.
 
-    Raises `RecordsRefused`; `KafkaError` UNSUPPORTED_COMPRESSION_TYPE (76) for a codec that is unknown or whose
-    library is missing.
+    Raises `TooMuchWork`; `RecordsRefused`; `KafkaError` UNSUPPORTED_COMPRESSION_TYPE (76) for a codec that is unknown
+    or whose library is missing.
     """
     header = read_header(buf, offset)
     codec = header.codec
@@ -130,16 +135,23 @@ def validate_records(
             raise RecordsRefused(
                 ErrorCode.INVALID_RECORD, "lz4 data with linked blocks; consumers can read independent ones only."
             )
+    count = header.record_count
+    room = UNLIMITED if allowance is None else allowance.ask(count)
     try:
-        data = records_data(buf, offset, header, max_bytes)
-        all_keys, consecutive, low, high = _scan(
-            data, header.record_count, MAX_ODD_RECORDS if codec else header.record_count
-        )
+        data = records_data(buf, offset, header, min(max_bytes, room << 9), room)
+        left = room - (len(data) >> 9 if codec else 0)
+        all_keys, consecutive, low, high, left = _scan(data, count, MAX_ODD_RECORDS if codec else count, left)
+    except (TooBig, _OutOfRoom) as exc:
+        if allowance is not None:
+            raise allowance.exceeded(count + room) from None
+        raise RecordsRefused(ErrorCode.INVALID_RECORD, f"The batch cannot be read: {exc.args[-1]}") from None
     except IndexError:
         raise RecordsRefused(ErrorCode.INVALID_RECORD, "The batch ends inside a record.") from None
     except CorruptRecords as exc:
         raise RecordsRefused(ErrorCode.INVALID_RECORD, f"The batch cannot be read: {exc.message}") from None
 
+    if allowance is not None:
+        allowance.left -= count + room - left
     base = header.base_timestamp
     earliest = base + low
     latest = base + high
@@ -149,19 +161,26 @@ def validate_records(
     if newest_ms is not None and latest > newest_ms:
         suspicious = True
     if suspicious:
+        if allowance is not None and allowance.left < SLOW_PASS_UNITS * count:
+            raise TooMuchWork(is_for_now=False)
         latest = _refuse_bad_records(buf, offset, max_bytes, keys_required, oldest_ms, newest_ms)
     return Scan(max(latest, NO_TIMESTAMP), consecutive)
 
 
-def _scan(data: bytes, count: int, odd_max: int) -> tuple[bool, bool, int, int]:
-    """(every record has a key, offset deltas are 0, 1, 2, ..., lowest and highest timestamp delta) of the `count`
-    records that are `data`. More than `odd_max` records must have consecutive offset deltas.
+class _OutOfRoom(Exception):
+    """More headers than are allowed."""
+
+
+def _scan(data: bytes, count: int, odd_max: int, room: int) -> tuple[bool, bool, int, int, int]:
+    """(every record has a key, offset deltas are 0, 1, 2, ..., lowest and highest timestamp delta, room left) of the
+    `count` records that are `data`. More than `odd_max` records must have consecutive offset deltas. room: how many
+    headers there may be.
 
     One pass without objects. The usual record has one- or two-byte varints, so those are unrolled; a field that
     reaches beyond its record, or a record beyond the data, shows at the end of the record, where position and
     announced end must meet. Where neighbours have the same length, `_run` checks many at once, column by column.
 
-    Raises `CorruptRecords` or IndexError.
+    Raises `CorruptRecords`, IndexError or `_OutOfRoom`.
     """
     position = index = attempt = 0
     size = len(data)
@@ -240,7 +259,7 @@ def _scan(data: bytes, count: int, odd_max: int) -> tuple[bool, bool, int, int]:
             position += n >> 1
         # headers
         if data[position]:
-            position = _skip_headers(data, position, end)
+            position, room = _skip_headers(data, position, end, room)
         else:
             position += 1
         if position != end:
@@ -255,7 +274,7 @@ def _scan(data: bytes, count: int, odd_max: int) -> tuple[bool, bool, int, int]:
                 attempt = index + 16
     if position != size:
         raise CorruptRecords(f"{size - position} bytes left over behind the last of {count} records")
-    return all_keys, consecutive, low, high
+    return all_keys, consecutive, low, high, room
 
 
 _DELTA_1: Final = bytes(2 * i for i in range(64))
@@ -341,10 +360,12 @@ def _run(data: bytes, start: int, end: int, index: int, count: int, low: int, hi
     return records - 1, low, high
 
 
-def _skip_headers(data: bytes, position: int, end: int) -> int:
+def _skip_headers(data: bytes, position: int, end: int, room: int) -> tuple[int, int]:
     count, position = read_varint(data, position)
     if not 0 <= count <= end - position:
         raise CorruptRecords(f"record with {count} headers")
+    if count > room:
+        raise _OutOfRoom
     for _ in range(count):
         length, position = read_varint(data, position)
         if length < 0:
@@ -352,7 +373,7 @@ def _skip_headers(data: bytes, position: int, end: int) -> int:
         length, position = read_varint(data, position + length)
         if length > 0:
             position += length
-    return position
+    return position, room - count
 
 
 def _refuse_bad_records(

@@ -30,7 +30,7 @@ from logdir.errors import (
     UnexpectedOffset,
 )
 from logdir.files import FileSlice, LogFile, half_of_the_limit
-from logdir.incoming import AppendInfo, AppendOrigin
+from logdir.incoming import AppendInfo, AppendOrigin, prepare
 from logdir.layout import MetaProperties
 from logdir.log import PartitionLog
 from logdir.manager import Checkpoint, LogDir
@@ -76,6 +76,7 @@ __all__ = [
     "half_of_the_limit",
     "open_log",
     "open_log_dir",
+    "prepare",
 ]
 
 

@@ -30,6 +30,7 @@ import struct
 import threading
 from typing import Final
 
+from kproto.allowance import Allowance
 from kproto.crc32c import crc32c
 from kproto.errors import ErrorCode, KafkaError
 from kproto.records import BatchHeader, CorruptRecords, stamp_log_append_time
@@ -191,15 +192,17 @@ class LogAppender:
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         in_txn: InTransaction | None = None,
+        allowance: Allowance | None = None,
     ) -> AppendInfo:
         """Check `buf`, put offsets and `leader_epoch` into it in place, and stage it: it must stay unchanged until
         `write`.
 
         From a client exactly one batch; otherwise one or more; from a leader perhaps none that is whole, which appends
         nothing and gives a last offset below the base offset. in_txn: what a transactional batch, or a marker, is to be
-        checked for, if more than its header tells. Nothing is staged of a buffer that is refused:
-        KafkaError 2, 10, 18, 32, 45, 47, 48, 52, 76, 87, `RecordsRefused` with the bad records, `UnexpectedOffset`
-        (replication). `StorageError`: see the module.
+        checked for, if more than its header tells. allowance: how much work a client's batch may be; beyond it raises
+        `TooMuchWork`, and the batch has to come back, with a new one or out of `logdir.prepare`. Nothing is staged of
+        a buffer that is refused: KafkaError 2, 10, 18, 32, 45, 47, 48, 52, 76, 87, `RecordsRefused` with the bad
+        records, `UnexpectedOffset` (replication). `StorageError`: see the module.
         """
         if self.failure is not None:
             raise self.failure
@@ -240,12 +243,12 @@ class LogAppender:
         if late or (
             self._validate and (attributes & 7 or not self._familiar.knows(view, count, first_time, max_timestamp))
         ):
-            view, max_timestamp, _ = validate(view, self._config, now_ms, max_timestamp)
+            view, max_timestamp, _ = validate(view, self._config, now_ms, max_timestamp, allowance)
             size = len(view)
             if not attributes & 7:
                 self._familiar.learn(view, count)
         if self._rewrite:
-            view, max_timestamp, append_time = rewrite(view, self._config, now_ms)
+            view, max_timestamp, append_time = rewrite(view, self._config, now_ms, allowance)
             size = len(view)
         if size > self._segment_bytes:
             raise KafkaError(

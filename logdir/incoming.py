@@ -11,6 +11,8 @@ import zlib
 from enum import Enum
 from typing import NamedTuple
 
+from kproto.allowance import Allowance, TooMuchWork
+from kproto.compression import MAX_DECOMPRESSED_BYTES, ZSTD, TooBig
 from kproto.errors import ErrorCode, KafkaError
 from kproto.records import (
     BATCH_OVERHEAD,
@@ -22,11 +24,15 @@ from kproto.records import (
     rebuild_batch,
     stamp_max_timestamp,
 )
+from kproto.records_recode import recode_batch
 from kproto.records_scan import RecordsRefused, check_client_header, validate_records
 from kproto.records_uniform import UniformLayout
 from logdir.config import LONG_MAX, LogConfig
 
 Buffer = bytearray | memoryview
+RECODED_BYTES_MAX = 64 * 1024
+"""What is compressed with an `Allowance`: one to three milliseconds, at the highest levels ten times as long."""
+RECODED_UNITS = 2000
 OLD_MESSAGE_MIN = 14
 """Bytes after the length of a message of format 0 without key and value: CRC, magic, attributes, two lengths."""
 _unpack_old = struct.Struct(">qi").unpack_from
@@ -104,23 +110,50 @@ def too_large(size: int, limit: int) -> KafkaError:
     return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"The batch has {size} bytes, max.message.bytes is {limit}.")
 
 
-def validate(view: memoryview, config: LogConfig, now_ms: int, max_timestamp: int) -> Accepted:
+def validate(
+    view: memoryview, config: LogConfig, now_ms: int, max_timestamp: int, allowance: Allowance | None = None
+) -> Accepted:
     """Look at every record of a client's batch whose header and checksum are right; `max_timestamp` is the header's.
 
     Puts a wrong max timestamp right, and counts odd offsets anew. Raises KafkaError 10, 32, 76, 87 (`RecordsRefused`
-    with the bad records).
+    with the bad records); `TooMuchWork` beyond the allowance, and then nothing has happened.
     """
+    if allowance is not None and allowance.prepared_for is config:
+        return Accepted(view, max_timestamp, -1)
     newest = oldest = None
     if not config.log_append_time:
         after, before = config.message_timestamp_after_max_ms, config.message_timestamp_before_max_ms
         newest = now_ms + after if after != LONG_MAX else None
         oldest = now_ms - before if before != LONG_MAX else None
-    scan = validate_records(view, keys_required=config.compact, oldest_ms=oldest, newest_ms=newest)
+    scan = validate_records(view, keys_required=config.compact, oldest_ms=oldest, newest_ms=newest, allowance=allowance)
+    codec = view[22] & 7 if config.codec is None else config.codec
+    renumber = not scan.consecutive and bool(codec or view[22] & 7)
+    if renumber and allowance is not None:
+        raise TooMuchWork(is_for_now=False)
     if scan.max_timestamp != max_timestamp:
         stamp_max_timestamp(view, 0, scan.max_timestamp)
-    if not scan.consecutive and view[22] & 7:
-        view = _rebuilt(view, view[22] & 7, config)
+    if renumber:
+        view = _rebuilt(view, codec, config)
     return Accepted(view, scan.max_timestamp, -1)
+
+
+def prepare(view: memoryview, config: LogConfig, now_ms: int) -> memoryview:
+    """Do beforehand, in any thread, what may take long when a client's batch is appended to a log with this
+    configuration: look at its records, and compress them otherwise. Returns what to append, with
+    `Allowance(prepared_for=config)`. `view` may be changed in place.
+
+    Raises KafkaError as `validate` does. What `append` would refuse for other reasons is returned as it is.
+    """
+    try:
+        header = check_batch(view)
+        if header.size != len(view) or header.size > config.max_message_bytes or header.codec > ZSTD:
+            return view
+        check_client_header(header)
+    except KafkaError:
+        return view
+    if must_validate(config) or header.max_timestamp - now_ms > config.message_timestamp_after_max_ms:
+        view = validate(view, config, now_ms, header.max_timestamp).buf
+    return rewrite(view, config, now_ms).buf
 
 
 class Familiar:
@@ -161,16 +194,16 @@ class Familiar:
             self._wanted = seen
 
 
-def rewrite(view: memoryview, config: LogConfig, now_ms: int) -> Accepted:
+def rewrite(view: memoryview, config: LogConfig, now_ms: int, allowance: Allowance | None = None) -> Accepted:
     """Give a client's good batch the topic's codec where the topic asks for it, and say which time of the broker's is
     to be stamped into it. That is the caller's to do, when nothing can refuse the batch any more: a buffer that is
     refused must stay as it came.
 
-    Raises KafkaError 10 if it is too large then, 87 if it cannot be read.
+    Raises KafkaError 10 if it is too large then, 87 if it cannot be read; `TooMuchWork` beyond the allowance.
     """
     codec = config.codec
     if codec is not None and codec != view[22] & 7:
-        view = _rebuilt(view, codec, config)
+        view = _recoded(view, codec, config, allowance)
     if config.log_append_time:
         return Accepted(view, now_ms, now_ms)
     return Accepted(view, read_header(view).max_timestamp, -1)
@@ -184,6 +217,29 @@ def _rebuilt(view: memoryview, codec: int, config: LogConfig) -> memoryview:
     if len(rebuilt) > config.max_message_bytes:
         raise too_large(len(rebuilt), config.max_message_bytes)
     return memoryview(rebuilt)
+
+
+def _recoded(view: memoryview, codec: int, config: LogConfig, allowance: Allowance | None) -> memoryview:
+    if allowance is None:
+        if not must_validate(config):
+            return _rebuilt(view, codec, config)  # nobody has looked at the records
+        max_bytes = MAX_DECOMPRESSED_BYTES
+    else:
+        if not must_validate(config) or len(view) > RECODED_BYTES_MAX:
+            raise TooMuchWork(is_for_now=False)
+        if allowance.left < RECODED_UNITS:
+            raise TooMuchWork(is_for_now=True)
+        allowance.left -= RECODED_UNITS
+        max_bytes = RECODED_BYTES_MAX
+    try:
+        recoded = recode_batch(view, codec, level=config.compression_level, max_bytes=max_bytes)
+    except CorruptRecords as error:
+        if allowance is not None and isinstance(error, TooBig):
+            raise TooMuchWork(is_for_now=False) from None
+        raise RecordsRefused(ErrorCode.INVALID_RECORD, f"The batch cannot be read: {error.message}") from None
+    if len(recoded) > config.max_message_bytes:
+        raise too_large(len(recoded), config.max_message_bytes)
+    return memoryview(recoded)
 
 
 def split(view: memoryview, *, cut_off: bool = False) -> list[tuple[int, BatchHeader]]:

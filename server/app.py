@@ -56,6 +56,7 @@ from server.controller_client import ControllerClient
 from server.dispatch import Dispatcher
 from server.features import Features
 from server.fetch_sessions import FetchSessions
+from server.held_produce import HeldProduces
 from server.housekeeping import Housekeeping
 from server.listeners import Door, bind_all, sweep_idle
 from server.marker_writer import MarkerWriter
@@ -415,6 +416,7 @@ class Broker:
             pictures=PictureCache(),
             timers=timers,
             turns=Turns(self._offload, nursery),
+            held=HeldProduces(self._offload, nursery, partitions.allowance, partitions.write_staged),
             offload=self._offload,
             now=trio.current_time,
             wall_ms=self._wall_ms,

@@ -8,9 +8,9 @@ Two ends move and two kinds of waiters watch them: consumers wait for the high w
 Of a partition with one replica both ends are the same, `leader` is None and nothing of what follows costs anything.
 A replicated one has, where it is led, a `LeaderState` (`replication.leader`): it is told of every fetch of a follower
 (`follower_fetched`), and what it says moves the high watermark or goes to the controller as a wish for another ISR
-(`PartitionHost.propose`; the answer comes to `isr_accepted` or `isr_refused`). A follower takes its high watermark
-from the leader's answers (`append_as_follower`); it serves consumers up to it (KIP-392). The high watermark survives
-changes of role. It moves back only when the log is cut below it.
+(`PartitionHost.propose`; then `isr_accepted` or `isr_refused`). A follower takes its high watermark from the leader's
+answers (`append_as_follower`); it serves consumers up to it (KIP-392). The high watermark survives changes of role. It
+moves back only when the log is cut below it.
 
 While the partition is copied to another log directory, `future` is the copy (`server/moves.py`); what is cut from the
 log is cut from it too. When the copy is complete, it becomes `log`.
@@ -28,6 +28,7 @@ from __future__ import annotations
 import logging
 
 from kproto import ErrorCode, KafkaError
+from kproto.allowance import Allowance
 from logdir import AppendInfo, AppendOrigin, FileSlice, InTransaction, PartitionLog, StorageError
 from replication import LeaderState, PartitionImage, Proposal, Refusal
 from server.commit_queue import CommitCallback, CommitQueue
@@ -237,8 +238,9 @@ class Partition:
         now_ms: int,
         required_acks: int = 1,
         in_txn: InTransaction | None = None,
+        allowance: Allowance | None = None,
     ) -> AppendInfo:
-        """Check and stage; `buf` is patched in place and must stay unchanged until `write`. Raises KafkaError."""
+        """Check and stage; `buf` is patched in place and unchanged until `write`. Raises KafkaError, `TooMuchWork`."""
         if not self.is_leader:
             raise KafkaError(self.resigned_with)
         if self.write_error is not None:
@@ -249,7 +251,9 @@ class Partition:
                 f"{len(self.isr)} in-sync replicas, min.insync.replicas is {self.log.config.min_insync_replicas}",
             )
         try:
-            info = self.log.append(buf, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin, in_txn=in_txn)
+            info = self.log.append(
+                buf, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin, in_txn=in_txn, allowance=allowance
+            )
         except StorageError as error:
             self._write_failed(error)
             raise

@@ -23,6 +23,7 @@ from typing import Protocol
 import trio
 
 from kproto import ErrorCode, KafkaError
+from kproto.allowance import Allowance
 from logdir import LogConfig, LogDir, LogDirs, PartitionLog, Promoted, StorageError
 from replication import (
     GROUP_METADATA_TOPIC,
@@ -138,6 +139,8 @@ class Partitions:
         self._failed: dict[Partition, StorageError] = {}
         self._refusing: list[Partition] = []
         self._is_writing = False
+        self.allowance = Allowance()
+        """How much work the batches of a round may be."""
         self._after_write: list[Callable[[], None]] = []
 
     # -- look-up -----------------------------------------------------------------------------------------------------
@@ -538,6 +541,7 @@ class Partitions:
 
     def write_staged(self) -> None:
         """End of a round: one write per partition that staged something, then the waiters, then the callbacks."""
+        self.allowance.renew()
         was_writing, self._is_writing = self._is_writing, True
         try:
             while self._staged or self._after_write or self._failed:

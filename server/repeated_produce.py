@@ -24,6 +24,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from kproto import DecodeError, KafkaError, read_uvarint
+from kproto.allowance import TooMuchWork
 from kproto.messages import ProduceRequest, ProduceResponse
 from kproto.records import BATCH_OVERHEAD
 from logdir import AppendInfo, AppendOrigin
@@ -145,9 +146,13 @@ class RepeatedProduce:
             if partition is None:
                 return None
             info = partition.append(
-                frame[position:end], origin=AppendOrigin.CLIENT, now_ms=svc.wall_ms(), required_acks=known.acks
+                frame[position:end],
+                origin=AppendOrigin.CLIENT,
+                now_ms=svc.wall_ms(),
+                required_acks=known.acks,
+                allowance=svc.partitions.allowance,
             )
-        except KafkaError:
+        except (KafkaError, TooMuchWork):
             return None
         (correlation_id,) = _INT.unpack_from(start, _CORRELATION_ID.start)
         ctx = RequestContext(connection, known.route, known.version, correlation_id, known.client_id)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from server.controller import ControllerDriver
     from server.features import Features
     from server.fetch_sessions import FetchSessions
+    from server.held_produce import HeldProduces
     from server.marker_writer import MarkerWriter
     from server.offload import Offload
     from server.partitions import Partitions
@@ -46,6 +47,7 @@ class Services:
     pictures: PictureCache
     timers: Timers
     turns: Turns
+    held: HeldProduces
     offload: Offload
     now: Callable[[], float]
     wall_ms: Callable[[], int]

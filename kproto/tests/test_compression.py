@@ -386,6 +386,10 @@ def test_many_gzip_members_are_copied_once(monkeypatch, size):
             return self.real.eof
 
         @property
+        def unconsumed_tail(self):
+            return self.real.unconsumed_tail
+
+        @property
         def unused_data(self):
             nonlocal left
             left += len(self.real.unused_data)

@@ -27,9 +27,10 @@ from typing import Any
 import trio
 
 from kproto import ApiKey, ErrorCode, KafkaError
+from kproto.allowance import Allowance
 from kproto.messages import ProduceRequest, ProduceResponse
 from kproto.records import BATCH_OVERHEAD, RecordsRefused
-from logdir import AppendInfo, AppendOrigin
+from logdir import AppendInfo, AppendOrigin, LogConfig
 from server.api import PENDING, Api, Old
 from server.context import RequestContext
 from server.leader_hints import HINTED_IN_PRODUCE, LeaderHints
@@ -46,6 +47,7 @@ from server.transactional_produce import (
 
 _TopicResponse = ProduceResponse.TopicProduceResponse
 _PartitionResponse = ProduceResponse.PartitionProduceResponse
+_Batch = tuple[ProduceRequest.TopicProduceData, ProduceRequest.PartitionProduceData, list[_PartitionResponse]]
 
 ADMIN_CLIENT_ID = "__admin_client"
 _ACKS = (-1, 0, 1)
@@ -54,44 +56,164 @@ _ZSTD = 4
 
 
 class _Pending:
-    """A Produce request between its appends and its answer."""
+    """A Produce request from its first append to its answer. It is what `server.held_produce` calls `Appending`.
 
-    __slots__ = ("acks", "appended", "commits", "ctx", "failed", "response", "svc", "timeout_ms", "timer", "waits")
+    `appended`: partition, answer and end offset of what was staged; the first `settled` of it are written. `commits`:
+    what is still to be committed, or synced, before the answer.
+    """
 
-    def __init__(self, svc: Services, ctx: RequestContext, req: ProduceRequest, response: ProduceResponse) -> None:
+    __slots__ = (
+        "acks",
+        "admission",
+        "appended",
+        "batches",
+        "commits",
+        "count",
+        "ctx",
+        "failed",
+        "now_ms",
+        "req",
+        "response",
+        "settled",
+        "svc",
+        "timer",
+        "waits",
+    )
+
+    def __init__(
+        self,
+        svc: Services,
+        ctx: RequestContext,
+        req: ProduceRequest,
+        response: ProduceResponse,
+        admission: Admission | None = None,
+    ) -> None:
         self.svc = svc
         self.ctx = ctx
+        self.req = req
         self.acks = req.acks
-        self.timeout_ms = req.timeout_ms
         self.response = response
+        self.admission = admission
+        self.now_ms = svc.wall_ms
+        self.batches: list[_Batch] = []
+        self.count = 0
         self.appended: list[tuple[Partition, ProduceResponse.PartitionProduceResponse, int]] = []
+        self.settled = 0
         self.commits: dict[_Commit, None] = {}
         self.failed = False
         self.timer: Any = None
         self.waits = False
 
-    def written(self) -> None:
-        """The round's write is done."""
-        for partition, answer, end_offset in self.appended:
+    # -- its batches
+
+    def begin(self) -> None:
+        """Append all of them, now or some of them later."""
+        batches = self.batches
+        for topic in self.req.topic_data:
+            answers: list[ProduceResponse.PartitionProduceResponse] = []
+            self.response.responses.append(
+                _TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+            )
+            for data in topic.partition_data:
+                batches.append((topic, data, answers))
+        self.count = len(batches)
+        if self.svc.held.run(self):
+            self.finish()
+
+    def append(self, number: int, allowance: Allowance) -> None:
+        """Stage a batch, or put down why it cannot be. Raises `TooMuchWork`."""
+        topic, data, answers = self.batches[number]
+        version = self.ctx.api_version
+        try:
+            if self.acks not in _ACKS:
+                raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+            partition = self._partition(topic, data)
+            records: Any = data.records
+            if allowance.prepared_for is None:
+                records = _one_batch(records, version, self.req.transactional_id)
+            elif isinstance(records, KafkaError):
+                raise records
+            if partition.topic.startswith("__"):
+                _refuse_internal(self.svc, partition, self.ctx)
+            info = partition.append(
+                records,
+                origin=AppendOrigin.CLIENT,
+                now_ms=self.now_ms(),
+                required_acks=self.acks,
+                in_txn=None if self.admission is None else self.admission(partition),
+                allowance=allowance,
+            )
+        except KafkaError as error:
+            self.failed |= error.code != ErrorCode.NONE  # an old client may send nothing
+            answer = _PartitionResponse(index=data.index)
+            _fill_error(answer, error, version)
+        else:
+            answer = _answer(data.index, info)
+            self.appended.append((partition, answer, info.last_offset + 1))
+        answers.append(answer)
+
+    def _partition(
+        self, topic: ProduceRequest.TopicProduceData, data: ProduceRequest.PartitionProduceData
+    ) -> Partition:
+        if self.ctx.api_version >= 13:
+            return self.svc.partitions.get_by_id(topic.topic_id, data.index)
+        return self.svc.partitions.get(topic.name, data.index)
+
+    def records(self, number: int) -> memoryview | None:
+        records = self.batches[number][1].records
+        if isinstance(records, bytearray):
+            return memoryview(records)
+        return records if isinstance(records, memoryview) else None
+
+    def replace(self, number: int, records: memoryview | KafkaError) -> None:
+        self.batches[number][1].records = records  # type: ignore[assignment]  # an outcome where records were
+
+    def config(self, number: int) -> LogConfig | None:
+        topic, data, _ = self.batches[number]
+        try:
+            return self._partition(topic, data).log.config
+        except KafkaError:
+            return None
+
+    def pause(self) -> None:
+        self.svc.partitions.after_write(self._settle)
+
+    def finish(self) -> None:
+        self.svc.partitions.after_write(self.written)
+
+    # -- its answer
+
+    def _settle(self) -> None:
+        """What was staged so far is written."""
+        new = self.appended[self.settled :] if self.settled else self.appended
+        self.settled = len(self.appended)
+        for partition, answer, end_offset in new:
             error = partition.outcome_of(end_offset - 1)
             if error is not None:
                 self.failed = True
                 _fill_error(answer, error, self.ctx.api_version)
+            elif self.acks == -1:
+                if partition.high_watermark < end_offset:
+                    partition.when_committed(end_offset, self._commit(answer, partition))
+            elif self.acks and partition.held_at is not None and partition.held_at < end_offset:
+                partition.when_flushed(end_offset, self._commit(answer, partition))
+
+    def _commit(self, answer: ProduceResponse.PartitionProduceResponse, partition: Partition) -> _Commit:
+        commit = _Commit(self, answer, partition)
+        self.commits[commit] = None
+        return commit
+
+    def written(self) -> None:
+        """The round's write is done, and all is appended."""
+        self._settle()
         if self.acks == 0:
             self._finish_silently()
-            return
-        if self.acks == -1:
-            self._await_commits()
-            if self.commits:
-                self.waits = True
-                self.timer = self.svc.timers.after(max(self.timeout_ms, 0) / 1000, self._timed_out)
-                return
-        elif any(partition.held_at is not None for partition, _, _ in self.appended):
-            self._await_flushes()
-            if self.commits:
-                self.waits = True
-                return
-        self._reply()
+        elif self.commits:
+            self.waits = True
+            if self.acks == -1:
+                self.timer = self.svc.timers.after(max(self.req.timeout_ms, 0) / 1000, self._timed_out)
+        else:
+            self._reply()
 
     def _reply(self) -> None:
         if self.failed and self.ctx.api_version >= 10:
@@ -103,20 +225,6 @@ class _Pending:
             self.ctx.connection.abort()
         else:
             self.ctx.no_reply()
-
-    def _await_commits(self) -> None:
-        for partition, answer, end_offset in self.appended:
-            if answer.error_code == 0 and partition.high_watermark < end_offset:
-                commit = _Commit(self, answer, partition)
-                self.commits[commit] = None
-                partition.when_committed(end_offset, commit)
-
-    def _await_flushes(self) -> None:
-        for partition, answer, end_offset in self.appended:
-            if answer.error_code == 0 and partition.held_at is not None and partition.held_at < end_offset:
-                commit = _Commit(self, answer, partition)
-                self.commits[commit] = None
-                partition.when_flushed(end_offset, commit)
 
     def committed(self, commit: _Commit, code: ErrorCode) -> None:
         del self.commits[commit]
@@ -167,38 +275,7 @@ def handle(svc: Services, ctx: RequestContext, req: ProduceRequest) -> object:
 
 def _append(svc: Services, ctx: RequestContext, req: ProduceRequest, admission: Admission | None) -> object:
     """Stage what can be appended. admission: of transactional batches, None if they need none."""
-    acks = req.acks
-    version = ctx.api_version
-    topics: list[ProduceResponse.TopicProduceResponse] = []
-    pending = _Pending(svc, ctx, req, ProduceResponse(responses=topics))
-    now_ms = svc.wall_ms()
-    for topic in req.topic_data:
-        answers: list[ProduceResponse.PartitionProduceResponse] = []
-        topics.append(_TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
-        for data in topic.partition_data:
-            try:
-                if acks not in _ACKS:
-                    raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-                if version >= 13:
-                    partition = svc.partitions.get_by_id(topic.topic_id, data.index)
-                else:
-                    partition = svc.partitions.get(topic.name, data.index)
-                records = _one_batch(data.records, version, req.transactional_id)
-                if partition.topic.startswith("__"):
-                    _refuse_internal(svc, partition, ctx)
-                in_txn = None if admission is None else admission(partition)
-                info = partition.append(
-                    records, origin=AppendOrigin.CLIENT, now_ms=now_ms, required_acks=acks, in_txn=in_txn
-                )
-            except KafkaError as error:
-                pending.failed |= error.code != ErrorCode.NONE  # an old client may send nothing
-                answer = _PartitionResponse(index=data.index)
-                _fill_error(answer, error, version)
-            else:
-                answer = _answer(data.index, info)
-                pending.appended.append((partition, answer, info.last_offset + 1))
-            answers.append(answer)
-    svc.partitions.after_write(pending.written)
+    _Pending(svc, ctx, req, ProduceResponse(responses=[]), admission).begin()
     return PENDING
 
 
@@ -214,7 +291,7 @@ def _answer(index: int, info: AppendInfo) -> ProduceResponse.PartitionProduceRes
 def _learn(svc: Services, ctx: RequestContext, frame: memoryview, req: ProduceRequest) -> None:
     """The next request may begin like this one."""
     at = beginning(ctx.api_version, frame, req)
-    if at:
+    if at and ctx.route.pipelined:  # else it is held
         connection = ctx.connection
         if connection.repeated is None:
             connection.repeated = RepeatedProduce(svc, at, _finish)

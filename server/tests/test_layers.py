@@ -30,6 +30,7 @@ OURS = {
 # … through the face of the package, or these public modules of it.
 PUBLIC = {
     "kproto": {
+        "allowance",
         "compression",
         "crc32c",
         "errors",
@@ -39,6 +40,7 @@ PUBLIC = {
         "records_filter",
         "records_legacy",
         "records_plain",
+        "records_recode",
         "records_scan",
         "records_uniform",
         "stored",
