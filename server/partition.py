@@ -246,10 +246,8 @@ class Partition:
         if self.write_error is not None:
             raise self.write_error
         if required_acks == -1 and self._lacks_replicas():
-            raise KafkaError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{len(self.isr)} in-sync replicas, min.insync.replicas is {self.log.config.min_insync_replicas}",
-            )
+            told = f"{len(self.isr)} in-sync replicas, min.insync.replicas is {self.log.config.min_insync_replicas}"
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, told)
         try:
             info = self.log.append(
                 buf, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin, in_txn=in_txn, allowance=allowance
@@ -296,9 +294,7 @@ class Partition:
         return lasts
 
     def write(self) -> None:
-        """Write what is staged, then let readers and waiters see it. Raises KafkaError(KAFKA_STORAGE_ERROR); the
-        partition is then offline.
-        """
+        """Write what is staged, then let readers and waiters see it. Raises `StorageError`; then it is offline."""
         self._advance(self.write_quietly())
 
     def write_quietly(self) -> int:
