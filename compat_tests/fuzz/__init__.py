@@ -2,6 +2,7 @@
 
     python -m compat_tests.fuzz --seconds 600 --seed 7               our broker, started for it
     python -m compat_tests.fuzz --seconds 600 --bootstrap HOST:PORT   one that runs (log and process are not watched)
+    python -m compat_tests.fuzz --seconds 600 --cluster              three and ZooKeeper, beside an acks=all load
     python -m compat_tests.fuzz replay FILE                          what a finding has kept, or a file of the corpus
 
 What is sent: `schema_writer` (bytes from a schema), `values` (what a field of that name may hold), `pools` (what the

@@ -1,4 +1,4 @@
-"""python -m compat_tests.fuzz [--seconds S] [--seed N] [--bootstrap HOST:PORT] …; … replay FILE …"""
+"""python -m compat_tests.fuzz [--seconds S] [--seed N] [--bootstrap HOST:PORT | --cluster] …; … replay FILE …"""
 
 from __future__ import annotations
 
@@ -53,7 +53,11 @@ def campaign(options: argparse.Namespace) -> int:
     )
     findings, totals = Findings(options.findings, seed), Totals()
     say(f"seed {seed}")
-    if options.bootstrap:
+    if options.cluster:
+        from compat_tests.fuzz.cluster import attack_cluster
+
+        attack_cluster(plan, findings, totals, say)
+    elif options.bootstrap:
         target = Target(options.bootstrap, address_of(options.bootstrap))
         Campaign([target], plan, findings, totals, say).run(options.seconds, 0)
     else:
@@ -107,9 +111,9 @@ def replayed(options: argparse.Namespace) -> int:
 
 def _replay_one(server: Server, steps: list[object]) -> str:
     target = target_of(server)
-    honest = Honest(target.address, "replay")
+    honest = Honest([target.address], "replay")
     honest.begin()
-    prepare(target)
+    prepare([target])
     before, begun = memory_bytes(server.pid), time.monotonic()
     answers = replay(target.address, steps)  # type: ignore[arg-type]
     took = time.monotonic() - begun
@@ -131,6 +135,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a broker that runs, instead of one of our own")
+    parser.add_argument("--cluster", action="store_true", help="three brokers of ours with ZooKeeper, and a load")
     parser.add_argument("--clients", type=int, default=48, metavar="N", help="connections at once")
     parser.add_argument("--rate", type=float, default=0, metavar="N", help="requests a second at most")
     parser.add_argument("--huge", type=int, default=200_000, metavar="BYTES", help="how large arrays become; 0: not")

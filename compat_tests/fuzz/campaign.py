@@ -111,12 +111,12 @@ class Campaign:
         self._is_dead = False
 
     def run(self, seconds: float, life: int) -> bool:
-        plan, first = self._plan, self._targets[0]
-        honest = Honest(first.address, f"{plan.seed}-{life}", plan.replicas)
+        plan = self._plan
+        honest = Honest([target.address for target in self._targets], f"{plan.seed}-{life}", plan.replicas)
         try:
             honest.begin()
             honest.session()
-            served = prepare(first, plan.replicas)
+            served = prepare(self._targets, plan.replicas)
         except Wronged as error:
             self._found("a valid request before the attack", str(error))
             self._read_logs()
@@ -363,28 +363,33 @@ def send_alone(address: tuple[str, int], frame: bytes, seconds: float) -> None:
         pass
 
 
-def prepare(target: Target, replicas: int = 1) -> dict[int, tuple[int, int]]:
-    """Make the topics that attackers know; the APIs and versions that the broker serves."""
-    caller = Caller(target.address)
+def prepare(targets: Sequence[Target], replicas: int = 1) -> dict[int, tuple[int, int]]:
+    """Make the topics that attackers know; the APIs and versions that the brokers serve."""
+    settings: dict[str, tuple[tuple[str, str], ...]] = {
+        "compacted": (("cleanup.policy", "compact"),),
+        "stamped": (("message.timestamp.type", "LogAppendTime"),),
+    }
     topics = [
         CreateTopicsRequest.CreatableTopic(
             name=name,
             num_partitions=2,
             replication_factor=replicas,
-            configs=[CreateTopicsRequest.CreatableTopicConfig(name=key, value=value) for key, value in settings],
+            configs=[
+                CreateTopicsRequest.CreatableTopicConfig(name=key, value=value) for key, value in settings.get(name, ())
+            ],
         )
-        for name, settings in zip(
-            FIXED_TOPICS,
-            ((), (), (("cleanup.policy", "compact"),), (("message.timestamp.type", "LogAppendTime"),)),
-            strict=True,
-        )
+        for name in FIXED_TOPICS
     ]
-    for one in caller.ask(CreateTopicsRequest(topics=topics, timeout_ms=20_000), 5).topics:
-        if one.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            raise Wronged(f"CreateTopics of {one.name}: {ErrorCode(one.error_code).name}")
-    keys = caller.ask(ApiVersionsRequest(), 0).api_keys
-    caller.close()
-    return {one.api_key: (one.min_version, one.max_version) for one in keys}
+    codes: set[int] = set()
+    for target in targets:  # one of them is the controller
+        caller = Caller(target.address)
+        answer = caller.ask(CreateTopicsRequest(topics=topics, timeout_ms=20_000), 5)
+        keys = caller.ask(ApiVersionsRequest(), 0).api_keys
+        caller.close()
+        codes = {one.error_code for one in answer.topics}
+        if codes <= {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}:
+            return {one.api_key: (one.min_version, one.max_version) for one in keys}
+    raise Wronged(f"CreateTopics is answered with {sorted(codes)}")
 
 
 def remove_topics(target: Target) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kproto import ApiKey, ErrorCode, decoder, response_class
@@ -121,10 +121,14 @@ class Caller:
 
 
 class Honest:
-    """See the module. `replicas`: of its topic."""
+    """See the module. Of several brokers it asks the next whenever one says that it is not the one. `replicas`: of its
+    topic.
+    """
 
-    def __init__(self, address: tuple[str, int], name: str, replicas: int = 1, timeout: float = ANSWER_S) -> None:
-        self.caller = Caller(address, timeout)
+    def __init__(
+        self, addresses: Sequence[tuple[str, int]], name: str, replicas: int = 1, timeout: float = ANSWER_S
+    ) -> None:
+        self._callers = [Caller(address, timeout) for address in addresses]
         self.topic = PREFIX + name
         self.group = PREFIX + name
         self._replicas = replicas
@@ -170,7 +174,13 @@ class Honest:
         self._fetch(0)
 
     def close(self) -> None:
-        self.caller.close()
+        for caller in self._callers:
+            caller.close()
+
+    @property
+    def caller(self) -> Caller:
+        """To the broker whose turn it is."""
+        return self._callers[0]
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
@@ -182,7 +192,8 @@ class Honest:
             except Again as reason:
                 if time.monotonic() > deadline:
                     raise Wronged(f"for {RETRY_S:.0f} s: {reason}") from None
-                time.sleep(PAUSE_S)
+                self._callers.append(self._callers.pop(0))
+                time.sleep(PAUSE_S / len(self._callers))
                 # As clients do: it also makes the topic of the coordinators again if somebody has deleted it.
                 self.caller.ask(FindCoordinatorRequest(key=self.group, key_type=0), 2)
 

@@ -328,8 +328,8 @@ def setting_name(turn: Turn, shape: Shape) -> bytes:
 
 def setting_value(turn: Turn, shape: Shape) -> bytes | None:
     rng = turn.rng
-    # Smaller messages than these would, with Apache Kafka as well, keep everybody from committing.
-    if turn.setting is not None and ("message" in turn.setting[0] or rng.random() < 0.8):
+    # With smaller messages or fewer connections than these nobody could commit or connect, with Apache Kafka as well.
+    if turn.setting is not None and (turn.setting[0].startswith(("message", "max.")) or rng.random() < 0.8):
         return turn.setting[1].encode()
     return rng.choice((None, *(value.encode() for value in SETTING_VALUES)))
 
