@@ -1,8 +1,8 @@
 """Three brokers of ours under attack, beside a load of which every acknowledged record must be there at the end, on all
 replicas.
 
-Requests between brokers are left out: who may send them may take a cluster apart, as with Apache Kafka. The topic of the
-load has settings of its own and a name that no attacker learns.
+Requests between brokers are left out: who may send them may take a cluster apart, as with Apache Kafka. The load's
+topic has settings of its own and a name that no attacker learns.
 """
 
 from __future__ import annotations
