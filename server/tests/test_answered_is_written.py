@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import errno
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from kproto import ErrorCode, KafkaError
 from kproto.frame import request_frame
@@ -22,6 +23,7 @@ from kproto.messages import FetchRequest, ProduceRequest
 from kproto.records import Record, build_batch, iter_headers, iter_records
 from logdir import AppendOrigin
 from server.app import Broker
+from server.sim.cluster import SharedRounds
 from server.sim.disk import SimDisk
 from server.testing import Client, connected, embedded_broker
 from server.tests.apis.test_produce import only, request, topic
@@ -247,3 +249,55 @@ async def test_what_could_not_be_cut_off_is_cut_off_before_more_is_written(
         assert only(await world.client.ask(request(batch(b"a", 10)), 11)).error_code == 0
         assert len(disk.node(f"{log.directory}/{0:020d}.log").data) == log.size
     assert await after_a_restart(world, tmp_path) == [b"0", b"1", b"2", b"3", b"a"]
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EMFILE])
+async def test_several_clients_of_one_round_hear_each_their_own(
+    code: int, tmp_path: Path, autojump_clock: trio.abc.Clock
+) -> None:
+    """Of five that share a round the first one's records are written when the second one's need a new segment; when the
+    fifth one's need another, the write fails. Without acknowledgement the closed connection says so.
+    """
+    async with started(tmp_path) as world:
+        rounds = SharedRounds(world.broker.services.partitions)
+        async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
+            nursery.start_soon(rounds.run)
+            clients = [await stack.enter_async_context(connected(world.broker)) for _ in range(5)]
+            sent = [
+                request(batch(name, size), acks=acks)
+                for name, size, acks in (
+                    (b"one", 20, 1),
+                    (b"rolls", 500, -1),
+                    (b"silent", 100, 0),
+                    (b"lost", 100, 1),
+                    (b"rolls again", 500, 1),
+                )
+            ]
+            log = world.broker.services.partitions.get("t", 0).log
+            before = log.log_end_offset
+            writes = 0
+
+            def on_call(name: str, path: str) -> None:
+                nonlocal writes
+                if name == "pwritev" and "t-0" in path and path.endswith(".log"):
+                    writes += 1
+                    if writes == 2:
+                        raise OSError(code, "said the test", path)
+
+            world.disk.on_call = on_call
+            for client, each in zip(clients, sent, strict=True):
+                await client.send(each, 11)
+                await trio.testing.wait_all_tasks_blocked()
+            answers = [
+                None if each.acks == 0 else only(await client.receive(each, 11))
+                for client, each in zip(clients, sent, strict=True)
+            ]
+            assert writes == 2
+            codes = [None if answer is None else answer.error_code for answer in answers]
+            assert codes == [0, E.KAFKA_STORAGE_ERROR, None, E.KAFKA_STORAGE_ERROR, E.KAFKA_STORAGE_ERROR]
+            assert answers[0] is not None
+            assert answers[0].base_offset == before
+            with pytest.raises(EOFError):
+                await clients[2].receive_frame()
+            nursery.cancel_scope.cancel()
+    assert (await after_a_restart(world, tmp_path))[:5] == [b"0", b"1", b"2", b"3", b"one"]
