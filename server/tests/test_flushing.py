@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -149,6 +150,33 @@ async def test_a_flush_without_descriptors_is_told_and_tried_again(
         await trio.sleep(RETRY_S + FLUSH_S + 0.1)
         assert (partition.high_watermark, partition.held_at) == (1, None)
         assert only(await client.ask(request(batch(b"b"), acks=acks), 9)).base_offset == 1
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_a_directory_that_fails_behind_the_write(
+    acks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
+) -> None:
+    """Written, but not synced: whoever was to wait for the flush does not wait for ever."""
+    directories = f"{tmp_path / 'a'},{tmp_path / 'b'}"
+    async with embedded_broker(None, SlowThread(), log_flush_interval_messages="1", log_dirs=directories) as broker:
+        await topic(broker, "in-the-first")
+        await started(broker)
+        partitions = broker.services.partitions
+        home = partitions.log_dirs.home("t", 0)
+        assert home is not None
+        write = Partition.write_quietly
+
+        def fails_behind(self: Partition) -> int:
+            added = write(self)
+            home.storage_failed(StorageError("reading", OSError(errno.EIO, "said the test")))
+            partitions.dir_failed(home)
+            return added
+
+        monkeypatch.setattr(Partition, "write_quietly", fails_behind)
+        async with connected(broker) as client:
+            with trio.fail_after(10):
+                answer = only(await client.ask(request(batch(b"a"), acks=acks), 9))
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 async def test_replicas_flush_before_they_acknowledge(autojump_clock: trio.abc.Clock) -> None:
