@@ -59,6 +59,8 @@ __all__ = [
 STEP: Final = 256
 """Messages between two steps of a conversion: about a millisecond. Fewer when they take STEP_BYTES together."""
 STEP_BYTES: Final = 64 * 1024
+WRAPPER_PIECES_MAX: Final = 16 * 1024
+"""Members, frames or blocks of a wrapper. Java writes blocks of 32 KiB and more, so these would be half a GiB."""
 
 OVERHEAD_V0: Final = 14
 """Bytes of a message without key and value, behind offset and size."""
@@ -193,7 +195,11 @@ def _open_wrapper(wrapper: Message, max_bytes: int) -> bytes:
     if wrapper.value is None:
         raise CorruptRecords("compressed message without a value")
     return decompress(
-        wrapper.codec, wrapper.value, max_bytes=max_bytes, lz4_v0=wrapper.codec == LZ4 and wrapper.magic == 0
+        wrapper.codec,
+        wrapper.value,
+        max_bytes=max_bytes,
+        lz4_v0=wrapper.codec == LZ4 and wrapper.magic == 0,
+        pieces_max=WRAPPER_PIECES_MAX,
     )
 
 

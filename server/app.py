@@ -401,6 +401,7 @@ class Broker:
             from server.moves import Moves
 
             self._moves = partitions.moves = Moves(partitions, self._offload, self._current_config)
+        turns = Turns(self._offload, nursery)
         self._services = Services(
             partitions=partitions,
             controller=controller,
@@ -415,8 +416,8 @@ class Broker:
             fetch_sessions=FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), self._rng),
             pictures=PictureCache(),
             timers=timers,
-            turns=Turns(self._offload, nursery),
-            held=HeldProduces(self._offload, nursery, partitions.allowance, partitions.write_staged),
+            turns=turns,
+            held=HeldProduces(self._offload, nursery, turns.mine, partitions.allowance, partitions.write_staged),
             offload=self._offload,
             now=trio.current_time,
             wall_ms=self._wall_ms,

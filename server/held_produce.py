@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import trio
 
@@ -36,6 +36,8 @@ from server.offload import Offload
 from server.reactor import ARENA_BYTES
 
 log = logging.getLogger("barnabas.requests")
+
+T = TypeVar("T")
 
 BATCHES_PER_TURN: Final = 1000
 
@@ -68,16 +70,23 @@ class Appending(Protocol):
 
 
 class HeldProduces:
-    """Whose turn it is, and who may use the thread; one per broker. allowance: of the round; renewed at its end."""
+    """Who may use the thread; one per broker. turn: whose turn it is, of all long requests (`server.turns`).
+    allowance: of the round; renewed at its end.
+    """
 
     def __init__(
-        self, offload: Offload, nursery: trio.Nursery, allowance: Allowance, write_staged: Callable[[], None]
+        self,
+        offload: Offload,
+        nursery: trio.Nursery,
+        turn: trio.Lock,
+        allowance: Allowance,
+        write_staged: Callable[[], None],
     ) -> None:
         self._offload = offload
         self._nursery = nursery
         self._allowance = allowance
         self._write_staged = write_staged
-        self._turn = trio.Lock()
+        self._turn = turn
         self._thread = trio.Lock()
 
     def run(self, appending: Appending) -> bool:
@@ -94,6 +103,11 @@ class HeldProduces:
         release = appending.ctx.hold()
         self._nursery.start_soon(self._go_on, appending, number, is_stuck, release)
         return False
+
+    async def elsewhere(self, fn: Callable[..., T], *args: Any) -> T:
+        """Call something that belongs to a Produce request in the thread; an `Offload`."""
+        async with self._thread:
+            return await self._offload(fn, *args)
 
     def _one_turn(self, appending: Appending, first: int) -> tuple[int, bool]:
         """Append from a batch on. Returns the number of the first one that was not, and whether it is too much for any

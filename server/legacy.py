@@ -32,6 +32,7 @@ from kproto import KafkaError
 from kproto.records import LOG_OVERHEAD
 from kproto.records_legacy import STEP, down_converting, up_converting
 from logdir import FileSlice, LogConfig
+from server.offload import Offload
 from server.partition import Partition
 
 BATCH_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -47,23 +48,25 @@ T = TypeVar("T")
 # ---- producers
 
 
-async def up_converted(sent: bytes, config: LogConfig) -> bytearray | memoryview | None:
+async def up_converted(sent: bytes, config: LogConfig, elsewhere: Offload) -> bytearray | memoryview | None:
     """What came for a partition with Produce 0-2, ready to be appended: a converted batch with the topic's codec
     (bytearray), or, from clients that send new batches in old requests, that batch (memoryview). None when nothing
     whole came, which is a success without an append. Raises as `kproto.records_legacy.up_convert`.
+
+    elsewhere: runs it where it holds up nobody, if the topic has a codec of its own: compressing is one long step, at
+    the level that the topic asks for.
     """
     if len(sent) > _MAGIC_AT and sent[_MAGIC_AT] == 2:
         return _batch_as_sent(sent)
-    return await _in_steps(
-        up_converting(
-            sent,
-            codec=config.codec,
-            level=config.compression_level,
-            max_message_bytes=config.max_message_bytes,
-            topic_append_time=config.log_append_time,
-            max_bytes=BATCH_BYTES_MAX,
-        )
+    steps = up_converting(
+        sent,
+        codec=config.codec,
+        level=config.compression_level,
+        max_message_bytes=config.max_message_bytes,
+        topic_append_time=config.log_append_time,
+        max_bytes=BATCH_BYTES_MAX,
     )
+    return await (elsewhere(_at_once, steps) if config.codec else _in_steps(steps))
 
 
 def _batch_as_sent(sent: bytes) -> memoryview | None:
@@ -79,6 +82,15 @@ def _batch_as_sent(sent: bytes) -> memoryview | None:
 def _entry_bytes(data: bytes, position: int) -> int:
     """Size of the batch or message at `position`, by its length field."""
     return LOG_OVERHEAD + max(int.from_bytes(data[position + 8 : position + 12], "big", signed=True), 0)
+
+
+def _at_once(steps: Generator[None, None, T]) -> T:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            value: T = end.value
+            return value
 
 
 async def _in_steps(steps: Generator[None, None, T]) -> T:

@@ -363,3 +363,16 @@ def test_down_convert_of_mutated_batches_fails_cleanly(seed):
             down_convert(with_crc(broken), 1, max_bytes=10_000_000)
         except KafkaError as exc:
             assert exc.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)  # noqa: PT017
+
+
+def test_a_wrapper_in_very_many_pieces():
+    """They are opened in one step, of which each piece is a part."""
+    inner = build_message_set([Record(0, NOW, None, b"v")], magic=1)
+    for count in (100, 20_000):
+        value = compress(1, inner) + compress(1, b"") * count
+        body = struct.pack(">bbqii", 1, 1, NOW, -1, len(value)) + value
+        if count == 100:
+            assert up_convert(message(body)) is not None
+        else:
+            with pytest.raises(RecordsRefused, match="cannot be read"):
+                up_convert(message(body))

@@ -348,7 +348,7 @@ async def handle_old(svc: Services, ctx: RequestContext, req: ProduceRequest) ->
                 data.records = outcome
                 continue
             try:
-                outcome = await up_converted(bytes(sent), partition.log.config)
+                outcome = await up_converted(bytes(sent), partition.log.config, svc.held.elsewhere)
             except KafkaError as error:
                 outcome = error
             if outcome is None:

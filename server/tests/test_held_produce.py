@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import struct
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 import trio
 
 from kproto import ErrorCode
+from kproto.compression import compress
 from kproto.frame import request_frame
 from kproto.messages import MetadataRequest, ProduceRequest
 from kproto.records import Record, build_batch, iter_headers
@@ -286,3 +289,23 @@ async def test_what_could_not_be_written_is_told(tmp_path: Path, long: int, auto
         thread.go.set()
         answers = told(await client.receive(request(None), 9))
         assert answers == [(ErrorCode.KAFKA_STORAGE_ERROR, -1), (0, 0), (0, 0)]
+
+
+async def test_messages_of_old_clients_are_compressed_elsewhere(autojump_clock: trio.abc.Clock) -> None:
+    """Compressing is one long step, at the level that the topic asks for."""
+    inner = b"".join(message_entry(offset, 0, b"value %d" % offset) for offset in range(50))
+    wrapper = message_entry(0, 1, compress(1, inner))
+    async with embedded_broker(compression_type="zstd") as broker, connected(broker) as client:
+        await topic(broker)
+        thread = with_thread(broker)
+        thread.go.set()
+        assert told(await client.ask(request(wrapper), 2)) == [(0, 0)]
+        assert thread.calls == 1
+        ((_, header),) = iter_headers(await read_all(client))
+        assert (header.codec, header.record_count) == (4, 50)
+
+
+def message_entry(offset: int, codec: int, value: bytes) -> bytes:
+    """A message of format 1."""
+    body = struct.pack(">bbqii", 1, codec, NOW_MS, -1, len(value)) + value
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
