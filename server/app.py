@@ -376,8 +376,7 @@ class Broker:
         self._followers: Followers | None = None
         self._isr: IsrManager | None = None
         if config.is_clustered:
-            # not at the top: a broker alone starts without them
-            from server.followers import Followers
+            from server.followers import Followers  # not at the top: a broker alone starts without them
             from server.isr import IsrManager
 
             self._isr = partitions.isr = IsrManager(
@@ -426,9 +425,8 @@ class Broker:
         )
         apis = [api for api in APIS if api.is_served(clustered=config.is_clustered)]
         self._door = Door(Dispatcher(apis, self._services, nursery), lambda: self._reactor, self._current_config)
-        self._reactor = Reactor(
-            partitions.write_staged, trio.current_time, self._door.closed, config.int("max.connections")
-        )
+        connections_max = config.int("max.connections")
+        self._reactor = Reactor(partitions.write_staged, trio.current_time, self._door.closed, connections_max)
 
     async def _start(self, dirs: LogDirs, listening: list[tuple[socket.socket, str]]) -> None:
         nursery = self._nursery
