@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import trio
 
+from compat_tests.fuzz.pools import Sent
 from kproto import DecodeError, ErrorCode, decode, response_class
 from kproto.frame import parse_response_header
 from kproto.messages import CreateTopicsRequest, FindCoordinatorRequest
@@ -27,7 +28,7 @@ from server.app import Broker
 from server.testing import Client, connected, embedded_broker
 from server.tests.apis.test_fetch import fetch, flat, values
 from server.tests.apis.test_produce import batch, only, request
-from server.tests.hostile import FIXED_TOPICS, World, damaged_frame
+from server.tests.hostile import ANYTHING, FIXED_TOPICS, WELL_FORMED, World, damaged_frame
 from server.tests.test_reactor import dialled, until
 
 CONNECTIONS = 6
@@ -147,17 +148,16 @@ class Attacker:
         self._world = world
         self._client = client
         self._correlation_id = 0
-        self.owed: list[tuple[int, Api, int]] = []
+        self.owed: list[tuple[int, Api, int, Sent]] = []
         self.answered = 0
         self.closed = False
         self.may_close = False
 
     async def send(self, api: Api, version: int, *, damage: bool = False) -> None:
-        frame, answered = self._world.frame(api, version, self._correlation_id)
-        if damage:
-            frame = damaged_frame(self._world.rng, frame)
-        if answered:
-            self.owed.append((self._correlation_id, api, version))
+        request = self._world.request(api, version, self._correlation_id)
+        frame = damaged_frame(self._world.rng, request.frame) if damage else request.frame
+        if request.is_answered:
+            self.owed.append((self._correlation_id, api, version, request.sent))
         else:
             self.may_close = True  # the only way to say that it failed
         self._correlation_id += 1
@@ -174,9 +174,9 @@ class Attacker:
             except (EOFError, trio.BrokenResourceError):
                 self.closed = True
                 return
-            correlation_id, api, version = self.owed.pop(0)
+            correlation_id, api, version, sent = self.owed.pop(0)
             assert int.from_bytes(frame[:4], "big") == correlation_id
-            self._world.see(api.key, read_answer(frame, api, version))
+            self._world.see(api.key, sent, read_answer(frame, api, version))
             self.answered += 1
 
     async def say_no_more(self) -> None:
@@ -228,6 +228,7 @@ async def attack(
 ) -> int:
     """One round: the requests of `plan`, dealt to some connections. How many were answered."""
     world.look(broker)
+    world.allow(ANYTHING if damage else WELL_FORMED)
     rng = world.rng
     sockets = dial is not connected
     # A damaged frame usually ends its connection: then what comes behind it is not looked at.
@@ -342,7 +343,7 @@ async def test_a_broken_off_request(seed: int, tmp_path: Path, errors: Errors, a
         topics = set(broker.services.image.topics)
         for api, version in versions(APIS):
             async with connected(broker) as client:
-                frame, _ = world.frame(api, version, 1)
+                frame = world.request(api, version, 1).frame
                 await client.stream.send_all(frame[: world.rng.randrange(len(frame))])
         await witness.testify()
         assert set(broker.services.image.topics) == topics
