@@ -308,7 +308,12 @@ def test_an_interrupt_ends_it_without_a_traceback(
         time.sleep(0)  # where the interpreter looks at signals
 
     monkeypatch.setattr("logdir.offline.verify.verify", interrupted)
-    called = Called(capsys, "verify", made, code=130)
+    # A shell starts what it runs in the background with the signal ignored, and these tests with it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        called = Called(capsys, "verify", made, code=130)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert called.err == "\n"
 
 
