@@ -314,6 +314,8 @@ class Campaign:
         for step in candidates:
             took = alone(target, step.data)
             if took >= LIMIT_MS / 1000:
+                took = min(took, alone(target, step.data))  # it was no accident, as a collection of garbage would be
+            if took >= LIMIT_MS / 1000:
                 guilty += 1
                 self._found(f"stall by {step.label} alone", f"{took:.3f} s of the loop's time", [step])
             if not target.is_alive():
