@@ -35,7 +35,9 @@ class Seen(NamedTuple):
 
 
 class Member(Protocol):
-    """A consumer of a group, with automatic commits off, that reads from the beginning where nothing is committed."""
+    """A consumer of a group, with automatic commits off, that reads from the beginning where nothing is committed, or
+    fails there with `auto.offset.reset=none` (not kafka-python's).
+    """
 
     def assignment(self) -> set[Partition]: ...
     def records(self) -> list[Seen]: ...
@@ -279,6 +281,8 @@ class RdkafkaMember(_Polling):
         }
         if given.get("group.protocol") != "consumer":
             given = {"heartbeat.interval.ms": 200, "session.timeout.ms": 10_000, **given}
+        if given["auto.offset.reset"] == "none":
+            given["auto.offset.reset"] = "error"
         self.inner = ck.Consumer(given)
         self.inner.subscribe(list(topics))
         self.closed = False
@@ -292,6 +296,8 @@ class RdkafkaMember(_Polling):
             error = one.error()
             if error is None:
                 seen.append(Seen(one.topic(), one.partition(), one.offset(), one.value().decode()))
+            elif error.code() == ck.KafkaError._AUTO_OFFSET_RESET:
+                raise Refused(-1, error.str())
             elif error.code() == ck.KafkaError._FATAL:
                 raise Refused(_number_of(error.str()), error.str())
             elif error.code() > 0 and error.code() not in _PASSING:

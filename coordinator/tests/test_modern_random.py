@@ -6,6 +6,7 @@ coordinator loses its partition at any point and is loaded again, its log refuse
 After each step:
 
 - what a consumer believes to have it has, and no partition is with two members;
+- an offset that was committed is told, whatever becomes of the group;
 - epochs only rise while a group lives: the member's to the target's, the target's to the group's;
 - the machine's own books balance, and replaying the log gives the same hard state as having lived it;
 - every request gets one answer (the kit counts), and who has none yet is known to the machine.
@@ -41,6 +42,7 @@ PATTERNS = ("a|b", "[b-d]", "z.*", "[")
 """The last one is refused."""
 LOG_ERRORS = (E.NOT_ENOUGH_REPLICAS, E.NOT_LEADER_OR_FOLLOWER, E.MESSAGE_TOO_LARGE)
 REJOIN = (E.REBALANCE_IN_PROGRESS, E.ILLEGAL_GENERATION)
+COMMITTED = {("a", 0): 7, ("b", 3): 0}
 POLICIES = ("bidirectional", "bidirectional", "upgrade", "downgrade", "disabled")
 Owned = set[tuple[str, int]]
 
@@ -113,6 +115,7 @@ class World:
             **{name: random.randint(1, 4) for name in NAMES[:3]},
         )
         self.consumers = [Consumer(name, random) for name in "mnopq"[: random.randint(2, 5)]]
+        self.kit.answer(self.kit.commit_offsets(COMMITTED))
         self.faulty = True
         self.rising: tuple[object, int] = (None, 0)
 
@@ -311,6 +314,7 @@ class World:
 
     def check(self) -> None:
         self.kit.check_tokens()
+        assert self.kit.committed() == COMMITTED
         group = self.group
         if isinstance(group, ClassicGroup):
             check_classic_books(group)
@@ -343,6 +347,9 @@ class World:
         else:
             assert not isinstance(read, ModernGroup)
             assert (None if read is None else read.stored) == (None if lived is None else lived.stored)
+        assert {(each.topic, each.partition): each.offset for each in fresh.fetch("g", None, False, len(kit.log))} == (
+            COMMITTED
+        )
 
     def settle(self) -> None:
         """No more faults: everybody who is up must have its share, and nothing is left over."""
