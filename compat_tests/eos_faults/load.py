@@ -168,7 +168,11 @@ class Load:
         return Fate.COMMITTED
 
     def _abort(self, producer: Producer) -> None:
-        """Raises Dead: the outcome is known all the same, for nobody asked for a commit."""
+        """Raises Dead: the outcome is known all the same, for nobody asked for a commit.
+
+        INVALID_TXN_STATE is usual, with Apache Kafka as well: librdkafka cannot know whether an AddPartitionsToTxn
+        arrived when its connection broke, so it asks to abort also what has never begun.
+        """
         try:
             patiently(lambda: producer.abort_transaction(CALL_S))
         except KafkaException as refused:
