@@ -28,13 +28,14 @@ CLASSIC: dict[str, Any] = {"protocols": (("range", subscribe("t")),), "session_m
 JOINING: dict[str, Any] = {**JOIN, "subscribed_topic_names": ["t"]}
 
 
-def classic_group(kit: ModernKit, count: int = 1, user_data: bytes | None = None) -> list[str]:
+def classic_group(kit: ModernKit, count: int = 1, user_data: bytes | None = None, **join: Any) -> list[str]:
     """A stable classic group; its first member has all of topic t."""
-    ids = [kit.member(**CLASSIC) for _ in range(count)]
-    tokens = [kit.join(member_id, **CLASSIC) for member_id in ids]
+    join = {**CLASSIC, **join}
+    ids = [kit.member(**join) for _ in range(count)]
+    tokens = [kit.join(member_id, **join) for member_id in ids]
     if count > 1 and not kit.waits(tokens[0]):
         kit.answer(tokens[0])
-        tokens[0] = kit.join(ids[0], **CLASSIC)
+        tokens[0] = kit.join(ids[0], **join)
     generation = {kit.joined(token).generation_id for token in tokens}.pop()
     everything = assign({"t": range(kit.topics.by_name["t"].partition_count)}, user_data)
     tokens = [kit.sync(member_id, generation) for member_id in ids[1:]]
@@ -125,6 +126,26 @@ def test_members_that_wait_go_on_if_whoever_came_is_refused(
     assert assigned(kit.assignment(waiting)) == {"t": [1]}
     kit.advance(29)
     assert kit.heartbeat(first, generation) == kit.heartbeat(second, generation) == E.NONE
+
+
+def test_members_that_waited_are_missed_if_the_change_cannot_be_written() -> None:
+    kit = ModernKit(t=2)
+    first, second = classic_group(kit, 2, session_ms=6_000)
+    waiting = kit.join(first, **{**CLASSIC, "session_ms": 6_000})
+    for _ in range(3):
+        # Longer than a session: who waits cannot send heartbeats.
+        kit.advance(3)
+        assert kit.heartbeat(second, kit.generation()) == E.REBALANCE_IN_PROGRESS
+    kit.refuse = E.NOT_ENOUGH_REPLICAS
+    assert kit.code("new", 0, **JOINING) == E.COORDINATOR_NOT_AVAILABLE
+    assert kit.error(waiting) == E.REBALANCE_IN_PROGRESS
+    kit.refuse = None
+    group = kit.shard.groups["g"]
+    assert isinstance(group, ClassicGroup)
+    for here in (True, True, False):
+        assert (first in group.members) == here
+        kit.advance(3.1)
+        kit.heartbeat(second, kit.generation())
 
 
 def test_what_no_leader_gave_to_anybody_is_handed_out_whoever_joins() -> None:

@@ -47,7 +47,7 @@ SETTINGS: tuple[Setting, ...] = (
         "offset.metadata.max.bytes",
         Type.INT,
         4096,
-        "Largest text that a consumer may store with a committed offset, in bytes.",
+        "Largest text that a consumer may store with a committed offset, in UTF-16 units (nearly always characters).",
     ),
     works(
         "offsets.retention.minutes",
