@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 from kproto import ErrorCode, KafkaError
@@ -37,7 +38,7 @@ from replication import paths
 from replication.controller_core import STATES_PER_COMMIT, Announce, TopicPartition, Work, answer
 from replication.controller_isr import FreshStates, InSyncReplicas, IsrWish
 from replication.controller_reassignment import MAX_ATTEMPTS
-from replication.effects import Answer, Commit, Effect, PartitionChange
+from replication.effects import Answer, Commit, Effect, Later, PartitionChange
 from replication.image import BrokerImage, TopicImage, unled
 from replication.nodes import SeenTopic, topic_image, topic_node, with_state
 from replication.paths import Assignment, TopicNode
@@ -160,9 +161,7 @@ class Controller(InSyncReplicas):
                     changed.append(known.with_partitions(added))
         if changed or gone:
             self.image = self.image.with_topics(changed, gone)
-        for name in gone:
-            if name in self.deleting:
-                effects += self.removed(name)
+        effects += self.removed([name for name in gone if name in self.deleting])
         return effects + self._decided(self._due(self._partitions(changed)))
 
     def config_changed(self, topic: str, config: Mapping[str, str]) -> list[Effect]:
@@ -241,10 +240,7 @@ class Controller(InSyncReplicas):
             effects += announce(some)
         for name in written:
             self._creating.pop(fold(name), None)
-        known = (self.image.topics[name] for name in written)
-        effects += self._decided(  # partitions too many for the commit that wrote their topic
-            self._due(c for c in self._partitions(known) if not c.partition.has_state)
-        )
+        effects += self._first_states([self.image.topics[name] for name in written])
         effects += self._wished(commits)
         for commit in commits:
             if commit.deletion is None:
@@ -252,6 +248,29 @@ class Controller(InSyncReplicas):
             effects += self._settled(commit)
         moved = ((c.topic, c.partition.index) for some in changes.values() for c in some if c.partition.is_reassigning)
         return effects + self._finish(moved)
+
+    def _first_states(self, topics: Iterable[TopicImage]) -> list[Effect]:
+        """Write those of new partitions, of which there were too many for the commit that wrote their topic."""
+        effects: list[Effect] = []
+        few: list[PartitionChange] = []
+        for topic in topics:
+            new = [change for change in self._partitions([topic]) if not change.partition.has_state]
+            if len(new) <= STATES_PER_COMMIT:
+                few += new
+            else:
+                effects.append(Later(partial(self._states_of, new, 0)))
+        return [*self._decided(self._due(few)), *effects]
+
+    def _states_of(self, new: Sequence[PartitionChange], start: int) -> list[Effect]:
+        """From the one at `start` on, as many as go into one commit, and then the rest."""
+        end = start + STATES_PER_COMMIT
+        due = []
+        for was in new[start:end]:
+            now = self._change(was.topic, was.partition.index)
+            if now is not None and now.topic_id == was.topic_id and not now.partition.has_state:
+                due.append(now)
+        effects = self._decided(self._due(due))
+        return [*effects, Later(partial(self._states_of, new, end))] if end < len(new) else effects
 
     def _take_topics(self, commits: Sequence[Commit]) -> list[str]:
         """Topics and states that were written, into the picture. Returns the names of new and grown topics."""

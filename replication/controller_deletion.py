@@ -10,11 +10,13 @@ are gone. Source: `TopicDeletionManager.scala`, `DelayedDeleteTopics.scala` (cor
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Collection, Iterable
+from functools import partial
 
 from replication import paths
-from replication.controller_core import ControllerCore, Deletion, TopicPartition, answer
-from replication.effects import Commit, Effect, PartitionChange, Remove, StoppedPartition, being_deleted
+from replication.controller_core import STATES_PER_COMMIT, ControllerCore, Deletion, TopicPartition, answer
+from replication.effects import Commit, Effect, Later, PartitionChange, Remove, StoppedPartition, being_deleted
 from replication.image import TopicImage
 from replication.store import Create, Delete
 
@@ -26,8 +28,8 @@ class Deletions(ControllerCore):
 
     @property
     def deleting(self) -> Collection[str]:
-        """Topics on their way out, begun or not."""
-        return {*self._deleting, *self._held}
+        """Topics on their way out, begun or not: not copied, as it is asked for with each topic of a request."""
+        return ChainMap[str, object](self._deleting, self._held)  # type: ignore[arg-type]
 
     def delete(self, topic: str, token: object) -> list[Effect]:
         """Delete a topic of the picture; answered when nothing is left of it."""
@@ -42,32 +44,41 @@ class Deletions(ControllerCore):
 
     def deletions_seen(self, names: Collection[str]) -> list[Effect]:
         """Somebody wishes these topics deleted (nodes under /admin/delete_topics)."""
-        refused = [name for name in sorted(names) if name not in self.image.topics or not self._deletion_enabled]
+        wished = sorted(names)
+        refused = {name: None for name in wished if name not in self.image.topics or not self._deletion_enabled}
         effects: list[Effect] = [Commit((self._guard, Delete(paths.topic_deletion(name)))) for name in refused]
-        begin = [name for name in sorted(names) if name not in self.deleting and name not in refused]
+        begin = [name for name in wished if name not in self.deleting and name not in refused]
         return effects + self._begin_deletions(begin)
 
     def replicas_stopped(self, broker: int, partitions: Iterable[TopicPartition]) -> list[Effect]:
         """A broker has deleted these replicas of topics being deleted; without those that it could not delete."""
         effects: list[Effect] = []
+        touched: dict[str, None] = {}
         for topic, index in partitions:
             deletion = self._deleting.get(topic)
             if deletion is not None:
                 deletion.waiting.discard((index, broker))
+                touched[topic] = None
                 if not deletion.waiting and not deletion.removing:
                     deletion.removing = True
                     effects.append(Remove(topic))
-                effects += self._answer_suspended([topic])
-        return effects
+        return effects + self._answer_suspended(touched)  # once for each: it looks at all that are waited for
 
-    def removed(self, topic: str) -> list[Effect]:
-        """The nodes of a deleted topic are gone: the name is free."""
-        deletion = self._deleting.pop(topic, None)
-        tokens = [*(deletion.tokens if deletion else ()), *self._held.pop(topic, ())]
-        self._rooted.discard(topic)
+    def removed(self, topics: Collection[str]) -> list[Effect]:
+        """The nodes of deleted topics are gone: the names are free. All that come together in one call, please: the
+        picture is made anew.
+        """
+        if not topics:
+            return []
+        tokens: list[object] = []
+        for topic in topics:
+            deletion = self._deleting.pop(topic, None)
+            tokens += [*(deletion.tokens if deletion else ()), *self._held.pop(topic, ())]
+        self._rooted.difference_update(topics)
+        gone = frozenset(topics)
         for offline in self._offline.values():
-            offline.difference_update([key for key in offline if key[0] == topic])
-        self.image = self.image.with_topics((), [topic])
+            offline.difference_update([key for key in offline if key[0] in gone])
+        self.image = self.image.with_topics((), topics)
         return [effect for token in tokens for effect in answer(token)]
 
     def _wished(self, commits: Iterable[Commit]) -> list[Effect]:
@@ -100,7 +111,10 @@ class Deletions(ControllerCore):
             forget += being_deleted(topic)
         effects: list[Effect] = [*self._update(self._live(), forget)] if forget else []
         for topic in topics:
-            effects += self._stop_replicas(topic.name)
+            if len(topic.partitions) > STATES_PER_COMMIT:
+                effects.append(Later(partial(self._stop_replicas, topic.name)))
+            else:
+                effects += self._stop_replicas(topic.name)
         return effects
 
     def _answer_suspended(self, names: Iterable[str]) -> list[Effect]:
@@ -119,7 +133,9 @@ class Deletions(ControllerCore):
 
     def _stop_replicas(self, name: str) -> list[Effect]:
         """Ask the live brokers that have not confirmed; those that are down are asked when they are back."""
-        deletion = self._deleting[name]
+        deletion = self._deleting.get(name)
+        if deletion is None:
+            return []
         if not deletion.waiting and not deletion.removing:  # a topic without replicas
             deletion.removing = True
             return [Remove(name)]

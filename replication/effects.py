@@ -2,14 +2,14 @@
 
 A driver carries them out in the order given. Several `Commit`s that stand together are independent of each other and
 may run at the same time; their outcome goes back into the machine (`committed`, `refused`). `Tell`s are carried by
-the inter-broker connections, or by a direct call where the broker is this one.
+the inter-broker connections, or by a direct call where the broker is this one. `Later` cuts what is long.
 
 The messages hold values of the picture, not of the wire: LeaderAndIsr (key 4), StopReplica (5), UpdateMetadata (6).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -102,7 +102,9 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Remove the nodes of a deleted topic, the wish for its deletion last; then call `Controller.removed`."""
+    """Remove the nodes of a deleted topic, the wish for its deletion last; then call `Controller.removed`, once for
+    those that stand together.
+    """
 
     topic: str
 
@@ -115,7 +117,16 @@ class Answer:
     error: KafkaError | None = None
 
 
-Effect = Tell | Commit | Remove | Answer
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Much is left to decide: call this when what stands before it is done, and others have had their turn. It decides
+    from what is there by then, and returns effects that take this one's place.
+    """
+
+    decide: Callable[[], list[Effect]] = field(repr=False, compare=False)
+
+
+Effect = Tell | Commit | Remove | Answer | Later
 
 
 def apply_update(image: Image, update: UpdateMetadata, configs: Mapping[str, Mapping[str, str]]) -> Image:
@@ -146,7 +157,8 @@ def apply_update(image: Image, update: UpdateMetadata, configs: Mapping[str, Map
 
 def being_deleted(topic: TopicImage) -> tuple[PartitionChange, ...]:
     """The changes that make brokers forget a topic."""
+    name, topic_id = topic.name, topic.topic_id
     return tuple(
-        PartitionChange(topic.name, topic.topic_id, replace(partition, leader=LEADER_BEING_DELETED, leader_epoch=-2))
+        PartitionChange(name, topic_id, replace(partition, leader=LEADER_BEING_DELETED, leader_epoch=-2))
         for partition in topic.partitions
     )

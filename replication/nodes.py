@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from replication.image import PartitionImage, TopicImage, is_internal, unled
+from replication.image import NO_LEADER, PartitionImage, TopicImage, is_internal
 from replication.paths import Assignment, StateNode, TopicNode
 
 
@@ -22,7 +22,7 @@ class SeenTopic:
 def topic_image(name: str, topic_id: bytes, node: TopicNode, config: Mapping[str, str]) -> TopicImage:
     """The topic with its assignment, none of its partitions having a state yet."""
     return TopicImage(name, topic_id, (), config, is_internal(name)).with_partitions(
-        replace(unled(index, a.replicas), adding_replicas=a.adding, removing_replicas=a.removing)
+        PartitionImage(index, NO_LEADER, -1, -1, a.replicas, (), a.adding, a.removing)  # one call, as there may be many
         for index, a in node.partitions.items()
     )
 

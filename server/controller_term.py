@@ -22,6 +22,7 @@ from replication import (
     CommitRefused,
     Controller,
     Effect,
+    Later,
     LeaderAndIsr,
     Message,
     Remove,
@@ -43,6 +44,14 @@ log = logging.getLogger("barnabas.controller")
 Receive = Callable[[Message], Awaitable[Mapping[tuple[str, int], ErrorCode]]]
 NEWER_EPOCH = "a newer controller epoch has begun"
 SESSION_EXPIRED = "the session has expired"
+_COMMITS_AT_ONCE = 100
+"""Of those that stand together: what they mean to the machine, and the messages about it, are put together in one step
+of the loop, as are their syncs.
+"""
+_STATES_AT_ONCE = 1000
+"""The same for the partition states in them."""
+_REMOVALS_AT_ONCE = 250
+
 _ORDINARY = (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH)  # the latter: it knew that already
 
 
@@ -136,13 +145,17 @@ class ControllerTerm:
             match queue[0]:
                 case Commit():
                     commits: list[Commit] = []
+                    states = 0
                     while queue and isinstance(head := queue[0], Commit):
+                        states += len(head.states)
+                        if commits and (states > _STATES_AT_ONCE or len(commits) == _COMMITS_AT_ONCE):
+                            break
                         commits.append(head)
                         queue.popleft()
                     queue.extendleft(reversed(await self._commit_all(commits)))
                 case Remove():
                     names: list[str] = []
-                    while queue and isinstance(first := queue[0], Remove):
+                    while queue and isinstance(first := queue[0], Remove) and len(names) < _REMOVALS_AT_ONCE:
                         names.append(first.topic)
                         queue.popleft()
                     queue.extend(await self._remove_all(names))
@@ -152,6 +165,12 @@ class ControllerTerm:
                         tells.append(ahead)
                         queue.popleft()
                     queue.extend(await self._tell_all(tells))  # at the end: removals come to stand together
+                case Later(decide):
+                    await trio.lowlevel.checkpoint()
+                    if self.is_over:
+                        raise TermOver("another broker is")
+                    queue.popleft()
+                    queue.extendleft(reversed(decide()))
                 case Answer() as answer:
                     queue.popleft()
                     if isinstance(answer.token, Slot):
@@ -211,7 +230,7 @@ class ControllerTerm:
                 nursery.start_soon(remove, name)
         if over:
             raise TermOver(over[0])
-        return [effect for name in names for effect in self.machine.removed(name)]
+        return self.machine.removed(names)
 
     async def _tell_all(self, tells: Sequence[Tell]) -> list[Effect]:
         """In order for each broker. The others first: opening thousands of logs here must not hold them up."""

@@ -25,6 +25,7 @@ from replication.effects import (
     Answer,
     Commit,
     Effect,
+    Later,
     LeaderAndIsr,
     Remove,
     StopReplica,
@@ -108,10 +109,12 @@ class Cluster:
                 self.queue.extendleft(reversed(self._commit_all(commits)))
             case Tell():
                 self.queue.extend(self._told(effect))
+            case Later(decide):
+                self.queue.extendleft(reversed(decide()))
             case Remove(topic):
                 self.trace.append(f"remove {topic}")
                 self._remove(topic)
-                self.queue.extend(self.machine.removed(topic))
+                self.queue.extend(self.machine.removed([topic]))
             case Answer(token, error):
                 assert token not in self.answers, f"{token} is answered twice"
                 self.answers[token] = error

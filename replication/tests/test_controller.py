@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 
 import pytest
 
 from kproto import ErrorCode
 from replication import paths
-from replication.effects import Commit
+from replication.controller import STATES_PER_COMMIT, Controller
+from replication.effects import Commit, Effect
 from replication.image import PartitionImage
 from replication.nodes import SeenTopic
 from replication.paths import Assignment, StateNode, TopicNode
@@ -171,6 +173,56 @@ def test_a_topic_nobody_alive_can_lead_waits() -> None:
     assert cluster.pictures[2].topics["t"].partitions[0].leader == 9
 
 
+def test_the_states_of_a_large_topic_are_decided_a_commit_at_a_time() -> None:
+    cluster = Cluster()
+    new = NewTopic("t", b"t" * 16, dict.fromkeys(range(2 * STATES_PER_COMMIT + 3), (1, 2)), {})
+    cluster.queue.extend(cluster.machine.create(new, "t"))
+    most = 0
+    while cluster.queue:
+        cluster.step()
+        most = max(most, sum(len(effect.states) for effect in cluster.queue if isinstance(effect, Commit)))
+    assert most == STATES_PER_COMMIT
+    assert cluster.answers == {"t": None}
+    assert all(partition.leader == 1 for partition in cluster.pictures[3].topics["t"].partitions)
+    assert len(cluster.pictures[3].topics["t"].partitions) == len(new.assignments)
+
+
+def test_a_large_topic_that_is_deleted_while_its_states_are_decided() -> None:
+    cluster = Cluster()
+    new = NewTopic("t", b"t" * 16, dict.fromkeys(range(2 * STATES_PER_COMMIT), (1, 2)), {})
+    cluster.queue.extend(cluster.machine.create(new, "t"))
+    while not cluster.pictures or "t" not in cluster.pictures[1].topics:
+        cluster.step()
+    cluster.queue.extendleft(cluster.machine.delete("t", "gone"))
+    cluster.run()
+    assert cluster.answers == {"t": None, "gone": None}
+    assert "t" not in cluster.machine.image.topics
+    assert cluster.tree.children("/brokers/topics") == []
+
+
+def test_what_a_broker_has_deleted_is_looked_through_once_for_each_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or each of a topic's partitions would look at all that a dead broker has not confirmed."""
+    cluster = Cluster()
+    cluster.create("t", dict.fromkeys(range(50), (1, 2)))
+    cluster.create("u", dict.fromkeys(range(50), (1, 2)))
+    cluster.alive(1)
+    looked: list[str] = []
+    answer_suspended = Controller._answer_suspended
+    cluster.silent = {1}
+    cluster.run(cluster.machine.delete("t", "t gone"))
+    cluster.run(cluster.machine.delete("u", "u gone"))
+
+    def noted(machine: Controller, names: Iterable[str]) -> list[Effect]:
+        names = list(names)
+        looked.extend(names)
+        return answer_suspended(machine, names)
+
+    monkeypatch.setattr(Controller, "_answer_suspended", noted)
+    cluster.run(cluster.machine.replicas_stopped(1, [(topic, index) for topic in "tu" for index in range(50)]))
+    assert looked == ["t", "u"]
+    assert cluster.answers == {"t": None, "u": None, "t gone": None, "u gone": None}
+
+
 def test_deletion_waits_for_every_replica() -> None:
     cluster = Cluster()
     cluster.create("t", {0: (1, 2), 1: (2, 3)})
@@ -188,7 +240,7 @@ def test_deletion_waits_for_every_replica() -> None:
     cluster.alive(1, 2, 3)
     assert told(cluster) == ["3: delete t-1", "remove t"]
     assert cluster.answers == {"t": None, "one": None, "two": None}
-    assert cluster.machine.deleting == set()
+    assert not cluster.machine.deleting
     assert cluster.tree.children("/brokers/topics") == []
     assert cluster.tree.children("/admin/delete_topics") == []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -15,10 +15,14 @@ from kproto import ErrorCode, KafkaError
 from replication import (
     BrokerIdTaken,
     BrokerImage,
+    Commit,
+    Controller,
     DirectoryFiles,
+    Effect,
     EmbeddedSession,
     EmbeddedStore,
     Endpoint,
+    Image,
     PartitionImage,
     TopicDefaults,
     TopicRequest,
@@ -249,6 +253,47 @@ async def test_delete_leaves_nothing_and_frees_the_name() -> None:
         assert await rig.create("t") == [0]
         assert rig.driver.image.topics["t"].topic_id != first
         assert rig.driver.image.topics["t"].config == {}
+
+
+async def test_what_comes_together_is_done_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the loop goes round in between; and none of it makes a picture of its own for each topic."""
+    committed, removed, with_topics = Controller.committed, Controller.removed, Image.with_topics
+    commits: list[int] = []
+    states: list[int] = []
+    removals: list[int] = []
+    images: list[Image] = []
+
+    def noted_commits(machine: Controller, some: Sequence[Commit]) -> list[Effect]:
+        commits.append(len(some))
+        states.append(sum(len(commit.states) for commit in some))
+        return committed(machine, some)
+
+    def noted_removals(machine: Controller, names: Sequence[str]) -> list[Effect]:
+        removals.append(len(names))
+        return removed(machine, names)
+
+    def noted_images(image: Image, *what: Any) -> Image:
+        images.append(image)
+        return with_topics(image, *what)
+
+    async with running() as rig:
+        names = [f"t{number}" for number in range(600)]
+        monkeypatch.setattr(Controller, "committed", noted_commits)
+        monkeypatch.setattr(Controller, "removed", noted_removals)
+        monkeypatch.setattr(Image, "with_topics", noted_images)
+        assert set(await rig.create(*names, partitions=2)) == {ErrorCode.NONE}
+        assert max(commits) <= 100
+        assert set(await rig.create(*(f"large{n}" for n in range(3)), partitions=1203)) == {ErrorCode.NONE}
+        assert max(states) <= 1000
+        commits.clear()
+        images.clear()
+        outcomes = await rig.driver.delete_topics(names, timeout_ms=5000)
+        assert {code_of(outcome.error) for outcome in outcomes.values()} == {ErrorCode.NONE}
+        assert max(commits) <= 100
+        assert sum(removals) == 600
+        assert max(removals) <= 250
+        assert len(images) <= 20
+        assert len(rig.driver.image.topics) == 3
 
 
 async def test_partitions_are_added() -> None:

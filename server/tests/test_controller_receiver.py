@@ -18,6 +18,7 @@ from replication import (
     Endpoint,
     Image,
     LeaderAndIsr,
+    Message,
     Node,
     PartitionChange,
     PartitionImage,
@@ -286,3 +287,29 @@ async def test_settings_of_a_topic_change() -> None:
     rig.receiver.topic_config_changed("a", {"retention.ms": "1"})
     assert rig.replicas.done == [("a", "configure", {"retention.ms": "1"})]
     assert rig.receiver.image.topics["a"].config == {"retention.ms": "1"}
+
+
+async def test_the_loop_goes_round_between_few_partitions() -> None:
+    """Two logs that are made, eight that are there, or are deleted."""
+    rig = Rig()
+    steps: list[int] = []
+
+    class Watch(trio.abc.Instrument):
+        def after_task_step(self, task: trio.lowlevel.Task) -> None:
+            steps.append(len(rig.replicas.done))
+            rig.replicas.done.clear()
+
+    known = [change("a", index, 1) for index in range(40)]
+
+    async def most(message: Message) -> int:
+        steps.clear()
+        watch = Watch()
+        trio.lowlevel.add_instrument(watch)
+        await rig.receiver.receive(message)
+        trio.lowlevel.remove_instrument(watch)
+        return max(steps)
+
+    assert await most(rig.lead(*known)) == 8
+    assert await most(rig.lead(*(replace(each, is_new=True) for each in known))) == 2
+    stopped = tuple(StoppedPartition("a", index, 0, delete=True) for index in range(40))
+    assert await most(StopReplica(7, 1, 10, stopped)) == 8
