@@ -233,11 +233,15 @@ class GroupShards(ConsumerGroups):
         self._apply(led, result, Producer(producer_id, producer_epoch, in_txn))
 
     def fetch(
-        self, group_id: str, partitions: Iterable[tuple[str, int]] | None, require_stable: bool
+        self, group_id: str, partitions: Iterable[tuple[str, int]], require_stable: bool, *, only_found: bool = False
     ) -> list[FetchedOffset]:
-        """Committed offsets of the (topic, partition)s, or of all with None."""
+        """Committed offsets of the (topic, partition)s; only_found: of those that have one."""
         led = self._of(group_id, may_be_empty=True)
-        return led.shard.fetch(group_id, partitions, require_stable, self._committed_to(led))
+        return led.shard.fetch(group_id, partitions, require_stable, self._committed_to(led), only_found=only_found)
+
+    def with_offsets(self, group_id: str) -> list[tuple[str, int]]:
+        """The (topic, partition)s of a group that have offsets, committed or about to be."""
+        return self._of(group_id, may_be_empty=True).shard.with_offsets(group_id)
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Whether this member, or None for nobody in particular, may ask for the group's offsets."""

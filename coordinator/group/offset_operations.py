@@ -168,21 +168,32 @@ class OffsetOperations(GroupStore):
         group = self.groups.get(group_id)
         return group.check_fetch(member_id, member_epoch) if isinstance(group, ModernGroup) else ErrorCode.NONE
 
+    def with_offsets(self, group_id: str) -> list[TopicPartition]:
+        """What to ask `fetch` for, with `only_found`, to hear of all that a group has; there may be very many."""
+        group = self.groups.get(group_id)
+        return [] if group is None else group.offsets.partitions()
+
     def fetch(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None, require_stable: bool, committed_to: int
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition],
+        require_stable: bool,
+        committed_to: int,
+        *,
+        only_found: bool = False,
     ) -> list[FetchedOffset]:
-        """OffsetFetch of one group; `partitions` None: all that have an offset. Answers in any state of the group."""
+        """OffsetFetch of one group, in any state of it. only_found: leave out what has no offset."""
         group = self.groups.get(group_id)
         if group is None:
-            return [FetchedOffset(topic, index, -1, -1, "", ErrorCode.NONE) for topic, index in partitions or ()]
+            if only_found:
+                return []
+            return [FetchedOffset(topic, index, -1, -1, "", ErrorCode.NONE) for topic, index in partitions]
         offsets = group.offsets
-        found: Iterator[tuple[TopicPartition, CommittedOffset | None]]
-        if partitions is None:
-            found = ((partition, committed) for partition, committed in offsets.items(committed_to))
-        else:
-            found = ((partition, offsets.get(partition, committed_to)) for partition in partitions)
         fetched = []
-        for partition, committed in found:
+        for partition in partitions:
+            committed = offsets.get(partition, committed_to)
+            if committed is None and only_found:
+                continue
             if require_stable and offsets.is_unstable(partition, committed_to):
                 fetched.append(FetchedOffset(*partition, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT))
             elif committed is None:

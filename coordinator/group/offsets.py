@@ -14,7 +14,7 @@ retry repairs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from coordinator.stored import CommittedOffset
 
@@ -119,12 +119,6 @@ class Offsets:
         if entry is not None:
             entry = entry.at(committed_to)
         return None if entry is None else entry.committed
-
-    def items(self, committed_to: int) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
-        for partition, newest in self._entries.items():
-            entry = newest.at(committed_to)
-            if entry is not None:
-                yield partition, entry.committed
 
     def partitions(self) -> list[TopicPartition]:
         return list(self._entries)

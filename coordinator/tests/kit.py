@@ -261,7 +261,7 @@ class Kit:
         return {(each.topic, each.partition): each.offset for each in self.fetch(group=group)}
 
     def fetch(self, *, group: str = "g", stable: bool = False) -> list[FetchedOffset]:
-        return self.shard.fetch(group, None, stable, self.committed_to)
+        return self.shard.fetch(group, self.shard.with_offsets(group), stable, self.committed_to, only_found=True)
 
     def delete_group(self, group: str = "g") -> ErrorCode:
         token = self.token()

@@ -347,9 +347,10 @@ class World:
         else:
             assert not isinstance(read, ModernGroup)
             assert (None if read is None else read.stored) == (None if lived is None else lived.stored)
-        assert {(each.topic, each.partition): each.offset for each in fresh.fetch("g", None, False, len(kit.log))} == (
-            COMMITTED
-        )
+        assert {
+            (each.topic, each.partition): each.offset
+            for each in fresh.fetch("g", fresh.with_offsets("g"), False, len(kit.log))
+        } == (COMMITTED)
 
     def settle(self) -> None:
         """No more faults: everybody who is up must have its share, and nothing is left over."""

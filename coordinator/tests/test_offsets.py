@@ -131,7 +131,8 @@ def test_uncommitted_chains_stay_short() -> None:
 def test_unknown_groups_and_partitions_have_no_offset_and_no_error() -> None:
     kit = Kit()
     assert kit.shard.fetch("nobody", [P0], False, 0) == [("t", 0, -1, -1, "", E.NONE)]
-    assert kit.shard.fetch("nobody", None, False, 0) == []
+    assert kit.shard.with_offsets("nobody") == []
+    assert kit.shard.fetch("nobody", [("t", 0)], False, 0, only_found=True) == []
     kit.answer(kit.commit_offsets({P0: 1}))
     assert kit.shard.fetch("g", [P1], False, 9) == [("t", 1, -1, -1, "", E.NONE)]
 

@@ -276,7 +276,10 @@ class World:
         }
         for group_id, group in fresh.groups.items():
             lived = kit.shard.groups[group_id].offsets
-            assert dict(group.offsets.items(len(kit.log))) == dict(lived.items(len(kit.log)))
+            end = len(kit.log)
+            assert {p: group.offsets.get(p, end) for p in group.offsets.partitions()} == {
+                p: lived.get(p, end) for p in lived.partitions()
+            }
 
     def settle(self) -> None:
         """No more faults: everybody who is up must end in one stable generation."""

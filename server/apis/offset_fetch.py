@@ -153,11 +153,14 @@ def _fetched(
     svc: Services, group_id: str, wanted: list[tuple[str, int]] | None, require_stable: bool
 ) -> Steps[list[FetchedOffset]]:
     """Raises KafkaError."""
-    if wanted is None or len(wanted) <= _AT_ONCE:
-        return svc.groups.fetch(group_id, wanted, require_stable)
+    of_all = wanted is None
+    if wanted is None:
+        wanted = svc.groups.with_offsets(group_id)
+    if len(wanted) <= _AT_ONCE:
+        return svc.groups.fetch(group_id, wanted, require_stable, only_found=of_all)
     fetched: list[FetchedOffset] = []
     for first in range(0, len(wanted), _AT_ONCE):
-        fetched += svc.groups.fetch(group_id, wanted[first : first + _AT_ONCE], require_stable)
+        fetched += svc.groups.fetch(group_id, wanted[first : first + _AT_ONCE], require_stable, only_found=of_all)
         yield _AT_ONCE
     return fetched
 

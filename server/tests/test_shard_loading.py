@@ -21,7 +21,9 @@ def commits(*offsets: int, partition: int = 0) -> list[Record]:
 def load(data: bytes | bytearray, *, end_offset: int = 1000, offset: int = 0) -> tuple[int, dict[int, int]]:
     shard = GroupShard(GroupConfig())
     next_offset = replay_slice(shard, bytes(data), offset, end_offset, end_offset, "t")
-    return next_offset, {each.partition: each.offset for each in shard.fetch("g", None, False, end_offset)}
+    return next_offset, {
+        each.partition: each.offset for each in shard.fetch("g", shard.with_offsets("g"), False, end_offset)
+    }
 
 
 @pytest.mark.parametrize("codec", range(5))

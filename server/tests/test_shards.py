@@ -111,7 +111,9 @@ class Rig:
         return token
 
     def committed(self, group: str = "g") -> list[int]:
-        return [each.offset for each in self.groups.fetch(group, None, False)]
+        return [
+            each.offset for each in self.groups.fetch(group, self.groups.with_offsets(group), False, only_found=True)
+        ]
 
     def join(self, member_id: str = "", *, version: int = 3, group: str = "g", session_ms: int = 10_000) -> Token:
         token = Token()

@@ -166,7 +166,22 @@ def committing(partitions: int, *, times: int = 1) -> OffsetCommitRequest:
     return OffsetCommitRequest(group_id="g", topics=[topic(name="t", partitions=asked)] * times)
 
 
-async def test_offsets_of_very_many_partitions(autojump_clock: trio.testing.MockClock) -> None:
+def noted_parts(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many offsets are looked up in one call each."""
+    parts: list[int] = []
+    fetch = broker.services.groups.fetch
+
+    def noted(group_id: str, partitions: list[tuple[str, int]], *rest: Any, **named: Any) -> Any:
+        parts.append(len(partitions))
+        return fetch(group_id, partitions, *rest, **named)
+
+    monkeypatch.setattr(broker.services.groups, "fetch", noted)
+    return parts
+
+
+async def test_offsets_of_very_many_partitions(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with asking(num_partitions="2000") as (broker, client):
         await broker.services.controller.auto_create(["t"])
         answer = await client.ask(committing(2001), 8)
@@ -174,6 +189,11 @@ async def test_offsets_of_very_many_partitions(autojump_clock: trio.testing.Mock
         topic = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=list(range(2000)))
         fetched = await client.ask(OffsetFetchRequest(group_id="g", topics=[topic]), 7)
         assert [each.committed_offset for each in fetched.topics[0].partitions] == list(range(2000))
+
+        parts = noted_parts(broker, monkeypatch)
+        fetched = await client.ask(OffsetFetchRequest(group_id="g", topics=None), 7)
+        assert [each.committed_offset for each in fetched.topics[0].partitions] == list(range(2000))
+        assert parts == [500] * 4
 
         deleted = [
             OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=index) for index in range(100, 2000)
