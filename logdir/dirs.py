@@ -12,11 +12,12 @@ A directory that fails, at the start or later, is offline (`LogDir.failure`): no
 go on. What lay in it is not known while it is away, so a partition that is not new is not made anew elsewhere.
 
 Moving: `create_future` makes an empty copy in the target, whoever moves fills it; when it has everything and is synced
-it is marked (`LogDir.mark_whole`); `promote` puts it in the place of the original; when the target is synced
-(`LogDir.sync_names`), `Promoted.finish` gives the original up and takes the mark away. In this order there is a whole
-partition at every moment. If the broker ends in between there are two, of which the next start keeps the marked one if
-it has all that the other has. Any other partition that is there twice is refused, as all are by Apache Kafka. Source:
-`LogManager.scala` (core, 3.9).
+it is marked (`LogDirs.mark_whole`); `promote` puts it in the place of the original; when the target is synced
+(`LogDir.sync_names`), `Promoted.finish` gives the original up, and when that is synced, too, `Promoted.settle` takes
+the mark away. In this order there is a whole partition at every moment. If the broker ends in between there are two,
+one of them marked, of which the next start keeps the one that has all that the other has: mostly the marked one, but
+its last records may be lost with the power as long as the original is there. Any other partition that is there twice
+is refused, as all are by Apache Kafka. Source: `LogManager.scala` (core, 3.9).
 
 Threads: as `LogDir`.
 """
@@ -47,7 +48,7 @@ PREFERENCES_MAX = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
-    """A copy that has taken the place of its original. Nothing is given up before `finish`."""
+    """A copy that has taken the place of its original. Nothing is given up before `finish`; `settle` comes last."""
 
     log: PartitionLog
     target: LogDir
@@ -59,9 +60,17 @@ class Promoted:
         """The copy's name is safe: give the original up. Raises `StorageError`."""
         if self.source.failure is None:
             self.source.give_up(self.key, self._original)
-            self.target.remove_mark(*self.key)
         else:
             self._original.abandon()
+
+    def settle(self) -> None:
+        """The original is given up for good, so the mark has done its work. While its directory is away it has not.
+        From any thread. Raises `StorageError`.
+        """
+        if self.source.failure is None:
+            self.source.sync_names()
+            if self.target.logs.get(self.key) is self.log:
+                self.target.remove_mark(*self.key)
 
 
 class LogDirs:
@@ -261,24 +270,41 @@ class LogDirs:
             for key in each.logs.keys() & each.futures.keys():
                 log.warning("%s is a copy of what is beside it: given up", each.futures[key].directory)
                 each.drop_future(*key)
+        if not self.offline:
+            # No original is left. A mark that stays would speak for its partition in quarrels of another kind.
+            for key, home in logs.items():
+                try:
+                    home.remove_mark(*key)
+                except OSError as error:
+                    self._is_lost(home, "looking through", error)
+                    break
 
     @staticmethod
     def _keep_one(key: TopicPartition, one: LogDir, other: LogDir) -> LogDir:
         """The directory that a partition which is in two is in from now on. Raises `LogDirError`, OSError."""
-        for target, source in ((one, other), (other, one)):
-            copy, original = target.logs[key], source.logs[key]
-            if (
-                target.is_marked_whole(*key)
-                and not source.is_marked_whole(*key)
-                and copy.topic_id == original.topic_id
-                and copy.log_end_offset >= original.log_end_offset
-                and copy.latest_epoch >= original.latest_epoch
-            ):
-                log.warning("%s was being moved to %s, which has all of it: given up", original.directory, target.path)
-                source.give_up(key, source.logs.pop(key))
-                target.remove_mark(*key)
-                return target
-        raise duplicate(key, one.logs[key].directory, other.logs[key].directory)
+        first, second = one.logs[key], other.logs[key]
+        if one.is_marked_whole(*key) != other.is_marked_whole(*key) and first.topic_id == second.topic_id:
+            pairs = [(one, other), (other, one)]
+            if other.is_marked_whole(*key):
+                pairs.reverse()
+            for kept, lost in pairs:  # the marked one is asked first
+                if _has_all_of(kept.logs[key], lost.logs[key]):
+                    given_up = lost.logs[key]
+                    log.warning(
+                        "%s is what a move to or from %s has left, which has all of it: given up",
+                        given_up.directory,
+                        kept.path,
+                    )
+                    lost.give_up(key, given_up)
+                    del lost.logs[key]
+                    lost.sync_names()
+                    kept.remove_mark(*key)
+                    # Where the log starts may be known in one of the directories only.
+                    kept.logs[key].delete_records(
+                        min(given_up.log_start_offset, kept.logs[key].log_end_offset), kept.logs[key].log_end_offset
+                    )
+                    return kept
+        raise duplicate(key, first.directory, second.directory)
 
     def unlock(self) -> None:
         for each in self.dirs:
@@ -390,6 +416,15 @@ class LogDirs:
         if home is not None:
             home.drop_future(topic, partition)
 
+    def mark_whole(self, topic: str, partition: int) -> None:
+        """The copy has everything, and is synced: leave the mark that tells it from its original, should the broker end
+        before that is given up. From any thread. Raises `StorageError`.
+        """
+        source, target = self.home(topic, partition), self.future_home(topic, partition)
+        if source is not None and target is not None:
+            source.remove_mark(topic, partition)  # of an earlier move: with two marks nobody could tell
+            target.mark_whole(topic, partition)
+
     def promote(self, topic: str, partition: int) -> Promoted:
         """The copy is as long as the original and takes its place. Raises `StorageError`; nothing has changed then."""
         source, target = self.home(topic, partition), self.future_home(topic, partition)
@@ -414,6 +449,22 @@ class LogDirs:
                 first = first or error
         if first is not None:
             raise first
+
+
+def _has_all_of(one: PartitionLog, other: PartitionLog) -> bool:
+    """Of two logs of a partition: `one` is `other`, and perhaps more behind it. Raises OSError."""
+    end = other.log_end_offset
+    if end > one.log_end_offset or other.latest_epoch > one.latest_epoch:
+        return False
+    if end <= max(one.log_start_offset, other.log_start_offset) or one.config.compact:
+        return True  # there is nothing to compare, or compaction may have changed it
+    # Both were one log once: where they have parted, what follows is not the same.
+    return _batch_at(one, end - 1) == _batch_at(other, end - 1)
+
+
+def _batch_at(opened: PartitionLog, offset: int) -> bytes | None:
+    found = opened.read(offset, 1, upper_offset=opened.log_end_offset, min_one_batch=True)
+    return None if found is None else found.read()
 
 
 def _emptiest(dirs: Sequence[LogDir]) -> list[LogDir]:

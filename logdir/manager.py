@@ -37,7 +37,7 @@ from kproto.errors import ErrorCode, KafkaError
 from kproto.records import CorruptRecords
 from logdir import checkpoint, layout
 from logdir.config import LogConfig
-from logdir.disk import Disk, Entry, read_file, remove_if_there, replace_file, write_file
+from logdir.disk import Disk, Entry, read_file, replace_file, write_file
 from logdir.errors import CorruptFile, LogDirError, LogDirLocked, StorageError, duplicate
 from logdir.files import Pool, half_of_the_limit
 from logdir.layout import MetaProperties
@@ -65,8 +65,8 @@ class LogDir:
     """See the module.
 
     `only_copies`: no other broker has replicas. `random` returns numbers in [0, 1), `unique_hex` 32 digits that never
-    repeat. `on_rolled(log)`: a segment is
-    complete, so a flush of its log is due; `on_failure(error)`: the disk failed (may be called from a thread).
+    repeat. `on_rolled(log)`: a segment is complete, so a flush of its log is due; `on_failure(error)`: the disk failed
+    (may be called from a thread).
     """
 
     def __init__(
@@ -393,9 +393,7 @@ class LogDir:
             del self.futures[topic, partition]
 
     def mark_whole(self, topic: str, partition: int) -> None:
-        """The copy has everything, and is synced: leave the mark that tells it from its original, should the broker end
-        before that is given up. From any thread. Raises `StorageError`.
-        """
+        """See `LogDirs.mark_whole`."""
         opened = self.futures.get((topic, partition))
         if opened is None:
             return
@@ -412,13 +410,17 @@ class LogDir:
         return any(entry.name == layout.MOVED for entry in self.disk.list(directory))
 
     def remove_mark(self, topic: str, partition: int) -> None:
-        """The original is given up. Trouble does not matter."""
-        opened = self.logs.get((topic, partition))
-        if opened is not None:
-            try:
-                remove_if_there(self.disk, f"{opened.directory}/{layout.MOVED}")
-            except OSError as error:
-                log.warning("%s: %s", opened.directory, error)
+        """There is no other copy: take the mark away for good, if there is one. From any thread. Raises `StorageError`,
+        KeyError.
+        """
+        directory = self.logs[topic, partition].directory
+        try:
+            self.disk.remove(f"{directory}/{layout.MOVED}")
+            self.disk.sync_dir(directory)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise StorageError(f"removing the mark from {directory}", error) from error
 
     def promote(self, topic: str, partition: int) -> PartitionLog:
         """The copy becomes the partition itself. Not safe until `sync_names`, and until then the original must stay.

@@ -4,8 +4,8 @@ Where a partition is to go there is an empty copy (`Partition.future`, a `-futur
 that is served, piece by piece: read in a thread, appended on the loop as a follower appends what it fetched. When it
 has everything it is synced and marked; the last records, those that came meanwhile, are copied without giving anybody a
 turn, and in the same turn the copy takes the log's place. Then, in a thread, the copy's last records, its checkpoints
-and its name are made safe, and only after that the original is given up. So at every moment, through any crash, one
-whole log is there.
+and its name are made safe, and only after that the original is given up, and when that is safe, too, the mark removed.
+So at every moment, through any crash, one whole log is there, and the next start knows which (`LogDirs`).
 
 What is cut from the log is cut from the copy (`Partition`); a copy that was found at the start is first cut to what
 both have in common, by leader epochs. What the log gives up at its start meanwhile need not be copied. A move ends,
@@ -116,9 +116,9 @@ class Moves:
                     await trio.sleep(LOOK_S)  # its answers wait for a flush of the original
                 else:
                     await self._offload(copy.flush)
-                    home = self._partitions.log_dirs.future_home(partition.topic, partition.index)
-                    if partition.future is copy and home is not None:
-                        await self._offload(home.mark_whole, partition.topic, partition.index)
+                    if partition.future is copy:
+                        mark_whole = self._partitions.log_dirs.mark_whole
+                        await self._offload(mark_whole, partition.topic, partition.index)
                     synced = True
                 continue
             if not at_tail:
@@ -222,5 +222,4 @@ class Moves:
             except StorageError as error:
                 log.warning("%s-%d was moved, but: %s", partition.topic, partition.index, error)
             promoted.finish()
-            if promoted.source.failure is None:
-                await self._offload(promoted.source.sync_names)
+            await self._offload(promoted.settle)
