@@ -37,6 +37,7 @@ from kproto.records import BatchHeader, CorruptRecords, stamp_log_append_time
 from kproto.records_scan import RecordsRefused
 from logdir import layout
 from logdir.config import LONG_MAX, LogConfig
+from logdir.cutting import Cut
 from logdir.disk import IOV_MAX, Disk, write_file, write_fully
 from logdir.epochs import LeaderEpochs
 from logdir.errors import StorageError, UnexpectedOffset
@@ -75,6 +76,7 @@ class LogAppender:
         "_active",
         "_after_max_ms",
         "_config",
+        "_cut",
         "_disk",
         "_epoch",
         "_familiar",
@@ -152,7 +154,8 @@ class LogAppender:
         self.abandoned = False
         self._staged: list[memoryview] = []
         self._staged_batches: list[tuple[int, int, int]] = []
-        self._torn = False  # a failed write may have left bytes behind the end, which are still to be cut off
+        self._torn = False  # something of what was cut off, or of a failed write, may still be there
+        self._cut: Cut | None = None
         self._aborted: list[AbortedTxn] = []
         self._position = self._active.size
         self._roll_timestamp = self._roll_clock = 0
@@ -391,9 +394,9 @@ class LogAppender:
         total = self._position - start
         txn_index = None
         try:
-            file = active.ready(self.log_end_offset)
             if self._torn:
                 self._cut_back()
+            file = active.ready(self.log_end_offset)
             if self._aborted:
                 txn_index = self._ready_txn_index()
             self._torn = True
@@ -558,9 +561,9 @@ class LogAppender:
             return  # it is empty
         try:
             with self._lock:
-                active.ready(self.log_end_offset)
                 if self._torn:
                     self._cut_back()
+                active.ready(self.log_end_offset)
                 active.finish()
                 self._take_snapshot(base)
                 jitter = int(self._keeper.jitter() * min(self._config.segment_jitter_ms, self._config.segment_ms))
@@ -570,16 +573,17 @@ class LogAppender:
         self._keeper.rolled(self)
 
     def _start_segment(self, base_offset: int, now_ms: int, jitter_ms: int = 0) -> None:
-        self._active = Segment.create(
-            self._disk,
-            self.directory,
-            base_offset,
-            self._keeper.pool,
-            self._lock,
-            now_ms=now_ms,
-            jitter_ms=jitter_ms,
-        )
-        self._segments.append(self._active)
+        active = self._new_segment(base_offset, now_ms, jitter_ms)
+        active.make_files()
+        self._go_on_with(active)
+
+    def _new_segment(self, base_offset: int, now_ms: int, jitter_ms: int = 0) -> Segment:
+        pool, lock = self._keeper.pool, self._lock
+        return Segment.new(self._disk, self.directory, base_offset, pool, lock, now_ms=now_ms, jitter_ms=jitter_ms)
+
+    def _go_on_with(self, active: Segment) -> None:
+        self._active = active
+        self._segments.append(active)
         self._unsynced_dirs.add(self.directory)
         self._position = 0
         self._set_roll_limits()

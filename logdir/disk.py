@@ -214,6 +214,18 @@ def replace_file(disk: Disk, directory: str, name: str, data: bytes) -> None:
     disk.sync_dir(directory)
 
 
+def sync_file(disk: Disk, path: str) -> None:
+    """Sync a file by its name, if it is there. Raises OSError."""
+    try:
+        fd = disk.open(path)
+    except FileNotFoundError:
+        return
+    try:
+        disk.sync(fd)
+    finally:
+        disk.close(fd)
+
+
 def remove_if_there(disk: Disk, path: str) -> None:
     try:
         disk.remove(path)

@@ -12,7 +12,7 @@ after `put_in_place` for `sync_dirs`.
 from __future__ import annotations
 
 from logdir.checkpoint import LEADER_EPOCH
-from logdir.disk import Disk, write_file
+from logdir.disk import Disk, sync_file, write_file
 from logdir.segment import Segment
 
 
@@ -50,19 +50,9 @@ class Flush:
         for segment in self.segments:
             segment.sync()
         for path in self.files:
-            self._sync(path)
+            sync_file(self._disk, path)  # gone are snapshots that are not needed any more
         if self.epochs is not None:
-            self._sync(self._epochs_path + ".tmp")
-
-    def _sync(self, path: str) -> None:
-        try:
-            fd = self._disk.open(path)
-        except FileNotFoundError:
-            return  # a snapshot that is not needed any more
-        try:
-            self._disk.sync(fd)
-        finally:
-            self._disk.close(fd)
+            sync_file(self._disk, self._epochs_path + ".tmp")
 
     def put_in_place(self) -> None:
         """The leader epochs, once their bytes are safe. Raises OSError."""

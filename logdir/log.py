@@ -10,7 +10,6 @@ snapshots, leader epochs), then the directory, and only then moves the recovery 
 it, where recovery makes it anew.
 
 Offsets count records, sizes are bytes, `now_ms` is the wall clock in milliseconds.
-
 Threads: a log belongs to the loop; `flush` (or `begin_flush` and what it returns) and `FileSlice.read` may run in
 threads meanwhile. `_lock` guards the list of segments and the index files; appends and reads, which touch neither, do
 not take it.
@@ -29,6 +28,7 @@ from kproto.records import CorruptRecords
 from logdir import layout
 from logdir.checkpoint import LEADER_EPOCH
 from logdir.compacted import CompactedLog
+from logdir.cutting import Cut, find_cut
 from logdir.disk import remove_if_there, replace_file
 from logdir.errors import StorageError
 from logdir.files import FileSlice
@@ -124,10 +124,8 @@ class PartitionLog(CompactedLog):
         """
         end_offset = self.log_end_offset
         if not self.log_start_offset <= offset <= end_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"Offset {offset} is not in [{self.log_start_offset}, {end_offset}].",
-            )
+            told = f"Offset {offset} is not in [{self.log_start_offset}, {end_offset}]."
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, told)
         if upper_offset > end_offset:
             upper_offset = end_offset
         if offset >= upper_offset:
@@ -244,12 +242,12 @@ class PartitionLog(CompactedLog):
         """Drop the records from `offset` on, because the leader does not have them; a batch that holds `offset` goes
         whole.
 
-        False if there were none. It is synced, lest a crash bring the old records
-        back behind new ones. Producer state is made anew from the newest snapshot. Raises `StorageError`.
+        False if there were none. It is synced, lest a crash bring the old records back behind new ones. Producer state
+        is made anew from the newest snapshot. Raises `StorageError`; when that is not the disk's call it again.
         """
-        if offset < 0:
-            raise ValueError(f"cannot truncate to {offset}")
+        assert offset >= 0
         self.write()
+        self.end_cut()
         self._stop_for_truncation(offset)
         if offset >= self.log_end_offset:
             self.epochs.truncate_from_end(self.log_end_offset)
@@ -258,49 +256,82 @@ class PartitionLog(CompactedLog):
         if offset < self._segments[0].base_offset:
             self.truncate_fully(offset, now_ms)
             return True
+        keep = self._segment_at(offset) + 1
+        active = self._segments[keep - 1]
+        producers = Producers()
         try:
             with self._lock:
-                keep = self._segment_at(offset) + 1
-                self._delete_segments(keep, len(self._segments), now_ms)
-                self._active = self._segments[-1]
-                aborted_of(self._disk, self.directory, self._segments, self._snapshots, self._active)
-                end = self._active.truncate(offset)
-                fell = self._ends_at(end)
-                self._drop_snapshots(lambda at: at > end)
-                self.epochs.truncate_from_end(end)
-                if end < self.log_start_offset:
-                    self.log_start_offset = end
-                    fell = True
-                self._active.sync()
-                self._disk.sync_dir(self.directory)
-            rebuild_producers(self._disk, self.directory, self._segments, self._snapshots, self._producers, end)
+                aborted = len(aborted_of(self._disk, self.directory, self._segments, self._snapshots, active))
+                end, position, newest = find_cut(active, offset)
+                rebuild_producers(self._disk, self.directory, self._segments, self._snapshots, producers, end)
         except (OSError, CorruptRecords) as error:
-            raise self._broken("truncating", error) from error
-        self._epoch = self.epochs.latest
-        if fell:
-            self._keeper.recovery_point_fell(self)
+            raise self._refused("truncating", error) from error
+        with self._lock:
+            doomed = self._segments[keep:]
+            del self._segments[keep:]
+            self._active = active
+            active.cut(offset, end, position, newest)
+            fell = self._ends_at(end)
+            self.epochs.truncate_from_end(end)
+            if end < self.log_start_offset:
+                self.log_start_offset = end
+                fell = True
+            self._producers = producers
+            self._epoch = self.epochs.latest
+            left = len(active.aborted())
+            due_ms = now_ms + self._config.file_delete_delay_ms
+            self._cut = Cut(doomed, due_ms, False, end, left if left < aborted else None, fell)
+            self._torn = True
+        self.end_cut()
         return True
 
     def truncate_fully(self, offset: int, now_ms: int) -> None:
-        """Drop everything; the log starts, and ends, at `offset`. Raises `StorageError`."""
+        """Drop everything; the log starts, and ends, at `offset`. Raises `StorageError` as `truncate_to`."""
         self._forget_staged()
+        self.end_cut()
         self._stop_for_truncation(0)
-        try:
-            with self._lock:
-                self._delete_segments(0, len(self._segments), now_ms)
-                self._drop_snapshots(lambda at: True)
-                self._start_segment(offset, now_ms)
-                fell = self._ends_at(offset) or offset < self.log_start_offset
-                self.log_start_offset = offset
-                self.epochs.clear()
-                self._producers.clear()
-                self._disk.sync_dir(self.directory)
-            self._save_epochs()
-        except OSError as error:
-            raise self._broken("truncating", error) from error
-        self._epoch = self.epochs.latest
-        if fell:
+        with self._lock:
+            doomed = self._segments[:]
+            del self._segments[:]
+            self._go_on_with(self._new_segment(offset, now_ms))
+            fell = self._ends_at(offset) or offset < self.log_start_offset
+            self.log_start_offset = offset
+            self.epochs.clear()
+            self._producers.clear()
+            self._epoch = self.epochs.latest
+            self._cut = Cut(doomed, now_ms + self._config.file_delete_delay_ms, True, -1, None, fell)
+            self._torn = True
+        self.end_cut()
+
+    def end_cut(self) -> None:
+        """Do what is left of a truncation, or of a failed write. Raises `StorageError`."""
+        if self._torn:
+            try:
+                self._cut_back()
+            except OSError as error:
+                raise self._refused("truncating", error) from error
+
+    def _cut_back(self) -> None:
+        cut = self._cut
+        if cut is None:
+            super()._cut_back()
+            return
+        if cut.fell:
+            # First: of what lies below the checkpoint recovery believes that nothing is lacking.
             self._keeper.recovery_point_fell(self)
+            cut.fell = False
+        with self._lock:
+            cut.delete_segments(self._keeper)
+            self._drop_snapshots(lambda at: at > cut.snapshots_to)
+            if cut.is_new:
+                self._active.make_files()
+            else:
+                self._active.save_cut(cut.aborted)
+            self._disk.sync_dir(self.directory)
+        if cut.is_new:
+            self._save_epochs()
+        self._cut = None
+        self._torn = False
 
     def _save_epochs(self) -> None:
         """After a new start nothing in the log would contradict the old epochs, should a crash bring them back: the
@@ -324,18 +355,6 @@ class PartitionLog(CompactedLog):
         self._set_roll_limits()
         return fell
 
-    def _delete_segments(self, first: int, last: int, now_ms: int) -> None:
-        """Take segments out of the log; their files go after `file.delete.delay.ms`. From the end, so that a crash
-        leaves no gap.
-        """
-        paths: list[str] = []
-        for segment in reversed(self._segments[first:last]):
-            paths += segment.mark_deleted()
-            self._segments.remove(segment)
-        if paths:
-            self._unsynced_dirs.add(self.directory)
-            self._keeper.remove_later(paths, now_ms + self._config.file_delete_delay_ms)
-
     def _drop_snapshots(self, unwanted: Callable[[int], bool]) -> None:
         for offset in [offset for offset in self._snapshots if unwanted(offset)]:
             remove_if_there(self._disk, f"{self.directory}/{layout.file_name(offset, layout.SNAPSHOT)}")
@@ -354,18 +373,20 @@ class PartitionLog(CompactedLog):
 
     def _broken(self, doing: str, error: OSError | CorruptRecords) -> StorageError:
         """Half done: the log cannot be trusted until it is opened again."""
-        if isinstance(error, CorruptRecords):
-            error = OSError(errno.EIO, error.message)
-        failed = StorageError(f"{doing} {self.directory}", error)
+        failed = self._failed(doing, error)
         self._fail(failed)
         return failed
 
-    def _refused(self, doing: str, error: OSError) -> StorageError:
-        """Nothing is half done: if it is not the disk that failed, it can be tried again."""
-        failed = StorageError(f"{doing} {self.directory}", error)
+    def _refused(self, doing: str, error: OSError | CorruptRecords) -> StorageError:
+        """Nothing is half done, or it can be gone on with: if it is not the disk that failed, it can be tried again."""
+        failed = self._failed(doing, error)
         if not failed.is_ours:
             self._fail(failed)
         return failed
+
+    def _failed(self, doing: str, error: OSError | CorruptRecords) -> StorageError:
+        cause = OSError(errno.EIO, error.message) if isinstance(error, CorruptRecords) else error
+        return StorageError(f"{doing} {self.directory}", cause)
 
     def delete_records(self, before_offset: int, high_watermark: int) -> int:
         """Records below `before_offset` are gone (-1: all committed ones); returns the log start. Segments go with
@@ -376,9 +397,8 @@ class PartitionLog(CompactedLog):
         if before_offset == -1:
             before_offset = high_watermark
         if not 0 <= before_offset <= high_watermark:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"Offset {before_offset} is above the high watermark {high_watermark}."
-            )
+            told = f"Offset {before_offset} is above the high watermark {high_watermark}."
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, told)
         self._start_at(before_offset)
         return self.log_start_offset
 
@@ -415,15 +435,18 @@ class PartitionLog(CompactedLog):
                 self.roll(now_ms)
             with self._lock:
                 self._start_at(self._segments[gone].base_offset)
-                bases = {segment.base_offset for segment in self._segments[:gone]}
-                for _ in range(gone):
-                    # One by one from the head: a crash leaves no gap.
-                    self._delete_segments(0, 1, now_ms)
-                self._drop_snapshots(lambda at: at in bases)
+                for segment in self._segments[:gone]:
+                    # One by one from the head: a crash leaves no gap. What is left after a failure goes next time.
+                    paths = segment.mark_deleted()
+                    self._segments.remove(segment)
+                    self._unsynced_dirs.add(self.directory)
+                    self._keeper.remove_later(paths, now_ms + self._config.file_delete_delay_ms)
+                first = self._segments[0].base_offset
+                self._drop_snapshots(lambda at: at < first)
         except StorageError:
             raise
         except OSError as error:
-            raise self._broken("deleting segments of", error) from error
+            raise self._refused("deleting segments of", error) from error
         return gone
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
@@ -468,7 +491,7 @@ class PartitionLog(CompactedLog):
             if flush.generation == self._generation and flush.end_offset > self.recovery_point:
                 self.recovery_point = flush.end_offset
 
-    def _undo_flush(self, flush: Flush) -> None:
+    def undo_flush(self, flush: Flush) -> None:
         """Not all of its steps were done: the next one has to do what this one had taken down. (What segments have to
         sync they know themselves.)
         """
@@ -494,7 +517,7 @@ class PartitionLog(CompactedLog):
                 if self.abandoned:
                     return
                 if flush is not None:
-                    self._undo_flush(flush)
+                    self.undo_flush(flush)
                 raise self._refused("flushing", error) from error
             self.end_flush(flush)
 
@@ -517,15 +540,15 @@ class PartitionLog(CompactedLog):
         try:
             with self._lock:
                 active = self._active
+                # What a failed write may have left behind, or a truncation has to do.
+                self._cut_back()
                 active.finish()
-                # What a failed write may have left behind.
-                active.cut_back()
                 self._take_snapshot(self.log_end_offset)
                 # Older snapshots serve truncations; two of them are plenty.
                 bases = {segment.base_offset for segment in self._segments[-2:]}
                 self._drop_snapshots(lambda at: at < self.log_end_offset and at not in bases)
         except (OSError, CorruptRecords) as error:
-            raise self._broken("closing", error) from error
+            raise self._refused("closing", error) from error
 
     def close(self) -> None:
         """Everything saved and synced; the log is not usable any more. Raises `StorageError`."""
@@ -541,6 +564,7 @@ class PartitionLog(CompactedLog):
             self.needs_flush
             or self.next_offset != self.log_end_offset
             or self._active.unfinished
+            or self._torn
             or (len(self._producers) > 0 and self.log_end_offset not in self._snapshots)
         )
 
@@ -559,7 +583,7 @@ class PartitionLog(CompactedLog):
             self.directory = directory
             self._unsynced_files = {path.replace(old, directory, 1) for path in self._unsynced_files}
             self._unsynced_dirs = {path.replace(old, directory, 1) for path in self._unsynced_dirs}
-            for segment in self._segments:
+            for segment in [*self._segments, *(self._cut.segments if self._cut else ())]:
                 segment.moved_to(directory)
 
     def abandon(self) -> None:

@@ -31,11 +31,13 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from kproto.errors import ErrorCode, KafkaError
 from kproto.records import CorruptRecords
 from logdir import checkpoint, layout
+from logdir.closing import make_safe, tried
 from logdir.config import LogConfig
 from logdir.disk import Disk, Entry, read_file, replace_file, write_file
 from logdir.errors import CorruptFile, LogDirError, LogDirLocked, StorageError, duplicate
@@ -49,8 +51,6 @@ log = logging.getLogger("barnabas.logdir")
 
 TopicPartition = tuple[str, int]
 METADATA_LOG = "__cluster_metadata"
-MANY = 8
-"""From so many logs on, one sync of the file system is cheaper than one of each file."""
 
 
 class Checkpoint(NamedTuple):
@@ -462,10 +462,9 @@ class LogDir:
             ):
                 self.write_checkpoint(self.log_starts())
         except StorageError as error:
-            # The log is cut, and the files say otherwise: nothing may be written there, whatever the error is.
-            if log.failure is None:
-                log.failure = error
-            self.storage_failed(error)
+            # The log is cut, and the files say otherwise: nothing is written there until they do not.
+            if not error.is_ours:
+                self.storage_failed(error)
             raise
 
     def storage_failed(self, error: StorageError) -> None:
@@ -554,12 +553,13 @@ class LogDir:
         """
         try:
             if self.failure is None:
-                self._make_safe()
-                self.write_checkpoint(self.recovery_points())
-                self.write_checkpoint(self.log_starts())
-                self.write_checkpoint(self.high_watermarks(high_watermarks or {}))
+                make_safe(self.disk, self.path, [opened for _, opened in self._all() if opened.needs_close])
+                ends, starts = self.recovery_points(), self.log_starts()
+                for offsets in (ends, starts, self.high_watermarks(high_watermarks or {})):
+                    tried(partial(self.write_checkpoint, offsets))
                 if mark:
-                    replace_file(self.disk, self.path, layout.CLEAN_SHUTDOWN, layout.encode_clean_shutdown())
+                    content = layout.encode_clean_shutdown()
+                    tried(partial(replace_file, self.disk, self.path, layout.CLEAN_SHUTDOWN, content))
         except StorageError:
             raise
         except OSError as error:
@@ -581,19 +581,3 @@ class LogDir:
         self.logs = {}
         self.futures = {}
         self.unlock()
-
-    def _make_safe(self) -> None:
-        changed = [opened for _, opened in self._all() if opened.needs_close]
-        for opened in changed:
-            opened.prepare_close()
-        if len(changed) < MANY:
-            for opened in changed:
-                opened.flush()
-            return
-        flushes = [(opened, opened.begin_flush()) for opened in changed]
-        self.disk.sync_all(self.path)
-        for _, flush in flushes:
-            flush.put_in_place()
-        self.disk.sync_all(self.path)
-        for opened, flush in flushes:
-            opened.end_flush(flush)

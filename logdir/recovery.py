@@ -120,8 +120,9 @@ class _Opening:
         if created:
             end = log_start_offset
             self.segments.append(
-                Segment.create(self.disk, self.directory, end, self.keeper.pool, self.lock, now_ms=self.now_ms)
+                Segment.new(self.disk, self.directory, end, self.keeper.pool, self.lock, now_ms=self.now_ms)
             )
+            self.segments[-1].make_files()
         if self.cut:
             # Before anything is appended: another crash must not bring old records back behind new ones.
             self.segments[-1].sync()

@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from kproto.records import CorruptRecords
 from kproto.records_legacy import iter_any
 from logdir import layout, txn_index
-from logdir.disk import Disk, read_file, write_file, write_fully
-from logdir.errors import CorruptFile
+from logdir.disk import Disk, read_file, sync_file, write_file, write_fully
+from logdir.errors import OURS, CorruptFile
 from logdir.files import LogFile, Pool, new_log_file
 from logdir.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from logdir.reindex import is_padding, made_anew
@@ -108,7 +108,7 @@ class Segment:
         self._tail_floor: int | None = None
 
     @classmethod
-    def create(
+    def new(
         cls,
         disk: Disk,
         directory: str,
@@ -119,22 +119,25 @@ class Segment:
         now_ms: int,
         jitter_ms: int = 0,
     ) -> Segment:
-        """Make the files of an empty segment; leftovers of the same name are emptied. The directory is not synced.
-        Raises OSError.
-        """
+        """An empty segment that has no files yet: `make_files` comes next."""
         segment = cls(disk, directory, base_offset, 0, pool, lock, now_ms=now_ms, jitter_ms=jitter_ms)
         segment._tail_floor = base_offset - 1
         segment._max_timestamp = segment._first_timestamp = -1
         segment._offsets = OffsetIndex(base_offset)
         segment._times = TimeIndex(base_offset)
-        for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX):
-            write_file(disk, segment.path(suffix), b"", sync=False)
-        txn_index.replace(disk, segment.path(layout.TXN_INDEX), [])
         segment._txns = []
-        segment._file = new_log_file(disk, segment.path())
-        segment.dirty = True
-        pool.add(segment)
         return segment
+
+    def make_files(self) -> None:
+        """Make the files of an empty segment; leftovers of the same name are emptied. The directory is not synced.
+        Raises OSError.
+        """
+        for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX):
+            write_file(self._disk, self.path(suffix), b"", sync=False)
+        txn_index.replace(self._disk, self.path(layout.TXN_INDEX), [])
+        self._file = new_log_file(self._disk, self.path())
+        self.dirty = True
+        self._pool.add(self)
 
     def __repr__(self) -> str:
         return f"Segment({self.path()!r}, size={self.size})"
@@ -153,7 +156,7 @@ class Segment:
             self._pool.add(self)
         return file
 
-    def _load(self) -> tuple[OffsetIndex, TimeIndex]:
+    def indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         """Both indexes; a missing or impossible one is made anew from the log. Raises OSError, `CorruptRecords`."""
         offsets, times = self._offsets, self._times
         if offsets is not None and times is not None:
@@ -212,7 +215,7 @@ class Segment:
     def ready(self, next_offset: int) -> LogFile:
         """Everything that recording a write needs is in memory; the file to write to. Raises OSError."""
         if self._offsets is None or self._times is None:
-            self._load()
+            self.indexes()
         if self._max_timestamp == UNKNOWN:
             self._look_up_max_timestamp()
         if self._tail_floor is None:
@@ -309,7 +312,7 @@ class Segment:
         the log's lock. Raises OSError.
         """
         if self.unfinished:
-            _, times = self._load()
+            _, times = self.indexes()
             if self._max_timestamp >= 0:
                 times.add(self._max_timestamp, self._max_timestamp_offset)
             self.unfinished = False
@@ -331,20 +334,10 @@ class Segment:
             if self.indexes_dirty:
                 self.indexes_dirty = False
                 for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX, layout.TXN_INDEX):
-                    self._sync_file(self.path(suffix))
+                    sync_file(self._disk, self.path(suffix))
         except OSError:
             self.indexes_dirty = True
             raise
-
-    def _sync_file(self, path: str) -> None:
-        try:
-            fd = self._disk.open(path)
-        except FileNotFoundError:
-            return
-        try:
-            self._disk.sync(fd)
-        finally:
-            self._disk.close(fd)
 
     # ---- reading
 
@@ -362,7 +355,7 @@ class Segment:
             return position, end - position
         offsets = self._offsets
         if offsets is None:
-            offsets, _ = self._load()
+            offsets, _ = self.indexes()
         start = offsets.lookup(offset)
         return find_batch(self._disk, self.file().fd, start, self.size, offset)
 
@@ -372,7 +365,7 @@ class Segment:
         """
         end, position = self.base_offset, 0
         if self.size:
-            offsets, _ = self._load()
+            offsets, _ = self.indexes()
             for batch in iter_batches(self._disk, self.file().fd, offsets.last()[1], self.size):
                 end, position = batch.last_offset + 1, batch.position + batch.size
         return end, position
@@ -434,7 +427,7 @@ class Segment:
                     pass  # found out, and put right, by the load
                 finally:
                     self._disk.close(fd)
-        _, times = self._load()
+        _, times = self.indexes()
         self._max_timestamp, self._max_timestamp_offset = times.last()
 
     def retention_timestamp(self) -> int:
@@ -456,7 +449,7 @@ class Segment:
 
         Raises OSError, `CorruptRecords`.
         """
-        offsets, times = self._load()
+        offsets, times = self.indexes()
         _, offset = times.lookup(target_ms)
         position = offsets.lookup(max(offset, start_offset))
         file = self.file()
@@ -500,43 +493,44 @@ class Segment:
         """An offset above those of all batches before `position`, from the offset index; None if that ends before.
         Raises OSError, `CorruptRecords`.
         """
-        return self._load()[0].upper_bound(position)
+        return self.indexes()[0].upper_bound(position)
 
     # ---- cutting
 
-    def truncate(self, offset: int) -> int:
-        """Cut the log at the batch that holds `offset`; the offset behind what is left. The caller holds the log's
-        lock. Raises OSError, `CorruptRecords`.
+    def cut(self, offset: int, end: int, position: int, newest: tuple[int, int]) -> None:
+        """It ends with the offset `end` and at `position`, before the batch that holds `offset`: in memory, which
+        cannot fail; `save_cut` comes next. newest: the largest timestamp that is left, and its offset. `indexes` and
+        `aborted` are in memory.
         """
-        found = self.find(offset)
-        offsets, times = self._load()
-        if found is not None:
-            self._disk.truncate(self.file().fd, found[0])
-            self.size = found[0]
+        offsets, times = self.indexes()
+        self.size = position
         offsets.truncate(offset)
         times.truncate(offset)
-        end, _ = self.end()
         times.truncate(end)
-        self.save_indexes()
-        kept = [entry for entry in self.aborted() if entry.last_offset < end]
-        if len(kept) < len(self.aborted()):
-            txn_index.cut(self._disk, self.path(layout.TXN_INDEX), len(kept))
-            self._txns = kept
+        self._txns = [entry for entry in self.aborted() if entry.last_offset < end]
         self._since_index = 0
         del self._tail_lasts[:]
         del self._tail_positions[:]
         self._tail_floor = end - 1
-        self.renew_max_timestamp()
-        if self.size == 0:
+        self._max_timestamp, self._max_timestamp_offset = newest
+        if position == 0:
             self._first_timestamp = -1
-        self.dirty = self.indexes_dirty = True
-        return end
+        self.dirty = self.indexes_dirty = self.unfinished = True
+
+    def save_cut(self, aborted: int | None) -> None:
+        """Cut the files, and sync the log's. aborted: so many entries stay in the transaction index; None for all. The
+        caller holds the log's lock. Raises OSError; then it can be called again.
+        """
+        self.cut_back()
+        self.save_indexes()
+        if aborted is not None:
+            txn_index.cut(self._disk, self.path(layout.TXN_INDEX), aborted)
 
     def renew_max_timestamp(self) -> None:
         """Look for it behind the last entry of the time index, which may not be the one that `finish` adds. Raises
         OSError, `CorruptRecords`.
         """
-        offsets, times = self._load()
+        offsets, times = self.indexes()
         self.unfinished = True
         newest, newest_offset = times.last()
         for batch in iter_batches(self._disk, self.file().fd, offsets.lookup(newest_offset), self.size):
@@ -584,9 +578,9 @@ class Segment:
 
     def mark_deleted(self) -> list[str]:
         """Rename the files to `.deleted` and let go of them; the new paths. A `FileSlice` in use stays readable.
-        Raises OSError.
+        Raises OSError: of an error that is not the disk's nothing was done. Without its log file a segment is gone; if
+        another file of it stays, the next start, or a segment of that name, clears it away.
         """
-        self.close()
         renamed = []
         for suffix in layout.SEGMENT_SUFFIXES:
             path = self.path(suffix)
@@ -594,5 +588,10 @@ class Segment:
                 self._disk.rename(path, path + layout.DELETED)
             except FileNotFoundError:
                 continue
+            except OSError as error:
+                if suffix == layout.LOG or error.errno not in OURS:
+                    raise
+                continue
             renamed.append(path + layout.DELETED)
+        self.close()
         return renamed

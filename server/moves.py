@@ -97,9 +97,13 @@ class Moves:
         if copy is None:
             return
         began = trio.current_time()
-        self._cut_to_common(partition.log, copy)
         synced = at_tail = False
+        cuts = -1
         while partition.future is copy:
+            if partition.cuts != cuts:  # `Partition` may not have been able to cut the copy as well
+                self._cut_to_common(partition.log, copy)
+                copy.end_cut()
+                cuts = partition.cuts
             if self._is_whole(partition, copy):
                 if synced:
                     promoted = self._partitions.promote(partition)

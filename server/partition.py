@@ -298,9 +298,7 @@ class Partition:
         self._advance(self.write_quietly())
 
     def write_quietly(self) -> int:
-        """The first half of `write`; `announce` its result. A round writes all first: an answer may hold something of
-        each.
-        """
+        """The first half of `write`; `announce` its result. A round writes all first, as answers hold some of each."""
         added, self._staged_bytes = self._staged_bytes, 0
         try:
             self.log.write()
@@ -545,13 +543,17 @@ class Partition:
 
     def truncate_to(self, offset: int) -> None:
         """Drop the records from `offset` on, which the leader does not have. Raises `StorageError`."""
-        self.log.truncate_to(offset, self._host.wall_ms())
-        self._cut()
+        try:
+            self.log.truncate_to(offset, self._host.wall_ms())
+        finally:
+            self._cut()  # without the disk's fault the log is shorter all the same, or as long as it was
 
     def restart_at(self, offset: int) -> None:
         """Drop everything and start again, empty, at `offset`. Raises `StorageError`."""
-        self.log.truncate_fully(offset, self._host.wall_ms())
-        self._cut()
+        try:
+            self.log.truncate_fully(offset, self._host.wall_ms())
+        finally:
+            self._cut()
 
     def _cut(self) -> None:
         self.cuts += 1
@@ -572,9 +574,7 @@ class Partition:
     # -- read --------------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, *, upper_offset: int, min_one_batch: bool) -> FileSlice | None:
-        """The slice from `offset` on, below `upper_offset`. Raises KafkaError(OFFSET_OUT_OF_RANGE) outside [log
-        start, log end].
-        """
+        """The slice from `offset` on, below `upper_offset`. Raises KafkaError 1 outside [log start, log end], 56."""
         partition_log = self.log
         if offset >= upper_offset or (max_bytes <= 0 and not min_one_batch):
             if partition_log.log_start_offset <= offset <= partition_log.log_end_offset:

@@ -101,7 +101,7 @@ def audit(log: PartitionLog, disk: MemoryDisk, *, expired: bool = False) -> None
                     aborted.append(entry_)
                 if header.partition_leader_epoch >= 0:
                     epochs.append((header.partition_leader_epoch, base))
-        offsets, times = segment._load()
+        offsets, times = segment.indexes()
         for slot in offsets._entries:
             assert starts.get(slot & 0xFFFFFFFF) == segment.base_offset + (slot >> 32), (segment, slot)
         for number in range(len(times)):

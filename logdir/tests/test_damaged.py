@@ -100,5 +100,5 @@ def test_looking_at_indexes_opens_no_log_file() -> None:
     first = log._segments[0]
     calls: list[str] = []
     disk.on_call = lambda call, path: calls.append(path) if call == "open" else None
-    first._load()
+    first.indexes()
     assert sorted(path.rpartition(".")[2] for path in calls) == ["index", "timeindex"]
