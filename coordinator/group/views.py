@@ -12,6 +12,7 @@ from coordinator.group.modern_state import ModernMember
 from coordinator.group.offset_operations import OffsetOperations
 from coordinator.group.states import State
 from coordinator.group.subscriptions import CONSUMER
+from coordinator.stored import fits
 from kproto import ErrorCode, shortened
 from kproto.messages import ConsumerGroupDescribeResponse, DescribeGroupsResponse, ListGroupsResponse
 
@@ -20,9 +21,6 @@ MODERN_TYPE: Final = "consumer"
 CLASSIC_MEMBER: Final = 0
 MODERN_MEMBER: Final = 1
 
-_STRING_BYTES_MAX: Final = 32_767
-_SURELY_FITS: Final = _STRING_BYTES_MAX // 4
-
 
 class GroupViews(OffsetOperations):
     """See the module."""
@@ -30,8 +28,9 @@ class GroupViews(OffsetOperations):
     def describe(self, group_id: str, version: int) -> DescribeGroupsResponse.DescribedGroup:
         """DescribeGroups, for one group. Unknown ones are "Dead", from version 6 on with error 69 as well."""
         group = self.groups.get(group_id)
+        # What an old log has held may be longer than what is accepted today.
         if isinstance(group, ClassicGroup) and not all(
-            _can_be_told(member.member_id, member.instance_id, member.client_id) for member in group.members
+            fits(member.member_id, member.instance_id, member.client_id) for member in group.members
         ):
             return DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
         if not isinstance(group, ClassicGroup) or group_id in self.foreign:
@@ -97,7 +96,7 @@ class GroupViews(OffsetOperations):
                 (kinds and kind not in kinds)
                 or (wanted and group.state_name.lower() not in wanted)
                 or group.group_id in self.foreign
-                or not _can_be_told(group.group_id)
+                or not fits(group.group_id)  # as above; it must not keep the others from being listed
             ):
                 yield None
                 continue
@@ -111,13 +110,6 @@ class GroupViews(OffsetOperations):
 
 def _refusal(group_id: str, why: str) -> str:
     return f"Group {shortened(group_id)} {why}"
-
-
-def _can_be_told(*texts: str | None) -> bool:
-    """Whether they fit into an answer. What an old log has held may be longer than what is accepted today, and must
-    not keep the other groups from being listed.
-    """
-    return not any(text and len(text) > _SURELY_FITS and len(text.encode()) > _STRING_BYTES_MAX for text in texts)
 
 
 def _described(group: ModernGroup, member: ModernMember) -> ConsumerGroupDescribeResponse.Member:
