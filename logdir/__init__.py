@@ -36,6 +36,7 @@ from logdir.log import PartitionLog
 from logdir.manager import Checkpoint, LogDir
 from logdir.producers import InTransaction, Verification
 from logdir.removal import Removal
+from logdir.timed_batch import LongBatch
 from logdir.txn_index import AbortedTxn
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ __all__ = [
     "LogDirLocked",
     "LogDirs",
     "LogFile",
+    "LongBatch",
     "MetaProperties",
     "PartitionLog",
     "Promoted",

@@ -37,6 +37,7 @@ from logdir.producers import Producers
 from logdir.replay import aborted_of, rebuild_producers
 from logdir.retention import breached
 from logdir.segment import Segment
+from logdir.timed_batch import LongBatch
 from logdir.txn_index import AbortedTxn, overlapping
 
 
@@ -173,28 +174,35 @@ class PartitionLog(CompactedLog):
         """Whether `found` is of the newest segment."""
         return found.file.path == self._active.path()
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
-        """(timestamp, offset, leader epoch) of the first record at or after `timestamp_ms`, None if there is none.
+    def offset_for_timestamp(
+        self, timestamp_ms: int, start_offset: int = 0, *, leave_long: bool = False
+    ) -> tuple[int, int, int] | None:
+        """(timestamp, offset, leader epoch) of the first record at or after `timestamp_ms`, and from `start_offset` on;
+        None if there is none.
 
-        It may lie above the high watermark. Decodes one batch. Raises KafkaError 2, `StorageError`.
+        It may lie above the high watermark. Decodes one batch, mostly. Raises KafkaError 2, `StorageError`; with
+        `leave_long` `LongBatch` instead of decoding one that takes long.
         """
+        start_offset = max(start_offset, self.log_start_offset)
         try:
             for segment in list(self._segments):
                 if segment.size and segment.retention_timestamp() >= timestamp_ms:
-                    found = segment.find_timestamp(timestamp_ms, self.log_start_offset)
+                    found = _first_in(segment, timestamp_ms, start_offset, leave_long)
                     if found is not None:
                         return found
             return None
         except OSError as error:
             raise StorageError(f"reading {self.directory}", error) from error
 
-    def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
+    def offset_of_max_timestamp(self, *, leave_long: bool = False) -> tuple[int, int, int] | None:
         """(timestamp, offset, leader epoch) of the first record with the largest timestamp (ListOffsets -3). Raises
-        KafkaError 2, `StorageError`.
+        as `offset_for_timestamp`.
         """
         try:
             newest = max(self._segments, key=lambda segment: segment.max_timestamp)
-            return newest.record_of_max_timestamp()
+            if newest.max_timestamp < 0:
+                return None
+            return _first_in(newest, newest.max_timestamp, newest.base_offset, leave_long)
         except OSError as error:
             raise StorageError(f"reading {self.directory}", error) from error
 
@@ -597,3 +605,15 @@ class PartitionLog(CompactedLog):
 
 def _base_offset(segment: Segment) -> int:
     return segment.base_offset
+
+
+def _first_in(segment: Segment, target_ms: int, start_offset: int, leave_long: bool) -> tuple[int, int, int] | None:
+    """As `PartitionLog.offset_for_timestamp`, in one segment."""
+    while (batch := segment.timed_batch(target_ms, start_offset)) is not None:
+        if batch.is_long and leave_long:
+            raise LongBatch(batch, target_ms, start_offset)
+        found = batch.first_at(target_ms, start_offset)
+        if found is not None:
+            return found
+        start_offset = batch.last_offset + 1
+    return None

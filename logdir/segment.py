@@ -21,7 +21,6 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from kproto.records import CorruptRecords
-from kproto.records_legacy import iter_any
 from logdir import layout, txn_index
 from logdir.disk import Disk, read_file, sync_file, write_file, write_fully
 from logdir.errors import OURS, CorruptFile
@@ -29,6 +28,7 @@ from logdir.files import LogFile, Pool, new_log_file
 from logdir.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from logdir.reindex import is_padding, made_anew
 from logdir.scan import StoredBatch, find_batch, iter_batches
+from logdir.timed_batch import TimedBatch, timed
 from logdir.txn_index import AbortedTxn
 
 SAVE_EVERY = 256
@@ -444,10 +444,9 @@ class Segment:
             (entry.mtime_ms for entry in self._disk.list(self._directory) if entry.name == name), self.created_ms
         )
 
-    def find_timestamp(self, target_ms: int, start_offset: int) -> tuple[int, int, int] | None:
-        """(timestamp, offset, leader epoch) of the first record at or after `target_ms` and not before `start_offset`.
-
-        Raises OSError, `CorruptRecords`.
+    def timed_batch(self, target_ms: int, start_offset: int) -> TimedBatch | None:
+        """The first batch that has records at or after `target_ms`, and ends at `start_offset` or behind it. Raises
+        OSError, `CorruptRecords`.
         """
         offsets, times = self.indexes()
         _, offset = times.lookup(target_ms)
@@ -455,19 +454,8 @@ class Segment:
         file = self.file()
         for batch in iter_batches(self._disk, file.fd, position, self.size):
             if batch.max_timestamp >= target_ms and batch.last_offset >= start_offset:
-                data = self._disk.pread(file.fd, batch.size, batch.position)
-                for record in iter_any(data):
-                    if record.timestamp >= target_ms and record.offset >= start_offset:
-                        epoch = batch.header.partition_leader_epoch if batch.header else -1
-                        return record.timestamp, record.offset, epoch
+                return timed(batch, self._disk.pread(file.fd, batch.size, batch.position))
         return None
-
-    def record_of_max_timestamp(self) -> tuple[int, int, int] | None:
-        """(timestamp, offset, leader epoch) of the first record with the segment's largest timestamp. Raises OSError,
-        `CorruptRecords`.
-        """
-        newest = self.max_timestamp
-        return self.find_timestamp(newest, self.base_offset) if newest >= 0 else None
 
     # ---- transactions
 

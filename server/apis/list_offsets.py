@@ -25,8 +25,11 @@ Not done: tiered storage.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kproto import ApiKey, ErrorCode, KafkaError
 from kproto.messages import ListOffsetsRequest, ListOffsetsResponse
+from logdir import LongBatch
 from server.api import Api
 from server.context import RequestContext
 from server.partition import Partition
@@ -55,16 +58,29 @@ READ_COMMITTED = 1
 _LOOK_UP_UNITS = 300
 """Look-ups by time read from disk and decode a batch."""
 
+_TOLD = ("error_code", "timestamp", "offset", "leader_epoch")
+_Found = tuple[int, int, int]
+"""(timestamp, offset, leader epoch), each -1 where there is none."""
 _Asked = ListOffsetsRequest.ListOffsetsPartition
 _Answer = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 
-def handle(svc: Services, ctx: RequestContext, req: ListOffsetsRequest) -> Steps[ListOffsetsResponse]:
+@dataclass(slots=True)
+class _Long:
+    """A look-up that takes long, and the place of its answer. Not the batch: there may be thousands."""
+
+    answer: ListOffsetsResponse.ListOffsetsPartitionResponse
+    topic: str
+    asked: ListOffsetsRequest.ListOffsetsPartition
+
+
+def handle(svc: Services, ctx: RequestContext, req: ListOffsetsRequest) -> Steps[object]:
     version = ctx.api_version
     if version >= 2 and req.isolation_level not in (0, READ_COMMITTED):
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"isolation level {req.isolation_level}")
     twice = yield from _asked_twice(req)
     topics: dict[str, dict[int, _Answer]] = {}
+    long: list[_Long] = []
     for topic in req.topics:
         answers = topics.setdefault(topic.name, {})
         yield 1
@@ -82,24 +98,70 @@ def handle(svc: Services, ctx: RequestContext, req: ListOffsetsRequest) -> Steps
                     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
                 partition = svc.partitions.get(topic.name, index)
                 partition.check_leader_epoch(asked.current_leader_epoch, only_leader=req.replica_id != ANY_REPLICA)
-                timestamp, offset, epoch = _look_up(partition, asked.timestamp, req)
-                answers[index] = _Answer(
-                    partition_index=index,
-                    timestamp=timestamp,
-                    offset=offset,
-                    leader_epoch=epoch if version >= 4 else -1,
-                )
+                answers[index] = _told(index, _look_up(partition, asked.timestamp, req), version)
             except KafkaError as error:
-                code = error.code
-                if code == ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
-                    code = ErrorCode.LEADER_NOT_AVAILABLE
-                answers[index] = _Answer(partition_index=index, error_code=code)
-    return ListOffsetsResponse(
+                answers[index] = _failed(index, error, version)
+            except LongBatch:
+                answers[index] = _Answer(partition_index=index)
+                long.append(_Long(answers[index], topic.name, asked))
+    response = ListOffsetsResponse(
         topics=[
             ListOffsetsResponse.ListOffsetsTopicResponse(name=name, partitions=list(answers.values()))
             for name, answers in topics.items()
         ]
     )
+    return _look_longer(svc, ctx, req, response, long) if long else response
+
+
+async def _look_longer(
+    svc: Services, ctx: RequestContext, req: ListOffsetsRequest, response: ListOffsetsResponse, long: list[_Long]
+) -> ListOffsetsResponse:
+    """Look through batches off the loop, and put what is found into its place."""
+    version = ctx.api_version
+    for each in long:
+        if ctx.closed:
+            break
+        index = each.asked.partition_index
+        try:
+            found = await _found(svc, each.topic, each.asked)
+            partition = svc.partitions.get(each.topic, index)
+            partition.check_leader_epoch(each.asked.current_leader_epoch, only_leader=req.replica_id != ANY_REPLICA)
+            answer = _told(index, _readable(partition, found, req), version)
+        except KafkaError as error:
+            answer = _failed(index, error, version)
+        for name in _TOLD:
+            setattr(each.answer, name, getattr(answer, name))
+    return response
+
+
+async def _found(svc: Services, topic: str, asked: ListOffsetsRequest.ListOffsetsPartition) -> _Found | None:
+    """Looks again, and as long as it takes. Raises KafkaError."""
+    start_offset = 0
+    while True:
+        log = svc.partitions.get(topic, asked.partition_index).log
+        try:
+            if asked.timestamp == MAX_TIMESTAMP:
+                return log.offset_of_max_timestamp(leave_long=True)
+            return log.offset_for_timestamp(asked.timestamp, start_offset, leave_long=True)
+        except LongBatch as long:
+            found = await svc.turns.elsewhere(long.batch.first_at, long.target_ms, long.start_offset)
+            if found is not None or asked.timestamp == MAX_TIMESTAMP:
+                return found
+            start_offset = long.batch.last_offset + 1  # what was in there has been deleted
+
+
+def _told(index: int, found: _Found, version: int) -> ListOffsetsResponse.ListOffsetsPartitionResponse:
+    timestamp, offset, epoch = found
+    return _Answer(
+        partition_index=index, timestamp=timestamp, offset=offset, leader_epoch=epoch if version >= 4 else -1
+    )
+
+
+def _failed(index: int, error: KafkaError, version: int) -> ListOffsetsResponse.ListOffsetsPartitionResponse:
+    code = error.code
+    if code == ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
+        code = ErrorCode.LEADER_NOT_AVAILABLE
+    return _Answer(partition_index=index, error_code=code)
 
 
 def _asked_twice(req: ListOffsetsRequest) -> Steps[set[tuple[str, int]]]:
@@ -115,8 +177,8 @@ def _asked_twice(req: ListOffsetsRequest) -> Steps[set[tuple[str, int]]]:
     return twice
 
 
-def _look_up(partition: Partition, timestamp: int, req: ListOffsetsRequest) -> tuple[int, int, int]:
-    """(timestamp, offset, leader epoch), each -1 where there is none. Raises KafkaError 2, 56, 78."""
+def _look_up(partition: Partition, timestamp: int, req: ListOffsetsRequest) -> _Found:
+    """Raises KafkaError 2, 56, 78, and `LongBatch` where there is a batch to be looked through elsewhere."""
     log = partition.log
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
@@ -124,24 +186,31 @@ def _look_up(partition: Partition, timestamp: int, req: ListOffsetsRequest) -> t
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1, -1
 
-    from_client = req.replica_id == CONSUMER
-    if not from_client:
-        limit = log.log_end_offset
-    elif req.isolation_level == READ_COMMITTED:
-        limit = partition.last_stable_offset
-    else:
-        limit = partition.high_watermark
-    lagging = from_client and partition.lags_behind_its_epoch
-
     if timestamp == LATEST:
-        if lagging:
+        if _is_lagging(partition, req):
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
-        return -1, limit, partition.leader_epoch
-    found: tuple[int, int, int] | None
-    found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-    if found is not None and found[1] < limit:
+        return -1, _limit(partition, req), partition.leader_epoch
+    if timestamp == MAX_TIMESTAMP:
+        return _readable(partition, log.offset_of_max_timestamp(leave_long=True), req)
+    return _readable(partition, log.offset_for_timestamp(timestamp, leave_long=True), req)
+
+
+def _limit(partition: Partition, req: ListOffsetsRequest) -> int:
+    """The offset up to which the asker may read."""
+    if req.replica_id != CONSUMER:
+        return partition.log.log_end_offset
+    return partition.last_stable_offset if req.isolation_level == READ_COMMITTED else partition.high_watermark
+
+
+def _is_lagging(partition: Partition, req: ListOffsetsRequest) -> bool:
+    return req.replica_id == CONSUMER and partition.lags_behind_its_epoch
+
+
+def _readable(partition: Partition, found: _Found | None, req: ListOffsetsRequest) -> _Found:
+    """What was found, if the asker may read it. Raises KafkaError 78."""
+    if found is not None and found[1] < _limit(partition, req):
         return found
-    if lagging:
+    if _is_lagging(partition, req):
         # It may be there, but who leads now does not know yet what the former leader had committed.
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
     return -1, -1, -1

@@ -108,12 +108,14 @@ class DataWorld:
         """What a client would get: request and response go through the codec of that version."""
         assert api.versions[0] <= version <= api.versions[1]
         asked = decode(request_class(api.key), version, encode(request, version))
-        ctx: Any = SimpleNamespace(api_version=version, client_id="test", client_host="127.0.0.1")
+        ctx: Any = SimpleNamespace(api_version=version, client_id="test", client_host="127.0.0.1", closed=False)
         try:
             response = api.handle(self.svc, ctx, asked)
             if inspect.isawaitable(response):
                 response = await response
             response = at_once(response)
+            if inspect.isawaitable(response):  # a generator may come to one
+                response = await response
         except KafkaError as error:
             response = self.error_answer(api, asked, error.code, version)
         return decode(response_class(api.key), version, encode(response, version))

@@ -12,7 +12,7 @@ from kproto.messages import ListOffsetsRequest, ListOffsetsResponse
 from server.apis import list_offsets
 from server.apis.list_offsets import API
 from server.tests.apis.data_world import NOW, DataWorld, data_world
-from server.turns import UNFINISHED, first_turn
+from server.turns import UNFINISHED, Turns, first_turn
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 VERSIONS = range(1, 12)
@@ -303,3 +303,70 @@ async def test_version_0_errors(world):
         (ErrorCode.UNSUPPORTED_VERSION, []),
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []),
     ]
+
+
+@pytest.fixture
+def elsewhere(world, monkeypatch) -> list[int]:
+    """The ends of the batches that were looked through off the loop."""
+    batches: list[int] = []
+    leave = Turns.elsewhere
+
+    async def noted(turns: Turns, function, *args):
+        batches.append(function.__self__.last_offset)
+        return await leave(turns, function, *args)
+
+    monkeypatch.setattr(Turns, "elsewhere", noted)
+    return batches
+
+
+async def test_batches_that_take_long_are_looked_through_off_the_loop(world, elsewhere):
+    (partition,) = world.topic("t")
+    world.append(partition, NOW, NOW + 1)
+    world.append(partition, *range(NOW + 10, NOW + 10 + 1500))
+    assert await one(world, NOW + 1) == (0, NOW + 1, 1, 0)
+    assert elsewhere == [], "a short one"
+    assert await one(world, NOW + 1000) == (0, NOW + 1000, 992, 0)
+    assert await one(world, NOW + 1000, 3) == (0, NOW + 1000, 992, -1)
+    assert await one(world, MAX_TIMESTAMP) == (0, NOW + 1509, 1501, 0)
+    assert await one(world, NOW + 2000) == (0, -1, -1, -1)
+    assert elsewhere == [1501] * 3
+    response = await world.ask(API, request((0, NOW + 9), (1, NOW), (0, LATEST)), 8)
+    (topic,) = response.topics
+    assert [(each.partition_index, each.error_code) for each in topic.partitions] == [
+        (0, ErrorCode.INVALID_REQUEST),
+        (1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+
+
+async def test_compressed_batches_are_looked_through_off_the_loop(world, elsewhere):
+    (partition,) = world.topic("t")
+    world.append(partition, NOW, codec=1)
+    world.append(partition, NOW + 1, codec=1, value=os.urandom(2000))
+    assert await one(world, NOW) == (0, NOW, 0, 0)
+    assert elsewhere == []
+    assert await one(world, NOW + 1) == (0, NOW + 1, 1, 0)
+    assert elsewhere == [1]
+
+
+async def test_the_record_is_behind_the_batch_that_took_long(world, elsewhere):
+    """It has been deleted in the first one, and what is left of that is older."""
+    (partition,) = world.topic("t")
+    world.append(partition, NOW + 100, *[NOW] * 1500)
+    world.append(partition, *[NOW + 100] * 1200)
+    partition.log.delete_records(1, partition.high_watermark)
+    assert await one(world, NOW + 90) == (0, NOW + 100, 1501, 0)
+    assert elsewhere == [1500, 2700]
+
+
+async def test_who_looks_longer_may_have_lost_the_partition(world, elsewhere, monkeypatch):
+    (partition,) = world.topic("t")
+    world.append(partition, *range(NOW, NOW + 1500))
+    leave = Turns.elsewhere
+
+    async def lost(turns: Turns, function, *args):
+        found = await leave(turns, function, *args)
+        world.svc.partitions.delete("t", 0)
+        return found
+
+    monkeypatch.setattr(Turns, "elsewhere", lost)
+    assert (await one(world, NOW + 5))[0] in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
