@@ -283,8 +283,8 @@ def _grow(names: list[str], count: int, **more: Any) -> Any:
 
 
 NEW = _names(1000, "new")
-KEPT = _names(1000, "kept")
-OLD = _names(1000, "old")
+KEPT = _names(3000, "kept")
+OLD = _names(3000, "old")
 
 CASES = [
     Case("create 10,000 validate only", lambda: _create(_names(10_000), validate_only=True), 7),
