@@ -98,6 +98,7 @@ class LogDir:
         self._unique_hex = unique_hex
         self._lock_fd = -1
         self._removals = Removals(self.disk)
+        self._half_made: set[str] = set()  # directories of partitions that could be neither made nor removed
         self._serial = 0
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
@@ -285,6 +286,9 @@ class LogDir:
             raise self.failure
         self._forget_checkpoints(key)
         directory = f"{self.path}/{name}"
+        if directory in self._half_made:
+            remove_dir(self.disk, directory)
+            self._half_made.discard(directory)
         self.disk.make_dir(directory)
         try:
             created = open_log(
@@ -293,14 +297,22 @@ class LogDir:
             if topic_id is not None:
                 self._write_topic_id(created, topic_id)
         except OSError:
-            # Half a partition must not be found by the next start.
-            try:
-                remove_dir(self.disk, directory)
-            except OSError as error:
-                log.warning("%s could not be removed: %s", directory, error)
+            self._unmake(directory, layout.deleted_dir(*key, self._unique_hex()))
             raise
         created.created_in(self.path)
         return created
+
+    def _unmake(self, directory: str, deleted: str) -> None:
+        """Half a partition must not be found by the next start, nor by whoever makes it next."""
+        try:
+            remove_dir(self.disk, directory)
+        except OSError as error:
+            log.warning("%s could not be removed yet: %s", directory, error)
+            try:
+                tried(partial(self.disk.rename, directory, f"{self.path}/{deleted}"))
+                self._removals.add((f"{self.path}/{deleted}",), self._wall_ms(), is_dir=True)
+            except OSError:
+                self._half_made.add(directory)
 
     def _write_topic_id(self, opened: PartitionLog, topic_id: bytes) -> None:
         path = f"{opened.directory}/{layout.PARTITION_METADATA}"
@@ -320,9 +332,11 @@ class LogDir:
             (checkpoint.LOG_START, self._log_starts),
             (checkpoint.HIGH_WATERMARK, self._high_watermarks),
         ):
-            if known.pop(key, 0):
+            if known.get(key, 0):
                 self._serial += 1
-                self.write_checkpoint(Checkpoint(name, self._serial, dict(known)))
+                others = {each: offset for each, offset in known.items() if each != key}
+                self.write_checkpoint(Checkpoint(name, self._serial, others))
+            known.pop(key, None)
 
     def set_stray_aside(self, topic: str, partition: int) -> None:
         """The log is of a topic that is gone: it is served and removed by nobody from now on. Raises `StorageError`."""

@@ -76,7 +76,7 @@ from replication import (
 from server.admin_nodes import look_at_admin_nodes
 from server.config import BrokerConfig
 from server.config_notices import ConfigNotices
-from server.containment import RESTART_SECONDS, contain
+from server.containment import RESTART_SECONDS, contain, serve
 from server.controller_receiver import Codes, LocalReplicas, Receiver
 from server.controller_term import NEWER_EPOCH, SESSION_EXPIRED, ControllerTerm, Slot, TermOver
 from server.membership import wait_for_old_registration
@@ -204,6 +204,7 @@ class ControllerLoop:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._watch, changes)
+                nursery.start_soon(serve, log, "opening logs again", self._receiver.run)
                 try:
                     await self._step(self._elect)
                     task_status.started()

@@ -9,11 +9,16 @@ The picture (`image`) changes by UpdateMetadata alone; settings of topics are re
 and when a notification says so (`ControllerLoop`). Source: `ReplicaManager.scala` (becomeLeaderOrFollower,
 stopReplicas, maybeUpdateMetadataCache), `ZkMetadataCache.scala` (3.9).
 
+A log that cannot be opened or made because the process lacks something (descriptors, memory), or was interrupted, is
+tried again every `AGAIN_S`, until a later message says otherwise (`run`). Meanwhile this broker has its role, unless it
+is to lead and others could: then the controller hears of it, and elects one of those.
+
 Not here: the migration to KRaft, whose controllers send LeaderAndIsr of type Full.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -24,6 +29,7 @@ from typing import Protocol, TypeVar
 import trio
 
 from kproto import ZERO_UUID, ErrorCode, KafkaError
+from logdir import StorageError
 from replication import (
     LEADER_BEING_DELETED,
     BadNode,
@@ -50,6 +56,9 @@ log = logging.getLogger("barnabas.controller")
 _AT_ONCE = 8  # logs to open or delete between two checkpoints; each takes 0.1 to 1 ms
 _NEW = 4  # the share of a log that is made: up to 4 ms
 _NO_BROKER_EPOCH = -1  # from controllers older than broker epochs
+
+AGAIN_S = 1.0
+"""After how many seconds a log that could not be opened is tried again."""
 
 TopicPartition = tuple[str, int]
 Codes = dict[TopicPartition, ErrorCode]
@@ -108,6 +117,21 @@ class Receiver:
         self._moved = trio.Event()
         self._controller_epoch = 0
         self._turn = trio.Lock()
+        self._postponed: dict[TopicPartition, tuple[LeaderAndIsr, PartitionChange]] = {}
+        self._some_postponed = trio.Event()
+
+    async def run(self) -> None:
+        """Try again, for ever, what the process lacked something for."""
+        while True:
+            if not self._postponed:
+                self._some_postponed = trio.Event()
+                await self._some_postponed.wait()
+            await trio.sleep(AGAIN_S)
+            async with self._turn:
+                for message, change in list(self._postponed.values()):
+                    codes = await self._lead_and_follow(replace(message, partitions=(change,)))
+                    if codes[change.topic, change.partition.index] is ErrorCode.NONE:
+                        log.info("%s-%d: tried again", change.topic, change.partition.index)
 
     # -- the picture -------------------------------------------------------------------------------------------------
 
@@ -190,16 +214,37 @@ class Receiver:
             else:
                 leader = leaders.get(partition.leader) or self._image.brokers.get(partition.leader)
                 work = partial(self._partitions.become_follower, *where, leader, is_new=change.is_new)
-            codes[topic, partition.index] = self._attempt(change, work)
+            codes[topic, partition.index] = self._attempt(change, partial(self._or_later, message, change, work))
             done += _NEW if change.is_new else 1
             if done >= _AT_ONCE:
                 done = 0
                 await trio.lowlevel.checkpoint()  # thousands of logs must not hold up everybody else
         return codes
 
+    def _or_later(self, message: LeaderAndIsr, change: PartitionChange, work: Callable[[], object]) -> None:
+        partition, mine = change.partition, self._broker_id
+        key = change.topic, partition.index
+        _, waits = self._postponed.get(key, (None, None))
+        is_same = waits is not None and waits.topic_id == change.topic_id
+        if waits is not None and is_same and waits.partition.leader_epoch > partition.leader_epoch:
+            raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
+        self._postponed.pop(key, None)
+        try:
+            work()
+        except StorageError as error:
+            if not error.is_ours or error.errno == errno.ENAMETOOLONG:
+                raise
+            level = logging.DEBUG if waits is change else logging.WARNING
+            log.log(level, "%s-%d is tried again every %g s: %s", *key, AGAIN_S, error.message)
+            self._postponed[key] = message, change
+            self._some_postponed.set()
+            if partition.leader == mine and any(replica != mine for replica in partition.isr):
+                raise
+
     async def _stop(self, message: StopReplica) -> Codes:
         codes: Codes = {}
         for count, one in enumerate(message.partitions, 1):
+            self._postponed.pop((one.topic, one.index), None)
             work = partial(self._partitions.stop, one.topic, one.index, one.leader_epoch, one.delete)
             codes[one.topic, one.index] = self._attempt(one, work)
             if count % _AT_ONCE == 0:

@@ -287,6 +287,10 @@ class Partitions:
                 is_new=is_new,
                 is_known=True,
             )
+        except StorageError as error:
+            if not (is_new or error.is_ours):
+                self._note_offline(topic, index, topic_id)
+            raise
         except KafkaError as error:
             if error.code == ErrorCode.KAFKA_STORAGE_ERROR and not is_new:
                 self._note_offline(topic, index, topic_id)

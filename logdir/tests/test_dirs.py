@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import random
@@ -122,6 +123,43 @@ def test_creating_goes_on_to_the_next_directory(code: int) -> None:
     disk.on_call = failing(B, errno.ENOSPC)
     with pytest.raises(StorageError):
         create(dirs, "t", 3)
+
+
+@pytest.mark.parametrize("times", [1, 2, 3, 5])
+def test_a_creation_that_lacked_something_leaves_nothing(times: int) -> None:
+    """Wherever it is interrupted, and its clearing up, too: the next attempt, or the other directory, has it alone."""
+    number = 0
+    while True:
+        number += 1
+        disk = MemoryDisk()
+        dirs = opened(disk)
+        left = number
+
+        def on_call(call: str, where: str) -> None:
+            nonlocal left
+            left -= 1
+            if 0 >= left > -times:
+                raise OSError(errno.EINTR, "said the test", where)
+
+        disk.on_call = on_call
+        with contextlib.suppress(StorageError):
+            dirs.open_or_create("t", 0, TOPIC_ID, CONFIG)
+        disk.on_call = None
+        log = dirs.open_or_create("t", 0, TOPIC_ID, CONFIG)
+        assert not dirs.offline
+        put(log, "a")
+        for each in dirs.dirs:
+            each.remove(each.take_removals(NOW + 10))
+        if times < 5:
+            found = [
+                f"{each.path}/{entry.name}" for each in dirs.dirs for entry in disk.list(each.path) if entry.is_dir
+            ]
+            assert found == [log.directory], number
+            dirs.close()
+            assert len(stored(opened(disk).logs["t", 0])) == 1
+        if left > 0:
+            break
+    assert number > 5
 
 
 def test_directories_of_different_brokers() -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 import trio
-from trio.testing import Sequencer
+from trio.testing import MockClock, Sequencer
 
 from kproto import ZERO_UUID, ErrorCode, KafkaError
+from logdir import StorageError
 from replication import (
     BrokerImage,
     EmbeddedSession,
@@ -30,7 +32,7 @@ from replication import (
 )
 from replication.paths import Assignment, TopicNode, encode_topic
 from replication.store import Create
-from server.controller_receiver import Receiver
+from server.controller_receiver import AGAIN_S, Receiver
 
 TWO = BrokerImage(2, (Endpoint("PLAINTEXT", "two", 2),))
 TWO_MOVED = BrokerImage(2, (Endpoint("PLAINTEXT", "elsewhere", 2),))
@@ -313,3 +315,48 @@ async def test_the_loop_goes_round_between_few_partitions() -> None:
     assert await most(rig.lead(*(replace(each, is_new=True) for each in known))) == 2
     stopped = tuple(StoppedPartition("a", index, 0, delete=True) for index in range(40))
     assert await most(StopReplica(7, 1, 10, stopped)) == 8
+
+
+def lacking(topic: str) -> StorageError:
+    return StorageError(f"opening {topic}", OSError(errno.EMFILE, "said the test"))
+
+
+async def test_what_the_process_lacked_something_for_is_tried_again(autojump_clock: MockClock) -> None:
+    """The role is ours meanwhile, unless somebody else could lead; the latest message counts."""
+    rig = Rig()
+    alone = PartitionChange("a", b"a" * 16, PartitionImage(0, 1, 5, 5, (1, 2), (1,)))
+    rig.replicas.broken = {topic: lacking(topic) for topic in "abcd"}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.receiver.run)
+        codes = await rig.receiver.receive(rig.lead(alone, change("b", 0, 1), change("c", 0, 2), change("d", 0, 2)))
+        assert codes == {("a", 0): 0, ("b", 0): ErrorCode.KAFKA_STORAGE_ERROR, ("c", 0): 0, ("d", 0): 0}
+        stale = replace(alone, partition=replace(alone.partition, leader_epoch=4))
+        assert set((await rig.receiver.receive(rig.lead(stale))).values()) == {ErrorCode.STALE_CONTROLLER_EPOCH}
+        await trio.sleep(AGAIN_S * 3.5)
+        assert rig.replicas.done == []
+        rig.replicas.broken = {}
+        stopped = StopReplica(7, 1, 10, (StoppedPartition("d", 0, 0, delete=False),))
+        await rig.receiver.receive(stopped)
+        await rig.receiver.receive(rig.lead(change("b", 0, 2, 1)))  # elected elsewhere
+        rig.replicas.done.clear()
+        await trio.sleep(AGAIN_S)
+        assert sorted(rig.replicas.done, key=str) == [("a", "lead", 0, {}), ("c", "follow", 0, {}, "two")]
+        await trio.sleep(AGAIN_S * 3)
+        assert len(rig.replicas.done) == 2
+        rig.replicas.broken = {"e": lacking("e")}
+        await rig.receiver.receive(rig.lead(change("e", 0, 2)))
+        rig.replicas.broken = {}
+        await trio.sleep(AGAIN_S * 1.5)
+        assert rig.replicas.done[2:] == [("e", "follow", 0, {}, "two")]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_disk_that_failed_is_not_tried_again(autojump_clock: MockClock) -> None:
+    rig = Rig()
+    rig.replicas.broken = {"a": StorageError("opening a", OSError(errno.EIO, "said the test"))}
+    with trio.move_on_after(AGAIN_S * 3):
+        codes = await rig.receiver.receive(rig.lead(change("a", 0, 2)))
+        assert set(codes.values()) == {ErrorCode.KAFKA_STORAGE_ERROR}
+        rig.replicas.broken = {}
+        await rig.receiver.run()
+    assert rig.replicas.done == []

@@ -275,3 +275,45 @@ async def test_the_metadata_are_found_wherever_they_are(tmp_path: Path, autojump
     async with embedded_broker(log_dirs=f"{tmp_path / 'new'},{tmp_path / 'a'}") as broker:
         assert "t" in broker.services.image.topics
         assert not (tmp_path / "new" / "metadata.journal").exists()
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EINTR])
+async def test_a_topic_that_is_made_while_descriptors_lack_is_there_when_they_do_not(
+    tmp_path: Path, autojump_clock: MockClock, code: int
+) -> None:
+    """Nobody would tell a broker alone again: it tries by itself."""
+    async with two_dirs(tmp_path) as world:
+        for each in (world.a, world.b):
+            world.disk.break_below(each / "t-0", code)
+        await world.topic("t", 2)
+        await trio.sleep(5)
+        assert world.home("t", 0) is None
+        assert (await world.produce("t", 0))[0] in (E.NOT_LEADER_OR_FOLLOWER, E.KAFKA_STORAGE_ERROR)
+        assert await world.produce("t", 1) == (E.NONE, 0)
+        world.disk.heal()
+        await trio.sleep(1.5)
+        assert await world.produce("t", 0) == (E.NONE, 0)
+        assert not world.broker.services.partitions.log_dirs.offline
+        await trio.sleep(10)
+        found = [path.name for each in (world.a, world.b) for path in each.iterdir() if path.name.startswith("t-")]
+        assert sorted(found) == ["t-0", "t-1"]
+    async with two_dirs(tmp_path) as world:
+        assert await world.produce("t", 0) == (E.NONE, 1)
+
+
+async def test_a_partition_that_is_opened_while_descriptors_lack(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """At a start, too: its topic got an id, say, that is to be written."""
+    async with two_dirs(tmp_path) as world:
+        await world.topic("t")
+        assert await world.produce("t", 0) == (E.NONE, 0)
+        home = world.home("t", 0)
+    assert home is not None
+    (home / "t-0" / "partition.metadata").unlink()
+    disk = FaultyDisk()
+    disk.break_below(home / "t-0" / "partition.metadata.tmp", errno.EMFILE)
+    async with two_dirs(tmp_path, disk) as world:
+        await trio.sleep(3)
+        assert (await world.produce("t", 0))[0] in (E.NOT_LEADER_OR_FOLLOWER, E.KAFKA_STORAGE_ERROR)
+        disk.heal()
+        await trio.sleep(1.5)
+        assert await world.produce("t", 0) == (E.NONE, 1)
