@@ -3,7 +3,8 @@ call of the disk fails once.
 
 A seed is run once to count the calls of each broker's disk while there is load: produce requests of several clients in
 one round (one broker: acks 1 and all; three: all), idempotent and in transactions, group commits, segments that roll,
-`flush.messages`, LogAppendTime, checkpoints, compaction. Then it is run again for every call and every error, with
+`flush.messages`, LogAppendTime, checkpoints, compaction; and a topic is made, records deleted from it, and segments
+removed by retention (`chores.py`). Then it is run again for every call and every error, with
 that call failing. The checks are those of every simulated run (`checks.py`, `ledger.py`): what was acknowledged,
 committed or decided is read back at the end, once and whole, and so it is by consumers meanwhile. A broker whose only
 log directory has failed ends, and is started again on the same disk, which works by then.

@@ -21,7 +21,9 @@ from typing import NamedTuple
 
 import trio
 
+from server.sim import chores
 from server.sim.checks import Commit, History, TopicPartition, Watcher, check_logs, differences, log_bytes
+from server.sim.chores import Chores
 from server.sim.client import Client
 from server.sim.cluster import Cluster
 from server.sim.disk import SimDisk
@@ -165,10 +167,13 @@ class _Run:
         self._lanes: list[Lane] = []
         self._transactors: list[Transactor] = []
         self._consumers: dict[TopicPartition, Consumer | CommittedReader] = {}
+        self._chores: Chores | None = None
         self._watcher = Watcher(world)
 
     async def main(self) -> None:
         settings = {**_draw(self._rng), **self._settings}
+        if self._disk_fault is not None:
+            settings = {**chores.SETTINGS, **settings}
         # What is acknowledged is on the disks then.
         flushed = settings.get("log.flush.interval.messages") == "1"
         self.world.note(f"settings: {settings}")
@@ -185,6 +190,8 @@ class _Run:
         if self._disk_fault is not None:
             await self._within(START_S, self._coordinators, "making the coordinators' topics")
             self._watch_disks(self._disk_fault)
+            self._chores = Chores(self._new_client("administrator"), list(cluster.machines))
+            self.world.nursery.start_soon(self._chores.run, self._is_over)
         if self._seconds:
             faults = Faults(self.world, cluster, client, {**TOPICS, **TRANSACTIONS}, power_any_time=flushed)
             await faults.run(self._seconds)
@@ -294,6 +301,8 @@ class _Run:
         if self._seconds:
             await restore_replicas(self._client, {**TOPICS, **TRANSACTIONS}, list(cluster.machines))
         self._load_is_over = True
+        while self._chores is not None and not self._chores.done:
+            await trio.sleep(0.2)
         while any(not each.done or each.has_zombies for each in self._transactors):
             await trio.sleep(0.2)
         with trio.move_on_after(TIMEOUT_S + END_S) as scope:
@@ -343,7 +352,7 @@ class _Run:
         return why
 
     def _names(self) -> list[str]:
-        return [*TOPICS, *TRANSACTIONS, OFFSETS, STATES]
+        return [*TOPICS, *TRANSACTIONS, OFFSETS, STATES, *([chores.TOPIC] if self._chores is not None else ())]
 
     def _keys(self) -> list[TopicPartition]:
         image = self._cluster.image()
@@ -359,13 +368,15 @@ class _Run:
         alive = [machine.host for machine in self._cluster.machines.values() if machine.serves]
         lanes = [lane for lane in self._lanes if not lane.done]
         transactors = [each for each in self._transactors if not each.done]
-        return f"{alive} serve; not done: {lanes} {transactors}; {self._unfinished()}"
+        return f"{alive} serve; not done: {lanes} {transactors} {self._chores}; {self._unfinished()}"
 
     async def _verify(self) -> None:
         brokers = self._cluster.serving
         for disk in self.disks.values():
             disk.rest()
         check_logs(self.world, self.history, brokers, [key for key in self._keys() if key[0] in TOPICS])
+        if self._chores is not None:
+            self._chores.check(brokers)
         await self._verify_transactions()
         for (group, topic, index), commit in self.history.commits.items():
             await self._verify_commit(group, (topic, index), commit)
