@@ -10,7 +10,8 @@ What is remembered is bounded by memory as well, which Apache Kafka does not do:
 All sessions together have at most `TARGETS_MAX` partitions, one of them `SESSION_TARGETS_MAX`; where there is no room,
 the largest unprivileged session goes, which may be the one that wants in. A connection has at most `OWNED_MAX`
 sessions, of which clients need one; they outlive it, as a client goes on with its session on another connection, until
-nobody has used them for `EVICTION_SECONDS` and the next one is opened.
+nobody has used them for `EVICTION_SECONDS` (housekeeping looks) and no longer: they hold on to partitions that may be
+deleted. To the connection they do not.
 
 Not done: session slots sharded over several caches (KIP-1079's answer to lock contention, which a single loop does
 not have).
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 from random import Random
 from typing import TYPE_CHECKING
+from weakref import ReferenceType, ref
 
 from kproto import ErrorCode, KafkaError
 
@@ -83,7 +85,7 @@ class FetchTarget:
 
 class FetchSession:
     """`epoch`: the one that the next request must carry. `by_id`: targets are named by topic id (Fetch 13+). `owner`:
-    the connection that opened it. `noted_size`: of `targets`, as the cache counts it.
+    the connection that opened it, which may be gone. `noted_size`: of `targets`, as the cache counts it.
     """
 
     __slots__ = ("by_id", "epoch", "last_used", "noted_size", "owner", "privileged", "session_id", "targets")
@@ -95,7 +97,7 @@ class FetchSession:
         self.privileged = privileged
         self.targets = targets
         self.last_used = 0.0
-        self.owner: object = None
+        self.owner: ReferenceType[object] | None = None
         self.noted_size = len(targets)
 
     def advance(self) -> None:
@@ -157,9 +159,10 @@ class FetchSessions:
         size = len(targets)
         if not targets:
             return None
-        self._close_idle(now)
-        if owner is not None and not privileged:
-            owned = [session.session_id for session in self._sessions.values() if session.owner is owner]
+        self.close_idle(now)
+        known = None if owner is None else ref(owner)
+        if known is not None and not privileged:
+            owned = [session.session_id for session in self._sessions.values() if session.owner == known]
             for session_id in owned[: len(owned) - OWNED_MAX + 1]:
                 self.close(session_id)
         if not self._make_room(size, privileged) or not self._make_space(size, privileged, size):
@@ -169,12 +172,13 @@ class FetchSessions:
             session_id = self._random.randrange(1, 0x7FFFFFFF)
         session = FetchSession(session_id, by_id, privileged, targets)
         session.last_used = now
-        session.owner = owner
+        session.owner = known
         self._sessions[session_id] = session
         self._size += size
         return session
 
-    def _close_idle(self, now: float) -> None:
+    def close_idle(self, now: float) -> None:
+        """Close those that nobody has used for `EVICTION_SECONDS`."""
         while self._sessions:
             oldest = next(iter(self._sessions.values()))
             if now - oldest.last_used <= EVICTION_SECONDS:

@@ -14,6 +14,7 @@ segments and counting does not, with a checkpoint of trio's between two logs.
 | log start offsets | `log.flush.start.offset.checkpoint.interval.ms` |
 | high watermarks | `replica.high.watermark.checkpoint.interval.ms` |
 | producers that wrote nothing for `producer.id.expiration.ms` | `producer.id.expiration.check.interval.ms` |
+| fetch sessions that nobody uses any more | every minute |
 | removal of `.deleted` files and `-delete` directories | when `file.delete.delay.ms` is over |
 
 Every log directory has its own checkpoints and removals. A disk that fails is reported by the directory itself, which
@@ -45,6 +46,7 @@ LOOK_SECONDS = 5.0
 """How late a removal may be noticed that was asked for while an earlier one was waited for."""
 ROLL_SECONDS = 1.0
 """Segments that roll within this time share one checkpoint of recovery points."""
+SESSIONS_SECONDS = 60.0
 FLUSH_SECONDS_MAX = 5.0
 """Without any `flush.ms` set the flush round only looks whether that has changed."""
 
@@ -67,6 +69,7 @@ class Housekeeping:
             nursery.start_soon(serve, log, "flushing for answers", self._flush_for_answers)
             nursery.start_soon(serve, log, "flushing complete segments", self._flush_rolled)
             nursery.start_soon(serve, log, "removing files", self._remove)
+            nursery.start_soon(serve, log, "closing fetch sessions", self._close_sessions)
             await trio.sleep(self._svc.config.int("log.initial.task.delay.ms") / 1000)
             for key, duty in (
                 ("log.retention.check.interval.ms", self.retain),
@@ -125,6 +128,11 @@ class Housekeeping:
             except Exception as error:
                 contain(log, f"forgetting producers of {partition.topic}-{partition.index}", error)
             await trio.lowlevel.checkpoint()
+
+    async def _close_sessions(self) -> None:
+        while True:
+            await trio.sleep(SESSIONS_SECONDS)
+            self._svc.fetch_sessions.close_idle(self._svc.now())
 
     # -- flushes (those of `flush.messages` are done by flushing.py) ---------------------------------------------------
 

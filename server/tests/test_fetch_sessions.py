@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from contextlib import suppress
 from random import Random
+from weakref import ref
 
 import pytest
 
 from kproto import ErrorCode, KafkaError
 from server import fetch_sessions
 from server.fetch_sessions import EVICTION_SECONDS, FetchSession, FetchSessions, FetchTarget, TargetKey
+
+
+class Client:
+    """Some connection."""
 
 
 def targets(count: int) -> dict[TargetKey, FetchTarget]:
@@ -84,12 +89,13 @@ def test_all_sessions_together_are_bounded_and_the_largest_goes(monkeypatch: pyt
     monkeypatch.setattr(fetch_sessions, "SESSION_TARGETS_MAX", 60)
     sessions = FetchSessions(10, Random(1))
     assert sessions.open(targets(61), False, False, 0.0) is None
-    small = sessions.open(targets(5), False, False, 0.0, "a")
-    large = sessions.open(targets(50), False, False, 0.0, "b")
+    one, other, third = Client(), Client(), Client()
+    small = sessions.open(targets(5), False, False, 0.0, one)
+    large = sessions.open(targets(50), False, False, 0.0, other)
     assert small is not None
     assert large is not None
-    assert sessions.open(targets(50), False, False, 0.0, "c") is None, "it would be the largest itself, or as large"
-    assert sessions.open(targets(46), False, False, 0.0, "c") is not None
+    assert sessions.open(targets(50), False, False, 0.0, third) is None, "it would be the largest itself, or as large"
+    assert sessions.open(targets(46), False, False, 0.0, third) is not None
     with pytest.raises(KafkaError):
         sessions.use(large.session_id, 1, False, 0.0)
     assert sessions.use(small.session_id, 1, False, 0.0) is small
@@ -103,7 +109,7 @@ def test_a_session_that_grows_makes_room_or_is_closed(monkeypatch: pytest.Monkey
     monkeypatch.setattr(fetch_sessions, "TARGETS_MAX", 100)
     monkeypatch.setattr(fetch_sessions, "SESSION_TARGETS_MAX", 60)
     sessions = FetchSessions(10, Random(1))
-    one, other = (sessions.open(targets(40), False, False, 0.0, name) for name in "ab")
+    one, other = (sessions.open(targets(40), False, False, 0.0, Client()) for _ in range(2))
     assert one is not None
     assert other is not None
     one.targets.update(targets(50))
@@ -123,7 +129,8 @@ def test_a_session_that_grows_makes_room_or_is_closed(monkeypatch: pytest.Monkey
 
 def test_a_connection_has_two_sessions_and_those_that_nobody_uses_go() -> None:
     sessions = FetchSessions(10, Random(1))
-    first, second, third = (sessions.open(targets(1), False, False, 0.0, "connection") for _ in range(3))
+    connection = Client()
+    first, second, third = (sessions.open(targets(1), False, False, 0.0, connection) for _ in range(3))
     assert len(sessions) == 2
     assert first is not None
     with pytest.raises(KafkaError):
@@ -131,10 +138,25 @@ def test_a_connection_has_two_sessions_and_those_that_nobody_uses_go() -> None:
     assert second is not None
     assert third is not None
     sessions.use(second.session_id, 1, False, 100.0)
-    sessions.open(targets(1), False, False, EVICTION_SECONDS + 1, "another")
+    sessions.open(targets(1), False, False, EVICTION_SECONDS + 1, Client())
     assert sessions.use(second.session_id, 1, False, EVICTION_SECONDS + 1) is second
     with pytest.raises(KafkaError):
         sessions.use(third.session_id, 1, False, EVICTION_SECONDS + 1)
+
+
+def test_a_session_does_not_keep_the_connection_that_opened_it() -> None:
+    sessions = FetchSessions(10, Random(1))
+    connection = Client()
+    gone = ref(connection)
+    opened = sessions.open(targets(1), False, False, 0.0, connection)
+    assert opened is not None
+    del connection
+    assert gone() is None
+    assert sessions.use(opened.session_id, 1, False, 1.0) is opened, "a client may go on with it on another one"
+    successor = Client()  # perhaps where the first was in memory
+    assert sessions.open(targets(1), False, False, 1.0, successor) is not None
+    assert sessions.open(targets(1), False, False, 1.0, successor) is not None
+    assert len(sessions) == 3
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -143,13 +165,14 @@ def test_the_count_of_partitions_is_right_whatever_happens(seed: int, monkeypatc
     monkeypatch.setattr(fetch_sessions, "SESSION_TARGETS_MAX", 60)
     rng = Random(seed)
     sessions = FetchSessions(8, rng)
+    clients = [Client() for _ in range(3)]
     now = 0.0
     for _ in range(300):
         now += rng.random() * 20
         known = list(sessions._sessions.values())
         match rng.randrange(4):
             case 0:
-                sessions.open(targets(rng.randrange(70)), False, rng.random() < 0.2, now, rng.choice("abc"))
+                sessions.open(targets(rng.randrange(70)), False, rng.random() < 0.2, now, rng.choice(clients))
             case 1 if known:
                 session = rng.choice(known)
                 session.targets.clear()

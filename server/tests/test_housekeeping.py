@@ -12,7 +12,7 @@ from kproto.records import Record, build_batch
 from logdir import PartitionLog, StorageError
 from server.retention import retain
 from server.testing import connected, embedded_broker
-from server.tests.apis.test_fetch import fetch, flat
+from server.tests.apis.test_fetch import Session, fetch, flat
 from server.tests.apis.test_produce import NOW_MS, batch, only, request, topic
 
 HOUR = 3600.0
@@ -146,3 +146,19 @@ async def test_partitions_that_are_deleted_while_retention_goes_over_all(
         assert only(await client.ask(request(batch(b"b"), topic="stays"), 9)).error_code == 0
         data = flat(await client.ask(fetch(("stays", 0, 1)), 12))[0]
         assert (data.error_code, data.log_start_offset) == (0, 1)
+
+
+async def test_fetch_sessions_that_nobody_uses_go(autojump_clock: trio.abc.Clock) -> None:
+    async with embedded_broker() as broker, connected(broker) as client:
+        await topic(broker)
+        sessions = broker.services.fetch_sessions
+        left = Session(client)
+        await left.ask(("t", 0, 0), max_wait_ms=0)
+        used = Session(client)
+        await used.ask(("t", 0, 0), max_wait_ms=0)
+        assert len(sessions) == 2
+        for _ in range(4):
+            await trio.sleep(50)
+            await used.ask(max_wait_ms=0)
+        assert len(sessions) == 1
+        assert sessions.size == 1
