@@ -6,6 +6,7 @@ value that fits no field).
 """
 
 from enum import IntEnum
+from typing import Self
 
 __all__ = ["DecodeError", "EncodeError", "ErrorCode", "KafkaError", "shortened"]
 
@@ -170,6 +171,13 @@ class KafkaError(Exception):
         super().__init__(code, message)
         self.code = code
         self.message = message
+
+    def as_value(self) -> Self:
+        """For who keeps it: without its traceback. That holds the frames that it went through, and if one of them keeps
+        the error, in a cycle all that they refer to, such as a request of many megabytes, until the collector comes by.
+        """
+        self.__traceback__ = self.__cause__ = self.__context__ = None
+        return self
 
     def __str__(self) -> str:
         return self.code.name if self.message is None else f"{self.code.name}: {self.message}"

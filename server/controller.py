@@ -108,7 +108,7 @@ class ControllerDriver(ControllerRequests):
                     deleting=machine.deleting,
                 )
             except KafkaError as error:
-                outcome.error = error
+                outcome.error = error.as_value()
                 continue
             if not validate_only:
                 outcome.slot = Slot()
@@ -178,7 +178,7 @@ class ControllerDriver(ControllerRequests):
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
                 added = plan_expansion(machine.image, name, count, manual, rng=self._rng)
             except KafkaError as error:
-                outcome.error = error
+                outcome.error = error.as_value()
                 continue
             if not validate_only:
                 outcome.slot = Slot()
@@ -302,7 +302,7 @@ class ControllerDriver(ControllerRequests):
                 await admin_tree.leave_topic(self._store, outcome.new)
                 outcome.error = KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS)
             except KafkaError as error:
-                outcome.error = error
+                outcome.error = error.as_value()
             except CommitTooLarge:
                 outcome.error = KafkaError(ErrorCode.POLICY_VIOLATION, "The topic is too large to store.")
             except CommitRefused:  # somebody was faster

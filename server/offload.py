@@ -21,8 +21,25 @@ class Offload(Protocol):
 
 
 async def in_thread(fn: Callable[..., T], *args: Any) -> T:
-    """Run in a worker thread of trio; not cancellable once started, so that files are left whole."""
-    return await trio.to_thread.run_sync(fn, *args)
+    """Run in a worker thread of trio; not cancellable once started, so that files are left whole.
+
+    What `fn` raises is brought here in a list that is empty then. Raised through trio, or referred to by a frame below
+    `fn`, it would be in a cycle, and all that `fn` and its callers were about, as a request of 100 MB, would stay in
+    memory until the collector comes by.
+    """
+    values: list[T] = []
+    errors: list[Exception] = []
+
+    def call() -> None:
+        try:
+            values.append(fn(*args))
+        except Exception as error:
+            errors.append(error)
+
+    await trio.to_thread.run_sync(call)
+    if errors:
+        raise errors.pop()
+    return values.pop()
 
 
 async def inline(fn: Callable[..., T], *args: Any) -> T:

@@ -176,7 +176,7 @@ class _Request:
                 self._svc.wall_ms(),
             )
         except KafkaError as error:
-            self._admitted[key] = error
+            self._admitted[key] = error.as_value()
         else:
             if verification is not None:
                 self._asked[key] = (partition, verification)

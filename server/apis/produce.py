@@ -146,7 +146,7 @@ class _Pending:
         except KafkaError as error:
             self.failed |= error.code != ErrorCode.NONE  # an old client may send nothing
             answer = _PartitionResponse(index=data.index)
-            _fill_error(answer, error, version)
+            _fill_error(answer, error.as_value(), version)  # it may be kept where the records stood
         else:
             answer = _answer(data.index, info)
             self.appended.append((partition, answer, info.last_offset + 1))
@@ -350,7 +350,7 @@ async def handle_old(svc: Services, ctx: RequestContext, req: ProduceRequest) ->
             try:
                 outcome = await up_converted(bytes(sent), partition.log.config, svc.held.elsewhere)
             except KafkaError as error:
-                outcome = error
+                outcome = error.as_value()
             if outcome is None:
                 outcome = KafkaError(ErrorCode.NONE)
             data.records = outcome
