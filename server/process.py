@@ -6,6 +6,7 @@ import gc
 import logging
 import signal
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -16,7 +17,7 @@ from replication import BrokerIdTaken, StoreError, WrongCluster
 from server import descriptors
 from server.app import Broker, BrokerFailed
 from server.config import BrokerConfig
-from server.heap import TRIM_INTERVAL_S, give_back_holes, keep_freed_pages
+from server.heap import TRIM_INTERVAL_S, give_back, keep_freed_pages
 from server.listeners import CannotListen
 from server.wording import causes, crash, in_words, system_says
 
@@ -58,10 +59,11 @@ def _say_why(error: Exception) -> None:
     log.critical("%s", "; ".join(said))
 
 
-async def _give_back_holes() -> None:
+async def _give_back() -> None:
     while True:
+        before = time.process_time()
         await trio.sleep(TRIM_INTERVAL_S)
-        give_back_holes()
+        give_back(time.process_time() - before)
 
 
 async def _run_until_signal(config: BrokerConfig, ready: Callable[[str], None]) -> None:
@@ -78,7 +80,7 @@ async def _run_until_signal(config: BrokerConfig, ready: Callable[[str], None]) 
                     again = True
 
             nursery.start_soon(wait_for_signal)
-            nursery.start_soon(_give_back_holes)
+            nursery.start_soon(_give_back)
             await nursery.start(broker.run)
             # What start-up made lives as long as the process: the collector need not look at it again and again.
             gc.collect()

@@ -22,7 +22,7 @@ for _ in range(200):
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 HOLES = """
-from server.heap import give_back_holes, keep_freed_pages
+from server.heap import give_back, keep_freed_pages
 def resident():
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * 4096
@@ -32,8 +32,56 @@ kept = blocks[1::2]
 full = resident()
 del blocks
 assert full - resident() < 10 << 20
-assert give_back_holes()
+assert give_back(60.0)
 print(full - resident())
+"""
+
+REST = """
+import ctypes
+from server.heap import give_back, keep_freed_pages
+libc = ctypes.CDLL(None)
+libc.sbrk.restype = ctypes.c_void_p
+assert keep_freed_pages()
+spare = [bytearray(1 << 20) for _ in range(14)]
+del spare
+give_back(60.0)
+busy = libc.sbrk(0)
+give_back(0.0)
+print(busy - libc.sbrk(0))
+"""
+CYCLE = """
+import gc
+from server.heap import give_back, keep_freed_pages
+assert keep_freed_pages()
+gc.disable()
+class Cycle:
+    gone = False
+    def __init__(self):
+        self.itself = self
+    def __del__(self):
+        Cycle.gone = True
+Cycle()
+give_back(60.0)
+assert not Cycle.gone
+give_back(0.0)
+print(int(Cycle.gone))
+"""
+THREADS = """
+import threading
+from server.heap import keep_freed_pages
+assert keep_freed_pages()
+kept = []
+many = [threading.Thread(target=lambda: kept.append(bytearray(100_000))) for _ in range(20)]
+for one in many:
+    one.start()
+for one in many:
+    one.join()
+with open("/proc/self/maps") as maps:
+    heap, = (line.split()[0] for line in maps if line.rstrip().endswith("[heap]"))
+first, last = (int(bound, 16) for bound in heap.split("-"))
+import ctypes
+addresses = [ctypes.addressof(ctypes.c_char.from_buffer(one)) for one in kept]
+print(sum(first <= one < last for one in addresses))
 """
 
 
@@ -49,3 +97,15 @@ def test_freed_pages_are_used_again() -> None:
 
 def test_holes_are_given_back() -> None:
     assert printed(HOLES) > 40 << 20
+
+
+def test_spare_pages_are_given_back_at_rest_only() -> None:
+    assert printed(REST) > 10 << 20
+
+
+def test_garbage_in_cycles_is_collected_at_rest_only() -> None:
+    assert printed(CYCLE) == 1
+
+
+def test_threads_share_the_heap() -> None:
+    assert printed(THREADS) == 20
