@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from compat_tests.durability.process import Server
-from compat_tests.fuzz.campaign import Campaign, Plan, Target, Totals, prepare, say, summary
+from compat_tests.fuzz.campaign import REST_S, Campaign, Plan, Target, Totals, prepare, say, summary
 from compat_tests.fuzz.findings import Findings
 from compat_tests.fuzz.grammar import Limits
 from compat_tests.fuzz.honest import Honest, Wronged
@@ -27,6 +27,7 @@ SETTINGS = {
     "transaction.state.log.min.isr": "1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     "log.retention.check.interval.ms": "5000",
+    "log.segment.delete.delay.ms": "5000",
 }
 
 
@@ -37,7 +38,16 @@ def target_of(server: Server) -> Target:
         server.pid,
         server.log,
         lambda: server.process is not None and server.process.poll() is None,
+        lambda: restarted(server),
     )
+
+
+def restarted(server: Server) -> int:
+    """The pid of a new process on the same directory. Raises OSError when the old one does not stop in order."""
+    if (code := server.stop()) != 0:
+        raise OSError(f"the stop after the attack: exit code {code}")
+    server.start()
+    return server.pid
 
 
 def address_of(bootstrap: str) -> tuple[str, int]:
@@ -139,7 +149,7 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=48, metavar="N", help="connections at once")
     parser.add_argument("--rate", type=float, default=0, metavar="N", help="requests a second at most")
     parser.add_argument("--huge", type=int, default=200_000, metavar="BYTES", help="how large arrays become; 0: not")
-    parser.add_argument("--rest", type=float, default=80, metavar="S", help="how long memory may take to come back")
+    parser.add_argument("--rest", type=float, default=REST_S, metavar="S", help="how long memory may take to come back")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of our broker")
     parser.add_argument(
         "--findings", type=Path, default=Path(tempfile.gettempdir()) / "barnabas-fuzz-findings", metavar="DIRECTORY"

@@ -22,33 +22,37 @@ from compat_tests.fuzz.attack import Attack
 from compat_tests.fuzz.findings import SEVERAL, Findings
 from compat_tests.fuzz.grammar import BETWEEN_BROKERS, Grammar, Limits
 from compat_tests.fuzz.honest import PREFIX, Caller, Honest, Wronged
+from compat_tests.fuzz.memory import Memory, tidied, tidied_if_possible
 from compat_tests.fuzz.pools import FIXED_TOPICS, Pools
 from compat_tests.fuzz.probe import LIMIT_MS, Probe, Stall, answered, measured
 from compat_tests.fuzz.recording import Recorder, Step
 from compat_tests.fuzz.watch import Log, memory_bytes
 from kproto import ErrorCode
-from kproto.messages import ApiVersionsRequest, CreateTopicsRequest, DeleteTopicsRequest, MetadataRequest
+from kproto.messages import ApiVersionsRequest, CreateTopicsRequest
 
 LOOK_S = 0.05
 MEMORY_S = 0.5
 HONEST_S = 2.0
 TOGETHER_S = 0.25
-REST_S = 80.0
-"""The broker gives freed memory back once a minute."""
-GROWTH = 1.2
+REST_S = 270.0
+"""The slowest of the broker's clocks, those of fetch sessions and of the heap, one after the other: see `memory`."""
+TIDY_S = 30.0
 ALONE_MAX = 60
 LAST_STEPS = 250
 SECRET = (PREFIX, "load-")
 
 
 class Target(NamedTuple):
-    """A broker under attack. `pid` 0 and `log` None: one that nobody can look into."""
+    """A broker under attack. `pid` 0 and `log` None: one that nobody can look into. `restart`: on the same directory;
+    the new pid.
+    """
 
     name: str
     address: tuple[str, int]
     pid: int = 0
     log: Path | None = None
     is_alive: Callable[[], bool] = lambda: True
+    restart: Callable[[], int] | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -65,16 +69,6 @@ class Plan:
     clustered: bool = False
     replicas: int = 1
     rest_seconds: float = REST_S
-
-
-@dataclass
-class Memory:
-    start: int = 0
-    peak: int = 0
-    end: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.start >> 20} MiB at the start, {self.peak >> 20} at most, {self.end >> 20} after a rest"
 
 
 @dataclass
@@ -135,7 +129,9 @@ class Campaign:
         attack.has_no_log = not self._logs
         begun = time.monotonic()
         try:
-            self._warm(attack, grammar, served)
+            for target in self._targets:
+                warm(target, grammar)
+            honest.session()
             for target in self._targets:
                 memory = self._totals.memory.setdefault(target.name, Memory())
                 memory.start = memory.start or memory_bytes(target.pid)
@@ -155,24 +151,11 @@ class Campaign:
         self._read_logs()
         alive = self._all_alive()
         if alive:
-            self._afterwards(honest)
+            self._afterwards(honest, grammar)
         honest.close()
         return alive
 
     # -- parts of a life ---------------------------------------------------------------------------------------------
-
-    def _warm(self, attack: Attack, grammar: Grammar, served: dict[int, tuple[int, int]]) -> None:
-        """One request of each API and version, so that what is made on first use does not count as growth or stall."""
-        caller = socket.create_connection(self._targets[0].address, 10)
-        caller.close()
-        limits, grammar.limits = grammar.limits, Limits(odd_texts=False, huge_bytes=0, lies=False, damage=0, unserved=0)
-        plan = [(key, version) for key, (low, high) in grammar.served.items() for version in range(low, high + 1)]
-        for target in self._targets:
-            for key, version in plan:
-                if key in BETWEEN_BROKERS:
-                    continue
-                send_alone(target.address, grammar.request_of(key, version, 1, lone=True).frame, 0.05)
-        grammar.limits = limits
 
     def _attack(self, attack: Attack, until: float) -> None:
         look = memory_at = 0.0
@@ -225,33 +208,42 @@ class Campaign:
             except Exception as error:
                 self._wronged.put(f"an answer of another form: {error!r}")
 
-    def _afterwards(self, honest: Honest) -> None:
+    def _afterwards(self, honest: Honest, grammar: Grammar) -> None:
         """Everybody has left: is all well, and is the memory back?"""
         self._hear_honest()
         try:
             honest.session()
             honest.last()
             for target in self._targets:
-                remove_topics(target)
+                tidied(target.address)
         except Wronged as error:
             self._found("a valid request after the attack", str(error))
-        deadline = time.monotonic() + self._plan.rest_seconds
-        while time.monotonic() < deadline and self._grown():
+        begun = tidy = time.monotonic()
+        while (now := time.monotonic()) < begun + self._plan.rest_seconds and self._grown():
+            if now > tidy + TIDY_S:
+                tidy = now
+                for target in self._targets:
+                    tidied_if_possible(target.address)
             time.sleep(1)
         for target in self._grown():
             memory = self._totals.memory[target.name]
-            self._found("memory that does not come back", f"{target.name}: {memory}")
+            if target.restart is not None:
+                pid = target.restart()
+                warm(target, grammar)
+                try:
+                    honest.session()
+                except Wronged as error:
+                    self._found("a valid request after a restart", str(error))
+                memory.restarted = memory_bytes(pid)
+            if memory.has_grown:
+                self._found("memory that does not come back", f"{target.name}: {memory}")
         self._read_logs(all_of_it=True)
 
     def _grown(self) -> list[Target]:
         """Who has not given back what it took."""
-        found = []
         for target in self._targets:
-            memory = self._totals.memory[target.name]
-            memory.end = memory_bytes(target.pid)
-            if memory.end > memory.start * GROWTH + (8 << 20):
-                found.append(target)
-        return found
+            self._totals.memory[target.name].end = memory_bytes(target.pid)
+        return [target for target in self._targets if self._totals.memory[target.name].has_grown]
 
     # -- looks -------------------------------------------------------------------------------------------------------
 
@@ -354,6 +346,16 @@ def alone(target: Target, data: bytes) -> float:
     return min(one.seconds, one.cpu_seconds)
 
 
+def warm(target: Target, grammar: Grammar) -> None:
+    """One request of each API and version, so that what is made on first use does not count as growth or stall."""
+    limits, grammar.limits = grammar.limits, Limits(odd_texts=False, huge_bytes=0, lies=False, damage=0, unserved=0)
+    for key, (low, high) in grammar.served.items():
+        if key not in BETWEEN_BROKERS:
+            for version in range(low, high + 1):
+                send_alone(target.address, grammar.request_of(key, version, 1, lone=True).frame, 0.05)
+    grammar.limits = limits
+
+
 def send_alone(address: tuple[str, int], frame: bytes, seconds: float) -> None:
     """Send it, wait a little for an answer, go."""
     try:
@@ -392,16 +394,6 @@ def prepare(targets: Sequence[Target], replicas: int = 1) -> dict[int, tuple[int
         if codes <= {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}:
             return {one.api_key: (one.min_version, one.max_version) for one in keys}
     raise Wronged(f"CreateTopics is answered with {sorted(codes)}")
-
-
-def remove_topics(target: Target) -> None:
-    """Delete what attackers made, so that what remains of memory is not theirs by right."""
-    caller = Caller(target.address)
-    known = caller.ask(MetadataRequest(topics=None, allow_auto_topic_creation=False), 9).topics
-    names = [one.name for one in known if one.name and not one.name.startswith((*SECRET, "__"))]
-    if names:
-        caller.ask(DeleteTopicsRequest(topic_names=names, timeout_ms=20_000), 4)
-    caller.close()
 
 
 def summary(findings: Findings, totals: Totals) -> str:
