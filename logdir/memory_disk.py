@@ -148,7 +148,7 @@ class MemoryDisk(Disk):
             if not create:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             if self.space is not None and self.space <= 0:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+                raise OSError(self.full, os.strerror(self.full), path)
             parent.change("link", name, File())
         self.next_fd += 1
         self.open_files[self.next_fd] = self.node(path), path

@@ -506,13 +506,15 @@ class Segment:
         self.dirty = self.indexes_dirty = self.unfinished = True
 
     def save_cut(self, aborted: int | None) -> None:
-        """Cut the files, and sync the log's. aborted: so many entries stay in the transaction index; None for all. The
-        caller holds the log's lock. Raises OSError; then it can be called again.
+        """Cut the files, and sync them: what ends below the recovery point is believed with its indexes. aborted: so
+        many entries stay in the transaction index; None for all. The caller holds the log's lock. Raises OSError; then
+        it can be called again.
         """
         self.cut_back()
         self.save_indexes()
         if aborted is not None:
             txn_index.cut(self._disk, self.path(layout.TXN_INDEX), aborted)
+        self.sync()
 
     def renew_max_timestamp(self) -> None:
         """Look for it behind the last entry of the time index, which may not be the one that `finish` adds. Raises

@@ -453,6 +453,10 @@ def test_log_against_a_list(seed: int) -> None:
     run(seed, 100)
 
 
+def test_what_longer_runs_have_found() -> None:
+    run(1064, 200)  # a cut segment's indexes are as safe as its end, as soon as the next segment begins
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(8))
 def test_log_against_a_list_for_longer(part: int) -> None:
