@@ -37,6 +37,8 @@ TOGETHER_S = 0.25
 REST_S = 270.0
 """The slowest of the broker's clocks, those of fetch sessions and of the heap, one after the other: see `memory`."""
 TIDY_S = 30.0
+WARM_ROUNDS = 5
+"""Of random requests, one may be refused before it comes to the library or the record that it would have used."""
 ALONE_MAX = 60
 LAST_STEPS = 250
 SECRET = (PREFIX, "load-")
@@ -229,6 +231,7 @@ class Campaign:
             memory = self._totals.memory[target.name]
             if target.restart is not None:
                 pid = target.restart()
+                honest.close()  # the connections that went with the old process
                 warm(target, grammar)
                 try:
                     honest.session()
@@ -347,9 +350,9 @@ def alone(target: Target, data: bytes) -> float:
 
 
 def warm(target: Target, grammar: Grammar) -> None:
-    """One request of each API and version, so that what is made on first use does not count as growth or stall."""
+    """Requests of each API and version, so that what is made on first use does not count as growth or stall."""
     limits, grammar.limits = grammar.limits, Limits(odd_texts=False, huge_bytes=0, lies=False, damage=0, unserved=0)
-    for key, (low, high) in grammar.served.items():
+    for key, (low, high) in WARM_ROUNDS * list(grammar.served.items()):
         if key not in BETWEEN_BROKERS:
             for version in range(low, high + 1):
                 send_alone(target.address, grammar.request_of(key, version, 1, lone=True).frame, 0.05)

@@ -2,8 +2,8 @@
 
 All sizes are resident bytes of the broker's process.
 
-- **Start**: after a warm-up, one request of each API and version, and a session of the honest client. Codecs are
-  compiled and libraries loaded on first use; they are part of the program.
+- **Start**: after a warm-up, five well-formed requests of each API and version, and a session of the honest client.
+  Codecs are compiled and libraries loaded on first use; they are part of the program.
 - **End**: after the attack, when clients have deleted what clients can delete (`tidied`: topics, with their records;
   groups, with offsets and members), and after a rest in which the broker's own clocks run: members' timeouts (45 s),
   fetch sessions (`server.fetch_sessions`: two to three minutes), deleted files, free memory (`server.heap`: a minute).
