@@ -44,7 +44,7 @@ from replication.nodes import SeenTopic, topic_image, topic_node, with_state
 from replication.paths import Assignment, TopicNode
 from replication.placement import Assignments
 from replication.store import CommitTooLarge, ConnectionLost, Create, NodeExists, NoSuchNode, Op, Set, StoreError
-from replication.topics import NewTopic, fold, new_uuid
+from replication.topics import NewTopic, extent, fold, new_uuid
 
 __all__ = ["STATES_PER_COMMIT", "Controller", "IsrWish"]
 
@@ -196,7 +196,8 @@ class Controller(InSyncReplicas):
                 ops += self._state_ops(state, made=False)
         self._creating[fold(new.name)] = new.name
         self._rooted.add(new.name)
-        return [Commit(tuple(ops), topics=(topic,), states=tuple(states), token=token)]
+        event = f"created{' automatically' if new.automatic else ''}: {extent(list(new.assignments.values()))}"
+        return [Commit(tuple(ops), topics=(topic,), states=tuple(states), token=token, event=event)]
 
     def expand(self, topic: str, added: Assignments, token: object) -> list[Effect]:
         """Add partitions that `topics.plan_expansion` has let through."""
@@ -220,7 +221,8 @@ class Controller(InSyncReplicas):
             changed = known.with_partitions(unled(index, replicas) for index, replicas in added.items())
             node = Set(paths.topic(topic), paths.encode_topic(topic_node(changed)))
             work = Work(self._next, self._announce, topic=topic, outstanding=1)
-            return [Commit((self._guard, node), topics=(changed,), token=token, work=work)]
+            event = f"given partitions: {len(changed.partitions)}, {len(known.partitions)} before"
+            return [Commit((self._guard, node), topics=(changed,), token=token, event=event, work=work)]
 
         return self._in_turn(topic, write)
 

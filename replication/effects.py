@@ -87,7 +87,8 @@ class Commit:
 
     topics: topics whose node this writes, as they are afterwards. states: partitions whose state it writes. deletion:
     topic whose deletion it asks for. ensure: persistent nodes to make first if absent. token: whose request this is,
-    for `Answer`. attempt: counts repetitions. work: what it is a part of; the controller's own affair.
+    for `Answer`. event: what the log says of the topic once it is written ("" for nothing). attempt: counts
+    repetitions. work: what it is a part of; the controller's own affair.
     """
 
     ops: tuple[Op, ...]
@@ -96,6 +97,7 @@ class Commit:
     deletion: str | None = None
     ensure: tuple[str, ...] = ()
     token: object = None
+    event: str = ""
     attempt: int = 0
     work: object = field(default=None, repr=False, compare=False)
 

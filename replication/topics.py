@@ -43,13 +43,17 @@ ManualAssignment = Sequence[tuple[int, Sequence[int]]]
 
 @dataclass(frozen=True, slots=True)
 class TopicRequest:
-    """What a client asks for. −1: the broker's default. assignments: index and replicas of each, instead of counts."""
+    """What a client asks for. −1: the broker's default. assignments: index and replicas of each, instead of counts.
+
+    automatic: nobody asked for it by CreateTopics; the log says so.
+    """
 
     name: str
     partitions: int = -1
     replication_factor: int = -1
     assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
     configs: tuple[tuple[str, str | None], ...] = ()
+    automatic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +66,24 @@ class TopicDefaults:
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to write."""
+    """A topic to write. automatic: as in `TopicRequest`."""
 
     name: str
     topic_id: bytes
     assignments: Assignments
     config: Mapping[str, str] = field(default_factory=dict)
+    automatic: bool = False
 
     @property
     def replication_factor(self) -> int:
         return len(self.assignments[0])
+
+
+def extent(assignments: Sequence[Sequence[int]]) -> str:
+    """A topic's partitions and replicas in words, for the log. assignments: the replicas of each partition."""
+    count = len(assignments)
+    factor = len(assignments[0]) if assignments else 0
+    return f"{count} partition{'' if count == 1 else 's'}, replication factor {factor}"
 
 
 def plan_creation(
@@ -114,7 +126,7 @@ def plan_creation(
     _check_collision(name, image.topics, reserved or {})
     config = {key: value for key, value in request.configs if value is not None}
     check_config(config)
-    return NewTopic(name, new_uuid(rng), assignments, MappingProxyType(config))
+    return NewTopic(name, new_uuid(rng), assignments, MappingProxyType(config), request.automatic)
 
 
 def plan_expansion(

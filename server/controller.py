@@ -392,6 +392,7 @@ def auto_topic(name: str, config: BrokerConfig) -> TopicRequest:
                 ("compression.type", "producer"),
                 ("segment.bytes", str(config.int("offsets.topic.segment.bytes"))),
             ),
+            automatic=True,
         )
     if name == TRANSACTION_STATE_TOPIC:
         return TopicRequest(
@@ -405,8 +406,9 @@ def auto_topic(name: str, config: BrokerConfig) -> TopicRequest:
                 ("segment.bytes", str(config.int("transaction.state.log.segment.bytes"))),
                 ("unclean.leader.election.enable", "false"),
             ),
+            automatic=True,
         )
-    return TopicRequest(name)
+    return TopicRequest(name, automatic=True)
 
 
 def _exists(outcome: TopicOutcome) -> bool:

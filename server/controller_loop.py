@@ -56,6 +56,8 @@ from replication import (
     WrongCluster,
     admin_tree,
     concerns,
+    extent,
+    fold,
     is_over,
     leave_controller,
     make_roots,
@@ -426,7 +428,15 @@ class ControllerLoop:
         known = machine.image.topics
         wanted = [name for name in names if name not in known or name in touched]
         gone = [name for name in known if name not in present]
-        await self._perform(machine.topics_seen(await read_topics(self._store, wanted, self._unreadable), gone))
+        seen = await read_topics(self._store, wanted, self._unreadable)
+        for topic in seen:
+            if topic.name not in machine.image.topics and fold(topic.name) not in machine.reserved:
+                log.info(
+                    "topic %s found in the store: %s",
+                    topic.name,
+                    extent([each.replicas for each in topic.node.partitions.values()]),
+                )
+        await self._perform(machine.topics_seen(seen, gone))
 
     async def reload_config(self, kind: str, name: str) -> None:
         """Read the settings of a topic, of brokers or of a group again and put them in force. Other kinds are not ours

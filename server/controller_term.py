@@ -202,7 +202,11 @@ class ControllerTerm:
         if over or any(is_over(error) for _, error in refused):
             raise TermOver(over[0] if over else NEWER_EPOCH)
         order = {id(one): number for number, one in enumerate(commits)}  # the scheduler has shuffled them
-        effects = self.machine.committed(sorted(accepted, key=lambda one: order[id(one)]))
+        accepted.sort(key=lambda one: order[id(one)])
+        effects = self.machine.committed(accepted)
+        for one in accepted:
+            if one.event:
+                log.info("topic %s %s", one.topics[0].name, one.event)
         for one, error in sorted(refused, key=lambda pair: order[id(pair[0])]):
             log.info("the store refused %s; looking again", error)
             effects += self.machine.refused(one, error, await read_states(self._store, one.states))
@@ -230,6 +234,8 @@ class ControllerTerm:
                 nursery.start_soon(remove, name)
         if over:
             raise TermOver(over[0])
+        for name in names:
+            log.info("topic %s deleted", name)
         return self.machine.removed(names)
 
     async def _tell_all(self, tells: Sequence[Tell]) -> list[Effect]:

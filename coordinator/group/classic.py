@@ -212,7 +212,7 @@ class ClassicGroup(Generations):
         # Nobody who waits in a JoinGroup can heartbeat, and a client that gave up would leave one member behind with
         # each try.
         self._arm(Due.SESSION, member_id, now.seconds + self.config.new_member_join_timeout_ms / 1000)
-        self._maybe_prepare_rebalance(f"member {member_id!r} joined: {request.reason!r}", now, out)
+        self._maybe_prepare_rebalance(f"member {member_id!r} joined{_given(request.reason)}", now, out)
 
     def _rejoin(
         self,
@@ -233,7 +233,7 @@ class ClassicGroup(Generations):
             out.reply(waiting.token, self._joined(member, waiting.version))
         else:
             self._update(member, request, protocols, waiting, out)
-            self._maybe_prepare_rebalance(f"member {member.member_id!r} joined again: {request.reason!r}", now, out)
+            self._maybe_prepare_rebalance(f"member {member.member_id!r} joined again{_given(request.reason)}", now, out)
 
     def _update(
         self, member: Member, request: JoinGroupRequest, protocols: Protocols, waiting: Waiting, out: Decision
@@ -415,7 +415,7 @@ class ClassicGroup(Generations):
             refusal = self.check_member(member_id, instance_id)
             if refusal is not None:
                 return refusal
-        self._remove_and_rebalance(member_id, f"member {member_id!r} left: {reason!r}", now, out)
+        self._remove_and_rebalance(member_id, f"member {member_id!r} left{_given(reason)}", now, out)
         return ErrorCode.NONE
 
     def check_commit(
@@ -467,3 +467,8 @@ def _rebalance_timeout_ms(request: JoinGroupRequest, version: int) -> int:
 
 def _sync_refusal(code: ErrorCode) -> SyncGroupResponse:
     return sync_error(group_write_error(code))
+
+
+def _given(reason: str | None) -> str:
+    """The client's own reason, for a log line; most clients give none."""
+    return f": {reason!r}" if reason else ""

@@ -216,7 +216,9 @@ class Kit:
         )
         return ErrorCode(self.shard.heartbeat(request, self.now).error_code)
 
-    def leave(self, *members: str | tuple[str, str], group: str = "g", version: int = 5) -> LeaveGroupResponse:
+    def leave(
+        self, *members: str | tuple[str, str | None], group: str = "g", version: int = 5, reason: str | None = None
+    ) -> LeaveGroupResponse:
         """`members`: member ids, or (member id, instance id)."""
         token = self.token()
         if version < 3:
@@ -227,7 +229,7 @@ class Kit:
             request = LeaveGroupRequest(
                 group_id=group,
                 members=[
-                    LeaveGroupRequest.MemberIdentity(member_id=member_id, group_instance_id=instance)
+                    LeaveGroupRequest.MemberIdentity(member_id=member_id, group_instance_id=instance, reason=reason)
                     for member_id, instance in pairs
                 ],
             )

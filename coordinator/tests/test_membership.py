@@ -435,6 +435,19 @@ def test_leaving_rebalances_the_rest_and_the_last_one_leaves_an_empty_generation
     assert kit.generation() == 4
 
 
+def test_the_log_has_a_reason_only_where_the_client_gave_one(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    kit = Kit()
+    first, second = kit.stable(2)
+    kit.leave(first)
+    kit.leave((second, None), reason="the consumer is being closed")
+    told = [text for text in caplog.messages if "joined" in text or "left" in text]
+    assert told
+    assert not any("None" in text or "''" in text for text in told)
+    assert any(text.endswith(f"member {first!r} left") for text in told)
+    assert any(text.endswith(f"member {second!r} left: 'the consumer is being closed'") for text in told)
+
+
 @pytest.mark.parametrize("version", range(3))
 def test_old_clients_get_the_error_of_leaving_at_the_top(version: int) -> None:
     kit = Kit()

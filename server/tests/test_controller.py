@@ -23,6 +23,7 @@ from replication import (
     EmbeddedStore,
     Endpoint,
     Image,
+    NewTopic,
     PartitionImage,
     TopicDefaults,
     TopicRequest,
@@ -147,6 +148,31 @@ async def test_create_and_what_it_leaves_behind() -> None:
         assert state is not None
         assert state.data == b'{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1]}'
         assert (await rig.session.get("/config/topics/t")).data == b'{"version":1,"config":{"retention.ms":"5"}}'  # type: ignore[union-attr]
+
+
+async def test_the_log_names_topics_that_are_made_grow_and_go(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "barnabas.controller")
+    async with running() as rig:
+        await rig.create("orders", partitions=3)
+        await rig.create("orders")  # exists: nothing happened
+        await rig.driver.auto_create(["clicks"])
+        await rig.driver.create_partitions([("orders", 6, None)], timeout_ms=5000)
+        await rig.driver.delete_topics(["orders", "never"], timeout_ms=5000)
+        await admin_tree.leave_topic(rig.session, new_topic(rig, "found"))
+        await rig.driver.image_until(lambda image: "found" in image.topics)
+    told = [text for text in caplog.messages if text.startswith("topic ")]
+    assert told == [
+        "topic orders created: 3 partitions, replication factor 1",
+        "topic clicks created automatically: 1 partition, replication factor 1",
+        "topic orders given partitions: 6, 3 before",
+        "topic orders deleted",
+        "topic found found in the store: 1 partition, replication factor 1",
+    ]
+
+
+def new_topic(rig: Rig, name: str) -> NewTopic:
+    request = TopicRequest(name)
+    return plan_creation(rig.driver.image, request, TopicDefaults(), check_config=lambda _: None, rng=Random(1))
 
 
 async def test_what_is_refused() -> None:
