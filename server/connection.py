@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 from kproto import Part
 from server.context import RequestContext
 from server.request_bounds import GENERAL, bounds_of
+from server.strangers import name_stranger
 
 if TYPE_CHECKING:
     from server.repeated_fetch import RepeatedFetch
@@ -40,8 +41,12 @@ _KEY = struct.Struct(">h")
 
 class ProtocolViolation(Exception):
     """The peer sent what cannot be a Kafka request; the connection is closed without an answer (as Apache Kafka
-    does).
+    does). from_stranger: it does not speak the protocol at all, and will probably come again.
     """
+
+    def __init__(self, text: str, *, from_stranger: bool = False) -> None:
+        super().__init__(text)
+        self.from_stranger = from_stranger
 
 
 class Transport(Protocol):
@@ -174,13 +179,12 @@ class Connection:
         while end - position >= 4 and not self.closed:
             size: int = _LENGTH.unpack_from(view, position)[0]
             if size <= 0 or size > self.max_frame_bytes:
-                raise ProtocolViolation(f"frame length {size} (allowed: 1 to {self.max_frame_bytes})")
+                raise self._violation(view, position, f"frame length {size} (allowed: 1 to {self.max_frame_bytes})")
             if size > GENERAL.frame_bytes and end - position >= 6:
                 key: int = _KEY.unpack_from(view, position + 4)[0]
                 if size > bounds_of(key).frame_bytes:
-                    raise ProtocolViolation(
-                        f"frame length {size} (allowed for API key {key}: 1 to {bounds_of(key).frame_bytes})"
-                    )
+                    allowed = f"allowed for API key {key}: 1 to {bounds_of(key).frame_bytes}"
+                    raise self._violation(view, position, f"frame length {size} ({allowed})")
             frame_end = position + 4 + size
             if frame_end > end or ((slots or self.out_bytes) and self.blocked):
                 break
@@ -199,6 +203,10 @@ class Connection:
                 self._queue(context.parts)
                 self._transport.wake(self)
         return position
+
+    def _violation(self, view: memoryview, position: int, otherwise: str) -> ProtocolViolation:
+        stranger = name_stranger(bytes(view[position : position + 4]), self.listener)
+        return ProtocolViolation(stranger or otherwise, from_stranger=stranger is not None)
 
     def _keep(self, rest: memoryview) -> None:
         """Copy what is left over out of the shared buffer."""

@@ -32,6 +32,7 @@ from logdir import FileSlice
 from server.connection import Connection, ProtocolViolation
 from server.containment import contain
 from server.descriptors import Allowance
+from server.strangers import Quiet
 from server.wording import system_says
 
 log = logging.getLogger("barnabas.network")
@@ -126,6 +127,7 @@ class Reactor:
         self._tail = trio.Event()
         self._paused_listeners: set[int] = set()
         self._ending = False
+        self._quiet = Quiet()
 
     # -- listeners and connections -----------------------------------------------------------------------------------
 
@@ -475,7 +477,10 @@ class Reactor:
             self._epoll.modify(link.fd, mask)
 
     def _violated(self, link: _Link, violation: ProtocolViolation) -> None:
-        log.warning("closing the connection of %s: %s", link.connection.client_host, violation)
+        unsaid = self._quiet.due(str(violation), self._now()) if violation.from_stranger else 0
+        if unsaid is not None:
+            more = f" ({unsaid} more were closed since this was last said)" if unsaid else ""
+            log.warning("closing the connection of %s: %s%s", link.connection.client_host, violation, more)
         self._drop(link)
 
     def _broken(self, link: _Link, error: OSError) -> None:

@@ -32,6 +32,7 @@ from server.app import Broker
 from server.connection import OUT_BYTES_MAX, Connection
 from server.context import RequestContext
 from server.reactor import _IN, Reactor
+from server.strangers import QUIET_SECONDS
 from server.testing import Client, embedded_broker
 from server.tests.apis.test_fetch import fetch, flat, values
 from server.tests.apis.test_produce import batch, only, request, topic
@@ -621,3 +622,42 @@ async def test_a_bug_costs_one_connection(caplog: pytest.LogCaptureFixture) -> N
     (record,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert "could not be processed" in record.getMessage()
     caplog.clear()
+
+
+# -- strangers --------------------------------------------------------------------------------------------------------
+
+HTTP = b"GET /metrics HTTP/1.1\r\nHost: broker\r\n\r\n"
+TLS = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100)
+
+
+async def test_http_and_tls_clients_are_named_and_not_for_each_try(
+    caplog: pytest.LogCaptureFixture, mock_clock: MockClock
+) -> None:
+    async with embedded_broker() as broker:
+        for data in (HTTP, HTTP, TLS, HTTP, TLS):
+            async with dialled(broker) as client:
+                await client.stream.send_all(data)
+                assert await closed_by_broker(client)
+        mock_clock.jump(QUIET_SECONDS)
+        async with dialled(broker) as client:
+            await client.stream.send_all(HTTP)
+            assert await closed_by_broker(client)
+    closing = "closing the connection of 127.0.0.1: "
+    http = closing + "an HTTP request came to the listener PLAINTEXT, which speaks Kafka's protocol only"
+    tls = closing + "a TLS client came to the listener PLAINTEXT, which is not encrypted (security.protocol=PLAINTEXT)"
+    assert [text for text in caplog.messages if text.startswith(closing)] == [
+        http,
+        tls,
+        http + " (2 more were closed since this was last said)",
+    ]
+
+
+@pytest.mark.parametrize("max_bytes", [1000, 2**31 - 1])
+@pytest.mark.parametrize("data", [HTTP, TLS, b"POST /", b"HEAD / ", b"PRI * HTTP/2.0\r\n"])
+async def test_a_stranger_is_named_whatever_the_largest_request(
+    data: bytes, max_bytes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with embedded_broker(socket_request_max_bytes=str(max_bytes)) as broker, dialled(broker) as client:
+        await client.stream.send_all(data)
+        assert await closed_by_broker(client)
+    assert any("client came to" in text or "request came to" in text for text in caplog.messages)
