@@ -58,7 +58,7 @@ class Housekeeping:
         self._svc = services
         self._dirs = dirs
         self._cleaner = cleaner
-        self._rolled: set[PartitionLog] = set()
+        self._rolled: dict[PartitionLog, None] = {}  # in the order in which they rolled
         self._roll_seen = trio.Event()
         self._flushed_at: dict[PartitionLog, float] = {}
 
@@ -145,7 +145,7 @@ class Housekeeping:
             partitions.flusher = None
 
     def _note_rolled(self, rolled: PartitionLog) -> None:
-        self._rolled.add(rolled)
+        self._rolled[rolled] = None
         self._roll_seen.set()
 
     async def _flush_rolled(self) -> None:
@@ -155,7 +155,7 @@ class Housekeeping:
         while True:
             await self._roll_seen.wait()
             self._roll_seen = trio.Event()
-            rolled, self._rolled = self._rolled, set()
+            rolled, self._rolled = self._rolled, {}
             for each in rolled:
                 await self._flush(each)
             await self.checkpoint_recovery_points()

@@ -10,7 +10,7 @@ Raises `Gone` for whatever is the network's fault; error codes in answers are th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, Protocol
 
@@ -166,6 +166,10 @@ class Client:
         if answer.response is None:
             raise Gone("reset")
         return answer.response
+
+    def is_settled(self, broker_ids: Iterable[int]) -> bool:
+        """Whether these brokers have run, and could be reached, for so long that every controller must know them."""
+        return all(self._paths.calm_since(broker_id) + LIMIT_S < self.world.now for broker_id in broker_ids)
 
     def any_broker(self) -> int:
         return self.rng.choice(self.brokers)

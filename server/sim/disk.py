@@ -4,13 +4,12 @@
 a new handle on what is left, and the old handle fails every call: whatever still unwinds in the dead process changes
 nothing. How bad a loss of power is stands in `logdir.memory_disk`.
 
-`fail` lets one call fail, once; `watch` counts calls, and tells what kinds there were.
+`fail` lets one call fail, once; `watch` notes of what kind the calls are.
 """
 
 from __future__ import annotations
 
 import errno
-from collections import Counter
 from random import Random
 
 from logdir import OURS
@@ -25,8 +24,8 @@ class SimDisk:
 
     def __init__(self) -> None:
         self.disk = MemoryDisk()
-        self.calls = 0
-        self.kinds: Counter[str] = Counter()
+        self.calls: list[str] = []
+        """What kind each call had, from the first on that was watched."""
         self.struck: str | None = None
         self.may_fail = self.has_ended = False
         """A call has failed in a way that takes the log directory along; a broker has ended."""
@@ -34,11 +33,11 @@ class SimDisk:
         self._code = 0
 
     def watch(self) -> None:
-        """Count the calls from now on."""
+        """Note the calls from now on."""
         self.disk.on_call = self._called
 
     def rest(self) -> None:
-        """Count no more, and let nothing fail any more."""
+        """Note no more, and let nothing fail any more."""
         self._left = 0
         self.disk.on_call = None
 
@@ -49,8 +48,7 @@ class SimDisk:
 
     def _called(self, call: str, path: str) -> None:
         kind = f"{call} {_kind(path)}"
-        self.calls += 1
-        self.kinds[kind] += 1
+        self.calls.append(kind)
         self._left -= 1
         if self._left == 0:
             self.struck = kind

@@ -1,13 +1,15 @@
-"""`python -m server.sim.disk_faults [--brokers 1] [--seeds 1-3] [--every 7] [--codes EIO,ENOSPC] [--limit 600]`: each
-call of the disk fails once.
+"""`python -m server.sim.disk_faults [--brokers 1] [--seeds 1-3] [--each 2 | --every 7] [--codes EIO,ENOSPC]
+[--limit 600]`: each call of the disk fails once.
 
 A seed is run once to count the calls of each broker's disk while there is load: produce requests of several clients in
 one round (one broker: acks 1 and all; three: all), idempotent and in transactions, group commits, segments that roll,
 `flush.messages`, LogAppendTime, checkpoints, compaction; and a topic is made, records deleted from it, and segments
 removed by retention (`chores.py`). Then it is run again for every call and every error, with
-that call failing. The checks are those of every simulated run (`checks.py`, `ledger.py`): what was acknowledged,
-committed or decided is read back at the end, once and whole, and so it is by consumers meanwhile. A broker whose only
-log directory has failed ends, and is started again on the same disk, which works by then.
+that call failing (`--each`: for so many calls of each kind, a kind being what is called on which sort of file;
+`--every`: for one in so many of all pairs of a call and an error). The checks are those of every simulated run
+(`checks.py`, `ledger.py`): what was acknowledged, committed or decided is read back at the end, once and whole, and so
+it is by consumers meanwhile. A broker whose only log directory has failed ends, and is started again on the same disk,
+which works by then.
 
 Errors that say nothing about the disk (EMFILE, EINTR) must end nobody. Calls of a broker's own metadata store are let
 fail by `replication/tests/test_journal.py`.
@@ -74,17 +76,30 @@ class Failed(NamedTuple):
         )
 
 
-def faults(seed: int, brokers: int, every: int, codes: Sequence[int]) -> Iterable[DiskFault]:
-    """The faults of a seed: all pairs of a call and an error, or so many of them that it is one in `every`."""
+def faults(seed: int, brokers: int, every: int, each: int | None, codes: Sequence[int]) -> Iterable[DiskFault]:
+    """The faults of a seed: all pairs of a call and an error, or one in `every` of them, or those of `each` calls of a
+    kind, on any broker.
+    """
     counted = simulate(seed, brokers=brokers, seconds=0, disk=DiskFault(1, 0, 0))
     assert not counted.violations, counted
-    pairs = [
-        DiskFault(broker_id, number, code)
-        for broker_id, disk in counted.disks.items()
-        for number in range(1, disk.calls + 1)
-        for code in codes
-    ]
-    return sorted(Random(seed).sample(pairs, -(-len(pairs) // every)))
+    random = Random(seed)
+    if each is not None:
+        kinds: dict[str, list[tuple[int, int]]] = {}
+        for broker_id, disk in counted.disks.items():
+            for number, kind in enumerate(disk.calls, 1):
+                kinds.setdefault(kind, []).append((broker_id, number))
+        chosen = [random.sample(kinds[kind], min(each, len(kinds[kind]))) for kind in sorted(kinds) for _ in codes]
+        faults = [DiskFault(*call, codes[i % len(codes)]) for i, calls in enumerate(chosen) for call in calls]
+    else:
+        faults = [
+            DiskFault(broker_id, number, code)
+            for broker_id, disk in counted.disks.items()
+            for number in range(1, len(disk.calls) + 1)
+            for code in codes
+        ]
+        faults = random.sample(faults, -(-len(faults) // every))
+    random.shuffle(faults)
+    return faults
 
 
 def campaign(
@@ -92,6 +107,7 @@ def campaign(
     *,
     brokers: int = 1,
     every: int = 1,
+    each: int | None = None,
     codes: Sequence[int] = CODES,
     limit_s: float = float("inf"),
     tell: Callable[[str], None] = lambda text: None,
@@ -99,7 +115,7 @@ def campaign(
     """Run all faults of all seeds, but begin none after `limit_s`."""
     figures, begin = Figures(), monotonic()
     for seed in seeds:
-        for fault in faults(seed, brokers, every, codes):
+        for fault in faults(seed, brokers, every, each, codes):
             if monotonic() - begin > limit_s:
                 return figures
             known = len(figures.failed)
@@ -117,6 +133,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seeds", default="1", metavar="A-B", help="seeds, first and last (or just one)")
     parser.add_argument("--brokers", type=int, default=1)
     parser.add_argument("--every", type=int, default=1, help="one in so many of all pairs of a call and an error")
+    parser.add_argument("--each", type=int, metavar="N", help="with every error, N calls of each kind")
     parser.add_argument("--codes", default=",".join(errno.errorcode[code] for code in CODES))
     parser.add_argument("--limit", type=float, default=float("inf"), help="begin nothing after so many seconds")
     parser.add_argument("--trace", metavar="BROKER:CALL", help="show one fault of the first seed, with the first code")
@@ -133,6 +150,7 @@ def main(arguments: list[str]) -> int:
         range(int(first), int(last or first) + 1),
         brokers=options.brokers,
         every=options.every,
+        each=options.each,
         codes=codes,
         limit_s=options.limit,
         tell=lambda text: print(text, flush=True),

@@ -1,9 +1,8 @@
 """One call of a disk fails, at any place, with any error: nothing acknowledged is lost, nobody waits for ever.
 
-The slow test tries one in `BARNABAS_DISK_FAULTS_EVERY` (40) of all pairs of a call and an error, of a broker alone and
-of three, for `BARNABAS_DISK_FAULTS_SECONDS` (300) each at most, with the seed `BARNABAS_DISK_FAULTS_SEED` (1). With
-EVERY 1 it tries all of them, as `python -m server.sim.disk_faults` does. What a failed call means for those who share a
-round is in test_answered_is_written.py.
+The slow test lets `BARNABAS_DISK_FAULTS_EACH` (1) calls of each kind fail with each error, of a broker alone and of
+three, with the seed `BARNABAS_DISK_FAULTS_SEED` (1); `python -m server.sim.disk_faults` tries all of them. What a
+failed call means for those who share a round is in test_answered_is_written.py.
 """
 
 from __future__ import annotations
@@ -12,17 +11,33 @@ import errno
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from logdir import OURS
+from server.sim.disk_faults import CODES, faults
 from server.sim.run import DiskFault, simulate
 
 ROOT = Path(__file__).resolve().parents[2]
-EVERY = os.environ.get("BARNABAS_DISK_FAULTS_EVERY", "40")
-SECONDS = os.environ.get("BARNABAS_DISK_FAULTS_SECONDS", "300")
+EACH = os.environ.get("BARNABAS_DISK_FAULTS_EACH", "1")
 SEED = os.environ.get("BARNABAS_DISK_FAULTS_SEED", "1")
+
+
+def test_every_kind_of_call_fails_with_every_error() -> None:
+    disks = simulate(1, brokers=3, seconds=0, disk=DiskFault(1, 0, 0)).disks
+    chosen = list(faults(1, 3, 1, 2, CODES))
+    assert len(set(chosen)) == len(chosen)
+    struck = Counter((disks[fault.broker_id].calls[fault.number - 1], fault.code) for fault in chosen)
+    counts = Counter(kind for disk in disks.values() for kind in disk.calls)
+    assert struck == {(kind, code): min(2, count) for kind, count in counts.items() for code in CODES}
+
+
+def test_a_topic_waits_for_a_broker_whose_disk_has_failed() -> None:
+    outcome = simulate(1, brokers=3, seconds=0, disk=DiskFault(2, 7, errno.EIO))
+    assert outcome.disks[2].has_ended
+    assert not outcome.violations
 
 
 @pytest.mark.parametrize(("number", "code"), [(40, errno.ENOSPC), (90, errno.EINTR), (150, errno.EMFILE)])
@@ -35,12 +50,10 @@ def test_one_call_fails(number: int, code: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(int(SECONDS) + 300)
+@pytest.mark.timeout(900 * int(EACH))
 @pytest.mark.parametrize("brokers", ["1", "3"])
 def test_calls_all_over_the_place_fail(brokers: str) -> None:
     command = [sys.executable, "-m", "server.sim.disk_faults", "--brokers", brokers, "--seeds", SEED]
-    done = subprocess.run(
-        [*command, "--every", EVERY, "--limit", SECONDS], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*command, "--each", EACH], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert "lost=0" in done.stdout
