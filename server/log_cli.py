@@ -121,6 +121,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     _add_paths(stats)
     stats.add_argument("--quick", action="store_true", help="read batch headers only")
+    stats.add_argument(
+        "--internal", action="store_true", help="show topics like __consumer_offsets by partition, not in a line each"
+    )
 
 
 def _add_paths(command: argparse.ArgumentParser, number: str = "+") -> None:

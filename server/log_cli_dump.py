@@ -40,6 +40,12 @@ class DumpOptions:
     committed: bool = False
     limit: int | None = None
 
+    @property
+    def is_bounded(self) -> bool:
+        """Offsets or timestamps are limited."""
+        bounds = (self.start_offset, self.end_offset, self.min_timestamp_ms, self.max_timestamp_ms)
+        return any(bound is not None for bound in bounds)
+
 
 class _Enough(Exception):
     """As much was shown as was asked for."""
@@ -57,15 +63,25 @@ class Dump:
         self._complain = complain
         self._progress = progress
         self._left = options.limit
+        self._written = 0
 
     def path(self, path: str, is_dir: bool) -> None:
         """Show one path. Raises `NotALog` if it is nothing that can be shown, OSError."""
+        self._written = 0
         try:
             if is_log_dir(path):
-                for log in open_log_dir(path).partitions:
+                logs = open_log_dir(path).partitions
+                if not logs:
+                    self._complain(f"{path} has no partitions")
+                for log in logs:
                     self._log(log)
+                if logs and self._has_nothing:
+                    self._complain(f"{path}: nothing is within these bounds")
             elif is_dir or kind_of(path) == LOG:
-                self._log(open_log(path))
+                log = open_log(path)
+                self._log(log)
+                if self._has_nothing:
+                    self._say_extent(log)
             else:
                 self._file(path)
         except _Enough:
@@ -94,13 +110,26 @@ class Dump:
             else:
                 self._segment(segment, show, is_wanted)
 
+    @property
+    def _has_nothing(self) -> bool:
+        """Nothing of this path was within the bounds."""
+        return self._options.is_bounded and not self._written and not self.failed
+
+    def _say_extent(self, log: LogReader) -> None:
+        """Where the log is, of which nothing was within the bounds."""
+        try:
+            start, end = log.start_offset, log.end_offset()
+        except (KafkaError, LogDirError) as error:
+            self._fail(_text(error))
+            return
+        extent = f"begins at offset {start} and ends before {end}" if start < end else f"is empty, at offset {end}"
+        self._complain(f"{log.path}: nothing is within these bounds; the log {extent}")
+
     def _segment(self, segment: SegmentReader, show: _Shower, is_wanted: Callable[[Batch], bool] | None) -> None:
         options = self._options
         if not options.as_json:
             self._out.write(f"{segment.path}: starts at offset {segment.base_offset}, {segment.size} bytes\n")
         done = 0
-        bounds = (options.start_offset, options.end_offset, options.min_timestamp_ms, options.max_timestamp_ms)
-        bounded = any(bound is not None for bound in bounds)
         try:
             for batch in segment.batches(
                 start_offset=options.start_offset,
@@ -114,7 +143,7 @@ class Dump:
                 done = batch.position + batch.size
                 if is_wanted is None or is_wanted(batch):
                     self._batch(batch, show)
-            if not bounded and done < segment.size:
+            if not options.is_bounded and done < segment.size:
                 self._complain(f"{segment.path}, position {done}: {segment.size - done} bytes are no whole batch")
         except (KafkaError, LogDirError) as error:
             self._fail(_text(error))
@@ -160,6 +189,7 @@ class Dump:
             self._fail(str(error))
 
     def _write(self, line: str) -> None:
+        self._written += 1
         self._out.write(line)
         self._out.write("\n")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -138,7 +139,7 @@ def _list_kinds() -> int:
 
 def _stats(chosen: argparse.Namespace) -> int:
     from logdir.offline.stats import log_stats
-    from server.log_cli_stats import table, totals
+    from server.log_cli_stats import lines
 
     full = not chosen.quick
     progress = _progress(_size(chosen.paths))
@@ -160,6 +161,13 @@ def _stats(chosen: argparse.Namespace) -> int:
                 print(json.dumps(stats.as_dict()), flush=True)
     finally:
         progress.clear()
-    if found and not chosen.json:
-        print("\n".join(table([*found, *totals(found, full=full)], full=full)))
+    if chosen.json:
+        return code
+    if found:
+        # Who names directories of partitions wants to see them.
+        internal = chosen.internal or not any(map(is_log_dir, chosen.paths))
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        print("\n".join(lines(found, full=full, internal=internal, width=width)))
+    elif code == OK:
+        print("no partitions")
     return code

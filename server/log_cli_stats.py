@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 
 from logdir.offline.stats import Stats
 from server.log_cli_dump import time_text
@@ -11,21 +12,62 @@ from server.log_cli_progress import readable
 _HEAD = ("partition", "segments", "size", "batches", "records", "offsets", "from", "to", "codecs", "batch", "producers")
 _FULL_HEAD = ("record", "ratio", "keyed", "keys", "tombstones", "txn", "control")
 _LEFT = frozenset({"partition", "offsets", "from", "to", "codecs"})
+_DISPENSABLE: tuple[str, ...] = ("control", "txn", "tombstones", "keyed", "record", "batches", "segments", "batch")
+_DISPENSABLE += ("producers", "keys", "ratio", "codecs", "from")
+"""What a narrow terminal is not shown, in this order."""
+_GAP = "  "
 
 
-def table(found: Sequence[Stats], *, full: bool) -> list[str]:
-    """Lines: a head, one for each of `found`."""
+def lines(found: Sequence[Stats], *, full: bool, internal: bool, width: int | None) -> list[str]:
+    """The table of `found` with totals: Kafka's internal topics behind the others, and one line each unless `internal`;
+    a line for all at the end. width: characters there are; None: as many as it takes.
+    """
+    own = [stats for stats in found if not _is_internal(stats)]
+    kafkas = [stats for stats in found if _is_internal(stats)]
+    rows = [*own, *_by_topic(own, full)]
+    rows += [*kafkas, *_by_topic(kafkas, full)] if internal else _folded(kafkas, full)
+    if len({stats.topic for stats in found}) > 1:
+        rows.append(_sum(None, found, full))
+    return table(rows, full=full, width=width)
+
+
+def table(found: Sequence[Stats], *, full: bool, width: int | None) -> list[str]:
+    """Lines: a head, one for each of `found`, and which columns had no room."""
     head = _HEAD + (_FULL_HEAD if full else ())
     rows = [head, *(_row(stats, full) for stats in found)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    lines = []
+    widths = {name: max(len(row[column]) for row in rows) for column, name in enumerate(head)}
+    hidden = _hidden(widths, width)
+    shown = []
     for row in rows:
         cells = (
-            cell.ljust(width) if name in _LEFT else cell.rjust(width)
-            for cell, width, name in zip(row, widths, head, strict=True)
+            cell.ljust(widths[name]) if name in _LEFT else cell.rjust(widths[name])
+            for cell, name in zip(row, head, strict=True)
+            if name not in hidden
         )
-        lines.append("  ".join(cells).rstrip())
-    return lines
+        shown.append(_GAP.join(cells).rstrip())
+    if hidden:
+        names = [name for name in head if name in hidden]
+        shown += textwrap.wrap(f"no room for: {', '.join(names)} (a wider terminal, a pipe or --json)", width or 80)
+    return shown
+
+
+def _hidden(widths: Mapping[str, int], width: int | None) -> set[str]:
+    """The columns to leave out."""
+    hidden: set[str] = set()
+    candidates = iter([name for name in _DISPENSABLE if name in widths])
+    while width is not None:
+        shown = [size for name, size in widths.items() if name not in hidden]
+        if sum(shown) + len(_GAP) * (len(shown) - 1) <= width:
+            break
+        name = next(candidates, None)
+        if name is None:
+            break
+        hidden.add(name)
+    return hidden
+
+
+def _is_internal(stats: Stats) -> bool:
+    return (stats.topic or "").startswith("__")
 
 
 def _row(stats: Stats, full: bool) -> tuple[str, ...]:
@@ -36,9 +78,9 @@ def _row(stats: Stats, full: bool) -> tuple[str, ...]:
         str(stats.batches),
         str(stats.records),
         "" if stats.start_offset is None else f"{stats.start_offset}..{stats.end_offset}",
-        "-" if stats.oldest_ms is None else time_text(stats.oldest_ms),
-        "-" if stats.newest_ms is None else time_text(stats.newest_ms),
-        ",".join(f"{name}:{_percent(count, stats.batches)}" for name, count in stats.codecs.most_common()) or "-",
+        _time(stats.oldest_ms),
+        _time(stats.newest_ms),
+        _codecs(stats),
         readable((stats.bytes - stats.unread_bytes) / stats.batches) if stats.batches else "-",
         _number(stats.producers.count, stats.producers.is_exact),
     )
@@ -62,6 +104,17 @@ def _name(stats: Stats) -> str:
     return stats.topic if stats.partition is None else f"{stats.topic}-{stats.partition}"
 
 
+def _time(timestamp_ms: int | None) -> str:
+    """To the second; the milliseconds are in `--json`."""
+    return "-" if timestamp_ms is None else time_text(timestamp_ms).partition(".")[0]
+
+
+def _codecs(stats: Stats) -> str:
+    if len(stats.codecs) == 1:
+        return next(iter(stats.codecs))
+    return ",".join(f"{name}:{_percent(count, stats.batches)}" for name, count in stats.codecs.most_common()) or "-"
+
+
 def _percent(part: int, whole: int) -> str:
     if not part:
         return "0" if whole else "-"
@@ -74,15 +127,21 @@ def _number(count: int, exact: bool) -> str:
     return str(count) if exact else f"~{count}"
 
 
-def totals(found: Sequence[Stats], *, full: bool) -> list[Stats]:
-    """One line for each topic of several partitions, and one for all if there are several topics."""
+def _by_topic(found: Sequence[Stats], full: bool) -> list[Stats]:
+    """A line for each topic of several partitions."""
+    return [_sum(topic, group, full) for topic, group in _grouped(found).items() if len(group) > 1]
+
+
+def _folded(found: Sequence[Stats], full: bool) -> list[Stats]:
+    """A line for each topic."""
+    return [_sum(topic, group, full) if len(group) > 1 else group[0] for topic, group in _grouped(found).items()]
+
+
+def _grouped(found: Sequence[Stats]) -> dict[str | None, list[Stats]]:
     by_topic: dict[str | None, list[Stats]] = {}
     for stats in found:
         by_topic.setdefault(stats.topic, []).append(stats)
-    lines = [_sum(topic, group, full) for topic, group in by_topic.items() if len(group) > 1]
-    if len(by_topic) > 1:
-        lines.append(_sum(None, found, full))
-    return lines
+    return by_topic
 
 
 def _sum(topic: str | None, group: Sequence[Stats], full: bool) -> Stats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,11 +17,13 @@ import pytest
 from kproto.records import Record, build_batch
 from kproto.stored import OffsetCommitKey, OffsetCommitValue, encode_versioned
 from logdir.offline import open_log
+from logdir.offline.stats import log_stats
 from logdir.tests.kit import NOW
 from logdir.tests.offline_kit import copy, make_dir
 from server import cli
 from server.log_cli_dump import time_text
 from server.log_cli_progress import Progress, readable
+from server.log_cli_stats import lines
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -242,6 +245,61 @@ def test_stats(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     called = Called(capsys, "stats", home, "--json", code=1)
     assert "t-1 is left out" in called.err
     assert [one["topic"] for one in called.json] == ["t", "u"]
+
+
+def test_stats_show_internal_topics_behind_the_others(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = copy(made, tmp_path / "logs")
+    for name in ("__consumer_offsets-0", "__consumer_offsets-7", "__transaction_state-3"):
+        copy(made / "t-0", home / name)
+    names = [row.split()[0] for row in Called(capsys, "stats", home).lines]
+    assert names == ["partition", "t-0", "__consumer_offsets", "__transaction_state-3", "all"]
+    internal = ["__consumer_offsets-0", "__consumer_offsets-7", "__transaction_state-3", "__consumer_offsets"]
+    names = [row.split()[0] for row in Called(capsys, "stats", "--internal", home).lines]
+    assert names == ["partition", "t-0", *internal, "all"]
+    named = [home / name for name in internal[:2]]
+    assert [row.split()[0] for row in Called(capsys, "stats", *named).lines][1:3] == internal[:2]
+
+
+def test_stats_fit_a_terminal_and_say_what_had_no_room(made: Path) -> None:
+    found = [log_stats(open_log(made / "t-0"))]
+    everything = lines(found, full=True, internal=False, width=None)
+    needed = max(map(len, everything))
+    assert lines(found, full=True, internal=False, width=needed) == everything
+    for width in range(needed - 1, 79, -1):
+        head, row, *said = lines(found, full=True, internal=False, width=width)
+        assert max(map(len, (head, row, *said))) <= width
+        hidden = set(everything[0].split()) - set(head.split())
+        assert hidden
+        assert " ".join(said).startswith("no room for: ")
+        assert all(name in " ".join(said) for name in hidden)
+    assert {"partition", "size", "records", "offsets"} <= set(head.split())
+    assert "partition" in lines(found, full=True, internal=False, width=1)[0]
+
+
+def test_a_log_directory_without_partitions_says_so(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = copy(made, tmp_path / "logs")
+    shutil.rmtree(home / "t-0")
+    assert Called(capsys, "stats", home).out == "no partitions\n"
+    assert Called(capsys, "stats", home, "--json").out == ""
+    assert "has no partitions" in Called(capsys, "dump", home).err
+
+
+def test_a_dump_outside_of_the_log_says_where_the_log_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = tmp_path / "t-0"
+    home.mkdir()
+    file = home / f"{7456:020d}.log"
+    file.write_bytes(build_batch([Record(at, NOW, None, b"v") for at in range(4)], base_offset=7456))
+    for bounds in (("--offset", "0:2"), ("--offset", "8000"), ("--time", "2030-01-01")):
+        for more in ((), ("--json",), ("--records",)):
+            called = Called(capsys, "dump", home, *bounds, *more)
+            assert "nothing is within these bounds; the log begins at offset 7456 and ends before 7460" in called.err
+    assert Called(capsys, "dump", home, "--offset", "7458:7459").err == ""
+    file.write_bytes(b"")
+    assert "the log is empty, at offset 7456" in Called(capsys, "dump", home, "--offset", "0:2").err
 
 
 # ---- the command line
