@@ -77,23 +77,37 @@ def _refused(image: Image, req: AddPartitionsToTxnRequest) -> Steps[AddPartition
     return response
 
 
+class _Verified:
+    """Answers a request when its portions have their answers; the token of each of them.
+
+    Its class is no local one: classes are cycles, so all that a request was about, some 10 MiB, would stay in memory
+    until the collector comes by.
+    """
+
+    __slots__ = ("_ctx", "_owed", "_results")
+
+    def __init__(self, ctx: RequestContext, owed: int) -> None:
+        self._ctx = ctx
+        self._owed = owed
+        self._results: list[AddPartitionsToTxnResponse.AddPartitionsToTxnResult] = []
+
+    def reply(self, response: AddPartitionsToTxnResponse) -> None:
+        self._results += response.results_by_transaction
+        if len(self._results) == self._owed:
+            self._ctx.reply(AddPartitionsToTxnResponse(results_by_transaction=self._results))
+
+    def let_go(self) -> str:
+        """Part of `Concerned`."""
+        return self._ctx.let_go()
+
+
 async def _in_portions(svc: Services, ctx: RequestContext, req: AddPartitionsToTxnRequest) -> object:
     """Transactions of many producers, in turns; they can only be verified, so nothing waits."""
-    told: list[AddPartitionsToTxnResponse] = []
-
-    class Token:
-        def reply(self, response: AddPartitionsToTxnResponse) -> None:
-            told.append(response)
-            if sum(len(each.results_by_transaction) for each in told) == len(req.transactions):
-                results = [result for each in told for result in each.results_by_transaction]
-                ctx.reply(AddPartitionsToTxnResponse(results_by_transaction=results))
-
-        def let_go(self) -> str:
-            return ctx.let_go()
+    verified = _Verified(ctx, len(req.transactions))
 
     def add(first: int, end: int) -> None:
         some = AddPartitionsToTxnRequest(transactions=req.transactions[first:end])
-        svc.transactions.add_partitions(some, ctx.api_version, Token())
+        svc.transactions.add_partitions(some, ctx.api_version, verified)
 
     await in_portions(svc, len(req.transactions), add)
     return PENDING

@@ -55,19 +55,39 @@ def handle(svc: Services, ctx: RequestContext, req: DeleteRecordsRequest) -> Ste
     _look(waiting)
     if not waiting:
         return response
-    due = svc.now() + req.timeout_ms / 1000
-
-    def look_again() -> None:
-        _look(waiting)
-        if waiting and svc.now() < due:
-            svc.timers.after(min(LOOK_AGAIN_SECONDS, due - svc.now()), look_again)
-            return
-        for _, _, answer in waiting:
-            answer.error_code = ErrorCode.REQUEST_TIMED_OUT
-        ctx.reply(response)
-
-    svc.timers.after(min(LOOK_AGAIN_SECONDS, max(0.0, req.timeout_ms / 1000)), look_again)
+    again = _Again(svc, ctx, response, waiting, svc.now() + req.timeout_ms / 1000)
+    svc.timers.after(min(LOOK_AGAIN_SECONDS, max(0.0, req.timeout_ms / 1000)), again.look)
     return PENDING
+
+
+class _Again:
+    """A wait for the replicas. No function that refers to itself: that is a cycle, which would keep the request."""
+
+    __slots__ = ("_ctx", "_due", "_response", "_svc", "_waiting")
+
+    def __init__(
+        self, svc: Services, ctx: RequestContext, response: DeleteRecordsResponse, waiting: list[_Waiting], due: float
+    ) -> None:
+        self._svc = svc
+        self._ctx = ctx
+        self._response = response
+        self._waiting = waiting
+        self._due = due
+
+    def look(self) -> None:
+        """Answer, or come again. `due`: trio's clock."""
+        svc = self._svc
+        _look(self._waiting)
+        if self._waiting and svc.now() < self._due:
+            svc.timers.after(min(LOOK_AGAIN_SECONDS, self._due - svc.now()), self.look)
+            return
+        for _, _, answer in self._waiting:
+            answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+        self._ctx.reply(self._response)
+
+    def let_go(self) -> str:
+        """Part of `Concerned`."""
+        return self._ctx.let_go()
 
 
 def _delete(svc: Services, topic: str, asked: _Asked, waiting: list[_Waiting]) -> _Answer:

@@ -68,24 +68,30 @@ def handle(svc: Services, ctx: RequestContext, req: OffsetDeleteRequest) -> Step
     return PENDING
 
 
+class _Some(Portion):
+    """A token for some of the items, which keeps an error of the whole request as one."""
+
+    __slots__ = ("_refusals",)
+
+    def __init__(self, codes: Codes, first: int, end: int, refusals: list[ErrorCode]) -> None:
+        super().__init__(codes, first, end)
+        self._refusals = refusals
+
+    def reply(self, codes: list[ErrorCode] | ErrorCode) -> None:
+        if isinstance(codes, ErrorCode):
+            self._refusals.append(codes)
+        super().reply(codes)
+
+
 async def _in_portions(svc: Services, group_id: str, wanted: list[tuple[str, int]], deletion: _Deletion) -> object:
     """An error of the whole request, which any portion may have, is all that is told."""
     refusals: list[ErrorCode] = []
     codes = Codes(len(wanted), lambda found: deletion.reply(refusals[0] if refusals else found), deletion)
 
-    class Some(Portion):
-        __slots__ = ()
+    def delete(first: int, end: int) -> None:
+        svc.groups.delete_offsets(group_id, wanted[first:end], _Some(codes, first, end, refusals))
 
-        def reply(self, told: list[ErrorCode] | ErrorCode) -> None:
-            if isinstance(told, ErrorCode):
-                refusals.append(told)
-            super().reply(told)
-
-    await in_portions(
-        svc,
-        len(wanted),
-        lambda first, end: svc.groups.delete_offsets(group_id, wanted[first:end], Some(codes, first, end)),
-    )
+    await in_portions(svc, len(wanted), delete)
     return PENDING
 
 
