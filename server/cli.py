@@ -13,8 +13,8 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -220,17 +220,26 @@ class _Refused(Exception):
 def _load(file: str | None, environ: Mapping[str, str] | None, overrides: Sequence[str]) -> BrokerConfig:
     """Settings, or `_Refused`."""
     from server.config import SettingsRefused, load
+
+    with _refused_files(file):
+        try:
+            config = load(file, environ=environ, overrides=overrides)
+            if config.is_clustered:
+                from server.zookeeper_settings import zookeeper_settings
+
+                zookeeper_settings(config)  # what it refuses is refused before anything starts
+            return config
+        except SettingsRefused as error:
+            raise _Refused(*error.problems) from None
+
+
+@contextmanager
+def _refused_files(file: str | None) -> Iterator[None]:
+    """`_Refused` for a file of settings that cannot be read."""
     from server.properties import PropertiesError
 
     try:
-        config = load(file, environ=environ, overrides=overrides)
-        if config.is_clustered:
-            from server.zookeeper_settings import zookeeper_settings
-
-            zookeeper_settings(config)  # what it refuses is refused before anything starts
-        return config
-    except SettingsRefused as error:
-        raise _Refused(*error.problems) from None
+        yield
     except PropertiesError as error:
         raise _Refused(f"{file}, {error}") from None
     except OSError as error:
@@ -358,11 +367,22 @@ def _config(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _check(file: str) -> int:
-    config = _load(file, None, ())
-    for notice in config.notices:
-        print(f"warning: {notice.text}")
-    print(f"{file} can be used ({len(config.static)} settings, {len(config.notices)} warnings)")
-    return OK
+    from server.config_check import check
+
+    with _refused_files(file):
+        found = check(file)
+    for text in found.warnings:
+        print(f"warning: {text}")
+    print(
+        f"{file} {'cannot' if found.refusals else 'can'} be used ({_count(found.settings, 'setting')}, "
+        f"{_count(len(found.refusals), 'refusal')}, {_count(len(found.warnings), 'warning')})",
+        flush=True,
+    )
+    return _complain(found.refusals) if found.refusals else OK
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _show(config: BrokerConfig, keys: Sequence[str], *, everything: bool) -> int:

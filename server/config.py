@@ -61,10 +61,14 @@ class Notice:
 
 
 class SettingsRefused(ValueError):
-    """The settings cannot be used. `problems`: one sentence per key, naming key, value and what is allowed."""
+    """The settings cannot be used. `problems`: one sentence per key, naming key, value and what is allowed; `keys`: of
+    what was refused; `notices`: what else there is to say about the settings.
+    """
 
-    def __init__(self, problems: Iterable[str]) -> None:
+    def __init__(self, problems: Iterable[str], *, keys: Iterable[str] = (), notices: Iterable[Notice] = ()) -> None:
         self.problems = tuple(problems)
+        self.keys = frozenset(keys)
+        self.notices = tuple(notices)
         super().__init__("\n".join(self.problems))
 
 
@@ -131,7 +135,7 @@ class BrokerConfig:
         set_attribute(self, "_values", values)
         listeners, advertised, overrides = reader.cross_check(values, static)
         if reader.problems:
-            raise SettingsRefused(reader.problems)
+            raise SettingsRefused(reader.problems, keys=reader.refused, notices=reader.notices)
         if generated_id is not None:
             values["broker.id"] = values["node.id"] = generated_id
         set_attribute(self, "_generated_id", generated_id)
@@ -294,6 +298,7 @@ class _Reader:
         self.origins = origins
         self._told_origins = origins
         self.problems: list[str] = []
+        self.refused: set[str] = set()
         self.notices: list[Notice] = []
 
     def layer(self, values: dict[str, Value], texts: Mapping[str, str], *, dynamic: bool) -> dict[str, str]:
@@ -346,6 +351,7 @@ class _Reader:
         self.notice(key, text, f"is not known and is ignored{hint}")
 
     def problem(self, key: str, text: str, why: str) -> None:
+        self.refused.add(key)
         self.problems.append(refusal(key, text, why + self._origin(key)))
 
     def notice(self, key: str, text: str, what: str) -> None:
@@ -447,57 +453,60 @@ class _Reader:
     ) -> tuple[tuple[ListenAddress, ...], tuple[ListenAddress, ...]]:
         """Parse and check what is listened on and advertised. Listeners of a KRaft controller are left out."""
         key = "listener.security.protocol.map"
-        controllers = [name.upper() for name in split_list(str(values["controller.listener.names"] or ""))]
         nothing: tuple[ListenAddress, ...] = ()
+        controllers = [name.upper() for name in split_list(str(values["controller.listener.names"] or ""))]
         try:
             protocols = parse_protocol_map(str(values[key]))
-            if key not in static:
-                protocols |= {name: "PLAINTEXT" for name in controllers if name not in protocols}
-            key = "listeners"
-            listeners = parse_listeners(str(values[key]), protocols, distinct_ports=True)
-            listeners = self._usable(listeners, key, controllers)
-            key = "advertised.listeners"
-            if values[key] is None:
-                advertised = listeners
-            else:
-                advertised = parse_listeners(str(values[key]), protocols, distinct_ports=False)
-                advertised = self._advertisable(
-                    self._usable(advertised, key, controllers), {listener.name for listener in listeners}
-                )
+        except ValueError as error:
+            self.problem(key, str(values[key]), str(error))
+            return nothing, nothing
+        if key not in static:
+            protocols |= {name: "PLAINTEXT" for name in controllers if name not in protocols}
+        key = "advertised.listeners"
+        listeners = self._addresses("listeners", values, protocols, controllers)
+        advertised = listeners if values[key] is None else self._addresses(key, values, protocols, controllers)
+        if not listeners or not advertised:
+            return nothing, nothing
+        try:
+            if values[key] is not None:
+                self._check_advertised(advertised, {listener.name for listener in listeners})
             names = [listener.name for listener in advertised]
             if values["inter.broker.listener.name"] is not None:
                 key = "inter.broker.listener.name"
                 self._inter_broker(str(values[key]).upper(), static, names)
             elif "PLAINTEXT" not in names:
+                key = "listeners" if values[key] is None else key
                 raise ValueError(
                     f"none is called PLAINTEXT, so inter.broker.listener.name must name one of {', '.join(names)}"
                 )
         except ValueError as error:
             self.problem(key, str(values[key]), str(error))
-            return nothing, nothing
         return listeners, advertised
 
-    def _usable(
-        self, listeners: tuple[ListenAddress, ...], key: str, controllers: Sequence[str]
+    def _addresses(
+        self, key: str, values: dict[str, Value], protocols: dict[str, str], controllers: Sequence[str]
     ) -> tuple[ListenAddress, ...]:
-        usable = tuple(listener for listener in listeners if listener.name not in controllers)
-        if not usable:
-            raise ValueError("it must name a listener")
-        for listener in usable:
-            if listener.protocol != "PLAINTEXT":
-                raise ValueError(
-                    f"listener {listener.name} uses {listener.protocol}, and TLS and SASL are not available yet; "
-                    "allowed: PLAINTEXT"
-                )
+        """The addresses in a list of listeners, without those for a KRaft controller; none if they are refused."""
+        try:
+            every = parse_listeners(str(values[key]), protocols, distinct_ports=key == "listeners")
+            usable = tuple(listener for listener in every if listener.name not in controllers)
+            if not usable:
+                raise ValueError("it must name a listener")
+            secured = [f"listener {each.name} uses {each.protocol}" for each in usable if each.protocol != "PLAINTEXT"]
+            if secured:
+                raise ValueError(f"{', '.join(secured)}, and TLS and SASL are not available yet; allowed: PLAINTEXT")
+        except ValueError as error:
+            self.problem(key, str(values[key]), str(error))
+            return ()
         return usable
 
-    def _advertisable(self, advertised: tuple[ListenAddress, ...], listening: set[str]) -> tuple[ListenAddress, ...]:
+    @staticmethod
+    def _check_advertised(advertised: tuple[ListenAddress, ...], listening: set[str]) -> None:
         for listener in advertised:
             if listener.host in ("0.0.0.0", "::"):
                 raise ValueError(f"clients cannot connect to {listener.host}; name an address that they can reach")
             if listener.name not in listening:
                 raise ValueError(f"{listener.name} must be one of the listeners: {', '.join(sorted(listening))}")
-        return advertised
 
     def _inter_broker(self, name: str, static: Mapping[str, str], advertised: list[str]) -> None:
         if "security.inter.broker.protocol" in static:
@@ -520,6 +529,16 @@ def load(
     Raises SettingsRefused (also for a `key=value` without `=`), OSError when the file cannot be read, and
     `server.properties.PropertiesError` when it is not in the format.
     """
+    return BrokerConfig.from_values(*read(file, environ=environ, overrides=overrides))
+
+
+def read(
+    file: str | Path | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    overrides: Sequence[str] = (),
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The texts that `load` makes settings of, and where each comes from, by key. Raises as `load`."""
     values: dict[str, str] = {}
     origins: dict[str, str] = {}
     if file is not None:
@@ -541,4 +560,4 @@ def load(
             raise SettingsRefused([f"--set {text} is refused: it must be written as key=value."])
         values[key.strip()] = value
         origins[key.strip()] = "--set"
-    return BrokerConfig.from_values(values, origins)
+    return values, origins

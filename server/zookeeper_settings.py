@@ -20,26 +20,38 @@ _JAVA_STORES = (".jks", ".p12", ".pfx", ".keystore", ".truststore")
 
 
 def zookeeper_settings(config: BrokerConfig) -> ZooKeeperSettings:
-    """How a broker with `zookeeper.connect` reaches ZooKeeper. Reads the files named. Raises SettingsRefused."""
+    """How a broker with `zookeeper.connect` reaches ZooKeeper. Reads the files named. Raises SettingsRefused, for all
+    that is wrong.
+    """
     connect = config.str("zookeeper.connect")
-    login = _login(config)
-    tls = _tls(config) if config.bool("zookeeper.ssl.client.enable") else None
-    set_acl = config.bool("zookeeper.set.acl")
-    if set_acl and login is None and (tls is None or tls.identity is None):
-        why = f"it needs a login: {LOGIN_FILE} with a section {_SECTION}, or zookeeper.ssl.keystore.location"
-        raise SettingsRefused([refusal("zookeeper.set.acl", "true", why)])
+    problems: list[str] = []
+    login = tls = None
     try:
-        return ZooKeeperSettings(
+        login = _login(config)
+    except SettingsRefused as error:
+        problems += error.problems
+    if config.bool("zookeeper.ssl.client.enable"):
+        tls = _tls(config, problems)
+    set_acl = config.bool("zookeeper.set.acl")
+    if set_acl and not problems and login is None and (tls is None or tls.identity is None):
+        why = f"it needs a login: {LOGIN_FILE} with a section {_SECTION}, or zookeeper.ssl.keystore.location"
+        problems.append(refusal("zookeeper.set.acl", "true", why))
+    settings = None
+    try:
+        settings = ZooKeeperSettings(
             connect=connect,
             session_timeout_ms=config.int("zookeeper.session.timeout.ms"),
             connection_timeout_ms=config.optional_int("zookeeper.connection.timeout.ms"),
             max_in_flight=config.int("zookeeper.max.in.flight.requests"),
-            set_acl=set_acl,
+            set_acl=set_acl and not problems,
             sasl=login,
             tls=tls,
         )
     except ValueError as error:
-        raise SettingsRefused([refusal("zookeeper.connect", connect, str(error))]) from None
+        problems.append(refusal("zookeeper.connect", connect, str(error)))
+    if settings is None or problems:
+        raise SettingsRefused(problems)
+    return settings
 
 
 def _login(config: BrokerConfig) -> Login | None:
@@ -64,9 +76,19 @@ def _login(config: BrokerConfig) -> Login | None:
     return Login(module.options["username"], module.options["password"])
 
 
-def _tls(config: BrokerConfig) -> ZooKeeperTls:
-    trusted = _pem(config, "zookeeper.ssl.truststore.location", "CERTIFICATE")
-    identity = _pem(config, "zookeeper.ssl.keystore.location", "PRIVATE KEY")
+def _tls(config: BrokerConfig, problems: list[str]) -> ZooKeeperTls:
+    """What is wrong with the files is added to `problems`."""
+    files: list[str | None] = []
+    for key, content in (
+        ("zookeeper.ssl.truststore.location", "CERTIFICATE"),
+        ("zookeeper.ssl.keystore.location", "PRIVATE KEY"),
+    ):
+        try:
+            files.append(_pem(config, key, content))
+        except SettingsRefused as error:
+            problems += error.problems
+            files.append(None)
+    trusted, identity = files
     named = config.value("zookeeper.ssl.enabled.protocols")
     versions = config.list("zookeeper.ssl.enabled.protocols") if named else (config.str("zookeeper.ssl.protocol"),)
     # Only their form was looked at, when the settings were read.

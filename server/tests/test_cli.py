@@ -333,10 +333,41 @@ def test_config_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     out, err = capsys.readouterr()
     assert err == ""
     assert out.splitlines()[0].startswith("warning: num.io.threads=4 has no effect here: ")
-    assert out.splitlines()[1] == f"{file} can be used (2 settings, 1 warnings)"
+    assert out.splitlines()[1] == f"{file} can be used (2 settings, 0 refusals, 1 warning)"
     file.write_text("process.roles=controller\n")
     assert call("config", "--check", str(file)) == 2
     assert "(server.properties line 1)" in capsys.readouterr().err
+
+
+def test_config_check_says_all_that_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "num.partitons=3\n"
+        "num.io.threads=4\n"
+        "listeners=SSL://:9093,SASL_SSL://:9094\n"
+        "advertised.listeners=nonsense\n"
+        "num.partitions=0\n"
+        "log.retention.ms=soon\n"
+        "zookeeper.connect=zookeeper:port\n"
+        "zookeeper.ssl.client.enable=true\n"
+        f"zookeeper.ssl.truststore.location={tmp_path}/none.pem\n"
+        f"zookeeper.ssl.keystore.location={tmp_path}/keys.jks\n"
+    )
+    assert call("config", "--check", str(file)) == 2
+    out, err = capsys.readouterr()
+    *warnings, verdict = out.splitlines()
+    assert [text.split("=")[0] for text in warnings] == ["warning: num.partitons", "warning: num.io.threads"]
+    assert verdict == f"{file} cannot be used (10 settings, 7 refusals, 2 warnings)"
+    assert [text.split("=")[0] for text in err.splitlines()] == [
+        "barnabas: num.partitions",
+        "barnabas: log.retention.ms",
+        "barnabas: listeners",
+        "barnabas: advertised.listeners",
+        "barnabas: zookeeper.ssl.truststore.location",
+        "barnabas: zookeeper.ssl.keystore.location",
+        "barnabas: zookeeper.connect",
+    ]
+    assert "listener SSL uses SSL, listener SASL_SSL uses SASL_SSL, and TLS and SASL are not available yet" in err
 
 
 def test_the_settings_page_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:

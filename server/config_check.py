@@ -1,0 +1,44 @@
+"""`barnabas config --check`: all there is to say about a file of settings, not only the first of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from server.config import BrokerConfig, Notice, SettingsRefused, read
+from server.zookeeper_settings import zookeeper_settings
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """A sentence each. refusals: keep a broker from starting; warnings: do not. settings: how many the file has."""
+
+    settings: int
+    refusals: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def check(file: str) -> Findings:
+    """What `serve` would say about `file` alone, without the environment. Raises OSError, PropertiesError."""
+    values, origins = read(file)
+    refusals: tuple[str, ...] = ()
+    notices: tuple[Notice, ...]
+    try:
+        config = BrokerConfig.from_values(values, origins)
+        notices = config.notices
+    except SettingsRefused as error:
+        refusals, notices = error.problems, error.notices
+        config = _rest({key: text for key, text in values.items() if key not in error.keys})
+    if config.is_clustered:
+        try:
+            zookeeper_settings(config)
+        except SettingsRefused as error:
+            refusals += error.problems
+    return Findings(len(values), refusals, tuple(notice.text for notice in notices))
+
+
+def _rest(values: dict[str, str]) -> BrokerConfig:
+    """What is left without the refused settings, as far as it goes together: for what looks at some of it only."""
+    try:
+        return BrokerConfig.from_values(values)
+    except SettingsRefused as error:
+        return BrokerConfig.from_values({key: text for key, text in values.items() if key not in error.keys})
