@@ -43,7 +43,8 @@ from replication.cluster_tree import (
     topic_names,
     write_config,
 )
-from replication.controller import Controller, IsrWish
+from replication.controller import Controller
+from replication.controller_isr import ProposedState
 from replication.effects import (
     Answer,
     Commit,
@@ -202,7 +203,6 @@ __all__ = [
     "FollowerAction",
     "Image",
     "InterBrokerProtocol",
-    "IsrWish",
     "Later",
     "LeaderAndIsr",
     "LeaderState",
@@ -218,6 +218,7 @@ __all__ = [
     "ProducerIdBlock",
     "ProducerIdsExhausted",
     "Proposal",
+    "ProposedState",
     "Refusal",
     "Registration",
     "Remove",

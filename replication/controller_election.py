@@ -2,7 +2,7 @@
 
 | occasion | decided by |
 | --- | --- |
-| brokers come, go, restart; unclean election allowed; a log directory fails | `_next` |
+| brokers come, go, restart; unclean election allowed; a log directory fails | `next` |
 | an administrator asks (ElectLeaders), or an old tool; leaders have become unbalanced | `elect`, `rebalance_due` |
 | a broker is about to stop (ControlledShutdown) | `controlled_shutdown` |
 
@@ -17,56 +17,72 @@ others, those whose preferred replica can lead are given back. Source: `KafkaCon
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kproto import ErrorCode, KafkaError
 from replication import election, paths
-from replication.controller_core import TopicPartition, Work, answer, written
-from replication.controller_deletion import Deletions
-from replication.effects import Commit, Effect, PartitionChange, StoppedPartition
+from replication.controller_messages import Messages
+from replication.controller_state import ClusterState, TopicPartition
+from replication.controller_writes import Writes, written
+from replication.effects import Commit, Effect, PartitionChange, StoppedPartition, Work, answer
 from replication.image import NO_LEADER, PartitionImage
 from replication.store import Delete
 
 ElectOutcome = dict[TopicPartition, KafkaError | None]
+UncleanAllowed = Callable[[Mapping[str, str]], bool]
 
 _UNKNOWN_BROKER_EPOCH = -1
 
 
-class Elections(Deletions):
-    """See the module."""
+class Elections:
+    """See the module. unclean_allowed: whether a topic with these settings may elect a leader outside its ISR.
+
+    Of the state it changes `shutting_down` alone: states change when they have been written.
+    """
+
+    def __init__(
+        self, state: ClusterState, messages: Messages, writes: Writes, unclean_allowed: UncleanAllowed
+    ) -> None:
+        self._state = state
+        self._messages = messages
+        self._writes = writes
+        self._unclean_allowed = unclean_allowed
 
     # -- the life of brokers -----------------------------------------------------------------------------------------
 
-    def _due(self, changes: Iterable[PartitionChange], bounced: Collection[int] = ()) -> list[PartitionChange]:
+    def due(self, changes: Iterable[PartitionChange], restarted: Collection[int] = ()) -> list[PartitionChange]:
         """Those of `changes` that must become something else with the present brokers, as they must become."""
-        return [state for change in changes if (state := self._next(change, bounced)) is not None]
+        return [state for change in changes if (state := self.next(change, restarted)) is not None]
 
-    def _decided(self, states: Sequence[PartitionChange], *, ensure: bool = False) -> list[Effect]:
-        """Write what `_due` says."""
-        return self._commits(states, Work(self._next, self._announce), ensure=ensure) if states else []
+    def write(self, states: Sequence[PartitionChange]) -> list[Effect]:
+        """Write what `due` says."""
+        return self._writes.commits(states, Work(self.next, self._messages.announce)) if states else []
 
-    def _next(self, change: PartitionChange, bounced: Collection[int] = ()) -> PartitionChange | None:
-        """What a partition must become; None if it may stay as it is, or nobody can lead it."""
-        if change.topic in self._deleting:
+    def next(self, change: PartitionChange, restarted: Collection[int] = ()) -> PartitionChange | None:
+        """What a partition must become; None if it may stay as it is, or nobody can lead it.
+
+        restarted: live brokers that were away, and may have lost the end of their logs.
+        """
+        if change.topic in self._state.deletions:
             return None
         before = change.partition
-        eligible = self._eligible(change.topic, before.index)
+        eligible = self._state.eligible(change.key)
         if not before.has_state:
             first = election.initial(before, eligible)
             return None if first is None else PartitionChange(change.topic, change.topic_id, first, is_new=True)
-        able = self._able(change.topic, before.index)
-        steady = [broker for broker in able if broker not in bounced] if bounced else able
-        if before.leader in bounced and len(before.isr) > 1 and not any(broker in steady for broker in before.isr):
+        online = self._state.online(change.key)
+        steady = [broker for broker in online if broker not in restarted] if restarted else online
+        if before.leader in restarted and len(before.isr) > 1 and not any(broker in steady for broker in before.isr):
             # All in-sync replicas were away: none is better than another, and the ISR need not shrink.
             led = election.offline(before, eligible, unclean=False)
             if led is not None:
                 return written(replace(change, partition=led))
         if before.leader not in steady:
-            stayed = [broker for broker in eligible if broker not in bounced] if bounced else eligible
+            stayed = [broker for broker in eligible if broker not in restarted] if restarted else eligible
             after = election.offline(before, stayed, unclean=False) or election.lose_brokers(before, steady)
             if after.leader == NO_LEADER:  # nobody who stayed: now those who came back, then unclean
-                topic = self.image.topics.get(change.topic)
+                topic = self._state.image.topics.get(change.topic)
                 unclean = topic is not None and self._unclean_allowed(topic.config)
                 after = election.offline(after, eligible, unclean=unclean) or after
         else:
@@ -85,25 +101,25 @@ class Elections(Deletions):
         outcome: ElectOutcome = {}
 
         def decide(change: PartitionChange) -> PartitionChange | None:
-            key = change.topic, change.partition.index
+            key = change.key
             elected = self._elected(change, unclean=unclean)
             outcome[key] = elected if isinstance(elected, KafkaError) else None
             return None if isinstance(elected, KafkaError) else written(replace(change, partition=elected))
 
         states: list[PartitionChange] = []
         for key in dict.fromkeys(partitions):
-            topic, partition = self.image.topics.get(key[0]), self.image.partition(*key)
+            topic, partition = self._state.image.topics.get(key[0]), self._state.image.partition(*key)
             if topic is None or partition is None:
                 outcome[key] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
-            elif key[0] in self.deleting:
+            elif key[0] in self._state.deleting:
                 outcome[key] = KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
             elif (state := decide(PartitionChange(key[0], topic.topic_id, partition))) is not None:
                 states.append(state)
-        return outcome, self._start(states, Work(decide, self._announce, lambda: answer(token)))
+        return outcome, self._writes.start(states, Work(decide, self._messages.announce, lambda: answer(token)))
 
     def _elected(self, change: PartitionChange, *, unclean: bool) -> PartitionImage | KafkaError:
         partition = change.partition
-        eligible = self._eligible(change.topic, partition.index)
+        eligible = self._state.eligible(change.key)
         if unclean:
             if partition.leader in eligible:
                 return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "The partition has such a leader.")
@@ -113,26 +129,24 @@ class Elections(Deletions):
             return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "The partition has such a leader.")
         return election.preferred(partition, eligible) or KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
 
-    def elections_seen(self, partitions: Collection[TopicPartition]) -> list[Effect]:
+    def seen(self, partitions: Collection[TopicPartition]) -> list[Effect]:
         """An old tool wants preferred leaders (/admin/preferred_replica_election); the node goes when it is done."""
         node = paths.PREFERRED_ELECTION
         _, effects = self.elect(partitions, unclean=False)
-        return [*effects, Commit((self._guard, Delete(node)))]
+        return [*effects, Commit((self._state.guard, Delete(node)))]
 
     def rebalance_due(self, imbalance_percentage: int) -> list[Effect]:
         """Give leadership back to preferred replicas of brokers that lead too little of what they should."""
         preferred: dict[int, list[PartitionChange]] = {}
-        for change in self._everything():
-            if change.topic not in self._held and change.partition.replicas:
+        for change in self._state.everything():
+            if change.topic not in self._state.held_deletions and change.partition.replicas:
                 preferred.setdefault(change.partition.replicas[0], []).append(change)
         wanted: list[TopicPartition] = []
         for broker, changes in preferred.items():
             elsewhere = [c for c in changes if c.partition.has_state and c.partition.leader != broker]
             if len(elsewhere) * 100 > imbalance_percentage * len(changes):
                 wanted += [
-                    (c.topic, c.partition.index)
-                    for c in elsewhere
-                    if election.preferred(c.partition, self._eligible(c.topic, c.partition.index)) is not None
+                    c.key for c in elsewhere if election.preferred(c.partition, self._state.eligible(c.key)) is not None
                 ]
         return self.elect(wanted, unclean=False)[1] if wanted else []
 
@@ -145,46 +159,46 @@ class Elections(Deletions):
 
         broker_epoch −1: asked by a broker too old to know. Raises KafkaError BROKER_NOT_AVAILABLE, STALE_BROKER_EPOCH.
         """
-        known = self.image.brokers.get(broker)
+        known = self._state.image.brokers.get(broker)
         if known is None:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"Broker id {broker} does not exist.")
         if broker_epoch != _UNKNOWN_BROKER_EPOCH and broker_epoch < known.epoch:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"Broker {broker} has registered again.")
-        self._shutting_down.add(broker)
+        self._state.shutting_down.add(broker)
         remaining: list[TopicPartition] = []
         handed: set[TopicPartition] = set()
 
         def decide(change: PartitionChange) -> PartitionChange | None:
             before = change.partition
-            if broker not in self._shutting_down:  # it is gone by now, perhaps back
-                return self._next(change)
+            if broker not in self._state.shutting_down:  # it is gone by now, perhaps back
+                return self.next(change)
             if before.leader == broker:
-                able = self._able(change.topic, before.index)
-                after = election.controlled_shutdown(before, able, self._shutting_down) or before
-                handed.add((change.topic, before.index))
+                online = self._state.online(change.key)
+                after = election.controlled_shutdown(before, online, self._state.shutting_down) or before
+                handed.add(change.key)
             else:
                 after = election.leave_isr(before, (broker,))
             return None if after is before else written(replace(change, partition=after))
 
         def announce(changes: Sequence[PartitionChange]) -> list[Effect]:
             # the old leader hears who leads now; as a follower it hears nothing, for it must not follow again
-            told = [*self._lead(changes, self._live())]
-            led = tuple(c for c in changes if (c.topic, c.partition.index) in handed and broker in c.partition.replicas)
-            if led and broker in self._shutting_down:
-                told.append(self._lead_one(broker, led))
-            return [*told, *self._update(self._live(), changes)]
+            told = [*self._messages.lead(changes, self._state.live)]
+            led = tuple(c for c in changes if c.key in handed and broker in c.partition.replicas)
+            if led and broker in self._state.shutting_down:
+                told.append(self._messages.lead_one(broker, led))
+            return [*told, *self._messages.update(self._state.live, changes)]
 
         def done() -> list[Effect]:
             remaining.extend(
-                (change.topic, change.partition.index)
-                for change in self._everything()
+                change.key
+                for change in self._state.everything()
                 if change.partition.leader == broker and len(change.partition.replicas) > 1
             )
             return answer(token)
 
         mine = [
             change
-            for change in self._everything()
+            for change in self._state.everything()
             if broker in change.partition.replicas and len(change.partition.replicas) > 1 and change.partition.has_state
         ]
         states = [state for change in mine if (state := decide(change)) is not None]
@@ -193,10 +207,7 @@ class Elections(Deletions):
             for change in mine
             if change.partition.leader != broker
         ]
-        return remaining, [*self._stop(broker, stopped), *self._start(states, Work(decide, announce, done))]
-
-    def _forget_shutdowns(self, brokers: Iterable[int]) -> None:
-        """Brokers that are gone, or have come back, do not shut down any more, nor are their log directories lost."""
-        for broker in brokers:
-            self._shutting_down.discard(broker)
-            self._offline.pop(broker, None)
+        return remaining, [
+            *self._messages.stop(broker, stopped),
+            *self._writes.start(states, Work(decide, announce, done)),
+        ]

@@ -1,7 +1,7 @@
 """Moving partitions to other brokers (KIP-455).
 
 A partition on the move has `replicas` = new and old ones, and says in the topic's node which it is `adding` and which
-`removing`; so every controller can go on with it.
+`removing`; so every controller can continue it.
 
     reassign ─► begin: topic node and state (leader epoch + 1) in one commit ─► LeaderAndIsr, new replicas are made
              ─► the leader takes them into the ISR, until all of the target are in it ─► finish:
@@ -10,17 +10,17 @@ A partition on the move has `replicas` = new and old ones, and says in the topic
 
 A new target while one is under way, or none at all (calling off), begins again from the old replicas; what was being
 added and is not wanted any more is stopped and deleted at once. It is refused where nothing in sync would be left. Who
-may write a topic's node takes turns (`_in_turn`). The target must have a live in-sync member before the old replicas
-go, else everything stays as it is until one returns.
+may write a topic's node takes turns (`Writes.in_turn`). The target must have a live in-sync member before the old
+replicas go, else everything stays as it is until one returns.
 
-Old tools write /admin/reassign_partitions: the same, except that nobody checks whether the brokers live; a partition is
-taken out of that node when it has arrived, could not begin, or got another target; the last one takes the node along.
+Old tools write /admin/reassign_partitions (`ReassignmentsNode`): the same, except that nobody checks whether the
+brokers live.
 
-| wish | code |
+| request | error |
 | --- | --- |
-| empty, repeated, negative replicas; new ones that are not live | 39 INVALID_REPLICA_ASSIGNMENT |
-| calling off what is not on the move | 85 NO_REASSIGNMENT_IN_PROGRESS |
-| no such partition, or its topic is being deleted | 3 UNKNOWN_TOPIC_OR_PARTITION |
+| empty, repeated, negative replicas; new ones that are not live | INVALID_REPLICA_ASSIGNMENT |
+| calling off what is not on the move | NO_REASSIGNMENT_IN_PROGRESS |
+| no such partition, or its topic is being deleted | UNKNOWN_TOPIC_OR_PARTITION |
 
 Source: `KafkaController.scala` (core, 3.9), `onPartitionReassignment` and around.
 """
@@ -33,68 +33,69 @@ from functools import partial
 
 from kproto import ErrorCode, KafkaError
 from replication import election, paths
-from replication.controller_core import STATES_PER_COMMIT, TopicPartition, Work, answer, written
-from replication.controller_election import Elections
-from replication.effects import Commit, Effect, PartitionChange, StoppedPartition
+from replication.controller_messages import Messages
+from replication.controller_reassignments_node import ReassignmentsNode
+from replication.controller_state import ClusterState, TopicPartition, partitions_of
+from replication.controller_writes import MAX_ATTEMPTS, STATES_PER_COMMIT, Writes, written
+from replication.effects import Commit, Effect, PartitionChange, StoppedPartition, Work, answer
 from replication.image import NO_LEADER, PartitionImage
 from replication.nodes import topic_node
-from replication.store import Delete, Op, Set
+from replication.store import Op, Set
 
 Targets = Mapping[TopicPartition, Sequence[int] | None]
 ReassignOutcome = dict[TopicPartition, KafkaError | None]
 
-MAX_ATTEMPTS = 20
 
+class Reassignments:
+    """See the module. Owns `finishing` of the state, and what old tools have asked for."""
 
-class Reassignments(Elections):
-    """See the module."""
+    def __init__(self, state: ClusterState, messages: Messages, writes: Writes) -> None:
+        self._state = state
+        self._messages = messages
+        self._writes = writes
+        self._node = ReassignmentsNode(state)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    def reassign(self, wishes: Targets, token: object) -> tuple[ReassignOutcome, list[Effect]]:
+    def reassign(self, targets: Targets, token: object) -> tuple[ReassignOutcome, list[Effect]]:
         """Move partitions, or (None) call their moves off; the outcome is complete when `token` has its Answer."""
         outcome: ReassignOutcome = {}
-        return outcome, self._reassign(wishes, outcome, lambda: answer(token), by_tool=False)
+        return outcome, self._reassign(targets, outcome, lambda: answer(token), by_tool=False)
 
     def reassigning(self, partitions: Iterable[TopicPartition] | None) -> list[PartitionChange]:
         """Those of `partitions`, or of all, that are on the move."""
-        if partitions is None:
-            return [
-                change for change in self._partitions(self.image.topics.values()) if change.partition.is_reassigning
-            ]
-        found = (self._change(*key) for key in dict.fromkeys(partitions))
-        return [change for change in found if change is not None and change.partition.is_reassigning]
+        state = self._state
+        all_of_them = partitions_of(state.image.topics.values())
+        found = all_of_them if partitions is None else state.known(dict.fromkeys(partitions))
+        return [change for change in found if change.partition.is_reassigning]
 
-    def reassignments_seen(self, wishes: Mapping[TopicPartition, tuple[int, ...]] | None) -> list[Effect]:
-        """What an old tool wishes (/admin/reassign_partitions), None without such a node."""
-        if self._legacy_written is not None:  # what was read is out of date, and there will be another look
-            return []
-        before, self._legacy = self._legacy, dict(wishes or {})
-        fresh = {key: target for key, target in self._legacy.items() if before.get(key) != target}
-        if wishes is None or not fresh:
+    def seen(self, targets: Mapping[TopicPartition, tuple[int, ...]] | None) -> list[Effect]:
+        """What an old tool asks for (/admin/reassign_partitions), None without such a node."""
+        fresh = self._node.seen(targets)
+        if not fresh:
             return []
         outcome: ReassignOutcome = {}
 
         def done() -> list[Effect]:
-            return self._shrink_legacy([key for key, error in outcome.items() if error is not None])
+            return self._node.drop([key for key, error in outcome.items() if error is not None])
 
         return self._reassign(fresh, outcome, done, by_tool=True)
 
     def _reassign(
-        self, wishes: Targets, outcome: ReassignOutcome, done: Callable[[], list[Effect]], *, by_tool: bool
+        self, targets: Targets, outcome: ReassignOutcome, done: Callable[[], list[Effect]], *, by_tool: bool
     ) -> list[Effect]:
         by_topic: dict[str, list[tuple[int, Sequence[int] | None]]] = {}
-        for (name, index), target in wishes.items():
-            if self._change(name, index) is None:
+        for (name, index), target in targets.items():
+            if self._state.find(name, index) is None:
                 outcome[name, index] = self._check_target((), target, by_tool=by_tool) or KafkaError(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
                 )
             else:
                 by_topic.setdefault(name, []).append((index, target))
         pieces = [
-            (name, dict(targets[start : start + STATES_PER_COMMIT]))
-            for name, targets in by_topic.items()
-            for start in range(0, len(targets), STATES_PER_COMMIT)
+            (name, dict(some[start : start + STATES_PER_COMMIT]))
+            for name, some in by_topic.items()
+            for start in range(0, len(some), STATES_PER_COMMIT)
         ]
         left = len(pieces)
 
@@ -104,9 +105,9 @@ class Reassignments(Elections):
             return done() if left == 0 else []
 
         effects: list[Effect] = [] if pieces else done()
-        for name, targets in pieces:
-            begin = partial(self._begin, name, targets, outcome, piece_done, by_tool=by_tool)
-            effects += self._in_turn(name, begin)
+        for name, piece in pieces:
+            begin = partial(self._begin, name, piece, outcome, piece_done, by_tool=by_tool)
+            effects += self._writes.in_turn(name, begin)
         return effects
 
     # -- begin -------------------------------------------------------------------------------------------------------
@@ -123,7 +124,7 @@ class Reassignments(Elections):
             fault = f"Duplicate replica ids in partition reassignment replica list: {list(target)}"
         elif min(target) < 0:
             fault = f"Invalid broker id in replica list: {list(target)}"
-        elif not by_tool and (dead := sorted(set(target) - set(origin) - self.eligible_brokers.keys())):
+        elif not by_tool and (dead := sorted(set(target) - set(origin) - self._state.eligible_brokers.keys())):
             fault = f"Replica assignment has brokers that are not alive: {dead}"
         return None if fault is None else KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, fault)
 
@@ -135,13 +136,13 @@ class Reassignments(Elections):
         error = self._check_target(now.origin_replicas, target, by_tool=by_tool, moving=now.is_reassigning)
         if error is not None:
             return error
-        if change.topic in self.deleting:
+        if change.topic in self._state.deleting:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
         planned = now.reassigned_to(now.origin_replicas if target is None else target)
         if planned == now and not now.is_reassigning:
             return planned
         if not now.has_state:  # nobody has led it yet: its first state, which somebody else may be writing as well
-            first = election.initial(planned, self._eligible(change.topic, now.index))
+            first = election.initial(planned, self._state.eligible(change.key))
             return first or KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "None of the replicas is alive.")
         unneeded = [replica for replica in now.replicas if replica not in planned.replicas]
         isr = tuple(replica for replica in now.isr if replica not in unneeded)
@@ -151,7 +152,7 @@ class Reassignments(Elections):
             )
         planned = replace(planned, isr=isr)
         if now.leader in unneeded:
-            eligible = self._eligible(change.topic, now.index)
+            eligible = self._state.eligible(change.key)
             elected = election.reassign(planned, planned.replicas, eligible)
             return written(replace(change, partition=elected or _led_by_nobody(planned))).partition
         return written(replace(change, partition=election.again(planned))).partition
@@ -171,7 +172,7 @@ class Reassignments(Elections):
         unneeded: dict[TopicPartition, tuple[int, ...]] = {}
         for index, target in targets.items():
             key = name, index
-            change = self._change(*key)
+            change = self._state.find(*key)
             if change is None:
                 outcome[key] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
                 continue
@@ -182,27 +183,25 @@ class Reassignments(Elections):
             if isinstance(plan, PartitionImage) and plan != change.partition:
                 planned.append(replace(change, partition=plan, is_new=not change.partition.has_state))
                 unneeded[key] = tuple(r for r in change.partition.replicas if r not in plan.replicas)
-        topic = self.image.topics.get(name)
+        topic = self._state.image.topics.get(name)
         begun = [(name, index) for index in targets if outcome[name, index] is None]
-        effects = [] if by_tool else self._shrink_legacy(begun)
+        effects = [] if by_tool else self._node.drop(begun)
         if topic is None or not planned:
-            return [*effects, *self._arrived(begun), *done(), *self._next_in_turn(name)]
+            return [*effects, *self._node.arrived(begun), *done(), *self._writes.next_in_turn(name)]
         node = topic_node(topic.with_partitions(change.partition for change in planned))
-        ops: list[Op] = [self._guard, Set(paths.topic(name), paths.encode_topic(node))]
+        ops: list[Op] = [self._state.guard, Set(paths.topic(name), paths.encode_topic(node))]
         for change in planned:
-            ops += self._state_ops(change, made=True)
+            ops += self._writes.state_ops(change, made=True)
         fresh = [paths.partition(name, change.partition.index) for change in planned if change.is_new]
         ensure = (paths.partitions(name), *fresh) if fresh else ()
 
         def announce(changes: Sequence[PartitionChange]) -> list[Effect]:
-            told: list[Effect] = [*self._lead(changes, self._live(), adding_is_new=True)]
-            told += self._update(self._live(), changes)
-            return told + self._drop_replicas(changes, unneeded)
+            return self._messages.announce_move(changes) + self._drop_replicas(changes, unneeded)
 
         work = Work(
             lambda change: None,
             announce,
-            lambda: [*self._arrived(begun), *done()],
+            lambda: [*self._node.arrived(begun), *done()],
             lambda attempt: self._begin(name, targets, outcome, done, attempt, by_tool=by_tool),
             name,
             outstanding=1,
@@ -211,7 +210,7 @@ class Reassignments(Elections):
 
     # -- finish ------------------------------------------------------------------------------------------------------
 
-    def _resume(self, changes: Sequence[PartitionChange]) -> list[Effect]:
+    def resume(self, changes: Sequence[PartitionChange]) -> list[Effect]:
         """A new term: tell all replicas of moves under way again, under a new leader epoch, or finish them."""
         moving = [change for change in changes if change.partition.is_reassigning and change.partition.has_state]
         ready = [change for change in moving if self._finished(change) is not None]
@@ -220,41 +219,39 @@ class Reassignments(Elections):
         def decide(change: PartitionChange) -> PartitionChange:
             return written(replace(change, partition=election.again(change.partition)))
 
-        def announce(done: Sequence[PartitionChange]) -> list[Effect]:
-            return [*self._lead(done, self._live(), adding_is_new=True), *self._update(self._live(), done)]
+        work = Work(decide, self._messages.announce_move)
+        effects = self._writes.commits([decide(change) for change in bump], work)
+        return effects + self.finish(change.key for change in ready)
 
-        effects = self._commits([decide(change) for change in bump], Work(decide, announce))
-        return effects + self._finish([(change.topic, change.partition.index) for change in ready])
-
-    def _finish(self, keys: Iterable[TopicPartition]) -> list[Effect]:
+    def finish(self, keys: Iterable[TopicPartition]) -> list[Effect]:
         """Finish those moves whose target has come into sync."""
         removed: dict[TopicPartition, tuple[int, ...]] = {}
         finished: dict[str, list[TopicPartition]] = {}
 
         def decide(change: PartitionChange) -> PartitionChange | None:
-            removed[change.topic, change.partition.index] = change.partition.removing_replicas
+            removed[change.key] = change.partition.removing_replicas
             return self._finished(change)
 
         def announce(changes: Sequence[PartitionChange]) -> list[Effect]:
             for change in changes:
-                finished.setdefault(change.topic, []).append((change.topic, change.partition.index))
-            return self._announce(changes) + self._drop_replicas(changes, removed)
+                finished.setdefault(change.topic, []).append(change.key)
+            return self._messages.announce(changes) + self._drop_replicas(changes, removed)
 
         def done() -> list[Effect]:
-            self._finishing = self._finishing.difference(tried)
+            self._state.finishing = self._state.finishing.difference(tried)
             effects: list[Effect] = []
             for name, arrived in finished.items():
-                effects += self._in_turn(name, partial(self._write_assignment, name, arrived))
+                effects += self._writes.in_turn(name, partial(self._write_assignment, name, arrived))
             return effects
 
         states: list[PartitionChange] = []
         for key in keys:
-            change = None if key in self._finishing else self._change(*key)
+            change = None if key in self._state.finishing else self._state.find(*key)
             if change is not None and (state := decide(change)) is not None:
                 states.append(state)
-        tried = frozenset((state.topic, state.partition.index) for state in states)
-        self._finishing |= tried
-        return self._commits(states, Work(decide, announce, done)) if states else []
+        tried = frozenset(state.key for state in states)
+        self._state.finishing |= tried
+        return self._writes.commits(states, Work(decide, announce, done)) if states else []
 
     def _finished(self, change: PartitionChange) -> PartitionChange | None:
         """The partition when its move has ended, with a leader of the target; None if it cannot end yet."""
@@ -262,8 +259,8 @@ class Reassignments(Elections):
         target = now.target_replicas
         if not now.is_reassigning or not set(target) <= set(now.isr):
             return None
-        stays = now.leader in target and now.leader in self._able(change.topic, now.index)
-        led = election.again(now) if stays else election.reassign(now, target, self._eligible(change.topic, now.index))
+        stays = now.leader in target and now.leader in self._state.online(change.key)
+        led = election.again(now) if stays else election.reassign(now, target, self._state.eligible(change.key))
         if led is None:
             return None
         isr = tuple(replica for replica in now.isr if replica in target)
@@ -271,13 +268,14 @@ class Reassignments(Elections):
         return written(replace(change, partition=after))
 
     def _write_assignment(self, name: str, arrived: Sequence[TopicPartition]) -> list[Effect]:
-        """Write a topic's assignment as the picture has it; it is our turn."""
-        topic = self.image.topics.get(name)
-        if topic is None or name in self._deleting:
-            return self._next_in_turn(name)
+        """Write a topic's assignment as the image has it; it is our turn."""
+        topic = self._state.image.topics.get(name)
+        if topic is None or name in self._state.deletions:
+            return self._writes.next_in_turn(name)
         write = Set(paths.topic(name), paths.encode_topic(topic_node(topic)))
-        work = Work(lambda change: None, self._announce, lambda: self._arrived(arrived), topic=name, outstanding=1)
-        return [Commit((self._guard, write), work=work)]
+        done = partial(self._node.arrived, arrived)
+        work = Work(lambda change: None, self._messages.announce, done, topic=name, outstanding=1)
+        return [Commit((self._state.guard, write), work=work)]
 
     def _drop_replicas(
         self, changes: Sequence[PartitionChange], leaving: Mapping[TopicPartition, Sequence[int]]
@@ -285,49 +283,16 @@ class Reassignments(Elections):
         """Replicas that a partition has no more stop, and are then deleted."""
         by_broker: dict[int, list[PartitionChange]] = {}
         for change in changes:
-            for broker in leaving.get((change.topic, change.partition.index), ()):
+            for broker in leaving.get(change.key, ()):
                 by_broker.setdefault(broker, []).append(change)
         effects: list[Effect] = []
         for broker, dropped in sorted(by_broker.items()):
             for delete in (False, True):
-                effects += self._stop(
+                effects += self._messages.stop(
                     broker,
                     (StoppedPartition(c.topic, c.partition.index, c.partition.leader_epoch, delete) for c in dropped),
                 )
         return effects
-
-    # -- the node of old tools ---------------------------------------------------------------------------------------
-
-    def _arrived(self, keys: Sequence[TopicPartition]) -> list[Effect]:
-        """Moves that have ended leave the old tools' node."""
-        ended = []
-        for key in keys:
-            partition = self.image.partition(*key)
-            if partition is None or (not partition.is_reassigning and self._legacy.get(key) == partition.replicas):
-                ended.append(key)
-        return self._shrink_legacy(ended)
-
-    def _shrink_legacy(self, keys: Iterable[TopicPartition]) -> list[Effect]:
-        gone = self._legacy.keys() & set(keys)
-        if not gone:
-            return []
-        self._legacy = {key: target for key, target in self._legacy.items() if key not in gone}
-        return self._write_legacy()
-
-    def _write_legacy(self) -> list[Effect]:
-        """One write at a time, for commits that stand together happen in any order."""
-        if self._legacy_written is not None:
-            return []
-        path, content = paths.REASSIGNMENTS, self._legacy
-        self._legacy_written = content
-
-        def done() -> list[Effect]:
-            self._legacy_written = None
-            return [] if content == self._legacy else self._write_legacy()
-
-        op: Op = Set(path, paths.encode_reassignments(content)) if content else Delete(path)
-        work = Work(lambda change: None, self._announce, done, outstanding=1)
-        return [Commit((self._guard, op), work=work)]
 
 
 def _led_by_nobody(partition: PartitionImage) -> PartitionImage:

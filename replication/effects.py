@@ -9,7 +9,7 @@ The messages hold values of the picture, not of the wire: LeaderAndIsr (key 4), 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -26,6 +26,11 @@ class PartitionChange:
     topic_id: bytes
     partition: PartitionImage
     is_new: bool = False
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Which partition it is."""
+        return self.topic, self.partition.index
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,30 @@ class Tell:
     message: Message
 
 
+def nothing() -> list[Effect]:
+    """No effects."""
+    return []
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """Commits of one purpose, for the controller itself: what to do with their outcomes.
+
+    decide: what a partition must become, from what it is (None: it may stay); asked again when the store has refused a
+    state because somebody else wrote it. announce: whom to notify of written states. done: what follows when no commit
+    is outstanding any more. again: replaces `decide` where a commit writes more than states; called with the number of
+    the attempt. topic: the topic whose node nobody else may write until then. outstanding: commits without outcome,
+    ≥ 0; `done` is called when it returns to 0.
+    """
+
+    decide: Callable[[PartitionChange], PartitionChange | None]
+    announce: Callable[[Sequence[PartitionChange]], list[Effect]]
+    done: Callable[[], list[Effect]] = nothing
+    again: Callable[[int], list[Effect]] | None = None
+    topic: str | None = None
+    outstanding: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Commit:
     """Write to the store; the first operation is the check of the controller epoch.
@@ -88,7 +117,7 @@ class Commit:
     topics: topics whose node this writes, as they are afterwards. states: partitions whose state it writes. deletion:
     topic whose deletion it asks for. ensure: persistent nodes to make first if absent. token: whose request this is,
     for `Answer`. event: what the log says of the topic once it is written ("" for nothing). attempt: counts
-    repetitions. work: what it is a part of; the controller's own affair.
+    repetitions. work: what it is a part of.
     """
 
     ops: tuple[Op, ...]
@@ -99,7 +128,7 @@ class Commit:
     token: object = None
     event: str = ""
     attempt: int = 0
-    work: object = field(default=None, repr=False, compare=False)
+    work: Work | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +158,11 @@ class Later:
 
 
 Effect = Tell | Commit | Remove | Answer | Later
+
+
+def answer(token: object, error: KafkaError | None = None) -> list[Effect]:
+    """The answer to a request, if somebody waits for it."""
+    return [] if token is None else [Answer(token, error)]
 
 
 def apply_update(image: Image, update: UpdateMetadata, configs: Mapping[str, Mapping[str, str]]) -> Image:

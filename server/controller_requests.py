@@ -16,11 +16,11 @@ from kproto import ErrorCode, KafkaError
 from kproto.messages import AlterPartitionRequest, AlterPartitionResponse
 from replication import (
     Image,
-    IsrWish,
     PartitionChange,
     PartitionImage,
     ProducerIdBlock,
     ProducerIdsExhausted,
+    ProposedState,
     StoreError,
     take_producer_ids,
 )
@@ -51,7 +51,7 @@ class ControllerRequests(ControllerLoop):
 
     async def _alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
         machine = self.machine()
-        wishes: dict[TopicPartition, IsrWish] = {}
+        proposals: dict[TopicPartition, ProposedState] = {}
         answers: dict[str, AlterPartitionResponse.TopicData] = {}
         unknown = []
         for asked in request.topics:
@@ -68,9 +68,9 @@ class ControllerRequests(ControllerLoop):
                 name = topic.name
             answers[name] = _TopicAnswer(topic_name=name, topic_id=asked.topic_id)
             for partition in asked.partitions:
-                wishes[name, partition.partition_index] = _wish(partition, version)
+                proposals[name, partition.partition_index] = _proposal(partition, version)
         slot = Slot()
-        outcome, effects = machine.alter_partition(request.broker_id, request.broker_epoch, wishes, slot)
+        outcome, effects = machine.alter_partition(request.broker_id, request.broker_epoch, proposals, slot)
         self.submit(effects, [slot])
         await self._raise_or_return(slot)
         for (name, index), found in outcome.items():
@@ -105,14 +105,14 @@ class ControllerRequests(ControllerLoop):
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
 
     async def reassign(
-        self, wishes: Mapping[TopicPartition, Sequence[int] | None]
+        self, targets: Mapping[TopicPartition, Sequence[int] | None]
     ) -> dict[TopicPartition, KafkaError | None]:
         """Begin to move partitions to other replicas, or (None) call moves off; the errors of those that cannot be.
 
         On return the store has it; the moves go on. Raises KafkaError NOT_CONTROLLER.
         """
         slot = Slot()
-        outcome, effects = self.machine().reassign(wishes, slot)
+        outcome, effects = self.machine().reassign(targets, slot)
         self.submit(effects, [slot])
         await self._raise_or_return(slot)
         return dict(outcome)
@@ -193,12 +193,12 @@ class ControllerRequests(ControllerLoop):
             raise error
 
 
-def _wish(asked: AlterPartitionRequest.PartitionData, version: int) -> IsrWish:
+def _proposal(asked: AlterPartitionRequest.PartitionData, version: int) -> ProposedState:
     if version >= _EPOCHS_SINCE:
         isr = {replica.broker_id: replica.broker_epoch for replica in asked.new_isr_with_epochs}
     else:
         isr = dict.fromkeys(asked.new_isr, -1)
-    return IsrWish(asked.leader_epoch, asked.partition_epoch, isr, asked.leader_recovery_state == 1)
+    return ProposedState(asked.leader_epoch, asked.partition_epoch, isr, asked.leader_recovery_state == 1)
 
 
 def _altered(index: int, found: PartitionImage | ErrorCode, version: int) -> AlterPartitionResponse.PartitionData:

@@ -241,16 +241,18 @@ class IsrManager:
                 topic = topics[partition.topic] = AlterPartitionRequest.TopicData(
                     topic_name=partition.topic, topic_id=partition.topic_id, partitions=[]
                 )
-            wish = AlterPartitionRequest.PartitionData(
+            proposed = AlterPartitionRequest.PartitionData(
                 partition_index=partition.index,
                 leader_epoch=proposal.leader_epoch,
                 partition_epoch=proposal.partition_epoch,
             )
             if version >= 3:
-                wish.new_isr_with_epochs = [AlterPartitionRequest.BrokerState(broker_id=each) for each in proposal.isr]
+                proposed.new_isr_with_epochs = [
+                    AlterPartitionRequest.BrokerState(broker_id=each) for each in proposal.isr
+                ]
             else:
-                wish.new_isr = list(proposal.isr)
-            topic.partitions.append(wish)
+                proposed.new_isr = list(proposal.isr)
+            topic.partitions.append(proposed)
         return AlterPartitionRequest(
             broker_id=self._partitions.broker_id, broker_epoch=self._driver.broker_epoch, topics=list(topics.values())
         )

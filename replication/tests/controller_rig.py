@@ -20,7 +20,8 @@ from random import Random
 from kproto import ErrorCode, KafkaError
 from replication import paths
 from replication.controller import Controller
-from replication.controller_isr import IsrWish
+from replication.controller_isr import ProposedState
+from replication.controller_state import ClusterState
 from replication.effects import (
     Answer,
     Commit,
@@ -99,6 +100,7 @@ class Cluster:
 
     def step(self) -> None:
         """Do the next effect."""
+        check_state(self.machine.state, self.queue)
         effect = self.queue.popleft()
         match effect:
             case Commit():
@@ -312,10 +314,10 @@ class Cluster:
         self, broker: int, wishes: Mapping[TopicPartition, Sequence[int]], token: object = None
     ) -> dict[TopicPartition, PartitionImage | ErrorCode]:
         """A leader reports ISRs as it knows its partitions, and takes the answer in."""
-        asked: dict[TopicPartition, IsrWish] = {}
+        asked: dict[TopicPartition, ProposedState] = {}
         for key, isr in wishes.items():
             mine = self.led[broker][key]
-            asked[key] = IsrWish(mine.leader_epoch, mine.partition_epoch, dict.fromkeys(isr, -1))
+            asked[key] = ProposedState(mine.leader_epoch, mine.partition_epoch, dict.fromkeys(isr, -1))
         outcome, effects = self.machine.alter_partition(broker, self.live[broker].epoch, asked, token)
         self.run(effects)
         for key, found in outcome.items():
@@ -382,6 +384,26 @@ def told(cluster: Cluster) -> list[str]:
     return trace
 
 
+def check_state(state: ClusterState, queue: Iterable[Effect]) -> None:
+    """What the fields of the state promise, whatever is under way. queue: the effects that wait."""
+    image = state.image
+    where = f"epoch {state.epoch}"
+    works = [effect.work for effect in queue if isinstance(effect, Commit) and effect.work is not None]
+    assigned = [work.topic for work in works if work.topic is not None]
+    assert len(assigned) == len(set(assigned)), f"{where}: two writers of one topic's node"
+    assert set(assigned) <= state.assigning.keys(), where
+    assert image.controller_id == state.broker_id, where
+    assert image.controller_epoch == state.epoch, where
+    assert state.shutting_down <= image.brokers.keys(), where
+    assert state.offline.keys() <= image.brokers.keys(), where
+    assert state.deletions.keys() <= image.topics.keys(), where
+    assert state.held_deletions.keys() <= image.topics.keys(), where
+    assert not state.deletions.keys() & state.held_deletions.keys(), where
+    for name, deletion in state.deletions.items():
+        assert not any(partition.is_reassigning for partition in image.topics[name].partitions), where
+        assert not (deletion.removing and deletion.waiting), where
+
+
 def check(cluster: Cluster, where: str) -> None:
     """What must hold whenever the controller has nothing left to do."""
     image = cluster.machine.image
@@ -398,7 +420,7 @@ def check(cluster: Cluster, where: str) -> None:
             ), where
             assert set(isr) <= set(partition.replicas), where
             if leader == -1:
-                stopping = cluster.machine._shutting_down
+                stopping = cluster.machine.state.shutting_down
                 assert not set(isr) & set(cluster.live) - stopping, f"{where}: a live in-sync replica does not lead"
                 assert partition.has_state or not set(partition.replicas) & set(cluster.live) - stopping, where
                 continue
@@ -413,14 +435,14 @@ def check(cluster: Cluster, where: str) -> None:
                     partition.leader_epoch,
                     partition.isr,
                 ), where
-                if broker in partition.replicas and broker not in cluster.machine._shutting_down:
+                if broker in partition.replicas and broker not in cluster.machine.state.shutting_down:
                     view = cluster.led[broker][topic.name, partition.index]
                     assert (view.leader, view.leader_epoch) == (partition.leader, partition.leader_epoch), where
-    for name in cluster.machine._deleting:
+    for name in cluster.machine.state.deletions:
         replicas = {replica for partition in image.topics[name].partitions for replica in partition.replicas}
         assert replicas - set(cluster.live), f"{where}: {name} could be gone"
     stored = set(cluster.tree.children("/brokers/topics"))
     assert stored == set(image.topics), where
     assert cluster.machine.reserved == {}, where
-    assert not cluster.machine._assigning, where
-    assert not cluster.machine._finishing, where
+    assert not cluster.machine.state.assigning, where
+    assert not cluster.machine.state.finishing, where

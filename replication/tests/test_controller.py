@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from random import Random
 
 import pytest
 
 from kproto import ErrorCode
 from replication import paths
-from replication.controller import STATES_PER_COMMIT, Controller
-from replication.effects import Commit, Effect
+from replication.controller_writes import STATES_PER_COMMIT
+from replication.effects import Commit
 from replication.image import PartitionImage
 from replication.nodes import SeenTopic
 from replication.paths import Assignment, StateNode, TopicNode
@@ -200,26 +200,32 @@ def test_a_large_topic_that_is_deleted_while_its_states_are_decided() -> None:
     assert cluster.tree.children("/brokers/topics") == []
 
 
-def test_what_a_broker_has_deleted_is_looked_through_once_for_each_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+class Counted(set[tuple[int, int]]):
+    """A set that counts how often it is looked through."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        self.looks += 1
+        return super().__iter__()
+
+
+def test_what_a_broker_has_deleted_is_looked_through_once_for_each_topic() -> None:
     """Or each of a topic's partitions would look at all that a dead broker has not confirmed."""
     cluster = Cluster()
     cluster.create("t", dict.fromkeys(range(50), (1, 2)))
     cluster.create("u", dict.fromkeys(range(50), (1, 2)))
     cluster.alive(1)
-    looked: list[str] = []
-    answer_suspended = Controller._answer_suspended
     cluster.silent = {1}
     cluster.run(cluster.machine.delete("t", "t gone"))
     cluster.run(cluster.machine.delete("u", "u gone"))
 
-    def noted(machine: Controller, names: Iterable[str]) -> list[Effect]:
-        names = list(names)
-        looked.extend(names)
-        return answer_suspended(machine, names)
-
-    monkeypatch.setattr(Controller, "_answer_suspended", noted)
+    deletions = cluster.machine.state.deletions.values()
+    waiting = [Counted(deletion.waiting) for deletion in deletions]
+    for deletion, counted in zip(deletions, waiting, strict=True):
+        deletion.waiting = counted
     cluster.run(cluster.machine.replicas_stopped(1, [(topic, index) for topic in "tu" for index in range(50)]))
-    assert looked == ["t", "u"]
+    assert [counted.looks for counted in waiting] == [1, 1]
     assert cluster.answers == {"t": None, "u": None, "t gone": None, "u gone": None}
 
 
@@ -290,7 +296,7 @@ def test_preferred_elections() -> None:
     assert elect() == {("t", 0): 80, ("t", 1): 84, ("no", 0): 3, ("t", 9): 3}, "1 is not in sync"
     cluster.shrink("t", 0, (2, 1))
     assert elect()["t", 0] == 80, "the controller does not know yet"
-    cluster.machine.image = cluster.machine.image.with_topics(
+    cluster.machine.state.image = cluster.machine.image.with_topics(
         [
             cluster.machine.image.topics["t"].with_partitions(
                 [PartitionImage(0, 2, 1, 2, (1, 2), (2, 1))],

@@ -8,7 +8,7 @@ import pytest
 
 from kproto import ErrorCode, KafkaError
 from replication import paths
-from replication.controller_isr import IsrWish
+from replication.controller_isr import ProposedState
 from replication.image import PartitionImage
 from replication.store import Create, VersionMoved
 from replication.tests.controller_rig import Cluster, check, told
@@ -37,7 +37,7 @@ def ask(cluster: Cluster, broker: int = 1, **changes: Any) -> ErrorCode | Partit
     outcome, effects = cluster.machine.alter_partition(
         broker,
         cluster.live[broker].epoch,
-        {KEY: IsrWish(**wish)},
+        {KEY: ProposedState(**wish)},
         "asked",
     )
     cluster.answers.pop("asked", None)
@@ -120,7 +120,7 @@ def test_dead_stopping_and_unknown() -> None:
         with pytest.raises(KafkaError) as caught:
             cluster.machine.alter_partition(broker, epoch, {}, None)
         assert caught.value.code == ErrorCode.STALE_BROKER_EPOCH
-    wish = IsrWish(0, 0, ids(1))
+    wish = ProposedState(0, 0, ids(1))
     outcome, effects = cluster.machine.alter_partition(1, 1, {("t", 5): wish, ("u", 0): wish}, "x")
     cluster.run(effects)
     assert set(outcome.values()) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
@@ -170,7 +170,7 @@ def test_a_report_while_the_topic_grows() -> None:
     """The new partitions were decided before the report was in the store: they must not take it back."""
     cluster = cluster_of(1, 2, 3)
     now = cluster.machine.image.topics["t"].partitions[0]
-    wish = IsrWish(now.leader_epoch, now.partition_epoch, ids(1))
+    wish = ProposedState(now.leader_epoch, now.partition_epoch, ids(1))
     report = cluster.machine.alter_partition(1, 1, {KEY: wish}, None)[1]
     growth = cluster.machine.expand("t", {1: (1, 2)}, None)
     cluster.run(report)
@@ -389,7 +389,7 @@ def test_a_failed_log_directory() -> None:
 def ask_for(cluster: Cluster, key: tuple[str, int], broker: int, isr: dict[int, int]) -> ErrorCode | PartitionImage:
     now = cluster.machine.image.partition(*key)
     assert now is not None
-    wish = IsrWish(now.leader_epoch, now.partition_epoch, isr)
+    wish = ProposedState(now.leader_epoch, now.partition_epoch, isr)
     outcome, effects = cluster.machine.alter_partition(broker, cluster.live[broker].epoch, {key: wish}, None)
     cluster.run(effects)
     return outcome[key]

@@ -6,7 +6,7 @@ import pytest
 
 from kproto import ErrorCode
 from replication import paths
-from replication.controller_isr import IsrWish
+from replication.controller_isr import ProposedState
 from replication.store import Create, Set
 from replication.tests.controller_rig import Cluster, check, told
 
@@ -210,7 +210,7 @@ def test_nobody_of_the_target_lives_at_the_end() -> None:
     isr = cluster.stored("t")
     assert isr is not None
     cluster.shrink("t", 0, (1, 3))
-    cluster.machine.image = cluster.machine.image.with_brokers(cluster.live)
+    cluster.machine.state.image = cluster.machine.image.with_brokers(cluster.live)
     cluster.run(cluster.machine.states_seen({KEY: cluster.stored("t")}))
     assert moved(cluster) == ((3, 1), (3,), (1,)), "1 stays until somebody of the target lives"
     cluster.alive(1, 2, 3, 4)
@@ -235,7 +235,7 @@ def test_a_new_controller_finishes() -> None:
     cluster = cluster_of(1, 2)
     cluster.reassign({KEY: (3, 2)})
     outcome = cluster.led[1][KEY]
-    isr = IsrWish(outcome.leader_epoch, outcome.partition_epoch, dict.fromkeys((1, 2, 3), -1))
+    isr = ProposedState(outcome.leader_epoch, outcome.partition_epoch, dict.fromkeys((1, 2, 3), -1))
     _, effects = cluster.machine.alter_partition(1, 1, {KEY: isr}, None)
     cluster.queue.extend(effects)
     while (cluster.stored("t") or (None, 0))[1] < outcome.partition_epoch + 2:

@@ -26,7 +26,7 @@ from server.turns import Steps
 _Topic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 _Partition = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
 
-_Wishes = dict[tuple[str, int], Sequence[int] | None]
+_Targets = dict[tuple[str, int], Sequence[int] | None]
 _Outcome = dict[tuple[str, int], KafkaError | None]
 
 _AT_ONCE = 1000
@@ -36,30 +36,30 @@ _AT_ONCE = 1000
 async def handle(
     svc: Services, ctx: RequestContext, req: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    wishes, outcome = await svc.turns.run(_wishes(svc.image, req))
-    keys = list(wishes)
-    for first in range(0, max(1, len(keys)), _AT_ONCE):  # without wishes it is still asked whether we are controller
-        some = {key: wishes[key] for key in keys[first : first + _AT_ONCE]}
+    targets, outcome = await svc.turns.run(_targets(svc.image, req))
+    keys = list(targets)
+    for first in range(0, max(1, len(keys)), _AT_ONCE):  # without targets it is still asked whether we are controller
+        some = {key: targets[key] for key in keys[first : first + _AT_ONCE]}
         outcome.update(await svc.controller.reassign(some))
     return await svc.turns.run(_told(outcome, req))
 
 
-def _wishes(image: Image, req: AlterPartitionReassignmentsRequest) -> Steps[tuple[_Wishes, _Outcome]]:
+def _targets(image: Image, req: AlterPartitionReassignmentsRequest) -> Steps[tuple[_Targets, _Outcome]]:
     """What to ask of the controller, and what is refused before."""
-    wishes: _Wishes = {}
+    targets: _Targets = {}
     outcome: _Outcome = {}
     for topic in req.topics:
         yield 1
-        for wish in topic.partitions:
-            key = topic.name, wish.partition_index
+        for asked in topic.partitions:
+            key = topic.name, asked.partition_index
             error = None
             if not req.allow_replication_factor_change:
-                error = _other_factor(image, *key, wish.replicas)
+                error = _other_factor(image, *key, asked.replicas)
             if error is None:
-                wishes[key] = wish.replicas
+                targets[key] = asked.replicas
             outcome[key] = error
             yield 1
-    return wishes, outcome
+    return targets, outcome
 
 
 def _told(outcome: _Outcome, req: AlterPartitionReassignmentsRequest) -> Steps[AlterPartitionReassignmentsResponse]:

@@ -493,7 +493,7 @@ async def test_an_old_setting_does_not_stop_a_new_topic() -> None:
         assert (await rig.session.get("/config/topics/t")).data == b'{"version":1,"config":{}}'  # type: ignore[union-attr]
 
 
-async def test_deletion_disabled_drops_wishes() -> None:
+async def test_deletion_disabled_drops_requests() -> None:
     async with running(values={"delete.topic.enable": "false"}) as rig:
         await rig.create("t")
         await rig.store.connect().commit([Create("/admin/delete_topics/t")])

@@ -1,0 +1,86 @@
+"""What the controller tells brokers, as `Tell`s: who leads and follows, where the leaders are, what to stop.
+
+LeaderAndIsr goes to replicas, UpdateMetadata to all, so that clients find the leaders; in this order, as a leader must
+know that it leads before clients come to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from replication.controller_state import ClusterState
+from replication.effects import (
+    Effect,
+    LeaderAndIsr,
+    PartitionChange,
+    StoppedPartition,
+    StopReplica,
+    Tell,
+    UpdateMetadata,
+)
+
+
+class Messages:
+    """See the module. Changes nothing: the same state gives the same messages."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+
+    def announce(self, changes: Sequence[PartitionChange]) -> list[Effect]:
+        """Tell replicas to lead and follow, then everybody where the leaders are."""
+        if not changes:
+            return []
+        return [*self.lead(changes, self._state.live), *self.update(self._state.live, changes)]
+
+    def publish(self, changes: Sequence[PartitionChange]) -> list[Effect]:
+        """Tell everybody of states that the leaders know already."""
+        return [*self.update(self._state.live, changes)] if changes else []
+
+    def announce_move(self, changes: Sequence[PartitionChange]) -> list[Effect]:
+        """`announce` of partitions on the move: brokers that are added may make empty logs."""
+        live = self._state.live
+        return [*self.lead(changes, live, adding_is_new=True), *self.update(live, changes)]
+
+    def lead(
+        self, changes: Sequence[PartitionChange], brokers: Iterable[int], *, adding_is_new: bool = False
+    ) -> Iterator[Tell]:
+        """Tell these brokers to lead or follow. One that shuts down hears of what it leads, and follows nobody."""
+        for broker in brokers:
+            leads_only = broker in self._state.shutting_down
+            mine = tuple(
+                replace(change, is_new=True) if adding_is_new and broker in change.partition.adding_replicas else change
+                for change in changes
+                if broker in change.partition.replicas and not (leads_only and change.partition.leader != broker)
+            )
+            if mine:
+                yield self.lead_one(broker, mine)
+
+    def lead_one(self, broker: int, changes: tuple[PartitionChange, ...]) -> Tell:
+        """Tell a live broker who leads these partitions, whether it is to follow or not."""
+        state = self._state
+        ids = {change.partition.leader for change in changes}
+        leaders = tuple(image for image in state.image.brokers.values() if image.id in ids)
+        return Tell(broker, LeaderAndIsr(state.broker_id, state.epoch, state.epoch_of(broker), changes, leaders))
+
+    def update(self, brokers: Iterable[int], changes: Sequence[PartitionChange] = ()) -> Iterator[Tell]:
+        """Tell these brokers who is live, and the present state of these partitions."""
+        state = self._state
+        everybody = tuple(state.image.brokers.values())
+        shown = tuple(self._with_offline(change) for change in changes)
+        for broker in brokers:
+            message = UpdateMetadata(state.broker_id, state.epoch, state.epoch_of(broker), everybody, shown)
+            yield Tell(broker, message)
+
+    def _with_offline(self, change: PartitionChange) -> PartitionChange:
+        partition = change.partition
+        eligible = self._state.eligible(change.key)
+        offline = tuple(replica for replica in partition.replicas if replica not in eligible)
+        return change if not offline else replace(change, partition=replace(partition, offline_replicas=offline))
+
+    def stop(self, broker: int, stopped: Iterable[StoppedPartition]) -> list[Effect]:
+        """Ask a broker, if it lives, to stop replicas."""
+        state, partitions = self._state, tuple(stopped)
+        if broker not in state.image.brokers or not partitions:
+            return []
+        return [Tell(broker, StopReplica(state.broker_id, state.epoch, state.epoch_of(broker), partitions))]
