@@ -326,12 +326,14 @@ def _run(config: BrokerConfig, *, announce: bool = False) -> int:
     import logging
 
     gc.disable()  # modules are no garbage: looking for some while they are made is a twentieth of the start
-    from server import process
+    from server import default_file, process
 
     gc.freeze()
     gc.enable()
 
     log = logging.getLogger("barnabas.config")
+    for line in default_file.explain(config):
+        log.info("%s", line)
     for notice in config.notices:
         log.warning("%s", notice.text)
 
@@ -386,7 +388,8 @@ def _count(number: int, what: str) -> str:
 
 
 def _show(config: BrokerConfig, keys: Sequence[str], *, everything: bool) -> int:
-    from server.config_view import broker_entries
+    from server import default_file
+    from server.config_view import Source, broker_entries
     from server.settings import BROKER
 
     unknown = [key for key in keys if key not in BROKER and not config.is_set(key)]
@@ -395,7 +398,9 @@ def _show(config: BrokerConfig, keys: Sequence[str], *, everything: bool) -> int
     names = list(keys) or (sorted(BROKER) if everything else [])
     for entry in broker_entries(config, names or [*config.static, ""]):
         value = "(hidden)" if entry.sensitive else "(not set)" if entry.value is None else entry.value
-        print(f"{entry.name}={value}  # {entry.source.name.lower().replace('_', ' ')}")
+        stands_in = config.origin(entry.name) == default_file.ORIGIN and entry.source is Source.STATIC_BROKER
+        source = default_file.ORIGIN if stands_in else entry.source.name.lower().replace("_", " ")
+        print(f"{entry.name}={value}  # {source}")
         if keys and entry.doc:
             print(f"    {entry.doc}")
     return OK

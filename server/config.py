@@ -233,6 +233,10 @@ class BrokerConfig:
         """True if a layer above the defaults sets `key` itself (not a synonym)."""
         return key in self.static or key in self.cluster_defaults or key in self.broker_overrides
 
+    def origin(self, key: builtins.str) -> builtins.str:
+        """Where the static value of `key` was written: a file and its line, a variable, `--set`; "" for a default."""
+        return self._origins.get(key, "")
+
     # -- what is made of several keys --------------------------------------------------------------------------------
 
     @property
@@ -525,6 +529,7 @@ def load(
     overrides: Sequence[str] = (),
 ) -> BrokerConfig:
     """Settings from a server.properties file, `KAFKA_*` variables of `environ` and `key=value` texts, later ones first.
+    Without a file `server.default_file` stands in for it.
 
     Raises SettingsRefused (also for a `key=value` without `=`), OSError when the file cannot be read, and
     `server.properties.PropertiesError` when it is not in the format.
@@ -560,4 +565,8 @@ def read(
             raise SettingsRefused([f"--set {text} is refused: it must be written as key=value."])
         values[key.strip()] = value
         origins[key.strip()] = "--set"
+    if file is None:
+        from server import default_file
+
+        default_file.fill(values, origins)
     return values, origins

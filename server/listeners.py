@@ -37,47 +37,99 @@ _ADVICE = {
 }
 
 
+_LOOPBACK = ("127.0.0.1", "::1")
+_NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+
+
 class CannotListen(Exception):
-    """A listener's address cannot be used; the message says which and why."""
+    """A listener's address cannot be used; the message says which and why. number: the system's, if it was that."""
+
+    def __init__(self, text: str, number: int | None = None) -> None:
+        super().__init__(text)
+        self.number = number
 
 
-def bind(address: ListenAddress, backlog: int, receive_buffer_bytes: int) -> socket.socket:
-    """A non-blocking listening socket; an empty host means every interface. Raises CannotListen."""
+def bind(address: ListenAddress, backlog: int, receive_buffer_bytes: int) -> list[socket.socket]:
+    """Non-blocking listening sockets, on one port: one; for `localhost` one for each loopback address of this machine.
+    An empty host means every interface. Raises CannotListen.
+    """
+    if address.host.lower() == "localhost":
+        listening = _bind_loopback(address, backlog)
+    else:
+        listening = [_bind_one(address, address.host, address.port, backlog)]
+    for sock in listening:
+        if receive_buffer_bytes > 0:
+            # Set before accepting, so that the window is scaled for it.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        sock.setblocking(False)
+    return listening
+
+
+def _bind_loopback(address: ListenAddress, backlog: int, tries: int = 20) -> list[socket.socket]:
+    """Both addresses, as clients try either first: on the other one, another program would hear what is for us."""
+    listening: list[socket.socket] = []
+    port = address.port
     try:
-        if address.host in ("", "::") and socket.has_dualstack_ipv6():
-            sock = socket.create_server(
-                ("::", address.port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog
-            )
-        else:
-            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-            sock = socket.create_server((address.host, address.port), family=family, backlog=backlog)
+        for host in _LOOPBACK:
+            try:
+                sock = _bind_one(address, host, port, backlog)
+            except CannotListen as error:
+                if error.number in _NO_SUCH_ADDRESS and (listening or host != _LOOPBACK[-1]):
+                    continue
+                raise
+            listening.append(sock)
+            port = sock.getsockname()[1]
+        return listening
+    except CannotListen as error:
+        for sock in listening:
+            sock.close()
+        if address.port or error.number != errno.EADDRINUSE or tries <= 1:
+            raise
+    # The port that was free on one was taken on the other.
+    return _bind_loopback(address, backlog, tries - 1)
+
+
+def _bind_one(address: ListenAddress, host: str, port: int, backlog: int) -> socket.socket:
+    try:
+        if host in ("", "::") and socket.has_dualstack_ipv6():
+            return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=backlog)
     except OSError as error:
         advice = _ADVICE.get(error.errno or 0)
         why = f"cannot listen on {address}: {system_says(error)}"
-        raise CannotListen(f"{why} ({advice})" if advice else why) from None
+        raise CannotListen(f"{why} ({advice})" if advice else why, error.errno) from None
     except UnicodeError:  # out of the name's encoding for DNS
         raise CannotListen(f"cannot listen on {address}: that is no host name") from None
-    if receive_buffer_bytes > 0:
-        # Set before accepting, so that the window is scaled for it.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-    sock.setblocking(False)
-    return sock
 
 
 def bind_all(config: BrokerConfig) -> list[tuple[socket.socket, str]]:
-    """A socket for each of `listeners`, with the listener's name. Raises CannotListen, and leaves none open then."""
+    """Sockets for each of `listeners`, with the listener's name. Raises CannotListen, and leaves none open then."""
     listening: list[tuple[socket.socket, str]] = []
+    open_to_others: list[str] = []
     key = "socket.receive.buffer.bytes"
     receive_buffer_bytes = config.int(key) if config.is_set(key) else -1
     try:
         for address in config.listeners:
-            sock = bind(address, config.int("socket.listen.backlog.size"), receive_buffer_bytes)
-            listening.append((sock, address.name))
+            for sock in bind(address, config.int("socket.listen.backlog.size"), receive_buffer_bytes):
+                listening.append((sock, address.name))
+                if not _is_loopback(sock):
+                    open_to_others.append(str(address))
     except BaseException:
         for sock, _ in listening:
             sock.close()
         raise
+    if open_to_others and not config.optional_str("authorizer.class.name"):
+        log.warning(
+            "open to other machines without access control: %s; whoever reaches it may read, change and delete all",
+            ", ".join(open_to_others),
+        )
     return listening
+
+
+def _is_loopback(sock: socket.socket) -> bool:
+    host = plain_host(str(sock.getsockname()[0]))
+    return host == "::1" or host.startswith("127.")
 
 
 class Door:

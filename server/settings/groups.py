@@ -41,6 +41,7 @@ SETTINGS: tuple[Setting, ...] = (
         Type.INT,
         3000,
         "How long the first rebalance of an empty group waits for more members. 0 suits tests and development.",
+        note="0 for a broker alone that is given no settings file",
     ),
     works("group.max.size", Type.INT, INT_MAX, "How many members a group may have.", at_least(1)),
     works(

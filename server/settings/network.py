@@ -73,7 +73,9 @@ SETTINGS: tuple[Setting, ...] = (
         Type.STRING,
         "PLAINTEXT://:9092",
         "Where the broker listens: a comma-separated list of NAME://host:port. An empty host or 0.0.0.0 means every "
-        "interface, port 0 any free port. Names and ports must be unique.",
+        "interface, localhost both loopback addresses, port 0 any free port. Names and ports must be unique.",
+        note="a broker alone that is given no settings file listens on PLAINTEXT://localhost:9092, unless "
+        "advertised.listeners says otherwise",
     ),
     works(
         "advertised.listeners",

@@ -59,8 +59,47 @@ def test_serve_takes_settings_from_everywhere(runs: Runs, tmp_path: Path) -> Non
 
 def test_serve_without_anything(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("serve") == 0
-    assert runs.configs[0].static == {}
-    assert capsys.readouterr().out == ""
+    (config,) = runs.configs
+    assert [str(each) for each in config.listeners] == ["PLAINTEXT://localhost:9092"]
+    assert [str(each) for each in config.advertised({}, "this.host")] == ["PLAINTEXT://localhost:9092"]
+    assert config.int("group.initial.rebalance.delay.ms") == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = [line for line in err.splitlines() if "INFO" in line]
+    assert len(lines) == 2
+    assert "listening for clients on this machine only" in lines[0]
+    assert "--set listeners=PLAINTEXT://:9092" in lines[0]
+    assert "group.initial.rebalance.delay.ms=0; with a file it is 3000" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "listener", "delay_ms", "lines"),
+    [
+        (("--set", "listeners=PLAINTEXT://:0"), {}, "PLAINTEXT://:0", 0, 1),
+        ((), {"KAFKA_LISTENERS": "PLAINTEXT://0.0.0.0:1"}, "PLAINTEXT://0.0.0.0:1", 0, 1),
+        (("--set", "advertised.listeners=PLAINTEXT://here:9092"), {}, "PLAINTEXT://:9092", 0, 1),
+        (("--set", "zookeeper.connect=z:2181"), {}, "PLAINTEXT://:9092", 3000, 0),
+        (("--set", "group.initial.rebalance.delay.ms=5"), {}, "PLAINTEXT://localhost:9092", 5, 1),
+        (("FILE",), {}, "PLAINTEXT://:9092", 3000, 0),
+    ],
+)
+def test_what_is_said_is_not_replaced(
+    arguments: tuple[str, ...],
+    environ: dict[str, str],
+    listener: str,
+    delay_ms: int,
+    lines: int,
+    runs: Runs,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=2\n")
+    assert call("serve", *(str(file) if each == "FILE" else each for each in arguments), **environ) == 0
+    (config,) = runs.configs
+    assert [str(each) for each in config.listeners] == [listener]
+    assert config.int("group.initial.rebalance.delay.ms") == delay_ms
+    assert capsys.readouterr().err.count("no settings file") == lines
 
 
 def test_serve_without_the_environment(runs: Runs) -> None:
@@ -76,6 +115,7 @@ def test_the_brokers_exit_code_is_ours(runs: Runs) -> None:
 def test_notices_are_logged_first(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     call("serve", "--set", "num.io.threads=3", "--set", "no.such=1", "--log-format", "json")
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    lines = [line for line in lines if line["level"] != "INFO"]
     assert [(line["level"], line["logger"]) for line in lines] == [("WARN", "barnabas.config")] * 2
     assert lines[0]["message"].startswith("num.io.threads=3 has no effect here: ")
     assert lines[1]["message"] == "no.such=1 is not known and is ignored (--set)"
@@ -301,6 +341,8 @@ def test_config_shows_what_is_set(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     assert out.splitlines() == [
         "broker.rack=r  # static broker",
+        "group.initial.rebalance.delay.ms=0  # default without a file",
+        "listeners=PLAINTEXT://localhost:9092  # default without a file",
         "log.dirs=/data  # static broker",
         "password.encoder.secret=(hidden)  # static broker",
     ]

@@ -164,7 +164,7 @@ def test_the_file_that_was_meant_is_named() -> None:
 def listen(host: str, port: int = 0) -> str:
     """Why not."""
     with pytest.raises(CannotListen) as caught:
-        bind(ListenAddress("PLAINTEXT", "PLAINTEXT", host, port), 5, -1).close()
+        bind(ListenAddress("PLAINTEXT", "PLAINTEXT", host, port), 5, -1)
     return str(caught.value)
 
 

@@ -1,0 +1,51 @@
+"""What stands in for a settings file where none is given: the few settings that suit a first try.
+
+Apache Kafka starts with the `server.properties` that comes with it, not with the bare defaults; whoever starts a broker
+without a file expects that one, too: reachable from this machine, under a name that always works, and without a wait
+for the first member of a group. A broker of a cluster (`zookeeper.connect`) gets none of this: others must reach it.
+Environment and command line come first, as always.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Final
+
+from server.config import BrokerConfig
+from server.settings import BROKER
+
+ORIGIN: Final = "default without a file"
+
+_LISTENERS: Final = "listeners"
+_DELAY: Final = "group.initial.rebalance.delay.ms"
+_LOOPBACK: Final = "PLAINTEXT://localhost:9092"
+
+
+def fill(values: dict[str, str], origins: dict[str, str]) -> None:
+    """Add to the settings that environment and command line gave."""
+    if values.get("zookeeper.connect", "").strip():
+        return
+    settings = {_DELAY: "0"}
+    if "advertised.listeners" not in values:  # who says what clients are told wants to be reached there
+        settings[_LISTENERS] = _LOOPBACK
+    for key, text in settings.items():
+        if key not in values:
+            values[key] = text
+            origins[key] = ORIGIN
+
+
+def explain(config: BrokerConfig) -> list[str]:
+    """What to log of the settings that came from here: how to have it otherwise."""
+    lines = []
+    if config.origin(_LISTENERS) == ORIGIN:
+        lines.append(
+            f"no settings file: listening for clients on this machine only ({_LISTENERS}={_LOOPBACK}); for others add "
+            f"--set {_LISTENERS}=PLAINTEXT://:9092, and --set advertised.listeners=PLAINTEXT://NAME:9092 where they do "
+            f"not reach this machine as {socket.gethostname()}"
+        )
+    if config.origin(_DELAY) == ORIGIN:
+        usual = BROKER[_DELAY].default_text
+        lines.append(
+            f"no settings file: new groups do not wait for more members ({_DELAY}=0; with a file it is {usual})"
+        )
+    return lines
