@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 
 FAST = "not slow"
+NO_JVM = "BARNABAS_NO_JVM"
+"""Names the running test where that may not use a JVM; `compat_tests.jars` obeys."""
 MOST_WORKERS = 4
 MEMORY = Path("/dev/shm")
 MEMORY_WANTED_BYTES = 2 << 30
@@ -55,6 +57,26 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     directory = config.stash.get(_DIRECTORY, None)
     if directory is not None:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What belongs to a campaign is slow; before `-m` chooses."""
+    for item in items:
+        if item.get_closest_marker("campaign") is not None and item.get_closest_marker("slow") is None:
+            item.add_marker("slow")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """A test without the marker `jvm` cannot use a JVM: where there is none, `run.py test` goes by the marker."""
+    if item.get_closest_marker("jvm") is not None:
+        return (yield)
+    os.environ[NO_JVM] = item.nodeid
+    try:
+        return (yield)
+    finally:
+        os.environ.pop(NO_JVM, None)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -1,8 +1,12 @@
 """Set up a checkout and use it, with nothing but Python 3.11+ on the machine:
 
     python3 run.py serve [ARGUMENTS]    start the broker (arguments of `barnabas serve`)
-    python3 run.py test [ARGUMENTS]     lint, type check and all tests, or with arguments: pytest with these;
-                                        needs a JDK 17+ and Maven for the Java, Spark and ZooKeeper parts
+    python3 run.py test                 lint, types, the fast tests, stock clients against one broker: 10 minutes
+    python3 run.py test --all           also clusters, faults, kills, Apache Kafka beside it: 30 minutes
+    python3 run.py test ARGUMENTS       pytest with these
+
+Without a JDK 17+ and Maven the tests with Java, Spark and ZooKeeper are left out, which the summary says; with CI=true
+that is a failure.
 
 Makes a virtual environment in `.venv` and installs what the command needs into it, once; a change of pyproject.toml
 installs again.
@@ -26,15 +30,19 @@ def main(arguments: list[str]) -> int:
     if sys.version_info < (3, 11):  # noqa: UP036 - the person may have typed an older python3
         print(f"Barnabas needs Python 3.11 or newer; this is {sys.version.split()[0]}", file=sys.stderr)
         return 2
-    if not arguments or arguments[0] not in ("serve", "test"):
-        print(__doc__, file=sys.stderr)
-        return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
+    helped = arguments[:1] in (["-h"], ["--help"]) or arguments in (["test", "-h"], ["test", "--help"])
+    if helped or not arguments or arguments[0] not in ("serve", "test"):
+        print(__doc__, file=sys.stdout if helped else sys.stderr)
+        return 0 if helped else 2
     command, rest = arguments[0], arguments[1:]
     try:
+        if command == "test" and rest in ([], ["--all"]):
+            return test(everything=bool(rest))
         install("" if command == "serve" else "[test]")
         if command == "serve":
             os.execv(PYTHON, [str(PYTHON), "-P", "-m", "server", "serve", *rest])
-        return test(rest)
+        os.chdir(ROOT)
+        os.execv(PYTHON, [str(PYTHON), "-m", "pytest", *rest])
     except subprocess.CalledProcessError as error:
         print(f"failed with exit code {error.returncode}: {' '.join(map(str, error.cmd))}", file=sys.stderr)
         return error.returncode or 1
@@ -52,8 +60,9 @@ def install(extra: str) -> None:
         except (subprocess.CalledProcessError, OSError):
             say("Python's venv module cannot make an environment here; on Debian or Ubuntu: apt install python3-venv")
             raise
-    say(f"installing barnabas{extra}")
-    pip = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    say(f"installing barnabas{extra}" + (", which takes a minute or two and 1.1 GB" if extra else ""))
+    quiet = [] if sys.stderr.isatty() else ["--quiet"]
+    pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", *quiet]
     subprocess.run([*pip, "--editable", f"{ROOT}{extra}"], check=True)
     _mark(extra).write_text(_wanted(extra))
 
@@ -67,26 +76,11 @@ def _wanted(extra: str) -> str:
     return hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + extra.encode()).hexdigest()
 
 
-def test(rest: list[str]) -> int:
-    """Lint, types, tests; all run even when an earlier one fails, and the worst result counts."""
-    steps: list[tuple[str, list[str]]] = [("pytest", ["-m", "pytest", *rest])]
-    if not rest:
-        steps = [
-            ("ruff check", ["-m", "ruff", "check", "."]),
-            ("ruff format --check", ["-m", "ruff", "format", "--check", "."]),
-            ("mypy", ["-m", "mypy"]),
-            # The fast ones share the cores; the slow ones start brokers, clusters and JVMs that want them whole.
-            ("the fast tests", ["-m", "pytest", "-m", "not slow"]),
-            ("the slow tests", ["-m", "pytest", "-m", "slow"]),
-        ]
-    failed = []
-    for name, arguments in steps:
-        say(name)
-        if subprocess.run([str(PYTHON), *arguments], cwd=ROOT).returncode:
-            failed.append(name)
-    if failed:
-        say(f"failed: {', '.join(failed)}")
-    return 1 if failed else 0
+def test(*, everything: bool) -> int:
+    """Lint, types and the tests of a tier; all run even when an earlier one fails."""
+    from compat_tests.runner.main import run
+
+    return run(ROOT, everything, lambda: install("[test]") or PYTHON)
 
 
 def say(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 from collections.abc import Callable, Iterator
@@ -13,7 +14,9 @@ pytest.register_assert_rewrite("compat_tests.cases", "compat_tests.checks")
 
 from compat_tests import dump_log  # noqa: E402
 from compat_tests.brokers import QUICK, Broker, start_barnabas, start_kafka, wait_until_open  # noqa: E402
+from compat_tests.jars import NO_JVM  # noqa: E402
 from compat_tests.matrix import PROPERTY, Matrix, Place  # noqa: E402
+from compat_tests.runner.preflight import jdk  # noqa: E402
 
 BROKER_NAME = pytest.StashKey[str]()
 NAMES = re.compile("[^a-zA-Z0-9._-]+")
@@ -80,13 +83,13 @@ class MatrixPlugin:
                 self.matrix.record(Place.decode(str(value)), report.passed)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the matrix, and write it where `--matrix` says."""
+        """Print the counts, and write the matrix where `--matrix` says."""
         if not any(self.matrix.counts()):
             return
+        passed, failed = self.matrix.counts()
+        terminalreporter.write_line(f"conformance matrix: {passed} cases passed, {failed} failed")
         name = self.config.getoption("--matrix-name") or self.config.stash.get(BROKER_NAME, _broker_kind(self.config))
         text = self.matrix.markdown(f"Stock clients against {name}")
-        terminalreporter.section("conformance matrix")
-        terminalreporter.write_line(text)
         if self.config.getoption("--matrix"):
             path = Path(self.config.getoption("--matrix"))
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -109,7 +112,12 @@ def _sound_directories(request: pytest.FixtureRequest, tmp_path_factory: pytest.
     yield
     if not any(item.get_closest_marker("slow") for item in request.session.items):
         return
-    # This is no part of the last test, whose time is not for this: on a slow machine it takes more than a minute.
+    if jdk(os.environ).missing:
+        # Tests that start no JVM run without one. `run.py test` says what was left out.
+        return
+    # This is no part of the last test, which may be one without a JVM, and whose time is not for this: it takes more
+    # than a minute on a slow machine.
+    os.environ.pop(NO_JVM, None)
     for item in request.session.items:
         if hasattr(item, "cancel_timeout"):
             item.config.hook.pytest_timeout_cancel_timer(item=item)

@@ -20,6 +20,8 @@ HERE = Path(__file__).resolve().parent
 PROJECT_ROOT = HERE.parent
 MAVEN_TIMEOUT_S = 900
 COMPILE_TIMEOUT_S = 600
+NO_JVM = "BARNABAS_NO_JVM"
+"""This variable names the running test where that may not use a JVM (conftest.py at the project root)."""
 
 
 class ToolMissing(Exception):
@@ -51,6 +53,8 @@ def javac() -> str:
 
 
 def _jdk_program(name: str) -> str:
+    if NO_JVM in os.environ:
+        raise ToolMissing(f"{os.environ[NO_JVM]} wants `{name}` without having the marker `jvm`")
     home = os.environ.get("JAVA_HOME")
     if home and (Path(home) / "bin" / name).exists():
         return str(Path(home) / "bin" / name)

@@ -16,7 +16,7 @@ from compat_tests.cluster.faults import PARTITIONS, TOPIC, Report, Rounds, judge
 from compat_tests.cluster.harness import Cluster
 from compat_tests.zookeeper import ZooKeeper, ZooKeeperFailed
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 NO_QUORUM_S = 3
 """How long there is none: less than a session lasts."""
 

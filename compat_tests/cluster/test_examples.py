@@ -23,7 +23,7 @@ from compat_tests.jars import PROJECT_ROOT
 from compat_tests.processes import Background
 from compat_tests.zookeeper import zookeeper
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(300)]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")} | {
     "PYTHONPATH": str(PROJECT_ROOT),
     "PYTHONUNBUFFERED": "1",

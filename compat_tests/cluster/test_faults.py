@@ -12,7 +12,7 @@ import pytest
 
 from compat_tests.cluster import faults
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 
 
 @pytest.mark.timeout(3600)

@@ -22,7 +22,7 @@ from compat_tests.cluster.replicas import content
 from compat_tests.tools_cli.tools import Tools
 
 Names = Callable[..., str]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(240)]
 SETTINGS = {
     "min.insync.replicas": "1",
     "default.replication.factor": "2",

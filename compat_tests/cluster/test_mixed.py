@@ -25,7 +25,7 @@ from compat_tests.cluster.replicas import broken, differences
 from compat_tests.tools_cli.tools import Tools
 
 Names = Callable[..., str]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(300)]
 
 MIXES = {"one Kafka, two ours": [KAFKA, OURS, OURS], "one ours, two Kafka": [OURS, KAFKA, KAFKA]}
 SIDES = {"the one": [1], "the two": [2, 3]}

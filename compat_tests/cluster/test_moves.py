@@ -16,7 +16,7 @@ from compat_tests.cluster.nodes import KAFKA, OURS
 from compat_tests.cluster.replicas import epochs
 from compat_tests.cluster.test_mixed import judged, produce, same_everywhere
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(420)]
 TOPIC = "moving"
 
 

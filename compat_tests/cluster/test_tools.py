@@ -21,7 +21,7 @@ from compat_tests.cluster.nodes import KAFKA_ZK_JARS
 from compat_tests.tools_cli.tools import Tools
 
 Names = Callable[..., str]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(300)]
 
 VERSIONS = {"3.9.1": KAFKA_ZK_JARS, "4.3.1": KAFKA_JARS}
 

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.durability.process import Server
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.campaign
 
 TOPIC = "compacted"
 KEYS = 500

@@ -11,7 +11,7 @@ import pytest
 from compat_tests import dump_log
 from compat_tests.durability.process import Server
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 
 
 @pytest.fixture

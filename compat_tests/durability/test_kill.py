@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.durability.process import Server
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.campaign
 
 TOPIC = "killed"
 PARTITIONS = 3

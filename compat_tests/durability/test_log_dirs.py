@@ -16,7 +16,7 @@ from kafka.admin import KafkaAdminClient
 
 from compat_tests.durability.process import Server
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.campaign
 
 TOPIC = "wanderers"
 PARTITIONS = 4

@@ -17,7 +17,7 @@ import pytest
 from compat_tests.durability.process import Server
 from compat_tests.wire.raw import Wire, text
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.campaign
 
 MIB = 1024 * 1024
 CONNECTIONS = 2000

@@ -20,7 +20,7 @@ from compat_tests.eos.copiers import Copier
 from compat_tests.eos.readers import Seen, Watcher, administrator, committed, nothing_open, whole
 from compat_tests.restartable import Restartable
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(3600)]
 
 INPUT, OUTPUT, GROUP = "input", "output", "copiers"
 PARTITIONS = 2

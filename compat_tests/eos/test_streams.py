@@ -20,7 +20,7 @@ from compat_tests.eos.applications import Application
 from compat_tests.eos.readers import Seen, Watcher, administrator, nothing_open, starts, whole
 from compat_tests.restartable import Restartable
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(3600)]
 
 LINES, COUNTS, NAME = "lines", "word-counts", "counter"
 PARTITIONS = 2

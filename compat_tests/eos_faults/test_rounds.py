@@ -14,12 +14,17 @@ import pytest
 
 from compat_tests.jars import PROJECT_ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.campaign
 
 
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize(
-    ("place", "kinds"), [("alone", "kill"), ("ours3", "coordinator,leader"), ("mixed", "hand over")]
+    ("place", "kinds"),
+    [
+        ("alone", "kill"),
+        pytest.param("ours3", "coordinator,leader", marks=pytest.mark.jvm),
+        pytest.param("mixed", "hand over", marks=pytest.mark.jvm),
+    ],
 )
 def test_rounds(place: str, kinds: str, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     rounds = pytestconfig.getoption("--rounds") or (1 if place == "mixed" else 2)

@@ -14,7 +14,7 @@ from compat_tests.brokers import start_barnabas
 from compat_tests.examples.programs import attempt, run
 from compat_tests.spark.topics import Topics
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(300)]
 DAY_MS = 24 * 3600 * 1000
 
 

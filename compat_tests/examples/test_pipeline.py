@@ -22,7 +22,7 @@ import pytest
 from compat_tests.examples.programs import attempt, run, run_and_kill
 from compat_tests.spark.topics import Row, Topics
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(900)]
 WINDOW_MS = 10 * 60_000
 LATENESS_MS = 15 * 60_000
 SESSIONS = 1500

@@ -14,7 +14,7 @@ from compat_tests.exchange.picture import Picture
 from compat_tests.exchange.places import Serving
 from compat_tests.zookeeper import ZooKeeper, zookeeper
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 
 # The oldest protocol between brokers with which 3.9.1 still writes message formats 0 and 1.
 OLD_PROTOCOL = {"inter.broker.protocol.version": "2.8"}

@@ -14,7 +14,7 @@ from compat_tests.exchange.picture import OFFSETS
 from compat_tests.exchange.places import Serving
 from compat_tests.zookeeper import zookeeper
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 
 
 def test_zookeeper(tmp_path: Path) -> None:

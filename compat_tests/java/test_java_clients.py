@@ -41,6 +41,7 @@ def runs(
 
 
 @pytest.mark.slow
+@pytest.mark.jvm
 @pytest.mark.timeout(RUN_TIMEOUT_S + 60)
 @pytest.mark.parametrize(("version", "one"), list(_parameters()))
 def test_case(

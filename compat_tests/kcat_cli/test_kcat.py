@@ -12,7 +12,7 @@ from compat_tests.processes import Background, run
 from compat_tests.tools import Program, kcat
 
 # Each case starts the program some times, and each time it takes a second.
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.kcat]
 CLIENT = "kcat"
 Names = Callable[..., str]
 

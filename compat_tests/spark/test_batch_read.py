@@ -24,7 +24,12 @@ from compat_tests.spark.topics import (
     order,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.jvm,
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
 
 
 def case(title: str) -> pytest.MarkDecorator:

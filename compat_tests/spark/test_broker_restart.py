@@ -19,7 +19,12 @@ from compat_tests.restartable import Restartable, start_restartable
 from compat_tests.spark.queries import Store, batch_sizes, source
 from compat_tests.spark.topics import Topics, numbered, order, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.jvm,
+    pytest.mark.timeout(400),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
 
 
 @pytest.fixture

@@ -23,7 +23,12 @@ from compat_tests.brokers import Broker, start_barnabas, start_kafka
 from compat_tests.spark.queries import rows, source
 from compat_tests.spark.topics import BASE_TIME_MS, CODECS, Message, Topics, numbered, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.jvm,
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
 
 KAFKA_SETTINGS = (
     "log.cleaner.backoff.ms=100",

@@ -20,7 +20,12 @@ from compat_tests.brokers import Broker
 from compat_tests.spark.queries import Store, batch_sizes, rows, source
 from compat_tests.spark.topics import BASE_TIME_MS, CREATE_TIME, Message, Row, Topics, numbered, order, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.jvm,
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
 
 READ_COMMITTED = {"isolation.level": "read_committed"}
 PARTITIONS = 3

@@ -15,7 +15,12 @@ from pyspark.sql.streaming import StreamingQuery
 from compat_tests.spark.queries import Store, batch_sizes, finish, rows, source
 from compat_tests.spark.topics import BASE_TIME_MS, CODECS, Topics, doubled, numbered, order, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.jvm,
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
 
 
 def case(title: str) -> pytest.MarkDecorator:

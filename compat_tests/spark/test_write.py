@@ -13,7 +13,12 @@ from pyspark.sql import functions as F
 from compat_tests.spark.queries import Store, finish, source
 from compat_tests.spark.topics import CODECS, CREATE_TIME, Message, Row, Topics, numbered, order, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.jvm,
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
 FAILURES = (PySparkException, Py4JJavaError)
 OUTGOING = "key binary, value binary, topic string, partition int, headers array<struct<key: string, value: binary>>"
 

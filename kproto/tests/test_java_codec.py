@@ -18,7 +18,7 @@ from kproto.classes import Message
 from kproto.tests.oracle import RELEASES, OracleMissing, definitions, jars
 from kproto.tests.randoms import every_message, random_message
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.jvm]
 
 PROGRAM = Path(__file__).with_name("JavaCodec.java")
 

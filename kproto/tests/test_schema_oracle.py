@@ -15,7 +15,7 @@ from kproto.classes import Message
 from kproto.notation import SCHEMA_DIR, Field, Struct, parse
 from kproto.tests.oracle import RELEASES, Definition, Row, default_of, definitions, parse_versions, rows_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.jvm]
 
 # KRaft's controller traffic, and Envelope, in which a KRaft broker forwards.
 NOT_OURS = {52, 53, 54, 58, 59, 62, 63, 70, 73}

@@ -29,7 +29,7 @@ from replication.store import (
 from replication.store_zk import Login, ZooKeeperSettings, ZooKeeperStore, ZooKeeperTls, zookeeper_store
 from replication.store_zk_client import OneThread, tls_context
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.jvm]
 
 
 async def in_thread(function: Callable[[], Any]) -> None:

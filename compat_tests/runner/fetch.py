@@ -1,0 +1,45 @@
+"""`python -m compat_tests.runner.fetch`: everything that tests fetch or compile for the JVM, before they are timed.
+
+Each of them would do so by itself (`compat_tests.jars`); a download is no part of a test's time limit then. Says what
+could not be had, and ends with 1; the tests that want it will say so too.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from compat_tests.jars import HERE, ToolMissing, jar_directory
+
+
+def wanted() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Names, and what fetches."""
+    for pom in sorted((HERE / "poms").glob("*.xml")):
+        yield pom.stem, lambda pom=pom: jar_directory(pom.stem, pom)
+    yield "Spark's Kafka connector", _spark
+
+
+def _spark() -> object:
+    from compat_tests.spark.session import connector_jars
+
+    return connector_jars()
+
+
+def main() -> int:
+    """Fetch all; returns the exit status."""
+    status = 0
+    for name, fetch in wanted():
+        begun = time.monotonic()
+        try:
+            fetch()
+        except ToolMissing as missing:
+            print(f"{name}: {missing}")
+            status = 1
+        else:
+            print(f"{name}: {time.monotonic() - begun:.1f} s", flush=True)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""Runs the steps of a stage as processes, so many at a time, and tells a listener where they are.
+
+Each step's output goes to a file of its own; a pytest step says in another one what became of which test (`events`).
+Ctrl-C reaches the steps too, as they are of the terminal's group; they are waited for then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+from compat_tests.runner.plan import Step
+
+POLL_S = 0.2
+
+
+@dataclass
+class Test:
+    """What became of one."""
+
+    name: str
+    outcome: str
+    seconds: float
+    why: str
+
+
+@dataclass
+class Running:
+    """A step that has been started. `seconds` and `status` are those of its process when that has ended."""
+
+    step: Step
+    log: Path
+    events: Path
+    process: subprocess.Popen[bytes]
+    started: float
+    tests: list[Test] = field(default_factory=list)
+    collected: int = 0
+    seconds: float = 0.0
+    status: int | None = None
+    _read: TextIO | None = None
+    _partial: str = ""
+
+    def count(self, outcome: str) -> int:
+        """How many tests ended so."""
+        return sum(test.outcome == outcome for test in self.tests)
+
+    @property
+    def well(self) -> bool:
+        """Whether it ended as it should: no test failed, none of those that were announced is missing."""
+        return self.status == 0 and (self.step.cases is None or len(self.tests) == self.step.cases)
+
+    def look(self) -> None:
+        """Take in what the step has said since."""
+        if self._read is None:
+            if not self.events.exists():
+                return
+            self._read = self.events.open()
+        self._partial += self._read.read()
+        *lines, self._partial = self._partial.split("\n")
+        for line in lines:
+            said: dict[str, Any] = json.loads(line)
+            if "test" in said:
+                self.tests.append(Test(said["test"], said["outcome"], said["seconds"], said["why"]))
+            else:
+                self.collected = said["collected"]
+
+    def close(self, now: float) -> None:
+        """The process has ended: take in the rest."""
+        self.status, self.seconds = self.process.returncode, now - self.started
+        self.look()
+        if self._read is not None:
+            self._read.close()
+
+
+class Listener(Protocol):
+    """Is told of what happens, and often where the running steps are."""
+
+    def begun(self, one: Running) -> None: ...
+    def ended(self, one: Running) -> None: ...
+    def going_on(self, running: Sequence[Running]) -> None: ...
+
+
+class Lanes:
+    """Runs stages; `done` are all steps that have ended."""
+
+    def __init__(self, python: Path, root: Path, results: Path, width: int, listener: Listener) -> None:
+        self.done: list[Running] = []
+        self._python = python
+        self._root = root
+        self._results = results
+        self._width = width
+        self._listener = listener
+
+    def run(self, stage: Sequence[Step]) -> None:
+        """Run these; returns when all have ended, well or not."""
+        waiting = list(stage)
+        running: list[Running] = []
+        try:
+            while waiting or running:
+                while waiting and len(running) < self._width:
+                    running.append(self._start(waiting.pop(0)))
+                time.sleep(POLL_S)
+                for one in list(running):
+                    one.look()
+                    if one.process.poll() is not None:
+                        one.close(time.monotonic())
+                        running.remove(one)
+                        self.done.append(one)
+                        self._listener.ended(one)
+                self._listener.going_on(running)
+        except BaseException:
+            for one in running:
+                one.process.terminate()
+            for one in running:
+                one.process.wait()
+                one.close(time.monotonic())
+                self.done.append(one)
+            raise
+
+    def _start(self, step: Step) -> Running:
+        stem = re.sub("[^a-z0-9]+", "-", step.title.lower()).strip("-")
+        log, events = self._results / f"{stem}.log", self._results / f"{stem}.events"
+        events.unlink(missing_ok=True)
+        given = ["--events", str(events)] if step.cases is not None else []
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [str(self._python), *step.arguments, *given],
+                cwd=self._root,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        one = Running(step, log, events, process, time.monotonic())
+        self._listener.begun(one)
+        return one

@@ -1,0 +1,67 @@
+"""`run.py test` and `run.py test --all` from the beginning to the end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from compat_tests.runner.lanes import Lanes
+from compat_tests.runner.plan import first_stage, groups, plan
+from compat_tests.runner.preflight import Tool, look, too_full
+from compat_tests.runner.report import Report
+
+MOST_LANES = 2
+"""Brokers and JVMs are processes of their own: two steps keep four cores busy, and nobody waits for long."""
+ABOUT = {False: "10 minutes", True: "30 minutes"}
+
+
+def run(root: Path, everything: bool, install: Callable[[], Path]) -> int:
+    """Look, install, run, sum up. *install* makes the environment and returns its Python. Returns the exit status."""
+    report = Report(sys.stderr)
+    more = "" if everything else "; all that there is: python3 run.py test --all"
+    report.say(f"==== lint, types and tests: about {ABOUT[everything]} on two cores{more}")
+    results = root / ".cache" / "test-results"
+    results.mkdir(parents=True, exist_ok=True)
+    tools = look()
+    for tool in tools:
+        report.say(f"     {tool.name}: {tool.found or f'LEFT OUT, {tool.missing}'}")
+    full = too_full([root, Path(os.environ.get("TMPDIR") or "/tmp")])
+    if full:
+        report.say(f"==== not begun: {full}")
+        return 2
+    if wanted(tools):
+        report.say(f"==== not begun: with CI=true nothing is left out: {'; '.join(wanted(tools))}")
+        return 2
+    begun = time.monotonic()
+    python = install()
+    report.say(f"     the environment: {time.monotonic() - begun:.1f} s")
+    listing = results / "listing"
+    listing.unlink(missing_ok=True)
+    lanes = Lanes(python, root, results, MOST_LANES, report)
+    jvm = not any(tool.missing and tool.marker == "jvm" for tool in tools)
+    troubles: list[str] = []
+    left_out: dict[str, int] = {}
+    try:
+        lanes.run(first_stage(listing, jvm))
+        if listing.exists():
+            made = plan(groups(listing), tools, everything=everything)
+            left_out = dict(made.left_out)
+            report.total = len(lanes.done) + sum(map(len, made.stages))
+            for stage in made.stages:
+                lanes.run(stage)
+        else:
+            troubles.append("no test was run: they could not be collected")
+    except KeyboardInterrupt:
+        troubles.append("interrupted")
+    green = report.summary(lanes.done, left_out, troubles)
+    return 0 if green else 1
+
+
+def wanted(tools: list[Tool]) -> list[str]:
+    """What must not be missing where a machine, and no person, reads the summary."""
+    if os.environ.get("CI", "").lower() not in ("true", "1"):
+        return []
+    return [f"{tool.name}: {tool.missing}" for tool in tools if tool.missing and tool.marker == "jvm"]

@@ -1,0 +1,115 @@
+"""Which steps a run has: from what pytest collected, what the tier wants and what the machine lacks.
+
+A step is a process of its own with a title, and the number of its tests if it is pytest. Steps of one stage run side by
+side; the next stage begins when all of them have ended. The tests that are not fast are one step for each folder: its
+session-wide brokers, JVMs and Spark are started once, and what fails is named by where it lies.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from compat_tests.runner.preflight import Tool
+
+FAST = "not slow"
+PLUGIN = "compat_tests.runner.events"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One process. *arguments* are Python's; *cases* is the number of tests, None if it is not pytest."""
+
+    title: str
+    arguments: tuple[str, ...]
+    cases: int | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """So many tests of one file that have the same markers."""
+
+    file: str
+    markers: frozenset[str]
+    count: int
+
+    @property
+    def folder(self) -> str:
+        """Where the test lies: a package for the tests of a package, else the file's directory."""
+        parts = PurePosixPath(self.file).parent.parts
+        return "/".join(parts[: parts.index("tests")] if "tests" in parts else parts) or "."
+
+
+def groups(listing: Path) -> list[Group]:
+    """What `events.Listing` wrote."""
+    lines = map(json.loads, listing.read_text().splitlines())
+    return [Group(line["file"], frozenset(line["markers"]), line["count"]) for line in lines]
+
+
+@dataclass
+class Plan:
+    """The tests' stages in their order, and what is left out: a count of tests by the reason."""
+
+    stages: list[list[Step]] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def first_stage(listing: Path, jvm: bool) -> list[Step]:
+    """What needs no test to be known: collecting them, lint, types, and fetching the jars that they will ask for."""
+    steps = [
+        Step("types: mypy --strict", ("-m", "mypy")),
+        Step("collecting the tests", _pytest("--collect-only", "-qq", "--listing", str(listing))),
+        Step("lint: ruff check", ("-m", "ruff", "check", ".")),
+        Step("format: ruff format --check", ("-m", "ruff", "format", "--check", ".")),
+    ]
+    if jvm:
+        steps.insert(1, Step("fetching jars", ("-m", "compat_tests.runner.fetch")))
+    return steps
+
+
+def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool) -> Plan:
+    """The stages behind the first: the fast tests, which share all cores, then the folders of the others."""
+    made = Plan()
+    missing = {tool.marker: tool for tool in tools if tool.missing and tool.marker}
+    fast = sum(group.count for group in found if "slow" not in group.markers)
+    made.stages.append([Step("the fast tests", _pytest("-m", FAST), fast)])
+    chosen: dict[str, list[Group]] = defaultdict(list)
+    for group in found:
+        if "slow" not in group.markers:
+            continue
+        lacks = sorted(group.markers & missing.keys())
+        if not everything and "campaign" in group.markers:
+            made.left_out["not in this tier: python3 run.py test --all"] += group.count
+        elif lacks:
+            made.left_out[f"without {missing[lacks[0]].name}: {missing[lacks[0]].missing}"] += group.count
+        else:
+            chosen[group.folder].append(group)
+    expression = " and ".join(["slow", *([] if everything else ["not campaign"]), *(f"not {one}" for one in missing)])
+    # The longest must not begin last. How long a folder takes is not known beforehand; those that start JVMs and
+    # clusters take the longest for a test.
+    order = sorted(chosen, key=lambda folder: (-_weight(chosen[folder]), folder))
+    made.stages.append(
+        [
+            Step(
+                folder,
+                _pytest("-m", expression, *sorted({group.file for group in chosen[folder]})),
+                sum(group.count for group in chosen[folder]),
+            )
+            for folder in order
+        ]
+    )
+    return made
+
+
+def _weight(chosen: Iterable[Group]) -> int:
+    return sum(
+        group.count * (10 if "campaign" in group.markers else 1) * (3 if "jvm" in group.markers else 1)
+        for group in chosen
+    )
+
+
+def _pytest(*arguments: str) -> tuple[str, ...]:
+    return ("-m", "pytest", "-p", PLUGIN, *arguments)

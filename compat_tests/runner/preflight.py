@@ -1,0 +1,101 @@
+"""What this machine has of what the tests want beyond Python: looked up in less than a second, nothing is changed.
+
+A tool's `marker` is the pytest marker of the tests that cannot run without it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+JAVA_WANTED = 17
+DISK_WANTED_BYTES = 4 << 30
+"""The environment and the jars take 1.4 GB, what brokers leave behind for the look at the end up to 2."""
+LOOK_TIMEOUT_S = 10
+_VERSION = re.compile(r'version "(?:1\.)?([0-9]+)')
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One thing the tests want. *missing* says what is not there and what to do about it; empty if all is there."""
+
+    name: str
+    marker: str
+    found: str = ""
+    missing: str = ""
+
+
+def look(environment: Mapping[str, str] | None = None) -> list[Tool]:
+    """All tools, those that are there and those that are not."""
+    env = os.environ if environment is None else environment
+    return [jdk(env), kcat(env), namespaces(env)]
+
+
+def jdk(env: Mapping[str, str]) -> Tool:
+    """A JDK (JAVA_HOME's, else PATH's) that is new enough, and Maven, which fetches the jars."""
+    programs = {}
+    for name in ("java", "javac"):
+        at_home = Path(env.get("JAVA_HOME") or "/nonexistent") / "bin" / name
+        programs[name] = str(at_home) if at_home.exists() else shutil.which(name, path=env.get("PATH"))
+    lacks = [name for name, found in programs.items() if found is None]
+    if shutil.which("mvn", path=env.get("PATH")) is None:
+        lacks.append("mvn")
+    version = _java_version(programs["java"], env) if programs["java"] else 0
+    if programs["java"] and version < JAVA_WANTED:
+        lacks.append(f"Java {JAVA_WANTED} or newer (this is {version or 'none that says its version'})")
+    if lacks:
+        return Tool(
+            "JDK and Maven",
+            "jvm",
+            missing=f"no {', '.join(lacks)}: install a JDK {JAVA_WANTED}+ and Maven "
+            "(Debian, Ubuntu: apt-get install openjdk-17-jdk-headless maven)",
+        )
+    return Tool("JDK and Maven", "jvm", found=f"Java {version}, Maven")
+
+
+def _java_version(java: str, env: Mapping[str, str]) -> int:
+    try:
+        done = subprocess.run(
+            [java, "-version"], env=env, capture_output=True, text=True, timeout=LOOK_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    said = _VERSION.search(done.stderr + done.stdout)
+    return int(said[1]) if said and done.returncode == 0 else 0
+
+
+def kcat(env: Mapping[str, str]) -> Tool:
+    """kcat, or what `compat_tests.tools` needs to fetch it."""
+    path = env.get("PATH")
+    for name in ("kcat", "kafkacat"):
+        if shutil.which(name, path=path):
+            return Tool("kcat", "kcat", found=name)
+    if shutil.which("apt-get", path=path) and shutil.which("dpkg", path=path):
+        lists = Path("/var/lib/apt/lists")
+        if os.geteuid() == 0 or (lists.is_dir() and any(lists.glob("*_Packages*"))):
+            return Tool("kcat", "kcat", found="from the archive, by apt-get")
+    return Tool("kcat", "kcat", missing="no kcat: install it (Debian, Ubuntu: apt-get install kcat)")
+
+
+def namespaces(env: Mapping[str, str]) -> Tool:
+    """Network namespaces; the tests that want them look once more, and skip themselves."""
+    name = "network namespaces"
+    if shutil.which("ip", path=env.get("PATH")) is None:
+        return Tool(name, "", missing="no `ip` (Debian, Ubuntu: apt-get install iproute2)")
+    if os.geteuid() != 0:
+        return Tool(name, "", missing="they need root")
+    return Tool(name, "", found="root and ip")
+
+
+def too_full(directories: Sequence[Path], wanted_bytes: int = DISK_WANTED_BYTES) -> str:
+    """Why the tests cannot have the space they want in one of these directories; empty if they can."""
+    for directory in directories:
+        free = shutil.disk_usage(directory).free
+        if free < wanted_bytes:
+            return f"{free >> 20:,} MiB are free in {directory}; the tests want {wanted_bytes >> 20:,}"
+    return ""

@@ -1,0 +1,122 @@
+"""Steps that are run: what became of their tests, in numbers, in the summary, and in the exit status."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from compat_tests.jars import PROJECT_ROOT
+from compat_tests.runner.lanes import Lanes, Running
+from compat_tests.runner.main import run, wanted
+from compat_tests.runner.plan import PLUGIN, Step
+from compat_tests.runner.preflight import Tool, too_full
+from compat_tests.runner.report import Report, outcome
+
+MIXED = """
+import pytest
+
+def test_passes(): pass
+def test_fails(): assert 1 == 2, "so it is"
+@pytest.mark.skip(reason="no such thing here")
+def test_skipped(): pass
+@pytest.fixture
+def broken():
+    yield
+    raise OSError("at the end")
+def test_torn_down(broken): pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pytest processes of these tests start in half of the time so."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
+def pytest_step(directory: Path, source: str, cases: int, *options: str) -> Step:
+    file = directory / "test_it.py"
+    file.write_text(source)
+    own = ("-p", "no:cacheprovider", "-p", PLUGIN, "-c", "/dev/null", "--rootdir", str(directory))
+    return Step("some tests", ("-m", "pytest", *own, *options, str(file)), cases)
+
+
+def ended(directory: Path, *steps: Step, width: int = 2) -> tuple[Sequence[Running], str, bool]:
+    """Run them; what they were at the end, the summary, and whether that is green."""
+    out = io.StringIO()
+    report = Report(out)
+    lanes = Lanes(Path(sys.executable), PROJECT_ROOT, directory, width, report)
+    lanes.run(steps)
+    green = report.summary(lanes.done, {"not in this tier": 7}, [])
+    return lanes.done, out.getvalue(), green
+
+
+@pytest.mark.parametrize("options", [(), ("-p", "xdist", "-n", "1")], ids=["one process", "workers"])
+def test_every_outcome_is_counted(tmp_path: Path, options: tuple[str, ...]) -> None:
+    [one], said, green = ended(tmp_path, pytest_step(tmp_path, MIXED, 4, *options))
+    assert outcome(one) == "1 passed, 2 FAILED, 1 skipped"
+    assert (one.collected, green) == (4, False)
+    assert "so it is" in said
+    assert "at the end" in said
+    assert "skipped: no such thing here" in said
+    assert "==== 1 passed, 2 failed, 8 left out, in " in said
+
+
+def test_tests_that_did_not_run_are_no_success(tmp_path: Path) -> None:
+    [one], said, green = ended(tmp_path, pytest_step(tmp_path, "def test_one(): import os; os._exit(0)", 2))
+    assert outcome(one) == "0 passed, 2 NOT RUN"
+    assert not green
+    assert "some tests: 0 passed, 2 NOT RUN" in said
+
+
+def test_a_file_that_cannot_be_collected_fails(tmp_path: Path) -> None:
+    _, said, green = ended(tmp_path, pytest_step(tmp_path, "import nothing_of_the_kind", 1))
+    assert not green
+    assert "No module named 'nothing_of_the_kind'" in said
+
+
+def test_steps_run_side_by_side(tmp_path: Path) -> None:
+    """Each waits for the other one's file."""
+    wait = (
+        "import pathlib, sys, time\npathlib.Path(sys.argv[1]).touch()\nwhile not pathlib.Path(sys.argv[2]).exists(): "
+    )
+    wait += "time.sleep(0.01)"
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    done, said, green = ended(tmp_path, Step("first", ("-c", wait, a, b)), Step("second", ("-c", wait, b, a)))
+    assert len(done) == 2
+    assert green
+    assert "0 passed, 0 failed, 7 left out" in said
+
+
+def test_a_step_that_is_no_test_fails_by_its_status(tmp_path: Path) -> None:
+    [one], said, green = ended(tmp_path, Step("lint", ("-c", "print('line too long'); raise SystemExit(3)")))
+    assert not green
+    assert outcome(one) == "FAILED (exit status 3)"
+    assert "line too long" in said
+
+
+def test_nothing_is_left_out_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = [
+        Tool("JDK and Maven", "jvm", missing="install it"),
+        Tool("network namespaces", "", missing="they need root"),
+    ]
+    monkeypatch.delenv("CI", raising=False)
+    assert wanted(tools) == []
+    monkeypatch.setenv("CI", "true")
+    assert wanted(tools) == ["JDK and Maven: install it"]
+
+
+def test_a_full_disk_is_said_before_anything_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "MiB are free" in too_full([tmp_path], 1 << 60)
+    monkeypatch.setattr("compat_tests.runner.main.too_full", lambda directories: "nothing is free")
+
+    def install() -> Path:
+        raise AssertionError("was called")
+
+    assert run(tmp_path, everything=False, install=install) == 2
+    assert "not begun: nothing is free" in capsys.readouterr().err

@@ -1,0 +1,100 @@
+"""Which test is in which step of which tier, and what is said of those that are in none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from compat_tests.jars import ToolMissing, java
+from compat_tests.runner.plan import Group, Plan, groups, plan
+from compat_tests.runner.preflight import Tool, jdk, kcat
+
+FOUND = [
+    Group("kproto/tests/test_codec.py", frozenset(), 5000),
+    Group("kproto/tests/deep/test_oracle.py", frozenset({"slow", "jvm"}), 3),
+    Group("compat_tests/python/test_cases.py", frozenset(), 70),
+    Group("compat_tests/python/test_cases.py", frozenset({"slow"}), 50),
+    Group("compat_tests/java/test_cases.py", frozenset({"slow", "jvm"}), 300),
+    Group("compat_tests/cat/test_cat.py", frozenset({"slow", "kcat"}), 18),
+    Group("compat_tests/cluster/test_faults.py", frozenset({"slow", "campaign", "jvm"}), 40),
+    Group("compat_tests/cluster/test_network.py", frozenset({"slow", "campaign"}), 1),
+]
+HERE = [
+    Tool("JDK and Maven", "jvm", found="Java 17"),
+    Tool("kcat", "kcat", found="kcat"),
+    Tool("net", "", missing="no"),
+]
+NO_JDK = [Tool("JDK and Maven", "jvm", missing="install it"), *HERE[1:]]
+
+
+def steps(made: Plan) -> dict[str, int | None]:
+    return {step.title: step.cases for step in made.stages[-1]}
+
+
+def test_the_first_tier() -> None:
+    made = plan(FOUND, HERE, everything=False)
+    assert [(step.title, step.cases) for step in made.stages[0]] == [("the fast tests", 5070)]
+    assert steps(made) == {"compat_tests/java": 300, "compat_tests/python": 50, "compat_tests/cat": 18, "kproto": 3}
+    assert made.stages[1][0].title == "compat_tests/java"
+    assert made.left_out == {"not in this tier: python3 run.py test --all": 41}
+
+
+def test_everything() -> None:
+    made = plan(FOUND, HERE, everything=True)
+    assert sum(step.cases or 0 for stage in made.stages for step in stage) == sum(group.count for group in FOUND)
+    assert made.stages[1][0].title == "compat_tests/cluster"
+    assert not made.left_out
+
+
+@pytest.mark.parametrize(("everything", "cases", "campaign"), [(False, 303, 41), (True, 343, 0)])
+def test_without_a_jdk(everything: bool, cases: int, campaign: int) -> None:
+    made = plan(FOUND, NO_JDK, everything=everything)
+    assert steps(made) == {"compat_tests/python": 50, "compat_tests/cat": 18} | (
+        {"compat_tests/cluster": 1} if everything else {}
+    )
+    assert made.left_out["without JDK and Maven: install it"] == cases
+    assert sum(made.left_out.values()) == cases + campaign
+    assert all("not jvm" in step.arguments[step.arguments.index("-m", 2) + 1] for step in made.stages[1])
+
+
+def test_the_listing_is_read(tmp_path: Path) -> None:
+    listing = tmp_path / "listing"
+    listing.write_text(json.dumps({"file": "a/tests/b/test_c.py", "markers": ["slow", "jvm"], "count": 2}) + "\n")
+    assert groups(listing) == [Group("a/tests/b/test_c.py", frozenset({"slow", "jvm"}), 2)]
+    assert groups(listing)[0].folder == "a"
+
+
+def program(directory: Path, name: str, says: str = "", status: int = 0) -> None:
+    path = directory / name
+    path.write_text(f"#!/bin/sh\necho '{says}' >&2\nexit {status}\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("version", "lacks"),
+    [('openjdk version "17.0.15" 2025-04-15', ""), ('java version "1.8.0_402"', "this is 8"), ("?", "this is none")],
+)
+def test_a_jdk_must_be_new_enough(tmp_path: Path, version: str, lacks: str) -> None:
+    for name in ("java", "javac", "mvn"):
+        program(tmp_path, name, version)
+    found = jdk({"PATH": str(tmp_path)})
+    assert lacks in found.missing
+    assert bool(found.missing) == bool(lacks)
+
+
+def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+    nothing = {"PATH": str(tmp_path)}
+    assert jdk(nothing).missing.startswith("no java, javac, mvn: install")
+    assert kcat(nothing).missing.startswith("no kcat: install")
+    home = tmp_path / "home" / "bin"
+    home.mkdir(parents=True)
+    for name in ("java", "javac"):
+        program(home, name, 'openjdk version "21"')
+    assert jdk({**nothing, "JAVA_HOME": str(home.parent)}).missing.startswith("no mvn: install")
+
+
+def test_a_test_without_the_marker_finds_no_jvm() -> None:
+    with pytest.raises(ToolMissing, match="without having the marker `jvm`"):
+        java()
