@@ -17,6 +17,7 @@ from compat_tests.brokers import QUICK, Broker, start_barnabas, start_kafka, wai
 from compat_tests.jars import NO_JVM  # noqa: E402
 from compat_tests.matrix import PROPERTY, Matrix, Place  # noqa: E402
 from compat_tests.runner.preflight import jdk  # noqa: E402
+from compat_tests.tools_cli.warm import WarmJvms  # noqa: E402
 
 BROKER_NAME = pytest.StashKey[str]()
 NAMES = re.compile("[^a-zA-Z0-9._-]+")
@@ -148,6 +149,13 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield started
     finally:
         started.stop()
+
+
+@pytest.fixture(scope="session")
+def warm_jvms() -> Iterator[WarmJvms]:
+    """JVMs in which command-line tools run one after the other."""
+    with WarmJvms() as jvms:
+        yield jvms
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ from compat_tests.cluster.load import FAST_CLIENT
 from compat_tests.cluster.nodes import KAFKA
 from compat_tests.cluster.replicas import content
 from compat_tests.tools_cli.tools import Tools
+from compat_tests.tools_cli.warm import WarmJvms
 
 Names = Callable[..., str]
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(240)]
@@ -103,10 +104,12 @@ def described(tools: Tools, topic: str) -> dict[tuple[int, str], dict[str, Any]]
     }
 
 
-def test_replicas_move_between_directories(cluster: Cluster, unique: Names, tmp_path: Path) -> None:
+def test_replicas_move_between_directories(
+    cluster: Cluster, unique: Names, tmp_path: Path, warm_jvms: WarmJvms
+) -> None:
     """kafka-reassign-partitions with log_dirs; kafka-log-dirs shows where they are; nothing is lost meanwhile."""
     topic = unique()
-    tools = Tools(cluster.bootstrap)
+    tools = Tools(cluster.bootstrap, warm_jvms)
     cluster.create_topic(topic, replicas=[[1, 2], [2, 1]])
     sent = [send(cluster, topic, 300, index) for index in range(2)]
     targets = {
@@ -178,12 +181,12 @@ def everything(cluster: Cluster, topic: str, partitions: int) -> list[list[bytes
 
 
 @pytest.mark.parametrize("loser", BOTH)
-def test_a_lost_directory(cluster: Cluster, unique: Names, loser: int) -> None:
+def test_a_lost_directory(cluster: Cluster, unique: Names, loser: int, warm_jvms: WarmJvms) -> None:
     """The other broker leads what lay there; the loser serves the rest; with its directory back it is in sync again."""
     keeper = 3 - loser
     cluster.make_controller([keeper])
     topic = unique()
-    tools = Tools(cluster.bootstrap)
+    tools = Tools(cluster.bootstrap, warm_jvms)
     cluster.create_topic(topic, replicas=[[loser, keeper]] * 4)
     sent = [send(cluster, topic, 30, index) for index in range(4)]
     lost_dir = dirs(cluster, loser)[1]

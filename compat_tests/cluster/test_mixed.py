@@ -23,6 +23,7 @@ from compat_tests.cluster.nodes import KAFKA, KAFKA_ZK_JARS, OURS
 from compat_tests.cluster.renumbering import renumbered
 from compat_tests.cluster.replicas import broken, differences
 from compat_tests.tools_cli.tools import Tools
+from compat_tests.tools_cli.warm import WarmJvms
 
 Names = Callable[..., str]
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(300)]
@@ -348,10 +349,10 @@ def coordinated_by(cluster: Cluster, numbers: Sequence[int], unique: Names) -> t
     raise AssertionError(f"no group is coordinated by one of {list(numbers)}")
 
 
-def test_life_of_a_topic(mixed: Cluster, side: list[int], unique: Names) -> None:
+def test_life_of_a_topic(mixed: Cluster, side: list[int], unique: Names, warm_jvms: WarmJvms) -> None:
     """Created, configured, expanded, moved, deleted under one side's controller: all brokers follow."""
     mixed.make_controller(side)
-    tools = Tools(mixed.bootstrap, KAFKA_ZK_JARS)
+    tools = Tools(mixed.bootstrap, warm_jvms, KAFKA_ZK_JARS)
     topic = unique()
     mixed.create_topic(topic, replicas=[[1, 2], [2, 3]], retention_ms=86400000)
     sent = produce(mixed.bootstrap, topic, 2, 60)

@@ -19,6 +19,7 @@ from compat_tests.cluster.harness import Cluster
 from compat_tests.cluster.load import FAST_CLIENT
 from compat_tests.cluster.nodes import KAFKA_ZK_JARS
 from compat_tests.tools_cli.tools import Tools
+from compat_tests.tools_cli.warm import WarmJvms
 
 Names = Callable[..., str]
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(300)]
@@ -35,15 +36,15 @@ def cluster(kinds: list[str], tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture(params=list(VERSIONS))
-def tools(request: pytest.FixtureRequest, cluster: Cluster) -> Tools:
+def tools(request: pytest.FixtureRequest, cluster: Cluster, warm_jvms: WarmJvms) -> Tools:
     """The tools of one version."""
-    return Tools(cluster.bootstrap, VERSIONS[request.param])
+    return Tools(cluster.bootstrap, warm_jvms, VERSIONS[request.param])
 
 
 @pytest.fixture
-def old_tools(cluster: Cluster) -> Tools:
+def old_tools(cluster: Cluster, warm_jvms: WarmJvms) -> Tools:
     """The tools of 3.9.1."""
-    return Tools(cluster.bootstrap, KAFKA_ZK_JARS)
+    return Tools(cluster.bootstrap, warm_jvms, KAFKA_ZK_JARS)
 
 
 def at(tools: Tools, bootstrap: str) -> Tools:

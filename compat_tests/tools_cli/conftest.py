@@ -7,12 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from compat_tests.tools_cli.tools import Tools
+from compat_tests.tools_cli.warm import WarmJvms
 
 
 @pytest.fixture(scope="module")
-def tools(bootstrap: str) -> Tools:
-    """The tools; resolving the jars comes first."""
-    return Tools(bootstrap)
+def tools(bootstrap: str, warm_jvms: WarmJvms) -> Tools:
+    """The tools."""
+    return Tools(bootstrap, warm_jvms)
 
 
 @pytest.fixture

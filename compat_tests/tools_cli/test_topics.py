@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.tools_cli.tools import Tools
+from compat_tests.tools_cli.tools import MAIN_CLASSES, Tools
 
 CLIENT = "tools 4.3.1"
 Names = Callable[..., str]
@@ -142,3 +142,31 @@ def test_api_versions(tools: Tools) -> None:
         *("IncrementalAlterConfigs", "OffsetDelete", "DescribeCluster", "DescribeLogDirs"),
     )
     assert [name for name in needed if name not in found] == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("kafka-topics", "--describe", "--topic", "TOPIC"),
+        ("kafka-topics", "--describe", "--topic", "no.such.topic"),
+        ("kafka-topics", "--create", "--topic", "TOPIC"),
+        ("kafka-topics", "--no-such-option"),
+        ("kafka-console-consumer", "--topic", "TOPIC", "--from-beginning", "--max-messages", "2"),
+        ("kafka-transactions", "describe", "--transactional-id", "nobody"),
+    ],
+    ids=" ".join,
+)
+def test_a_shared_jvm_changes_nothing(tools: Tools, topic: str, arguments: tuple[str, ...]) -> None:
+    """What a tool says and how it ends in the JVM that the other cases share is what its own process says."""
+    tools.produce(topic, ["a", "b"])
+    script, *words = (topic if word == "TOPIC" else word for word in arguments)
+    alone = tools.process(script, *words)
+    warm = tools.jvms.run(tools.jars, MAIN_CLASSES[script], ["--bootstrap-server", tools.bootstrap, *words], timeout=60)
+    assert (warm.returncode, plain(warm.stdout)) == (alone.returncode, plain(alone.stdout))
+    assert plain(warm.stderr) == plain(alone.stderr)
+
+
+def plain(printed: bytes) -> list[str]:
+    """The lines without times, warnings that depend on them, and the frames of stack traces, whose ends differ."""
+    lines = [line for line in printed.decode().splitlines() if not line.startswith("\t") and " WARN " not in line]
+    return [re.sub(r"^\[[-0-9 :,]+\] ", "", line) for line in lines]

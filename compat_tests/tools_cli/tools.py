@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+
 from compat_tests.brokers import KAFKA_JARS
 from compat_tests.jars import classpath, java
-from compat_tests.processes import Background, run
+from compat_tests.processes import Background, Failed, run
+from compat_tests.tools_cli.warm import WarmJvms
+
+RUN_TIMEOUT_S = 90
 
 MAIN_CLASSES = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
@@ -28,6 +33,8 @@ MAIN_CLASSES = {
     # Only in the tools of 3.9.1; takes --broker-list instead of --bootstrap-server.
     "kafka-replica-verification": "org.apache.kafka.tools.ReplicaVerificationTool",
 }
+ALONE = ("kafka-verifiable-producer",)
+"""Tools that leave work to a shutdown hook of the JVM itself: they have a process of their own."""
 # A tool lives for a second: no time for the optimising compiler or a parallel collector.
 JAVA_OPTIONS = (
     "-Xmx256m",
@@ -38,25 +45,39 @@ JAVA_OPTIONS = (
 
 
 class Tools:
-    """Runs the tools against one broker."""
+    """Runs the tools against one broker. Those that come to an end by themselves share a JVM."""
 
-    def __init__(self, bootstrap: str, jars: str = KAFKA_JARS) -> None:
+    def __init__(self, bootstrap: str, jvms: WarmJvms, jars: str = KAFKA_JARS) -> None:
         self.bootstrap = bootstrap
-        self.start = [java(), *JAVA_OPTIONS, "-cp", classpath(jars)]
-
-    def command(self, script: str, *arguments: str) -> list[str]:
-        """Return the command line of a tool."""
-        option = "--broker-list" if script == "kafka-replica-verification" else "--bootstrap-server"
-        return [*self.start, MAIN_CLASSES[script], option, self.bootstrap, *arguments]
+        self.jvms = jvms
+        self.jars = jars
 
     def __call__(self, script: str, *arguments: str, text: str = "", expect: int | None = 0) -> str:
-        """Run a tool to its end; return what it wrote (errors too when it is expected to fail)."""
-        done = run(self.command(script, *arguments), text=text, timeout=90, expect=expect)
+        """Run a tool to its end; return what it wrote (errors too when it is expected to fail). Raises Failed."""
+        main_class, *words = self._words(script, arguments)
+        if script in ALONE:
+            done = self.process(script, *arguments, text=text)
+        else:
+            done = self.jvms.run(self.jars, main_class, words, text=text, timeout=RUN_TIMEOUT_S)
+        if expect is not None and done.returncode != expect:
+            said = (done.stdout[-3000:] + done.stderr[-3000:]).decode(errors="replace")
+            raise Failed(f"{script} {' '.join(words)}: exit status {done.returncode}\n{said}")
         return (done.stdout if expect == 0 else done.stdout + done.stderr).decode()
+
+    def process(self, script: str, *arguments: str, text: str = "") -> subprocess.CompletedProcess[bytes]:
+        """Run a tool to its end as its script does: in a process of its own."""
+        return run(self._command(script, arguments), text=text, timeout=RUN_TIMEOUT_S, expect=None)
 
     def background(self, script: str, *arguments: str) -> Background:
         """Start a tool that runs until it is stopped."""
-        return Background(self.command(script, *arguments))
+        return Background(self._command(script, arguments))
+
+    def _command(self, script: str, arguments: tuple[str, ...]) -> list[str]:
+        return [java(), *JAVA_OPTIONS, "-cp", classpath(self.jars), *self._words(script, arguments)]
+
+    def _words(self, script: str, arguments: tuple[str, ...]) -> list[str]:
+        option = "--broker-list" if script == "kafka-replica-verification" else "--bootstrap-server"
+        return [MAIN_CLASSES[script], option, self.bootstrap, *arguments]
 
     def produce(self, topic: str, lines: list[str], *arguments: str) -> None:
         """Send lines with the console producer."""
