@@ -4,6 +4,7 @@
     python3 run.py test                 lint, types, the fast tests, stock clients against one broker: 10 minutes
     python3 run.py test --all           also clusters, faults, kills, Apache Kafka beside it: 30 minutes
     python3 run.py test ARGUMENTS       pytest with these
+    python3 run.py example NAME [...]   one of the programs in examples/, with its arguments; without NAME: which
 
 Without a JDK 17+ and Maven the tests with Java, Spark and ZooKeeper are left out, which the summary says; with CI=true
 that is a failure.
@@ -24,6 +25,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
+WITHOUT_SPARK = ("groups", "produce_consume", "topics")
+"""Examples that need a small client only."""
 
 
 def main(arguments: list[str]) -> int:
@@ -31,11 +34,13 @@ def main(arguments: list[str]) -> int:
         print(f"Barnabas needs Python 3.11 or newer; this is {sys.version.split()[0]}", file=sys.stderr)
         return 2
     helped = arguments[:1] in (["-h"], ["--help"]) or arguments in (["test", "-h"], ["test", "--help"])
-    if helped or not arguments or arguments[0] not in ("serve", "test"):
+    if helped or not arguments or arguments[0] not in ("serve", "test", "example"):
         print(__doc__, file=sys.stdout if helped else sys.stderr)
         return 0 if helped else 2
     command, rest = arguments[0], arguments[1:]
     try:
+        if command == "example":
+            return example(rest)
         if command == "test" and rest in ([], ["--all"]):
             return test(everything=bool(rest))
         install("" if command == "serve" else "[test]")
@@ -60,7 +65,10 @@ def install(extra: str) -> None:
         except (subprocess.CalledProcessError, OSError):
             say("Python's venv module cannot make an environment here; on Debian or Ubuntu: apt install python3-venv")
             raise
-    say(f"installing barnabas{extra}" + (", which takes a minute or two and 1.1 GB" if extra else ""))
+    say(
+        f"installing barnabas{extra}"
+        + (", which takes a minute or two and 1.1 GB" if extra in ("[test]", "[examples]") else "")
+    )
     quiet = [] if sys.stderr.isatty() else ["--quiet"]
     pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", *quiet]
     subprocess.run([*pip, "--editable", f"{ROOT}{extra}"], check=True)
@@ -74,6 +82,19 @@ def _mark(extra: str) -> Path:
 
 def _wanted(extra: str) -> str:
     return hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + extra.encode()).hexdigest()
+
+
+def example(arguments: list[str]) -> int:
+    """Run one of the examples in this process's place. Returns only if there is none of that name."""
+    folder = ROOT / "examples"
+    programs = {path.stem: path for path in folder.glob("*.py")}
+    programs |= {path.parent.name: path for path in folder.glob("*/run.py")}
+    if not arguments or arguments[0] not in programs:
+        print(f"run.py example NAME [ARGUMENTS], where NAME is one of {', '.join(sorted(programs))}", file=sys.stderr)
+        return 2
+    name, *rest = arguments
+    install("[kafka-python]" if name in WITHOUT_SPARK else "[examples]")
+    os.execv(PYTHON, [str(PYTHON), str(programs[name]), *rest])
 
 
 def test(*, everything: bool) -> int:

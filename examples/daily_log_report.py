@@ -1,7 +1,7 @@
 """A nightly job over yesterday's records, read from a copy of the broker's files: no consumer, no load on the broker.
 
     barnabas dev --port 9092 --data /tmp/logs                                               # in one terminal
-    python examples/daily_log_report.py --bootstrap 127.0.0.1:9092 --logs /tmp/logs --out /tmp/report
+    python3 run.py example daily_log_report --bootstrap 127.0.0.1:9092 --logs /tmp/logs --out /tmp/report
 
 With --bootstrap the topic is filled with made-up orders first. Without it, --logs is any log directory of Barnabas or
 Apache Kafka. The topic's directories are copied while the broker goes on writing (`rsync -a` or `cp -r` would do as
@@ -9,7 +9,7 @@ well: what is half written at the end of a copy is left out). Then Spark reads t
 may hold records of the day, counts them by hour and country, writes OUT/hours/day=.../*.parquet and OUT/report.json,
 and prints a summary. Run it again for the same day and it replaces that day.
 
-Needs: pip install "barnabas[spark]", and Java 17 or newer; kafka-python for --bootstrap.
+Needs: pip install ".[spark]" in a checkout, and Java 17 or newer; kafka-python for --bootstrap.
 """
 
 from __future__ import annotations
@@ -147,4 +147,10 @@ def send_orders(bootstrap: str, topic: str, start: datetime) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except ImportError as error:
+        raise SystemExit(
+            f"{error}: `python3 run.py example daily_log_report` installs what this needs, or, in a checkout: "
+            "pip install '.[spark]' 'kafka-python[crc32c]'"
+        ) from None

@@ -1,6 +1,6 @@
 """Two consumers share a topic in one group; one leaves, the other takes over where it stopped.
 
-    python examples/groups.py --bootstrap 127.0.0.1:9092
+    python3 run.py example groups --bootstrap 127.0.0.1:9092
 
 Every consumer commits what it has handled before it asks for more, so each record is handled once although the
 partitions change hands twice. Needs: pip install "kafka-python[crc32c]".
@@ -13,7 +13,12 @@ import threading
 import time
 from collections import Counter
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+try:
+    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+except ImportError as error:
+    raise SystemExit(
+        f"{error}: `python3 run.py example groups` installs what this needs, or: pip install 'kafka-python[crc32c]'"
+    ) from None
 
 PARTITIONS = 4
 

@@ -1,6 +1,6 @@
 """Create a topic, write records with keys and headers, read them back: the first thing to try on a new broker.
 
-    python examples/produce_consume.py --bootstrap 127.0.0.1:9092
+    python3 run.py example produce_consume --bootstrap 127.0.0.1:9092
 
 Needs: pip install "kafka-python[crc32c]".
 """
@@ -10,7 +10,13 @@ from __future__ import annotations
 import argparse
 import time
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+try:
+    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+except ImportError as error:
+    raise SystemExit(
+        f"{error}: `python3 run.py example produce_consume` installs what this needs, or: "
+        "pip install 'kafka-python[crc32c]'"
+    ) from None
 
 PARTITIONS = 3
 

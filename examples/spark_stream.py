@@ -1,6 +1,6 @@
 """The smallest Spark stream over a topic: words are counted as they come, and the counts go to another topic.
 
-    python examples/spark_stream.py --bootstrap 127.0.0.1:9092
+    python3 run.py example spark_stream --bootstrap 127.0.0.1:9092
 
 Writes some lines first, so that there is something to count; runs until all of them are counted. Stream for ever by
 leaving the trigger away. Needs: pip install "pyspark==4.2.0" "kafka-python[crc32c]", and Java 17 or newer. Spark
@@ -14,10 +14,16 @@ import os
 import tempfile
 import time
 
-import pyspark
-from kafka import KafkaConsumer, KafkaProducer
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+try:
+    import pyspark
+    from kafka import KafkaConsumer, KafkaProducer
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as F
+except ImportError as error:
+    raise SystemExit(
+        f"{error}: `python3 run.py example spark_stream` installs what this needs, or: "
+        "pip install pyspark==4.2.0 'kafka-python[crc32c]'"
+    ) from None
 
 LINES = ("the quick brown fox", "jumps over the lazy dog", "the dog sleeps")
 

@@ -1,15 +1,15 @@
 """A cluster on one machine: ZooKeeper and three brokers, until Ctrl-C.
 
-    python examples/three_brokers.py
-    python examples/three_brokers.py --data DIR                      # keeps what is written, for the next start
-    python examples/three_brokers.py --zookeeper HOST:PORT/chroot    # yours, instead of one of its own
+    python3 run.py example three_brokers
+    python3 run.py example three_brokers --data DIR                      # keeps what is written, for the next start
+    python3 run.py example three_brokers --zookeeper HOST:PORT/chroot    # yours, instead of one of its own
 
 Every topic has three replicas unless its creator says otherwise, and a producer that waits for all of them (acks=all)
 loses nothing when one broker dies: kill one with the pid that is printed, and look. A broker that ends is started again
 after ten seconds.
 
 ZooKeeper needs Java 11 or newer and its jars: those of PySpark, if it is installed (pip install "pyspark==4.2.0"), or
-what ZOOKEEPER_CLASSPATH says. Besides that: pip install "barnabas", or the environment that `run.py` makes.
+what ZOOKEEPER_CLASSPATH says. Besides that: `pip install .` in a checkout, or the environment that `run.py` makes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The life of a topic by kafka-python's admin client: settings, more partitions, offsets by time, deleting records.
 
-    python examples/topics.py --bootstrap 127.0.0.1:9092
+    python3 run.py example topics --bootstrap 127.0.0.1:9092
 
 The same from the shell, without a program: `kafka-python admin --bootstrap-servers 127.0.0.1:9092 topics list`.
 Needs: pip install "kafka-python[crc32c]".
@@ -11,8 +11,13 @@ from __future__ import annotations
 import argparse
 import time
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.admin import ConfigResource, ConfigResourceType
+try:
+    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+    from kafka.admin import ConfigResource, ConfigResourceType
+except ImportError as error:
+    raise SystemExit(
+        f"{error}: `python3 run.py example topics` installs what this needs, or: pip install 'kafka-python[crc32c]'"
+    ) from None
 
 
 def main() -> None:

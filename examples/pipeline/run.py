@@ -1,6 +1,6 @@
 """A day in a web shop, from clickstream to report: kafka-python -> topic -> Spark -> topic and Parquet -> picture.
 
-    python examples/pipeline/run.py --bootstrap 127.0.0.1:9092 --out DIR
+    python3 run.py example pipeline --bootstrap 127.0.0.1:9092 --out DIR
 
 The shop's events (shop.py) go to a topic (feed.py), shift by shift. After each shift Spark reads what is new, counts it
 per ten minutes and country, and appends closed windows to Parquet and to a second topic (stream.py). At the end a batch
@@ -20,10 +20,16 @@ import os
 import sys
 from pathlib import Path
 
-import report
-import shop
-from feed import Feed, create_topics, end_offsets
-from stream import Pipeline, session
+try:
+    import report
+    import shop
+    from feed import Feed, create_topics, end_offsets
+    from stream import Pipeline, session
+except ImportError as error:
+    raise SystemExit(
+        f"{error}: `python3 run.py example pipeline` installs what this needs, or: "
+        "pip install pyspark==4.2.0 pyarrow 'pandas<3' matplotlib 'kafka-python[crc32c]'"
+    ) from None
 
 PARTITIONS = 3
 
