@@ -135,7 +135,8 @@ if TYPE_CHECKING:
         Truncate,
         Wait,
     )
-    from replication.store_zk import Login, ZooKeeperSettings, ZooKeeperTls, zookeeper_store
+    from replication.store_zk import zookeeper_store
+    from replication.store_zk_settings import Login, ZooKeeperSettings, ZooKeeperTls
 
 _OF_CLUSTERS = {
     "Fetcher": "fetcher",
@@ -149,9 +150,9 @@ _OF_CLUSTERS = {
     "Restart": "follower",
     "Truncate": "follower",
     "Wait": "follower",
-    "Login": "store_zk",
-    "ZooKeeperSettings": "store_zk",
-    "ZooKeeperTls": "store_zk",
+    "Login": "store_zk_settings",
+    "ZooKeeperSettings": "store_zk_settings",
+    "ZooKeeperTls": "store_zk_settings",
     "zookeeper_store": "store_zk",
 }
 

@@ -3,7 +3,8 @@
 `zookeeper_store(settings)` connects, makes the chroot if it is absent, and gives one session: a `Store`. kazoo is
 imported there and not before, so that a broker alone does not pay for it.
 
-    store_zk.py           settings, the store
+    store_zk.py           the store
+    store_zk_settings.py  how to reach ZooKeeper
     store_zk_link.py      trio ↔ kazoo: one ordered queue of requests, and what the end of a connection means
     store_zk_watches.py   one-shot watches → changes
     store_zk_multi.py     commits as bytes
@@ -27,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -45,6 +45,7 @@ from replication.store import (
     check_size,
     parent_of,
 )
+from replication.store_zk_settings import ZooKeeperSettings, split_connect
 
 if TYPE_CHECKING:
     from replication.store_zk_link import Link
@@ -57,77 +58,6 @@ LARGEST_PACKET = 1024 * 1024 - 1
 _STOP_WITHIN_S = 5
 _SENSITIVE = ("/config/users", "/config/brokers", "/delegation_token")
 _OPEN = "/consumers"
-
-
-@dataclass(frozen=True, slots=True)
-class Login:
-    """Who we are for ZooKeeper."""
-
-    user: str
-    password: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ZooKeeperTls:
-    """TLS to ZooKeeper. All files are PEM.
-
-    trusted: certificate authorities (None: those of the operating system). identity: our private key and certificates
-    in one file (None: the server does not ask for any); password of the key. versions: of TLS, 'TLSv1.2', 'TLSv1.3'.
-    """
-
-    trusted: str | None = None
-    identity: str | None = None
-    password: str | None = field(default=None, repr=False)
-    versions: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
-    check_hostname: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ZooKeeperSettings:
-    """How to reach ZooKeeper.
-
-    connect: host:port,host:port/chroot as in `zookeeper.connect` (port 2181 if left out). connection_timeout_ms: for
-    the start; None: as long as a session lasts. max_in_flight: requests sent and not answered. sasl: for DIGEST-MD5,
-    what Apache Kafka's JAAS section `Client` names; digest: for ZooKeeper's own scheme of that name. set_acl: make
-    nodes with Apache Kafka's access lists, which needs sasl, digest or a TLS identity.
-
-    Raises ValueError if it cannot be used.
-    """
-
-    connect: str
-    session_timeout_ms: int = 18_000
-    connection_timeout_ms: int | None = None
-    max_in_flight: int = 10
-    set_acl: bool = False
-    sasl: Login | None = None
-    digest: Login | None = None
-    tls: ZooKeeperTls | None = None
-
-    def __post_init__(self) -> None:
-        hosts, chroot = split_connect(self.connect)
-        for host in hosts.split(","):
-            _check_host(host.strip())
-        if chroot and ("//" in chroot or "\0" in chroot):
-            raise ValueError(f"{chroot!r} is no path of a node")
-        if self.set_acl and not (self.sasl or self.digest or (self.tls and self.tls.identity)):
-            raise ValueError("access lists need a login: SASL, or a TLS key and certificate")
-
-
-def split_connect(connect: str) -> tuple[str, str]:
-    """'h:1,h:2/a/b' → ('h:1,h:2', '/a/b'); the path is '' if there is none."""
-    hosts, _, path = connect.partition("/")
-    path = path.strip("/")
-    return hosts.strip(), f"/{path}" if path else ""
-
-
-def _check_host(text: str) -> None:
-    """host, host:port, [v6] or [v6]:port. Raises ValueError."""
-    if not text:
-        raise ValueError("it names no host")
-    bracketed = text.startswith("[")
-    host, _, port = text.rpartition("]")[2].rpartition(":") if bracketed else text.partition(":")
-    if (not host and not bracketed) or (port and not (port.isdecimal() and 0 < int(port) < 65536)):
-        raise ValueError(f"{text!r} is no address")
 
 
 def access_list(path: str, *, secure: bool) -> tuple[Acl, ...]:

@@ -42,8 +42,8 @@ from replication.store import (
     StoreFailed,
     VersionMoved,
 )
-from replication.store_zk import ZooKeeperTls
 from replication.store_zk_multi import Refused, decode_multi
+from replication.store_zk_settings import ZooKeeperTls
 
 _TLS_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 

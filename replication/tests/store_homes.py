@@ -20,7 +20,8 @@ from compat_tests.zookeeper import ZooKeeper, expire_session
 from replication.journal_files import DirectoryFiles
 from replication.store import Store
 from replication.store_memory import EmbeddedSession, EmbeddedStore
-from replication.store_zk import ZooKeeperSettings, ZooKeeperStore, zookeeper_store
+from replication.store_zk import ZooKeeperStore, zookeeper_store
+from replication.store_zk_settings import ZooKeeperSettings
 from replication.tests.fake_zookeeper import fake_zookeeper
 from server.sim.store import SimSession, SimStore
 

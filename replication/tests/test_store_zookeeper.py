@@ -37,9 +37,10 @@ from replication.store import (
     StoreError,
     StoreFailed,
 )
-from replication.store_zk import Login, ZooKeeperSettings, ZooKeeperStore, access_list, split_connect, zookeeper_store
+from replication.store_zk import ZooKeeperStore, access_list, zookeeper_store
 from replication.store_zk_client import OneThread, failure, make_client, refusal
 from replication.store_zk_multi import Acl, Refused, decode_multi, encode_multi
+from replication.store_zk_settings import Login, ZooKeeperSettings, split_connect
 from replication.tests.fake_zookeeper import FakeZooKeeper, fake_zookeeper
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -26,8 +26,9 @@ from replication.store import (
     Set,
     StoreFailed,
 )
-from replication.store_zk import Login, ZooKeeperSettings, ZooKeeperStore, ZooKeeperTls, zookeeper_store
+from replication.store_zk import ZooKeeperStore, zookeeper_store
 from replication.store_zk_client import OneThread, tls_context
+from replication.store_zk_settings import Login, ZooKeeperSettings, ZooKeeperTls
 
 pytestmark = [pytest.mark.slow, pytest.mark.jvm]
 
