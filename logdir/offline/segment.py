@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kproto.records import CorruptRecords
 from logdir import layout, txn_index
@@ -17,12 +17,9 @@ from logdir.errors import CorruptFile
 from logdir.index import OffsetIndex, TimeIndex
 from logdir.offline.batch import Batch
 from logdir.offline.errors import SegmentGone
-from logdir.offline.source import LOWEST, Bounds, Source
+from logdir.offline.source import LOWEST, Bounds, Source, WholeLog
 from logdir.offline.walk import Damaged, walk
 from logdir.txn_index import AbortedTxn
-
-if TYPE_CHECKING:
-    from logdir.offline.log import LogReader
 
 
 class IndexEntry(NamedTuple):
@@ -42,7 +39,7 @@ class SegmentReader(Source):
     def __init__(
         self,
         disk: ReadOnlyDisk,
-        log: LogReader,
+        log: WholeLog,
         path: str,
         base_offset: int,
         size: int,
@@ -63,7 +60,7 @@ class SegmentReader(Source):
     # ---- the Source
 
     @property
-    def log(self) -> LogReader:
+    def log(self) -> WholeLog:
         return self._log
 
     def _read(self, bounds: Bounds, *, whole: bool, check_crcs: bool) -> Iterator[Batch]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from logdir.offline.batch import Batch, LogRecord
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from logdir.offline.log import LogReader
+    from logdir.txn_index import AbortedTxn
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 
@@ -57,6 +57,23 @@ class Bounds(NamedTuple):
         return self.start <= offset < self.end and self.oldest <= timestamp <= self.newest
 
 
+class WholeLog(Protocol):
+    """What a source needs of the log that it is part of. topic, partition: None where `directory` does not tell."""
+
+    @property
+    def directory(self) -> str: ...
+
+    @property
+    def topic(self) -> str | None: ...
+
+    @property
+    def partition(self) -> int | None: ...
+
+    def last_stable_offset(self) -> int: ...
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> Sequence[AbortedTxn]: ...
+
+
 class Source(ABC):
     """Batches from one place or another. Everything is read when it is asked for, a megabyte at a time."""
 
@@ -64,7 +81,7 @@ class Source(ABC):
 
     @property
     @abstractmethod
-    def log(self) -> LogReader:
+    def log(self) -> WholeLog:
         """The log that this is, or is part of."""
 
     def _clip(self, bounds: Bounds) -> Bounds:
@@ -170,7 +187,8 @@ class Source(ABC):
             raise ValueError(f"isolation is {isolation!r}, not 'read_uncommitted' or 'read_committed'")
         is_aborted: Callable[[Batch], bool] | None = None
         if committed:
-            if self is self.log:
+            this: object = self
+            if this is self.log:
                 bounds = bounds._replace(end=min(bounds.end, self.log.last_stable_offset()))
             is_aborted = Aborted(self.log, bounds)
         return self._wanted(bounds, is_aborted, control, check_crcs)
@@ -189,7 +207,7 @@ class Source(ABC):
 class Aborted:
     """Says of a batch whether its transaction was aborted."""
 
-    def __init__(self, log: LogReader, bounds: Bounds) -> None:
+    def __init__(self, log: WholeLog, bounds: Bounds) -> None:
         self._spans: dict[int, list[tuple[int, int]]] = {}
         for entry in log.aborted_transactions(bounds.start, bounds.end):
             self._spans.setdefault(entry.producer_id, []).append((entry.first_offset, entry.last_offset))
