@@ -84,7 +84,7 @@ class Partition:
 
     def __init__(
         self,
-        host: PartitionHost,
+        host: PartitionHost[Partition],
         topic: str,
         index: int,
         topic_id: bytes,

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from server.containment import contain
 
 if TYPE_CHECKING:
     from logdir import StorageError
     from replication import Proposal
-    from server.partition import Partition
 
 
 log = logging.getLogger("barnabas.partition")
+
+P = TypeVar("P", contravariant=True)
+"""The partition, whose file imports this one."""
 
 
 class ProgressWaiter(Protocol):
@@ -37,7 +39,7 @@ def tell_progress(waiters: Iterable[ProgressWaiter], added_bytes: int) -> None:
             contain(log, "a fetch that was waiting", error, waiter)
 
 
-class PartitionHost(Protocol):
+class PartitionHost(Protocol[P]):
     """What a partition needs of its broker. lag_seconds: `replica.lag.time.max.ms`. now: seconds of trio's clock."""
 
     @property
@@ -52,19 +54,19 @@ class PartitionHost(Protocol):
 
     def is_alive(self, broker_id: int) -> bool: ...
 
-    def stage(self, partition: Partition) -> None:
+    def stage(self, partition: P) -> None:
         """It wants to be written at the end of the round."""
 
-    def write_failed(self, partition: Partition, error: StorageError) -> None:
+    def write_failed(self, partition: P, error: StorageError) -> None:
         """Something staged is lost, and the partition takes nothing more (`write_error`): at the end of this round,
         when all who staged something have heard of it, its directory is given up, or the error is cleared.
         """
 
-    def flush(self, partition: Partition) -> None:
+    def flush(self, partition: P) -> None:
         """Sync its log, and call its `flushed`, at once or later."""
 
-    def propose(self, partition: Partition, proposal: Proposal) -> None:
+    def propose(self, partition: P, proposal: Proposal) -> None:
         """Ask the controller for another ISR."""
 
-    def storage_failed(self, partition: Partition, error: StorageError) -> None:
+    def storage_failed(self, partition: P, error: StorageError) -> None:
         """The disk cannot be read or written."""
