@@ -72,9 +72,9 @@ class Api:
     `versions`: first and last version served, inclusive. `old`: the lowest of them, if they have a handler of their
     own. `on_error(request, code, version)` builds the answer when
     the whole request fails; without it a response with its top-level `error_code` set. `pipelined`: the next request
-    of the same connection may start before this one is answered (answers still leave in order). `advertised`: whether
-    ApiVersions lists it. `learn(services, context, frame, request)` looks at a request that was handled, to take up the
-    next one like it the short way (`Connection.repeated`).
+    of the same connection may start before this one is answered (answers still leave in order). `learn(services,
+    context, frame, request)` looks at a request that was handled, to take up the next one like it the short way
+    (`Connection.repeated`).
     """
 
     key: ApiKey
@@ -83,7 +83,6 @@ class Api:
     old: Old | None = None
     on_error: ErrorAnswer | None = None
     pipelined: bool = False
-    advertised: bool = True
     learn: Learner | None = None
 
     def is_served(self, *, clustered: bool) -> bool:

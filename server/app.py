@@ -401,7 +401,9 @@ class Broker:
 
             self._moves = partitions.moves = Moves(partitions, self._offload, self._current_config)
         turns = Turns(self._offload, nursery)
+        apis = [api for api in APIS if api.is_served(clustered=config.is_clustered)]
         self._services = Services(
+            served=apis,
             partitions=partitions,
             controller=controller,
             groups=groups,
@@ -423,7 +425,6 @@ class Broker:
             current_config=self._current_config,
             current_image=self._current_image,
         )
-        apis = [api for api in APIS if api.is_served(clustered=config.is_clustered)]
         self._door = Door(Dispatcher(apis, self._services, nursery), lambda: self._reactor, self._current_config)
         connections_max = config.int("max.connections")
         self._reactor = Reactor(partitions.write_staged, trio.current_time, self._door.closed, connections_max)

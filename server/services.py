@@ -6,11 +6,12 @@ at the top of a handler: one request, one picture of the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from kproto import ApiKey
     from replication import Image
     from server.config import BrokerConfig
     from server.controller import ControllerDriver
@@ -29,12 +30,23 @@ if TYPE_CHECKING:
     from server.txn_verification import TxnVerification
 
 
+class Served(Protocol):
+    """What ApiVersions says of an API. `versions`: the first and the last."""
+
+    @property
+    def key(self) -> ApiKey: ...
+
+    @property
+    def versions(self) -> tuple[int, int]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
-    """`now()`: seconds of trio's clock, for timers. `wall_ms()`: milliseconds since the epoch, for records; it moves
-    with trio's clock.
+    """`served`: the APIs of this broker, alone or in a cluster. `now()`: seconds of trio's clock, for timers.
+    `wall_ms()`: milliseconds since the epoch, for records; it moves with trio's clock.
     """
 
+    served: Sequence[Served]
     partitions: Partitions
     controller: ControllerDriver
     groups: GroupShards

@@ -1,7 +1,7 @@
 """ApiVersions (key 18, versions 0-4): what this broker serves.
 
-Behaviour: lists every advertised API of the registry; those between brokers only in a cluster, as Apache Kafka 3.9
-does in ZooKeeper mode. From v3 the client names its software; a malformed name or
+Behaviour: lists every API that is served (`Services.served`); those between brokers only in a cluster, as Apache Kafka
+3.9 does in ZooKeeper mode. From v3 the client names its software; a malformed name or
 version is answered with INVALID_REQUEST and an empty list, in the asked version. A version that is not served is
 answered by the dispatcher in format 0 with UNSUPPORTED_VERSION and the range of this API alone, so that the client
 can try again (KIP-511).
@@ -22,7 +22,7 @@ from kproto import ApiKey, ErrorCode
 from kproto.messages import ApiVersionsRequest, ApiVersionsResponse
 from server.api import Api
 from server.context import RequestContext
-from server.services import Services
+from server.services import Served, Services
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -33,9 +33,7 @@ def handle(svc: Services, ctx: RequestContext, req: ApiVersionsRequest) -> ApiVe
         if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         ctx.connection.software = f"{name} {version}"
-    clustered = svc.config.is_clustered
-    served = [api for api in _served() if api.advertised and api.is_served(clustered=clustered)]
-    response = ApiVersionsResponse(api_keys=[_entry(api) for api in served])
+    response = ApiVersionsResponse(api_keys=[_entry(api) for api in svc.served])
     if ctx.api_version >= 3:
         features = svc.features
         response.supported_features = [
@@ -57,16 +55,9 @@ def _on_error(req: Any, code: ErrorCode, version: int) -> ApiVersionsResponse:
     return ApiVersionsResponse(error_code=code)
 
 
-def _entry(api: Api) -> ApiVersionsResponse.ApiVersion:
+def _entry(api: Served) -> ApiVersionsResponse.ApiVersion:
     first, last = api.versions
     return ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=first, max_version=last)
-
-
-def _served() -> tuple[Api, ...]:
-    # The list imports this file, so it is looked up when asked, not when imported.
-    from server.apis import APIS
-
-    return APIS
 
 
 API = Api(ApiKey.API_VERSIONS, (0, 4), handle, on_error=_on_error)
