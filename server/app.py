@@ -451,10 +451,15 @@ class Broker:
         )
         if self._moves is not None:
             nursery.start_soon(self._moves.run)
-        cleaner = self._cleaner()
-        if cleaner is not None:
+        upkeep = self._partitions, self._current_config, self._wall_ms, self._offload
+        cleaner: Cleaner | None = None
+        if self._config.bool("log.cleaner.enable"):
+            # A process sees the system's files only, and needs time that passes by itself.
+            in_process = self._disk is None and self._offload is in_thread
+            cleaner = Cleaner(*upkeep, ProcessCompactor if in_process else lambda: OffloadCompactor(self._offload))
             nursery.start_soon(cleaner.run)
-        nursery.start_soon(Housekeeping(self._services, dirs, cleaner).run)
+        sessions = self._services.fetch_sessions
+        nursery.start_soon(Housekeeping(*upkeep, dirs, cleaner, lambda: sessions.close_idle(trio.current_time())).run)
         for sock, listener in listening:
             self._reactor.add_listener(sock, self._door.welcome(listener))
         listening.clear()
@@ -487,13 +492,6 @@ class Broker:
             if not self._has_started:
                 raise
             self._must_stop("; ".join(map(str, group.exceptions)))
-
-    def _cleaner(self) -> Cleaner | None:
-        if not self._config.bool("log.cleaner.enable"):
-            return None
-        # A process sees the system's files only, and needs time that passes by itself.
-        in_process = self._disk is None and self._offload is in_thread
-        return Cleaner(self._services, ProcessCompactor if in_process else lambda: OffloadCompactor(self._offload))
 
     async def _learn_of_cluster(self) -> None:
         """Until a controller has told of the brokers, and of all topics there were at the start, clients have to wait:

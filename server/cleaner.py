@@ -31,6 +31,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -52,8 +53,12 @@ from server.cleaner_process import CannotStart, Compactor, WorkerDied, WorkerFai
 from server.containment import attempt, contain
 from server.partition import Partition
 from server.retention import retain
-from server.services import Services
 from server.wording import in_words
+
+if TYPE_CHECKING:
+    from server.config import BrokerConfig
+    from server.offload import Offload
+    from server.partitions import Partitions
 
 log = logging.getLogger("barnabas.cleaner")
 
@@ -83,10 +88,22 @@ class Throttle:
 
 
 class Cleaner:
-    """See the module. `make_compactor` gives each cleaner what does its work. `run` serves for ever."""
+    """See the module. `wall_ms()`: milliseconds since the epoch. `make_compactor` gives each cleaner what does its
+    work. `run` serves for ever.
+    """
 
-    def __init__(self, services: Services, make_compactor: Callable[[], Compactor]) -> None:
-        self._svc = services
+    def __init__(
+        self,
+        partitions: Partitions,
+        current_config: Callable[[], BrokerConfig],
+        wall_ms: Callable[[], int],
+        offload: Offload,
+        make_compactor: Callable[[], Compactor],
+    ) -> None:
+        self._partitions = partitions
+        self._current_config = current_config
+        self._wall_ms = wall_ms
+        self._offload = offload
         self._make_compactor = make_compactor
         self._checkpoints: dict[LogDir, CleanerCheckpoint] = {}
         self._changed: list[CleanerCheckpoint] = []
@@ -94,7 +111,7 @@ class Cleaner:
         self._left_out: set[PartitionLog] = set()
         self._deaths: dict[PartitionLog, int] = {}
         self._topic_ids: dict[tuple[str, int], bytes] = {}
-        self._throttle = Throttle(lambda: self._svc.config.float("log.cleaner.io.max.bytes.per.second"))
+        self._throttle = Throttle(lambda: self._current_config().float("log.cleaner.io.max.bytes.per.second"))
         self._running: set[int] = set()
 
     def keeps(self, partition_log: PartitionLog) -> bool:
@@ -115,10 +132,10 @@ class Cleaner:
 
     @property
     def _wanted(self) -> int:
-        return self._svc.config.int("log.cleaner.threads")
+        return self._current_config().int("log.cleaner.threads")
 
     async def _wait(self) -> None:
-        await trio.sleep(max(self._svc.config.int("log.cleaner.backoff.ms") / 1000, 0.001))
+        await trio.sleep(max(self._current_config().int("log.cleaner.backoff.ms") / 1000, 0.001))
 
     async def _serve(self, number: int) -> None:
         """One cleaner, until fewer are wanted."""
@@ -156,11 +173,9 @@ class Cleaner:
             else:
                 if state is not None:
                     states[partition] = state
-        known = {partition.log for partition in self._svc.partitions}
+        known = {partition.log for partition in self._partitions}
         self._left_out &= known
-        self._topic_ids = {
-            key: topic_id for key, topic_id in self._topic_ids.items() if self._svc.partitions.find(*key)
-        }
+        self._topic_ids = {key: topic_id for key, topic_id in self._topic_ids.items() if self._partitions.find(*key)}
         self._deaths = {each: count for each, count in self._deaths.items() if each in known}
         changed, self._changed = self._changed, []
         for checkpoint in changed:
@@ -170,7 +185,7 @@ class Cleaner:
 
     async def _free(self) -> AsyncIterator[Partition]:
         """The partitions whose logs are compacted and are at our disposal at this moment."""
-        for number, partition in enumerate(self._svc.partitions):
+        for number, partition in enumerate(self._partitions):
             if number % LOOK_AT == 0:
                 await trio.lowlevel.checkpoint()
             if self._is_free(partition):
@@ -190,7 +205,7 @@ class Cleaner:
     def _state(self, partition: Partition) -> CompactionState | None:
         """None if its directory has failed. Raises `StorageError`, KafkaError for records that cannot be read."""
         key = partition.topic, partition.index
-        home = self._svc.partitions.log_dirs.home(*key)
+        home = self._partitions.log_dirs.home(*key)
         if home is None:
             return None
         each = partition.log
@@ -202,7 +217,7 @@ class Cleaner:
         elif key not in checkpoint.offsets:
             self._take_along(key, checkpoint)
         state = each.compaction_state(
-            checkpoint.offsets.get(key), self._svc.wall_ms(), each.last_stable_offset(partition.high_watermark)
+            checkpoint.offsets.get(key), self._wall_ms(), each.last_stable_offset(partition.high_watermark)
         )
         if state.checkpoint_invalid:
             checkpoint.put(key, state.first_dirty_offset)
@@ -228,7 +243,7 @@ class Cleaner:
     # -- compacting --------------------------------------------------------------------------------------------------
 
     def _limits(self) -> CompactionLimits:
-        config = self._svc.config
+        config = self._current_config()
         cleaners = max(config.int("log.cleaner.threads"), 1)
         return CompactionLimits(
             dedupe_buffer_bytes=config.int("log.cleaner.dedupe.buffer.size") // cleaners,
@@ -239,11 +254,11 @@ class Cleaner:
     async def _clean(self, compactor: Compactor, partition: Partition, state: CompactionState) -> bool:
         """Compact one log; whether to go on with the next at once."""
         each = partition.log
-        home = self._svc.partitions.log_dirs.home(partition.topic, partition.index)
+        home = self._partitions.log_dirs.home(partition.topic, partition.index)
         if home is None:
             return True
         try:
-            plan = each.begin_compaction(state, self._svc.wall_ms())
+            plan = each.begin_compaction(state, self._wall_ms())
         except StorageError as error:
             log.error("compacting %s-%d: %s", partition.topic, partition.index, error)
             return False
@@ -282,15 +297,15 @@ class Cleaner:
     async def _put_in_place(self, each: PartitionLog, plan: CompactionPlan, cleaned: CleanedSegment) -> None:
         """In five steps, those that block in a thread; once begun it is ended, whoever wants us to stop."""
         with trio.CancelScope(shield=True):
-            swap = each.begin_swap(plan, cleaned, self._svc.wall_ms())
-            await self._svc.offload(swap.prepare)
+            swap = each.begin_swap(plan, cleaned, self._wall_ms())
+            await self._offload(swap.prepare)
             each.replace_segments(swap)
-            await self._svc.offload(swap.complete)
+            await self._offload(swap.complete)
             each.end_swap(swap)
 
     async def _save(self, checkpoint: CleanerCheckpoint) -> None:
         try:
-            await self._svc.offload(checkpoint.save)
+            await self._offload(checkpoint.save)
         except (OSError, StorageError) as error:
             # Lost, it costs a compaction of what is compacted already.
             log.error("%s", error)
@@ -354,7 +369,7 @@ class Cleaner:
 
     async def _retain(self) -> None:
         async for partition in self._free():
-            retain(partition, self._svc.wall_ms())
+            retain(partition, self._wall_ms())
 
 
 def _check(partition: Partition, each: PartitionLog) -> None:

@@ -27,6 +27,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -35,7 +36,11 @@ from server.cleaner import Cleaner
 from server.containment import attempt, contain, serve
 from server.flushing import Flusher
 from server.retention import retain
-from server.services import Services
+
+if TYPE_CHECKING:
+    from server.config import BrokerConfig
+    from server.offload import Offload
+    from server.partitions import Partitions
 
 log = logging.getLogger("barnabas.housekeeping")
 
@@ -52,12 +57,27 @@ FLUSH_SECONDS_MAX = 5.0
 
 
 class Housekeeping:
-    """All duties of one broker on its log directories; `run` serves for ever."""
+    """All duties of one broker on its log directories; `run` serves for ever. `wall_ms()`: milliseconds since the
+    epoch.
+    """
 
-    def __init__(self, services: Services, dirs: LogDirs, cleaner: Cleaner | None = None) -> None:
-        self._svc = services
+    def __init__(
+        self,
+        partitions: Partitions,
+        current_config: Callable[[], BrokerConfig],
+        wall_ms: Callable[[], int],
+        offload: Offload,
+        dirs: LogDirs,
+        cleaner: Cleaner | None,
+        close_idle_sessions: Callable[[], None],
+    ) -> None:
+        self._partitions = partitions
+        self._current_config = current_config
+        self._wall_ms = wall_ms
+        self._offload = offload
         self._dirs = dirs
         self._cleaner = cleaner
+        self._close_idle_sessions = close_idle_sessions
         self._rolled: dict[PartitionLog, None] = {}  # in the order in which they rolled
         self._roll_seen = trio.Event()
         self._flushed_at: dict[PartitionLog, float] = {}
@@ -70,7 +90,7 @@ class Housekeeping:
             nursery.start_soon(serve, log, "flushing complete segments", self._flush_rolled)
             nursery.start_soon(serve, log, "removing files", self._remove)
             nursery.start_soon(serve, log, "closing fetch sessions", self._close_sessions)
-            await trio.sleep(self._svc.config.int("log.initial.task.delay.ms") / 1000)
+            await trio.sleep(self._current_config().int("log.initial.task.delay.ms") / 1000)
             for key, duty in (
                 ("log.retention.check.interval.ms", self.retain),
                 ("log.flush.offset.checkpoint.interval.ms", self.checkpoint_recovery_points),
@@ -84,16 +104,16 @@ class Housekeeping:
     async def _repeat(self, key: str, duty: Callable[[], Awaitable[None]]) -> None:
         while True:
             await attempt(log, f"the duty of {key}", duty)
-            await trio.sleep(self._svc.config.int(key) / 1000)
+            await trio.sleep(self._current_config().int(key) / 1000)
 
     # -- duties ------------------------------------------------------------------------------------------------------
 
     async def retain(self) -> None:
         """Give up segments that are too old, too many, or below the log start."""
-        for partition in self._svc.partitions:
+        for partition in self._partitions:
             if self._cleaner is not None and self._cleaner.keeps(partition.log):
                 continue
-            retain(partition, self._svc.wall_ms())
+            retain(partition, self._wall_ms())
             await trio.lowlevel.checkpoint()
 
     async def checkpoint_recovery_points(self) -> None:
@@ -103,8 +123,8 @@ class Housekeeping:
         await self._write(LogDir.log_starts)
 
     async def checkpoint_high_watermarks(self) -> None:
-        offsets = {(each.topic, each.index): each.high_watermark for each in self._svc.partitions}
-        for each in self._svc.partitions:
+        offsets = {(each.topic, each.index): each.high_watermark for each in self._partitions}
+        for each in self._partitions:
             each.log.high_watermark_reached(each.high_watermark)
         await self._write(lambda log_dir: log_dir.high_watermarks(offsets))
 
@@ -114,7 +134,7 @@ class Housekeeping:
                 checkpoint = take(log_dir)
                 if log_dir.is_written(checkpoint):
                     continue
-                await self._svc.offload(log_dir.write_checkpoint, checkpoint)
+                await self._offload(log_dir.write_checkpoint, checkpoint)
             except StorageError as error:
                 log.error("%s", error)
             except Exception as error:
@@ -122,9 +142,9 @@ class Housekeeping:
 
     async def expire_producers(self) -> None:
         """Forget the sequence numbers of producers that have been silent for long."""
-        for partition in self._svc.partitions:
+        for partition in self._partitions:
             try:
-                partition.log.expire_producers(self._svc.wall_ms(), self._svc.config.int("producer.id.expiration.ms"))
+                partition.log.expire_producers(self._wall_ms(), self._current_config().int("producer.id.expiration.ms"))
             except Exception as error:
                 contain(log, f"forgetting producers of {partition.topic}-{partition.index}", error)
             await trio.lowlevel.checkpoint()
@@ -132,13 +152,13 @@ class Housekeeping:
     async def _close_sessions(self) -> None:
         while True:
             await trio.sleep(SESSIONS_SECONDS)
-            self._svc.fetch_sessions.close_idle(self._svc.now())
+            self._close_idle_sessions()
 
     # -- flushes (those of `flush.messages` are done by flushing.py) ---------------------------------------------------
 
     async def _flush_for_answers(self) -> None:
-        partitions = self._svc.partitions
-        partitions.flusher = flusher = Flusher(self._svc.offload)
+        partitions = self._partitions
+        partitions.flusher = flusher = Flusher(self._offload)
         try:
             await flusher.run()
         finally:
@@ -165,7 +185,7 @@ class Housekeeping:
         while True:
             now = trio.current_time()
             wait_seconds = FLUSH_SECONDS_MAX
-            for partition in self._svc.partitions:
+            for partition in self._partitions:
                 flush_ms = partition.log.config.flush_ms
                 if flush_ms == NEVER_MS:
                     continue
@@ -174,14 +194,14 @@ class Housekeeping:
                     self._flushed_at[partition.log] = now
                 elif now - self._flushed_at.setdefault(partition.log, now) >= flush_ms / 1000:
                     await self._flush(partition.log)
-            kept = {partition.log for partition in self._svc.partitions}
+            kept = {partition.log for partition in self._partitions}
             self._flushed_at = {each: at for each, at in self._flushed_at.items() if each in kept}
-            scheduler_ms = self._svc.config.int("log.flush.scheduler.interval.ms")
+            scheduler_ms = self._current_config().int("log.flush.scheduler.interval.ms")
             await trio.sleep(max(min(wait_seconds, scheduler_ms / 1000), 0.001))
 
     async def _flush(self, each: PartitionLog) -> None:
         try:
-            await self._svc.offload(each.flush)
+            await self._offload(each.flush)
             self._flushed_at[each] = trio.current_time()
         except StorageError as error:
             log.error("%s", error)
@@ -193,11 +213,9 @@ class Housekeeping:
     async def _remove(self) -> None:
         while True:
             for log_dir in self._dirs.online:
-                due = log_dir.take_removals(self._svc.wall_ms())
+                due = log_dir.take_removals(self._wall_ms())
                 if due:
-                    await attempt(
-                        log, f"removing files in {log_dir.path}", partial(self._svc.offload, log_dir.remove, due)
-                    )
+                    await attempt(log, f"removing files in {log_dir.path}", partial(self._offload, log_dir.remove, due))
             next_ms = min((at for each in self._dirs.online if (at := each.next_removal_ms) is not None), default=None)
-            wait_seconds = LOOK_SECONDS if next_ms is None else (next_ms - self._svc.wall_ms()) / 1000
+            wait_seconds = LOOK_SECONDS if next_ms is None else (next_ms - self._wall_ms()) / 1000
             await trio.sleep(min(max(wait_seconds, REMOVAL_SECONDS), LOOK_SECONDS))

@@ -352,7 +352,8 @@ async def test_a_checkpoint_that_cannot_be_read_now_is_read_later(
         await trio.sleep(10)
         compacted = checkpoint(tmp_path)["t 0"]
         (log_dir,) = broker.services.partitions.log_dirs.dirs
-        cleaner = Cleaner(broker.services, lambda: pytest.fail("not run"))
+        svc = broker.services
+        cleaner = Cleaner(svc.partitions, svc.current_config, svc.wall_ms, svc.offload, lambda: pytest.fail("not run"))
         with monkeypatch.context() as patched:
 
             def fails(*arguments: Any) -> None:
