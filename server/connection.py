@@ -19,16 +19,11 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from kproto import Part
-from server.context import RequestContext
 from server.request_bounds import GENERAL, bounds_of
 from server.strangers import name_stranger
-
-if TYPE_CHECKING:
-    from server.repeated_fetch import RepeatedFetch
-    from server.repeated_produce import RepeatedProduce
 
 OUT_BYTES_MAX = 256 * 1024
 PIPELINE_MAX = 256
@@ -59,7 +54,44 @@ class Transport(Protocol):
         """Close the carrier now."""
 
 
-Dispatch = Callable[["Connection", memoryview], RequestContext]
+class Pipelined(Protocol):
+    """Whether the next request may be taken up before this one is answered."""
+
+    @property
+    def pipelined(self) -> bool: ...
+
+
+class Slot(Protocol):
+    """A request that was taken up, and the place of its answer (`server.context.RequestContext`). `parts`: None while
+    the answer is owed.
+    """
+
+    @property
+    def parts(self) -> list[Part] | tuple[()] | None: ...
+
+    @property
+    def route(self) -> Pipelined: ...
+
+    def connection_closed(self) -> None: ...
+
+
+class ShortWay(Protocol):
+    """Takes up requests that are like one before on the connection."""
+
+    def take(self, connection: Connection, frame: memoryview) -> Slot | None:
+        """None: it needs the long way, and nothing has happened."""
+
+
+class ShortWayOfRuns(ShortWay, Protocol):
+    """… and several of them at once."""
+
+    def take_run(self, connection: Connection, view: memoryview, position: int) -> tuple[Slot, int] | None:
+        """Take up requests that lie behind each other in `view` from `position` on. None: there is no such run, and
+        nothing has happened. Returns the slot of their answers, and where the next request begins.
+        """
+
+
+Dispatch = Callable[["Connection", memoryview], Slot]
 
 
 class Connection:
@@ -108,9 +140,9 @@ class Connection:
         self._buffer: bytearray | None = None
         self._filled = 0
         self._frame_end = 0
-        self._slots: deque[RequestContext] = deque()
-        self.repeated: RepeatedProduce | None = None
-        self.repeated_fetch: RepeatedFetch | None = None
+        self._slots: deque[Slot] = deque()
+        self.repeated: ShortWayOfRuns | None = None
+        self.repeated_fetch: ShortWay | None = None
         self.state: object = None  # the transport's own bookkeeping
 
     # -- bytes in ----------------------------------------------------------------------------------------------------
@@ -250,7 +282,7 @@ class Connection:
         if moved:
             self._transport.wake(self)
 
-    def split(self, context: RequestContext, contexts: Sequence[RequestContext]) -> None:
+    def split(self, context: Slot, contexts: Sequence[Slot]) -> None:
         """Requests that were to be answered together, in the slot of `context`, are answered one by one."""
         if context in self._slots:
             at = self._slots.index(context)
@@ -276,7 +308,7 @@ class Connection:
         """A request was taken up and is not answered yet."""
         return bool(self._slots)
 
-    def forgotten(self) -> RequestContext | None:
+    def forgotten(self) -> Slot | None:
         """A request that is owed an answer which cannot come: nobody holds its context any more, no timer, no waiter,
         no state machine, no task. Which is a fault of ours; the connection would stay blocked by it for ever.
         """

@@ -9,19 +9,42 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kproto import ErrorCode, Part
 from server.containment import contain
 
 if TYPE_CHECKING:
     from server.connection import Connection
-    from server.dispatch import Route
 
 log = logging.getLogger("barnabas.requests")
 
 _SHOWN_LENGTH = 100
 """So much of a client id is shown in a line of the log."""
+
+
+class Route(Protocol):
+    """The request's API in its version (`server.route`), as far as whoever has a context may ask for it."""
+
+    pipelined: bool
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def elements_max(self) -> int: ...
+
+    @property
+    def decode(self) -> Callable[[Any, int, int], tuple[Any, int]]: ...
+
+    @property
+    def handle(self) -> Callable[[Any, Any, Any], Any]: ...
+
+    def is_large(self, response: Any) -> bool: ...
+
+    def encode_frame(self, correlation_id: int, response: Any) -> list[Part]: ...
+
+    def error_response(self, request: Any, code: ErrorCode) -> Any: ...
 
 
 class RequestContext:
@@ -80,7 +103,7 @@ class RequestContext:
     def __str__(self) -> str:
         """Who asked what, for the log."""
         client = self.client_id and self.client_id[:_SHOWN_LENGTH]
-        return f"{self.route.api.key.name} v{self.api_version} of client {client!r} at {self.client_host}"
+        return f"{self.route.name} v{self.api_version} of client {client!r} at {self.client_host}"
 
     def reply(self, response: Any) -> None:
         """Answer, once. Encoding happens here; the bytes leave when all earlier requests of the connection are

@@ -11,88 +11,24 @@ whose handler is a generator that has more to do than fits into a round. Produce
 
 from __future__ import annotations
 
-import inspect
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import CoroutineType, GeneratorType
 from typing import Any
 
 import trio
 
-from kproto import (
-    ApiKey,
-    DecodeError,
-    ErrorCode,
-    KafkaError,
-    Part,
-    decoder,
-    encoder,
-    request_class,
-    response_class,
-)
-from kproto.frame import parse_request_header, response_frame
+from kproto import ApiKey, DecodeError, ErrorCode, KafkaError, Part
+from kproto.frame import parse_request_header
 from server.api import PENDING, Api
-from server.connection import Connection, ProtocolViolation
+from server.connection import Connection, ProtocolViolation, Slot
 from server.containment import contain
 from server.context import RequestContext
-from server.request_bounds import bounds_of
+from server.route import Route
 from server.services import Services
-from server.turns import LARGE_ANSWER_ITEMS, LARGE_FRAME_BYTES, UNFINISHED, Abandoned, Arrays, first_turn
+from server.turns import LARGE_FRAME_BYTES, UNFINISHED, Abandoned, first_turn
 
 log = logging.getLogger("barnabas.requests")
-
-
-class Route:
-    """One (API, version): its codec functions, compiled when first used."""
-
-    __slots__ = (
-        "_arrays",
-        "api",
-        "decode",
-        "elements_max",
-        "encode",
-        "handle",
-        "is_async",
-        "learn",
-        "pipelined",
-        "version",
-    )
-
-    def __init__(self, api: Api, version: int) -> None:
-        self.api = api
-        self.version = version
-        is_old = api.old is not None and version <= api.old.last
-        self.handle = api.old.handle if api.old is not None and is_old else api.handle
-        self.pipelined = api.pipelined and not is_old
-        self.learn = None if is_old else api.learn
-        self.is_async = inspect.iscoroutinefunction(self.handle)
-        decode = decoder(request_class(api.key), version)
-        # What a task keeps must not lie in the round's receive buffer.
-        self.decode: Callable[[Any, int, int], tuple[Any, int]] = (
-            (lambda frame, offset, room: decode(bytes(frame), offset, room)) if self.is_async else decode
-        )
-        self.elements_max = bounds_of(api.key).elements
-        self.encode: Callable[[Any], list[Part]] = encoder(response_class(api.key), version)
-        self._arrays: Arrays | None = None
-
-    def is_large(self, response: Any) -> bool:
-        """Whether an answer is to be encoded off the loop."""
-        if self._arrays is None:
-            self._arrays = Arrays(response_class(self.api.key).__description__.struct)
-        return self._arrays.has_more_than(LARGE_ANSWER_ITEMS, response)
-
-    def encode_frame(self, correlation_id: int, response: Any) -> list[Part]:
-        return response_frame(self.api.key, self.version, correlation_id, self.encode(response))
-
-    def error_response(self, request: Any, code: ErrorCode) -> Any:
-        """The answer that says that the whole request failed: as Apache Kafka's, of each item where there is no place
-        for an error of the whole. A test goes over all APIs and versions.
-        """
-        if self.api.on_error is not None:
-            return self.api.on_error(request, code, self.version)
-        response: Any = response_class(self.api.key)()
-        response.error_code = code
-        return response
 
 
 class Dispatcher:
@@ -104,7 +40,7 @@ class Dispatcher:
         self._nursery = nursery
         self._routes: dict[int, Route] = {}
 
-    def __call__(self, connection: Connection, frame: memoryview) -> RequestContext:
+    def __call__(self, connection: Connection, frame: memoryview) -> Slot:
         """Take up one request; its context is answered now or later. Raises ProtocolViolation."""
         if connection.repeated is not None:
             taken = connection.repeated.take(connection, frame)
@@ -131,7 +67,7 @@ class Dispatcher:
         try:
             request, end = route.decode(frame, header.body_offset, route.elements_max)
         except DecodeError as error:
-            raise ProtocolViolation(f"unreadable {route.api.key.name} v{version} request: {error}") from None
+            raise ProtocolViolation(f"unreadable {route.name} v{version} request: {error}") from None
         if not route.pipelined:  # else it would keep the records of many requests in memory
             context.request = request
         if route.is_async:
@@ -187,7 +123,7 @@ class Dispatcher:
         try:
             request, _ = await self._services.turns.elsewhere(route.decode, frame, offset, route.elements_max)
         except DecodeError as error:
-            what = f"{route.api.key.name} v{route.version}"
+            what = f"{route.name} v{context.api_version}"
             log.warning("closing the connection of %s: unreadable %s request: %s", context.client_host, what, error)
             context.connection.abort()
             return

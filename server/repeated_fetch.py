@@ -211,7 +211,7 @@ def learn(svc: Services, ctx: RequestContext, frame: memoryview, request: FetchR
     # arrays of one element have a length of one byte.
     start = bytes(frame)
     known = ctx.connection.repeated_fetch
-    if known is not None and known.is_like(start):
+    if isinstance(known, RepeatedFetch) and known.is_like(start):
         return
     epoch_at = parse_request_header(start).body_offset + (17 if version >= REPLICA_TAGGED_FROM else 21)
     offset_at = epoch_at + 4 + 1 + name_bytes + 1 + 8

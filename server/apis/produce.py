@@ -292,11 +292,11 @@ def _learn(svc: Services, ctx: RequestContext, frame: memoryview, req: ProduceRe
     """The next request may begin like this one."""
     at = beginning(ctx.api_version, frame, req)
     if at and ctx.route.pipelined:  # else it is held
-        connection = ctx.connection
-        if connection.repeated is None:
-            connection.repeated = RepeatedProduce(svc, at, _finish)
-        if connection.repeated.at == at:
-            connection.repeated.learn(ctx, frame, req)
+        known = ctx.connection.repeated
+        if known is None:
+            known = ctx.connection.repeated = RepeatedProduce(svc, at, _finish)
+        if isinstance(known, RepeatedProduce) and known.at == at:
+            known.learn(ctx, frame, req)
 
 
 def _finish(svc: Services, ctx: RequestContext, req: ProduceRequest, partition: Partition, info: AppendInfo) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import struct
-from types import SimpleNamespace
 
 import pytest
 
@@ -39,7 +38,7 @@ class Route:
 
     def __init__(self, pipelined: bool) -> None:
         self.pipelined = pipelined
-        self.api = SimpleNamespace(key=SimpleNamespace(name="TEST"))
+        self.name = "TEST"
 
     def encode_frame(self, correlation_id: int, response: bytes) -> list[bytes]:
         return [response]

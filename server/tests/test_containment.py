@@ -25,8 +25,9 @@ from server.commit_queue import CommitQueue
 from server.connection import Connection
 from server.containment import attempt, contain, serve
 from server.context import RequestContext
-from server.dispatch import Dispatcher, Route
+from server.dispatch import Dispatcher
 from server.partition import Partition
+from server.route import Route
 from server.testing import connected, embedded_broker
 from server.tests.apis.data_world import DataWorld, data_world
 from server.tests.apis.test_produce import batch, only, request

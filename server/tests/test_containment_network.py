@@ -17,8 +17,8 @@ import trio
 from kproto.messages import ApiVersionsRequest, FindCoordinatorRequest
 from server.connection import Connection
 from server.context import RequestContext
-from server.dispatch import Route
 from server.reactor import Reactor
+from server.route import Route
 from server.testing import connected, embedded_broker
 from server.tests.apis.test_fetch import fetch
 from server.tests.apis.test_produce import batch, request, topic

@@ -32,7 +32,7 @@ from kproto.messages import (
 )
 from server.apis import produce as produce_api
 from server.app import Broker
-from server.dispatch import Route
+from server.route import Route
 from server.testing import Client, connected, embedded_broker
 from server.tests.apis.test_fetch import fetch, flat, values
 from server.tests.apis.test_produce import batch, only, request

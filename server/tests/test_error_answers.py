@@ -13,7 +13,7 @@ from kproto import ApiKey, ErrorCode, Message, decode, encode, request_class, re
 from kproto.classes import Record
 from kproto.notation import Struct
 from server.apis import APIS
-from server.dispatch import Route
+from server.route import Route
 from server.tests.test_every_version import codes
 
 CODES = (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NOT_CONTROLLER, ErrorCode.INVALID_REQUEST)

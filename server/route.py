@@ -1,0 +1,71 @@
+"""One API in one version, as requests are taken up and answered by it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from kproto import ErrorCode, Part, decoder, encoder, request_class, response_class
+from kproto.frame import response_frame
+from server.api import Api
+from server.request_bounds import bounds_of
+from server.turns import LARGE_ANSWER_ITEMS, Arrays
+
+
+class Route:
+    """One (API, version): its codec functions, compiled when first used."""
+
+    __slots__ = (
+        "_arrays",
+        "api",
+        "decode",
+        "elements_max",
+        "encode",
+        "handle",
+        "is_async",
+        "learn",
+        "pipelined",
+        "version",
+    )
+
+    def __init__(self, api: Api, version: int) -> None:
+        self.api = api
+        self.version = version
+        is_old = api.old is not None and version <= api.old.last
+        self.handle = api.old.handle if api.old is not None and is_old else api.handle
+        self.pipelined = api.pipelined and not is_old
+        self.learn = None if is_old else api.learn
+        self.is_async = inspect.iscoroutinefunction(self.handle)
+        decode = decoder(request_class(api.key), version)
+        # What a task keeps must not lie in the round's receive buffer.
+        self.decode: Callable[[Any, int, int], tuple[Any, int]] = (
+            (lambda frame, offset, room: decode(bytes(frame), offset, room)) if self.is_async else decode
+        )
+        self.elements_max = bounds_of(api.key).elements
+        self.encode: Callable[[Any], list[Part]] = encoder(response_class(api.key), version)
+        self._arrays: Arrays | None = None
+
+    @property
+    def name(self) -> str:
+        """The API's, for the log."""
+        return self.api.key.name
+
+    def is_large(self, response: Any) -> bool:
+        """Whether an answer is to be encoded off the loop."""
+        if self._arrays is None:
+            self._arrays = Arrays(response_class(self.api.key).__description__.struct)
+        return self._arrays.has_more_than(LARGE_ANSWER_ITEMS, response)
+
+    def encode_frame(self, correlation_id: int, response: Any) -> list[Part]:
+        return response_frame(self.api.key, self.version, correlation_id, self.encode(response))
+
+    def error_response(self, request: Any, code: ErrorCode) -> Any:
+        """The answer that says that the whole request failed: as Apache Kafka's, of each item where there is no place
+        for an error of the whole. A test goes over all APIs and versions.
+        """
+        if self.api.on_error is not None:
+            return self.api.on_error(request, code, self.version)
+        response: Any = response_class(self.api.key)()
+        response.error_code = code
+        return response
