@@ -240,7 +240,7 @@ def test_transactions(first: int) -> None:
         run_seed(run_transactions, seed)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_for_long() -> None:
     for seed in range(10_000, 10_000 + int(os.environ.get("BARNABAS_HOSTILE_SEEDS", "500"))):
         run_seed(run, seed)

@@ -452,7 +452,7 @@ def test_random_members(seed: int) -> None:
     run(seed, 80)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_random_members_for_long() -> None:
     for seed in range(1000, 1000 + int(os.environ.get("BARNABAS_GROUP_SEEDS", "30"))):
         run(seed, 400)

@@ -372,7 +372,7 @@ def test_random_behaviour(seed: int) -> None:
     run(seed, 400)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("seed", range(1000, 1010))
 def test_random_behaviour_for_long(seed: int) -> None:
     run(seed, 6000)

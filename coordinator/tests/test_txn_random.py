@@ -304,7 +304,7 @@ def test_random_producers() -> None:
     assert sum(each.told_abort for each in runs) > 30
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("first", range(1_000, 2_000, 250))
 def test_more_random_producers(first: int) -> None:
     for seed in range(first, first + 250):

@@ -331,7 +331,7 @@ def test_a_compacted_log_against_a_list(seed: int) -> None:
     run(seed, 120)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_compacted_log_against_a_list_for_longer() -> None:
     for seed in range(1000, 1000 + int(os.environ.get("BARNABAS_COMPACTION_SEEDS", "40"))):
         run(seed, 300)

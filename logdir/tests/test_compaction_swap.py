@@ -115,7 +115,7 @@ def test_a_crash_at_any_call_leaves_the_old_or_the_new() -> None:
     assert crash_everywhere(range(1)) > 40
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_crash_at_any_call_leaves_the_old_or_the_new_whatever_is_lost() -> None:
     assert crash_everywhere(range(1, 1 + int(os.environ.get("BARNABAS_CRASH_SEEDS", "3")))) > 40
 

@@ -335,7 +335,7 @@ def test_power_cut_on_a_broker_alone(part: int) -> None:
         power_cut_alone(number, number)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("seed", range(int(os.environ.get("BARNABAS_CRASH_SEEDS", "3"))))
 def test_power_cut_on_a_broker_alone_before_every_call(seed: int) -> None:
     for number in range(1, CALLS):
@@ -367,7 +367,7 @@ def test_power_cut_before_some_calls(part: int) -> None:
         power_cut(number, range(number % 2, number % 2 + 1))
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("part", range(4))
 def test_power_cut_before_every_call(part: int) -> None:
     for number in range(1 + part, CALLS + 1, 4):
@@ -413,7 +413,7 @@ def test_failure_of_some_calls(code: int, lasting: bool) -> None:
         failure_at(number, code, lasting=lasting)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize(("code", "lasting"), FAILURES)
 def test_failure_of_every_call(code: int, lasting: bool) -> None:
     for number in range(1, CALLS + 1):
@@ -473,7 +473,7 @@ def test_damage_at_some_bytes(damage: str) -> None:
     damaged(7, damage)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("damage", ["cut", "zeros", "flip"])
 def test_damage_at_every_byte(damage: str) -> None:
     damaged(1, damage)

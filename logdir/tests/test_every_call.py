@@ -182,7 +182,7 @@ def test_any_call_fails_once(calls: list[tuple[str, str]], part: int, caplog: py
             check(at, code, f"call {at}: {calls[at]}")
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("code", CODES, ids=lambda code: errno.errorcode[code])
 def test_any_call_fails_with_any_error(
     calls: list[tuple[str, str]], code: int, caplog: pytest.LogCaptureFixture

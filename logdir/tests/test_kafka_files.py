@@ -23,7 +23,7 @@ from kproto.records import Record, build_batch, build_control_batch, iter_record
 from logdir import AppendOrigin, LogConfig, LogDir, PartitionLog
 from logdir.tests.kit import NOW, TOPIC_ID, Clock, batch, open_dir, stored
 
-pytestmark = [pytest.mark.slow, pytest.mark.jvm]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 
 COMPLAINTS = re.compile(r"Exception|ERROR|WARN|[Mm]ismatch|corrupt|not found|is followed by|Found timestamp")
 

@@ -281,7 +281,7 @@ def test_a_clean_stop_survives_a_crash_right_after(count: int) -> None:
     assert log_dir.high_watermark("t", 0) == 5
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_two_thousand_partitions(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
     """Printed for comparison: create, write one record into each, stop, start."""
     path = f"{tmp_path}/logs"

@@ -457,7 +457,7 @@ def test_what_longer_runs_have_found() -> None:
     run(1064, 200)  # a cut segment's indexes are as safe as its end, as soon as the next segment begins
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("part", range(8))
 def test_log_against_a_list_for_longer(part: int) -> None:
     for seed in range(1000 + part, 1000 + int(os.environ.get("BARNABAS_MODEL_SEEDS", "300")), 8):

@@ -71,7 +71,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Z
         on_disk_in_threads,
         simulated,
         on_a_fake_zookeeper,
-        pytest.param(on_zookeeper, marks=[pytest.mark.slow, pytest.mark.jvm]),
+        pytest.param(on_zookeeper, marks=[pytest.mark.campaign, pytest.mark.jvm]),
     ],
     ids=lambda kind: kind.__name__,
 )

@@ -30,7 +30,7 @@ from replication.store_zk import ZooKeeperStore, zookeeper_store
 from replication.store_zk_client import OneThread, tls_context
 from replication.store_zk_settings import Login, ZooKeeperSettings, ZooKeeperTls
 
-pytestmark = [pytest.mark.slow, pytest.mark.jvm]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 
 
 async def in_thread(function: Callable[[], Any]) -> None:

@@ -49,7 +49,7 @@ def test_one_call_fails(number: int, code: int) -> None:
     assert outcome.disks[1].has_ended == (code not in OURS)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.timeout(900 * int(EACH))
 @pytest.mark.parametrize("brokers", ["1", "3"])
 def test_calls_all_over_the_place_fail(brokers: str) -> None:

@@ -308,7 +308,7 @@ async def test_any_bytes(seed: int, tmp_path: Path, errors: Errors, autojump_clo
     await damaged(tmp_path, errors, seed, 10)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("damage", [0.0, 0.3])
 async def test_over_sockets(damage: float, tmp_path: Path, errors: Errors) -> None:
     """The reactor carries the bytes; the clock is the real one, so what waits is cut off early."""
@@ -324,13 +324,13 @@ async def test_over_sockets(damage: float, tmp_path: Path, errors: Errors) -> No
             await until(lambda: not broker._reactor.connections)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("seed", SEEDS_LONG)
 async def test_any_values_long(seed: int, tmp_path: Path, errors: Errors, autojump_clock: trio.abc.Clock) -> None:
     await well_formed(tmp_path, errors, seed, 125)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("seed", SEEDS_LONG)
 async def test_any_bytes_long(seed: int, tmp_path: Path, errors: Errors, autojump_clock: trio.abc.Clock) -> None:
     await damaged(tmp_path, errors, seed, 125)

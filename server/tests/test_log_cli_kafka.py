@@ -19,7 +19,7 @@ from compat_tests.brokers import Broker, start_kafka
 from logdir.tests.test_kafka_files import dump, produce
 from server import cli
 
-pytestmark = [pytest.mark.slow, pytest.mark.jvm]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 
 SETTINGS = (
     "offsets.topic.num.partitions=1",

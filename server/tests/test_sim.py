@@ -50,7 +50,7 @@ def test_one_broker() -> None:
     assert "all well" in simulated("--seeds", "1-2", "--brokers", "1")
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.timeout(SECONDS + 300)
 def test_as_many_seeds_as_there_is_time_for() -> None:
     cores = min(os.cpu_count() or 1, 4)
@@ -109,7 +109,7 @@ def test_nothing_goes_wrong_without_faults() -> None:
     assert outcome.transactions > 3
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_cluster_that_may_lose_records_is_caught() -> None:
     """Acknowledged by the leader alone, and led by whoever is there: that loses records, and the checks must see it."""
     careless = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}

@@ -18,7 +18,7 @@ def test_a_few_seeds() -> None:
     assert sum(each.rotated_ids for each in counts) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_more_seeds() -> None:
     for seed in range(1_000, 1_000 + int(os.environ.get("BARNABAS_EOS_SEEDS", "150"))):
         run(seed)
