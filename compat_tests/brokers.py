@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compat_tests.jars import PROJECT_ROOT, classpath, java
+from compat_tests.ports import free_ports
 
 START_TIMEOUT_S = 90
 QUICK = (
@@ -182,18 +183,6 @@ def wait_until_open(broker: Broker, timeout: float = START_TIMEOUT_S) -> None:
         time.sleep(0.05)
     broker.stop()
     raise BrokerFailed(f"{broker.name} did not open {broker.bootstrap}:\n{broker.log_tail()}")
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports nobody listens on now. Held together while choosing, so that they differ."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 def _kraft_properties(port: int, controller_port: int, data: Path, settings: Sequence[str]) -> str:

@@ -22,10 +22,10 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.exceptions import NoNodeError
 
-from compat_tests.brokers import free_ports
 from compat_tests.cluster.network import Network
 from compat_tests.cluster.nodes import KAFKA, NODES, Node, NodeFailed
 from compat_tests.cluster.tree import State, Tree
+from compat_tests.ports import free_ports
 from compat_tests.zookeeper import Ensemble, ZooKeeper, ensemble, start_zookeeper
 
 ZOOKEEPER = "zk"

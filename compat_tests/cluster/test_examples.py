@@ -17,9 +17,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from compat_tests.brokers import Broker, free_ports, wait_until_open
+from compat_tests.brokers import Broker, wait_until_open
 from compat_tests.cluster.harness import Cluster, done
 from compat_tests.jars import PROJECT_ROOT
+from compat_tests.ports import free_ports
 from compat_tests.processes import Background
 from compat_tests.zookeeper import zookeeper
 

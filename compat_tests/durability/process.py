@@ -9,8 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-from compat_tests.brokers import Broker, free_ports, wait_until_open
+from compat_tests.brokers import Broker, wait_until_open
 from compat_tests.jars import PROJECT_ROOT
+from compat_tests.ports import free_ports
 
 
 class Server:

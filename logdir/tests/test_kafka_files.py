@@ -11,6 +11,7 @@ import os
 import random
 import re
 import subprocess
+import time
 from pathlib import Path
 
 import confluent_kafka
@@ -25,6 +26,12 @@ from logdir.tests.kit import NOW, TOPIC_ID, Clock, batch, open_dir, stored
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 
+PATIENCE_S = 60
+NOT_YET = (
+    confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION,
+    confluent_kafka.KafkaError.LEADER_NOT_AVAILABLE,
+    confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
+)
 COMPLAINTS = re.compile(r"Exception|ERROR|WARN|[Mm]ismatch|corrupt|not found|is followed by|Found timestamp")
 
 
@@ -150,6 +157,18 @@ def produce(kafka: Broker) -> None:
             transactional.commit_transaction(60)
 
 
+def log_end(consumer: confluent_kafka.Consumer, partition: confluent_kafka.TopicPartition) -> int:
+    """Its end, as soon as its leader answers: a broker takes connections before it knows what it leads."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(partition, timeout=PATIENCE_S)[1])
+        except confluent_kafka.KafkaException as refusal:
+            if refusal.args[0].code() not in NOT_YET or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
 def consume(kafka: Broker, topic: str, partition: int, isolation: str) -> list[tuple[int, int, bytes, bytes]]:
     """Everything: (offset, timestamp, key, value)."""
     consumer = confluent_kafka.Consumer(
@@ -157,7 +176,7 @@ def consume(kafka: Broker, topic: str, partition: int, isolation: str) -> list[t
     )
     try:
         assigned = confluent_kafka.TopicPartition(topic, partition, 0)
-        _, end = consumer.get_watermark_offsets(assigned, timeout=60)
+        end = log_end(consumer, assigned)
         consumer.assign([assigned])
         found = []
         while consumer.position([assigned])[0].offset < end:

@@ -12,7 +12,7 @@ import trio
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from compat_tests.brokers import free_ports
+from compat_tests.ports import free_ports
 from compat_tests.zookeeper import ZooKeeper, ensemble, zookeeper
 from replication.store import (
     AccessDenied,
