@@ -17,7 +17,7 @@ from replication import BrokerIdTaken, StoreError, WrongCluster
 from server import descriptors
 from server.app import Broker, BrokerFailed
 from server.config import BrokerConfig
-from server.heap import TRIM_INTERVAL_S, give_back, keep_freed_pages
+from server.heap import TRIM_INTERVAL_S, Balloon, give_back, is_at_rest, keep_freed_pages
 from server.listeners import CannotListen
 from server.wording import causes, crash, in_words, system_says
 
@@ -60,10 +60,14 @@ def _say_why(error: Exception) -> None:
 
 
 async def _give_back() -> None:
+    balloon = Balloon()
     while True:
         before = time.process_time()
         await trio.sleep(TRIM_INTERVAL_S)
-        give_back(time.process_time() - before)
+        used = time.process_time() - before
+        give_back(used)
+        for _ in balloon.inflate() if is_at_rest(used) else balloon.deflate():
+            await trio.lowlevel.checkpoint()
 
 
 async def _run_until_signal(config: BrokerConfig, ready: Callable[[str], None]) -> None:

@@ -1,4 +1,4 @@
-"""The C heap's settings, each in a process of its own as they are for all of it."""
+"""What is done about memory, each in a process of its own as it is for all of it."""
 
 from __future__ import annotations
 
@@ -83,6 +83,35 @@ import ctypes
 addresses = [ctypes.addressof(ctypes.c_char.from_buffer(one)) for one in kept]
 print(sum(first <= one < last for one in addresses))
 """
+BALLOON = """
+import gc
+from server.heap import SLICE_BLOCKS, Balloon
+def resident():
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * 4096
+gc.disable()
+many = [b"%0100d" % number for number in range(300_000)]
+kept = many[::1000]  # a few objects hold all arenas
+before = resident()
+del many
+assert before - resident() < 10 << 20, "the interpreter gave them back by itself"
+balloon = Balloon()
+for _ in balloon.inflate():
+    pass
+given = before - resident()
+held = balloon.held_bytes
+for _ in balloon.inflate():
+    pass
+assert balloon.held_bytes - held < 4 << 20, "there was more to be taken"
+assert kept == [b"%0100d" % number for number in range(0, 300_000, 1000)]
+for _ in balloon.deflate():
+    pass
+assert balloon.held_bytes == 0
+again = [b"%0100d" % number for number in range(300_000)]
+assert again[::1000] == kept
+assert resident() - before < 8 << 20, "what was let go of was not used again"
+print(given)
+"""
 
 
 def printed(program: str) -> int:
@@ -109,3 +138,8 @@ def test_garbage_in_cycles_is_collected_at_rest_only() -> None:
 
 def test_threads_share_the_heap() -> None:
     assert printed(THREADS) == 20
+
+
+def test_arenas_that_few_objects_hold_are_given_back_in_pages() -> None:
+    """Of 38 MiB, of which no arena is empty."""
+    assert printed(BALLOON) > 12 << 20
