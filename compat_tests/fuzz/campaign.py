@@ -22,7 +22,7 @@ from compat_tests.fuzz.attack import Attack
 from compat_tests.fuzz.findings import SEVERAL, Findings
 from compat_tests.fuzz.grammar import BETWEEN_BROKERS, Grammar, Limits
 from compat_tests.fuzz.honest import PREFIX, Caller, Honest, Wronged
-from compat_tests.fuzz.memory import Memory, tidied, tidied_if_possible
+from compat_tests.fuzz.memory import Memory, all_compressions, tidied, tidied_if_possible
 from compat_tests.fuzz.pools import FIXED_TOPICS, Pools
 from compat_tests.fuzz.probe import LIMIT_MS, Probe, Stall, answered, measured
 from compat_tests.fuzz.recording import Recorder, Step
@@ -113,6 +113,8 @@ class Campaign:
             honest.begin()
             honest.session()
             served = prepare(self._targets, plan.replicas)
+            for target in self._targets:
+                all_compressions(target.address, FIXED_TOPICS)
         except Wronged as error:
             self._found("a valid request before the attack", str(error))
             self._read_logs()
@@ -232,8 +234,10 @@ class Campaign:
             if target.restart is not None:
                 pid = target.restart()
                 honest.close()  # the connections that went with the old process
-                warm(target, grammar)
                 try:
+                    prepare([target], self._plan.replicas)
+                    all_compressions(target.address, FIXED_TOPICS)
+                    warm(target, grammar)
                     honest.session()
                 except Wronged as error:
                     self._found("a valid request after a restart", str(error))

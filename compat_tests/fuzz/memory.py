@@ -2,8 +2,9 @@
 
 All sizes are resident bytes of the broker's process.
 
-- **Start**: after a warm-up, five well-formed requests of each API and version, and a session of the honest client.
-  Codecs are compiled and libraries loaded on first use; they are part of the program.
+- **Start**: after a warm-up, five well-formed requests of each API and version, a batch of each compression
+  (`all_compressions`), and a session of the honest client. Codecs are compiled and libraries loaded on first use; they
+  are part of the program.
 - **End**: after the attack, when clients have deleted what clients can delete (`tidied`: topics, with their records;
   groups, with offsets and members), and after a rest in which the broker's own clocks run: members' timeouts (45 s),
   fetch sessions (`server.fetch_sessions`: two to three minutes), deleted files, free memory (`server.heap`: a minute).
@@ -16,12 +17,14 @@ All sizes are resident bytes of the broker's process.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
 from compat_tests.fuzz.honest import PREFIX, Caller, Wronged
+from kproto.compression import GZIP, LZ4, SNAPPY, ZSTD
 from kproto.messages import (
     DeleteGroupsRequest,
     DeleteTopicsRequest,
@@ -29,7 +32,9 @@ from kproto.messages import (
     LeaveGroupRequest,
     ListGroupsRequest,
     MetadataRequest,
+    ProduceRequest,
 )
+from kproto.records import Record, build_batch
 
 GROWTH = 1.2
 KEPT = (PREFIX, "load-", "__")
@@ -53,6 +58,21 @@ class Memory:
     def __str__(self) -> str:
         told = f"{self.start >> 20} MiB at the start, {self.peak >> 20} at most, {self.end >> 20} after a rest"
         return told + (f", {self.restarted >> 20} restarted on the same data" if self.restarted else "")
+
+
+def all_compressions(address: tuple[str, int], topics: Sequence[str]) -> None:
+    """Have the broker use the library of each, whoever leads the partitions: random requests may leave one of them out,
+    which would be 4 MiB. `topics`: of two partitions. Raises Wronged.
+    """
+    caller = Caller(address)
+    try:
+        for codec in (0, GZIP, SNAPPY, LZ4, ZSTD):
+            batch = bytes(build_batch([Record(0, int(time.time() * 1000), b"k", b"v" * 100)], codec=codec))
+            data = [ProduceRequest.PartitionProduceData(index=index, records=batch) for index in (0, 1)]
+            asked = [ProduceRequest.TopicProduceData(name=name, partition_data=data) for name in topics]
+            caller.ask(ProduceRequest(acks=1, timeout_ms=20_000, topic_data=asked), 9)
+    finally:
+        caller.close()
 
 
 def tidied(address: tuple[str, int]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from compat_tests.fuzz.memory import AT_ONCE, Memory, tidied
+from compat_tests.fuzz.memory import AT_ONCE, Memory, all_compressions, tidied
 from compat_tests.fuzz.test_watching import peer
 from kproto import ApiKey, decoder, encoder, request_class
 from kproto.frame import parse_request_header, response_frame
@@ -15,7 +15,9 @@ from kproto.messages import (
     LeaveGroupResponse,
     ListGroupsResponse,
     MetadataResponse,
+    ProduceResponse,
 )
+from kproto.records import read_header
 
 MIB = 1 << 20
 
@@ -83,3 +85,19 @@ def test_what_attackers_made_is_deleted_and_nothing_else() -> None:
     assert sorted(names) == sorted(topics[:1] + topics[4:])
     assert [(one.group_id, one.members[0].member_id) for one in asked if hasattr(one, "members")] == [("full", "m")]
     assert asked[-1].groups_names == ["full", "newer"]
+
+
+def test_the_library_of_each_compression_is_there_from_the_start() -> None:
+    codecs: list[tuple[str, int, int]] = []
+
+    def answer(frame: bytes) -> bytes:
+        header = parse_request_header(frame)
+        request, _ = decoder(request_class(ApiKey.PRODUCE), header.api_version)(frame, header.body_offset)
+        for topic in request.topic_data:
+            codecs.extend((topic.name, each.index, read_header(each.records).codec) for each in topic.partition_data)
+        parts = encoder(ProduceResponse, header.api_version)(ProduceResponse())
+        return b"".join(map(bytes, response_frame(ApiKey.PRODUCE, header.api_version, header.correlation_id, parts)))
+
+    with peer(answer) as address:
+        all_compressions(address, ["t", "u"])
+    assert sorted(codecs) == [(name, index, codec) for name in ("t", "u") for index in (0, 1) for codec in range(5)]
