@@ -37,7 +37,7 @@ from replication.controller_messages import Messages
 from replication.controller_reassignments_node import ReassignmentsNode
 from replication.controller_state import ClusterState, TopicPartition, partitions_of
 from replication.controller_writes import MAX_ATTEMPTS, STATES_PER_COMMIT, Writes, written
-from replication.effects import Commit, Effect, PartitionChange, StoppedPartition, Work, answer
+from replication.effects import Commit, Effect, PartitionChange, StoppedPartition, Work, answer, nothing
 from replication.image import NO_LEADER, PartitionImage
 from replication.nodes import topic_node
 from replication.store import Op, Set
@@ -186,6 +186,9 @@ class Reassignments:
         topic = self._state.image.topics.get(name)
         begun = [(name, index) for index in targets if outcome[name, index] is None]
         effects = [] if by_tool else self._node.drop(begun)
+        if topic is not None and not planned and attempt > 0:
+            # An earlier attempt may be in the store all the same, if its answer was lost: take it back.
+            return [*effects, *self._write_assignment(name, begun, done)]
         if topic is None or not planned:
             return [*effects, *self._node.arrived(begun), *done(), *self._writes.next_in_turn(name)]
         node = topic_node(topic.with_partitions(change.partition for change in planned))
@@ -267,13 +270,18 @@ class Reassignments:
         after = replace(led, replicas=target, isr=isr, adding_replicas=(), removing_replicas=())
         return written(replace(change, partition=after))
 
-    def _write_assignment(self, name: str, arrived: Sequence[TopicPartition]) -> list[Effect]:
+    def _write_assignment(
+        self, name: str, arrived: Sequence[TopicPartition], then: Callable[[], list[Effect]] = nothing
+    ) -> list[Effect]:
         """Write a topic's assignment as the image has it; it is our turn."""
         topic = self._state.image.topics.get(name)
         if topic is None or name in self._state.deletions:
-            return self._writes.next_in_turn(name)
+            return [*then(), *self._writes.next_in_turn(name)]
         write = Set(paths.topic(name), paths.encode_topic(topic_node(topic)))
-        done = partial(self._node.arrived, arrived)
+
+        def done() -> list[Effect]:
+            return [*self._node.arrived(arrived), *then()]
+
         work = Work(lambda change: None, self._messages.announce, done, topic=name, outstanding=1)
         return [Commit((self._state.guard, write), work=work)]
 

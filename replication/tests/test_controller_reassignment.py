@@ -141,6 +141,22 @@ def test_a_first_leader_and_a_move_at_the_same_time() -> None:
     check(cluster, "end")
 
 
+def test_a_move_that_was_begun_unheard_and_then_refused_leaves_nothing_in_the_store() -> None:
+    cluster = cluster_of(1, 2)
+    outcome, effects = cluster.machine.reassign({KEY: (3, 2)}, "token")
+    cluster.set_alive(1, 2, 4)
+    effects += cluster.machine.brokers_changed(cluster.live)  # 3 is dead when it must be decided again
+    answers = iter(["after"])
+    cluster.lost = lambda: next(answers, "")
+    cluster.run(effects)
+    error = outcome[KEY]
+    assert error is not None
+    assert error.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert cluster.answers["token"] is None, "the request as a whole has its answer"
+    assert moved(cluster) == ((1, 2), (), ())
+    check(cluster, "end")
+
+
 def test_calling_off() -> None:
     cluster = cluster_of(1, 2)
     cluster.reassign({KEY: (3, 4)})
