@@ -150,6 +150,14 @@ class ErrorCode(IntEnum):
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
 
+    @classmethod
+    def of(cls, number: int) -> "ErrorCode":
+        """The code that a peer has sent; UNKNOWN_SERVER_ERROR for a number that has no name here."""
+        try:
+            return cls(number)
+        except ValueError:
+            return cls.UNKNOWN_SERVER_ERROR
+
 
 MESSAGE_LENGTH = 1000
 """How much of a message is kept, in code points: at most four bytes each, so that it always fits into an answer."""

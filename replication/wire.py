@@ -110,11 +110,11 @@ def leader_and_isr_response(message: LeaderAndIsr, codes: Codes, version: int) -
 def leader_and_isr_codes(message: LeaderAndIsr, response: LeaderAndIsrResponse) -> dict[TopicPartition, ErrorCode]:
     """What a broker answered, by partition."""
     names = {change.topic_id: change.topic for change in message.partitions}
-    codes = {(row.topic_name, row.partition_index): _code(row.error_code) for row in response.partition_errors}
+    codes = {(row.topic_name, row.partition_index): ErrorCode.of(row.error_code) for row in response.partition_errors}
     for topic in response.topics:
         if topic.topic_id in names:
             name = names[topic.topic_id]
-            codes.update({(name, row.partition_index): _code(row.error_code) for row in topic.partition_errors})
+            codes.update({(name, row.partition_index): ErrorCode.of(row.error_code) for row in topic.partition_errors})
     return codes
 
 
@@ -226,7 +226,7 @@ def stop_replica_response(codes: Codes) -> StopReplicaResponse:
 
 def stop_replica_codes(response: StopReplicaResponse) -> dict[TopicPartition, ErrorCode]:
     """What a broker answered, by partition."""
-    return {(row.topic_name, row.partition_index): _code(row.error_code) for row in response.partition_errors}
+    return {(row.topic_name, row.partition_index): ErrorCode.of(row.error_code) for row in response.partition_errors}
 
 
 def _stop_replica_head(message: StopReplica) -> StopReplicaRequest:
@@ -338,10 +338,3 @@ def _told(state: UpdateMetadataRequest.UpdateMetadataPartitionState) -> Partitio
         tuple(state.isr),
         offline_replicas=tuple(state.offline_replicas),
     )
-
-
-def _code(number: int) -> ErrorCode:
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -153,16 +153,17 @@ class _Channel:
                 version = protocol.version(ApiKey.LEADER_AND_ISR)
                 response = await self._ask(wire.leader_and_isr_request(message, version, listener), version)
                 codes = wire.leader_and_isr_codes(message, response)
-                error = _code(response)
+                error = ErrorCode.of(response.error_code)
             case UpdateMetadata():
                 version = protocol.version(ApiKey.UPDATE_METADATA)
-                error = _code(await self._ask(wire.update_metadata_request(message, version), version))
+                response = await self._ask(wire.update_metadata_request(message, version), version)
+                error = ErrorCode.of(response.error_code)
             case StopReplica():
                 version = protocol.version(ApiKey.STOP_REPLICA)
                 for request in wire.stop_replica_requests(message, version):
                     response = await self._ask(request, version)
                     codes.update(wire.stop_replica_codes(response))
-                    error = error or _code(response)
+                    error = error or ErrorCode.of(response.error_code)
         if error is not ErrorCode.NONE:
             log.warning("broker %d refuses %s: %s", self.broker.id, type(message).__name__, error.name)
         self._answered(self.broker.id, message, error, codes)
@@ -205,10 +206,3 @@ def merge(first: Message, second: Message) -> Message | None:
 
 def _deletes(changes: Collection[PartitionChange]) -> bool:
     return any(change.partition.leader == LEADER_BEING_DELETED for change in changes)
-
-
-def _code(response: Any) -> ErrorCode:
-    try:
-        return ErrorCode(response.error_code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR

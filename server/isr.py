@@ -312,12 +312,12 @@ def _outcomes(batch: Batch, response: Any, version: int) -> dict[Partition, Outc
             if partition is None:
                 continue
             if answer.error_code != ErrorCode.NONE:
-                known = answer.error_code in ErrorCode._value2member_map_
-                outcomes[partition] = ErrorCode(answer.error_code) if known else ErrorCode.UNKNOWN_SERVER_ERROR
+                outcomes[partition] = ErrorCode.of(answer.error_code)
             else:
                 outcomes[partition] = tuple(answer.isr), answer.leader_epoch, answer.partition_epoch
     return outcomes
 
 
 def _name(code: int) -> str:
-    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else f"error {code}"
+    known = ErrorCode.of(code)
+    return known.name if known == code else f"error {code}"

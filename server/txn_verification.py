@@ -372,7 +372,7 @@ def _take_in(asks: list[_Ask], response: AddPartitionsToTxnResponse) -> None:
     if code != ErrorCode.NONE:
         log.error("the coordinator refuses to verify transactions: error %d", code)
         # Clients know nothing of the brokers' permissions.
-        told = ErrorCode.INVALID_TXN_STATE if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED else _code(code)
+        told = ErrorCode.INVALID_TXN_STATE if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED else ErrorCode.of(code)
         for ask in asks:
             ask.refused(told)
         return
@@ -385,7 +385,9 @@ def _take_in(asks: list[_Ask], response: AddPartitionsToTxnResponse) -> None:
         for topic in () if result is None else result.topic_results:
             for row in topic.results_by_partition:
                 knows = ask.operation is not Operation.VERIFY_FOR_OLD
-                errors[topic.name, row.partition_index] = verification_error(_code(row.partition_error_code), knows)
+                errors[topic.name, row.partition_index] = verification_error(
+                    ErrorCode.of(row.partition_error_code), knows
+                )
         ask.told(errors)
 
 
@@ -394,10 +396,3 @@ def _call(done: Done, errors: Errors) -> None:
         done(errors)
     except Exception as error:
         contain(log, "what waited for a transaction's verification", error, done)
-
-
-def _code(number: int) -> ErrorCode:
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -233,15 +233,8 @@ def _marker(part: _Part) -> WriteTxnMarkersRequest.WritableTxnMarker:
 
 def _by_producer(response: WriteTxnMarkersResponse) -> dict[tuple[int, str, int], ErrorCode]:
     return {
-        (result.producer_id, topic.name, partition.partition_index): _code(partition.error_code)
+        (result.producer_id, topic.name, partition.partition_index): ErrorCode.of(partition.error_code)
         for result in response.markers
         for topic in result.topics
         for partition in topic.partitions
     }
-
-
-def _code(number: int) -> ErrorCode:
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR

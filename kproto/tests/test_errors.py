@@ -26,3 +26,9 @@ def test_kafka_error() -> None:
 def test_whose_fault_it_is() -> None:
     assert not issubclass(DecodeError, EncodeError | KafkaError)
     assert not issubclass(EncodeError, KafkaError)
+
+
+def test_a_peers_number_is_a_code_or_unknown() -> None:
+    assert ErrorCode.of(41) is ErrorCode.NOT_CONTROLLER
+    assert ErrorCode.of(-1) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert ErrorCode.of(9999) is ErrorCode.UNKNOWN_SERVER_ERROR
