@@ -1,8 +1,8 @@
 """The leader's side of one replicated partition: what each follower has, who is in sync, how far all are.
 
-A pure machine. It is told of fetches (`fetched`), of what the controller decided (`lead`, `accepted`, `refused`) and
-of the time; it answers with the high watermark and with proposals for the in-sync set, which somebody else carries to
-the controller. Offsets are log offsets, times are seconds of a monotonic clock.
+A pure machine. It is notified of fetches (`fetched`), of what the controller decided (`lead`, `accepted`, `refused`)
+and of the time; it answers with the high watermark and with proposals for the in-sync set, which somebody else carries
+to the controller. Offsets are log offsets, times are seconds of a monotonic clock.
 
 The high watermark is the smallest log end offset of
 
@@ -43,8 +43,8 @@ have noticed. Apache Kafka waits for `replica.lag.time.max.ms`.
 
 class Refusal(Enum):
     """What becomes of a refused proposal. RETRY: send the same again. AWAIT: stay as it is; the controller knows more
-    than we do and will tell (a new leader epoch, or the end of the topic). REVERTED: it was certainly not applied, the
-    committed ISR counts again. STALE: it was not pending any more.
+    than we do and will notify us (a new leader epoch, or the end of the topic). REVERTED: it was certainly not applied,
+    the committed ISR counts again. STALE: it was not pending any more.
     """
 
     RETRY = 1
@@ -68,7 +68,7 @@ _CONTROLLER_KNOWS_MORE = frozenset(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Proposal:
-    """A wish for another ISR, good for these epochs only. Two proposals are never equal, so that an answer cannot be
+    """A request for another ISR, good for these epochs only. Two proposals are never equal, so that an answer cannot be
     taken for that of another one. added: who is to join; removed: who lags.
     """
 
@@ -80,10 +80,25 @@ class Proposal:
 
 
 class Follower:
-    """What the leader knows of a follower, all of it from its fetches.
+    """What the leader knows of a follower, all of it from its fetches (before the first: UNKNOWN_OFFSET, NEVER)."""
 
-    leader_end_offset: the leader's log end at the last fetch. caught_up_at: the latest time at which it is known to
-    have had everything.
+    broker_id: int
+    """Never the leader's own."""
+    broker_epoch: int
+    """As its last fetch said it; −1: it did not."""
+    log_end_offset: int
+    """It has all records before this one. Falls when it had to truncate."""
+    log_start_offset: int
+    """It has no records before this one."""
+    leader_end_offset: int
+    """The leader's log end at the last fetch, or when the leader epoch began. Never falls."""
+    fetched_at: float
+    """When it last fetched in this leader epoch. Never later than now. In another epoch of the same leader it
+    begins with that moment for members of the ISR.
+    """
+    caught_up_at: float
+    """The latest time at which it is known to have had everything. Never later than now; for members of the ISR at the
+    latest the beginning of this leader epoch.
     """
 
     __slots__ = (
@@ -119,6 +134,23 @@ class Follower:
 class LeaderState:
     """See the module. Made when this broker becomes leader of a partition, gone when it no longer is."""
 
+    broker_id: int
+    """Ours."""
+    leader_epoch: int
+    """In which this broker leads. Only rises."""
+    partition_epoch: int
+    """Version of the state node as last heard of. Only rises."""
+    epoch_start_offset: int
+    """Our log end when `leader_epoch` began: whoever joins the ISR has everything before it."""
+    isr: tuple[int, ...]
+    """The committed ISR: as the controller last said it."""
+    pending: Proposal | None
+    """The one proposal without an answer. It has the two epochs above: another leader or partition epoch ends it."""
+    maximal_isr: frozenset[int]
+    """`isr` and, while it is pending, who is `added` by the proposal. Whom it removes is still a member."""
+    followers: dict[int, Follower]
+    """All replicas but us; they stay the same objects as long as they are replicas."""
+
     __slots__ = (
         "broker_id",
         "epoch_start_offset",
@@ -137,7 +169,7 @@ class LeaderState:
         self.epoch_start_offset = log_end_offset
         self.isr = image.isr
         self.maximal_isr = frozenset(image.isr)
-        self.pending: Proposal | None = None
+        self.pending = None
         self.followers = {
             replica: Follower(replica, now if replica in image.isr else NEVER)
             for replica in image.replicas

@@ -14,6 +14,7 @@ import pytest
 
 from kproto import ErrorCode
 from replication import LeaderState, PartitionImage, Proposal, Refusal
+from replication.leader import UNKNOWN_OFFSET
 
 LAG = 10.0
 BROKERS = (0, 1, 2, 3)
@@ -42,6 +43,7 @@ class Model:
         self.committed: list[tuple[int, int]] = []
         self.outstanding: list[tuple[int, Proposal]] = []
         self.moves = 0
+        self.epochs: dict[int, tuple[int, int]] = {}  # of each leader, when last looked at
 
     def is_alive(self, number: int) -> bool:
         return self.brokers[number].alive
@@ -58,6 +60,25 @@ class Model:
         if self.rng.random() < 0.04:
             actions = [self.stop, self.restart, self.restart, self.elect, self.reassign]
         self.rng.choice(actions)()
+        for broker in self.leading():
+            assert broker.leader is not None
+            self.check(broker.leader, broker.number)
+
+    def check(self, state: LeaderState, number: int) -> None:
+        """What the fields of a leader's state promise."""
+        pending = state.pending
+        assert state.maximal_isr == {*state.isr, *(() if pending is None else pending.added)}
+        assert pending is None or (pending.leader_epoch, pending.partition_epoch) == (
+            state.leader_epoch,
+            state.partition_epoch,
+        )
+        assert (state.leader_epoch, state.partition_epoch) >= self.epochs.get(number, (0, 0))
+        self.epochs[number] = state.leader_epoch, state.partition_epoch
+        for broker_id, follower in state.followers.items():
+            assert broker_id == follower.broker_id != state.broker_id
+            assert follower.fetched_at <= self.now
+            assert follower.caught_up_at <= self.now
+            assert follower.log_end_offset <= follower.leader_end_offset or follower.log_end_offset == UNKNOWN_OFFSET
 
     def leading(self) -> list[Broker]:
         return [broker for broker in self.brokers if broker.alive and broker.leader is not None]
