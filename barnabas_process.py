@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -43,7 +43,8 @@ class Broker:
 
     settings: Apache Kafka's own, by their dotted names, such as `{"num.partitions": 3}`; groups do not wait for
     members before their first rebalance unless `group.initial.rebalance.delay.ms` says so. data: a directory to keep;
-    without it the data lies in a temporary directory that goes with the broker. port: to listen on, 0 for a free one.
+    without it the data lies in a temporary directory that goes with the broker. topics: names, or a dictionary of names
+    and numbers of partitions, of topics that are there when it has started. port: to listen on, 0 for a free one.
     log_level: of the broker's log (`debug`, `info`, `warn`, …). timeout_s: how long a start may take.
 
     Not for use by several threads at once. Starting takes some tenths of a second.
@@ -54,6 +55,7 @@ class Broker:
         settings: Mapping[str, str | int | float | bool] | None = None,
         *,
         data: str | os.PathLike[str] | None = None,
+        topics: Iterable[str] | Mapping[str, int] = (),
         port: int = 0,
         log_level: str = "warn",
         timeout_s: float = 30.0,
@@ -62,6 +64,9 @@ class Broker:
         for key in ("log.dirs", "log.dir"):
             if key in self._settings:
                 raise ValueError(f"{key} is not among the settings of barnabas.Broker: say data=DIRECTORY")
+        if isinstance(topics, str):
+            raise TypeError(f"topics of barnabas.Broker are a list or a dictionary: [{topics!r}]")
+        self._topics = [f"{name}:{n}" for name, n in topics.items()] if isinstance(topics, Mapping) else list(topics)
         self._data = None if data is None else Path(data).absolute()
         self._port = port
         self._log_level = log_level
@@ -191,6 +196,8 @@ class Broker:
             command.append(str(home))
         for key, value in self._settings.items():
             command += ["--set", f"{key}={value}"]
+        for topic in self._topics:
+            command += ["--topic", topic]
         environment = {key: value for key, value in os.environ.items() if key not in _NOT_INHERITED}
         with (home / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 from server import log_cli
 
 if TYPE_CHECKING:
+    from replication import TopicRequest
     from server.config import BrokerConfig
     from server.leash import Leash
 
@@ -75,6 +76,13 @@ def parser() -> argparse.ArgumentParser:
     )
     dev.add_argument("--port", type=_port, default=0, metavar="PORT", help="port to listen on (default: any free one)")
     dev.add_argument("--data", metavar="DIR", help="keep the data in DIR instead of a temporary directory")
+    dev.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        metavar="NAME[:PARTITIONS]",
+        help="a topic that is there from the start; may be repeated",
+    )
     dev.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated")
     dev.add_argument(
         "--leash",
@@ -273,10 +281,34 @@ def _complain(lines: Sequence[str]) -> int:
 def _serve(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
     try:
         config = _load(chosen.file, None if chosen.no_env else environ, chosen.set)
+        topics = () if chosen.no_env else _first_topics(environ)
         _set_up_log(chosen)
     except _Refused as error:
         return _complain(error.lines)
-    return _run(config)
+    return _run(config, topics)
+
+
+def _first_topics(environ: Mapping[str, str]) -> Sequence[TopicRequest]:
+    """Topics that the environment asks for, or `_Refused`."""
+    if "KAFKA_CREATE_TOPICS" not in environ:  # few do, and the rest starts without what reads it
+        return ()
+    from server.first_topics import topics_in
+
+    try:
+        return topics_in(environ)
+    except ValueError as error:
+        raise _Refused(str(error)) from None
+
+
+def _dev_topics(texts: Sequence[str]) -> Sequence[TopicRequest]:
+    if not texts:
+        return ()
+    from server.first_topics import parse_topic
+
+    try:
+        return [parse_topic(text) for text in texts]
+    except ValueError as error:
+        raise _Refused(f"--topic: {error}") from None
 
 
 def _dev(chosen: argparse.Namespace, signals: ModuleType | None) -> int:
@@ -310,18 +342,19 @@ def _dev(chosen: argparse.Namespace, signals: ModuleType | None) -> int:
         ]
         try:
             config = _load(None, None, settings)
+            topics = _dev_topics(chosen.topic)
             _set_up_log(chosen)
         except _Refused as error:
             return _complain(error.lines)
-        return _run(config, announce=True)
+        return _run(config, topics, announce=True)
     finally:
         if signals is not None:
             signals.ignore()
         clean_up()
 
 
-def _run(config: BrokerConfig, *, announce: bool = False) -> int:
-    """Run a broker to its end."""
+def _run(config: BrokerConfig, topics: Sequence[TopicRequest], *, announce: bool = False) -> int:
+    """Run a broker, with these topics, to its end."""
     import gc
     import logging
 
@@ -345,7 +378,7 @@ def _run(config: BrokerConfig, *, announce: bool = False) -> int:
                 _write_to_nobody()
                 raise
 
-    return process.run(config, ready)
+    return process.run(config, ready, topics)
 
 
 # -- config ----------------------------------------------------------------------------------------

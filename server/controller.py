@@ -256,6 +256,14 @@ class ControllerDriver(ControllerRequests):
                 codes[name] = ErrorCode.POLICY_VIOLATION
             else:
                 requests.append(request)
+        return codes | await self.ensure_topics(requests)
+
+    async def ensure_topics(self, requests: Sequence[TopicRequest]) -> dict[str, ErrorCode]:
+        """Create topics unless they exist; the codes mean what they mean for `auto_create`. Of requests for one name
+        the last counts.
+        """
+        codes: dict[str, ErrorCode] = {}
+        requests = list({request.name: request for request in requests}.values())
         try:
             outcomes = await self.create_topics(requests, timeout_ms=int(AUTO_CREATE_WAIT_S * 1000))
         except KafkaError:

@@ -1,8 +1,9 @@
 """Settings from the environment, as Kafka's Docker images map them: `KAFKA_NUM_PARTITIONS=3` is `num.partitions=3`.
 
 `_` stands for `.`, `__` for `-`, `___` for `_`; upper case for lower. `KAFKA_CFG_…` (another image's spelling) means
-the same. Not settings, and left alone: what configures a JVM or its logging, and what Kubernetes puts there for a
-service called kafka. Of KAFKA_OPTS, a JVM's arguments, the one that names the login file for ZooKeeper is taken.
+the same. Not settings, and left alone: what configures a JVM or its logging, what Kubernetes puts there for a service
+called kafka, and what topics there shall be (`server.first_topics`). Of KAFKA_OPTS, a JVM's arguments, the one that
+names the login file for ZooKeeper is taken.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ _NOT_SETTINGS = re.compile(
     "KAFKA_(?:"
     "HEAP_OPTS|OPTS|JMX_.*|JVM_.*|GC_.*|LOG4J.*|TOOLS_LOG4J.*|DEBUG|VERSION|SCALA_VERSION|HOME|DIR"
     "|SERVICE_.*|PORT|PORT_.*"
+    "|CREATE_TOPICS|CREATE_TOPICS_SEPARATOR"
     ")"
 )
 _SEPARATORS = {"_": ".", "__": "-", "___": "_"}

@@ -7,16 +7,17 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import trio
 
 from logdir import LogDirError, StorageError
-from replication import BrokerIdTaken, StoreError, WrongCluster
+from replication import BrokerIdTaken, StoreError, TopicRequest, WrongCluster
 from server import descriptors
 from server.app import Broker, BrokerFailed
 from server.config import BrokerConfig
+from server.containment import attempt
 from server.heap import TRIM_INTERVAL_S, Balloon, give_back, is_at_rest, keep_freed_pages
 from server.listeners import CannotListen
 from server.wording import causes, crash, in_words, system_says
@@ -32,15 +33,17 @@ call. The default, 5 ms, would be a second for a round of 64 clients.
 """
 
 
-def run(config: BrokerConfig, ready: Callable[[str], None]) -> int:
+def run(config: BrokerConfig, ready: Callable[[str], None], topics: Sequence[TopicRequest] = ()) -> int:
     """Run a broker as this process until SIGTERM or SIGINT; its exit code. `ready(bootstrap)` is called when it
-    serves. If it ends by itself, the last line of its log, the only one at FATAL, says why.
+    serves and, if it is alone, has `topics`; in a cluster these may come later (`server.first_topics`).
+
+    If it ends by itself, the last line of its log, the only one at FATAL, says why.
     """
     descriptors.raise_limit()
     keep_freed_pages()
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        trio.run(_run_until_signal, config, ready)
+        trio.run(_run_until_signal, config, ready, topics)
     except Exception as error:
         _say_why(error)
         return 1
@@ -70,7 +73,7 @@ async def _give_back() -> None:
             await trio.lowlevel.checkpoint()
 
 
-async def _run_until_signal(config: BrokerConfig, ready: Callable[[str], None]) -> None:
+async def _run_until_signal(config: BrokerConfig, ready: Callable[[str], None], topics: Sequence[TopicRequest]) -> None:
     broker = Broker(config)
     failure: str | None = None
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -90,6 +93,16 @@ async def _run_until_signal(config: BrokerConfig, ready: Callable[[str], None]) 
             gc.collect()
             gc.freeze()
             gc.set_threshold(50_000, 20, 50)
+            if broker.is_open and topics:
+                from server.first_topics import make_topics
+
+                make = partial(
+                    attempt, log, "creating the topics that were asked for", partial(make_topics, broker, topics)
+                )
+                if config.is_clustered:
+                    nursery.start_soon(make)
+                else:
+                    await make()
             if broker.is_open:
                 try:
                     ready(broker.bootstrap)

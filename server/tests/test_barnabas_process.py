@@ -84,6 +84,23 @@ def test_a_life() -> None:
     assert "not running" in repr(broker)
 
 
+@pytest.mark.parametrize("topics", [["orders:4", "clicks"], {"orders": 4, "clicks": 2}])
+def test_topics_from_the_start(topics: list[str] | dict[str, int]) -> None:
+    settings = {"num.partitions": 2, "auto.create.topics.enable": False}
+    with barnabas.Broker(settings, topics=topics) as broker:
+        assert partitions_of_new_topic(broker.bootstrap, "orders") == 4
+        broker.restart()
+        assert partitions_of_new_topic(broker.bootstrap, "clicks") == 2
+        assert "cannot be created" not in broker.log
+
+
+def test_topics_that_cannot_be() -> None:
+    with pytest.raises(barnabas.BrokerError, match="'no way' contains"):
+        barnabas.Broker(topics=["no way"]).start()
+    with pytest.raises(TypeError, match="are a list or a dictionary"):
+        barnabas.Broker(topics="orders")
+
+
 def test_the_port_stays_ours_while_the_broker_is_down() -> None:
     with barnabas.Broker() as broker:
         port = int(broker.bootstrap.rpartition(":")[2])

@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 import barnabas
+from replication import TopicRequest
 from server import cli, process
 from server.config import BrokerConfig
 from server.tests.test_logs import restored  # noqa: F401  # the log set-up is undone after each test
@@ -25,11 +26,13 @@ class Runs:
 
     def __init__(self) -> None:
         self.configs: list[BrokerConfig] = []
+        self.topics: list[str] = []
         self.code = 0
         self.log_dir_existed = False
 
-    def __call__(self, config: BrokerConfig, ready: Callable[[str], None]) -> int:
+    def __call__(self, config: BrokerConfig, ready: Callable[[str], None], topics: Sequence[TopicRequest] = ()) -> int:
         self.configs.append(config)
+        self.topics += [f"{topic.name}:{topic.partitions}:{topic.replication_factor}" for topic in topics]
         self.log_dir_existed = Path(config.log_dir).is_dir()
         ready("127.0.0.1:4711")
         return self.code
@@ -110,6 +113,20 @@ def test_serve_without_the_environment(runs: Runs) -> None:
 def test_the_brokers_exit_code_is_ours(runs: Runs) -> None:
     runs.code = 1
     assert call("serve") == 1
+
+
+def test_first_topics(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = {"KAFKA_CREATE_TOPICS": "a:1:1, b:2:1"}
+    assert call("serve", **wanted) == 0
+    assert call("serve", "--no-env", **wanted) == 0
+    assert call("dev", "--topic", "c", "--topic", "d:4", **wanted) == 0
+    assert runs.topics == ["a:1:1", "b:2:1", "c:-1:-1", "d:4:-1"]
+    assert "create.topics" not in capsys.readouterr().err
+    assert call("serve", KAFKA_CREATE_TOPICS="a:one") == 2
+    assert call("dev", "--topic", "c:0") == 2
+    refused, by_dev = capsys.readouterr().err.splitlines()
+    assert refused.startswith("barnabas: KAFKA_CREATE_TOPICS=a:one is refused: 'a:one' must be written as NAME:")
+    assert by_dev.startswith("barnabas: --topic: 'c:0' must be written as NAME:")
 
 
 def test_notices_are_logged_first(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
@@ -263,7 +280,7 @@ from server import cli, process, signals
 sys.argv = sys.argv[1:]
 signals.leave_at_once()
 if sys.argv[1] == "dev":
-    process.run = lambda config, ready: os.kill(os.getpid(), signal.{name}) or signal.pause()
+    process.run = lambda config, ready, topics: os.kill(os.getpid(), signal.{name}) or signal.pause()
 else:
     os.kill(os.getpid(), signal.{name})
 cli.run()

@@ -48,6 +48,8 @@ def test_every_setting_can_be_given(name: str) -> None:
         "KAFKA_PORT",
         "KAFKA_PORT_9092_TCP_ADDR",
         "KAFKA_SERVICE_HOST",
+        "KAFKA_CREATE_TOPICS",
+        "KAFKA_CREATE_TOPICS_SEPARATOR",
         "CLUSTER_ID",
         "OTHER_NUM_PARTITIONS",
         "kafka_num_partitions",
