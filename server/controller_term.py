@@ -189,7 +189,7 @@ class ControllerTerm:
                 await self._store.commit(one.ops)
                 accepted.append(one)
             except CommitRefused as exc:
-                refused.append((one, exc))
+                refused.append((one, exc.with_traceback(None)))  # whose frames refer to it: a cycle
             except SessionExpired:
                 over.append(SESSION_EXPIRED)
 

@@ -18,6 +18,7 @@ from kproto.messages import (
     AddPartitionsToTxnRequest,
     CreateTopicsRequest,
     DeleteRecordsRequest,
+    DeleteTopicsRequest,
     DescribeGroupsRequest,
     OffsetCommitRequest,
     OffsetDeleteRequest,
@@ -33,7 +34,9 @@ MANY = AT_ONCE + 100
 
 @contextmanager
 def left_in_cycles() -> Iterator[Counter[str]]:
-    """Filled at the end: how many messages, their parts, contexts of requests and classes the collector had to find."""
+    """Filled at the end: how many messages, their parts, contexts of requests, classes and errors the collector had to
+    find.
+    """
     found: Counter[str] = Counter()
     gc.collect()
     gc.disable()
@@ -42,7 +45,7 @@ def left_in_cycles() -> Iterator[Counter[str]]:
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
         for one in gc.garbage:
-            if type(one).__module__ == "kproto.messages" or isinstance(one, RequestContext | type):
+            if type(one).__module__ == "kproto.messages" or isinstance(one, RequestContext | type | Exception):
                 found[type(one).__qualname__] += 1
     finally:
         gc.set_debug(0)
@@ -137,4 +140,16 @@ async def test_nothing_of_a_wait_for_replicas(
             answer = await client.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=1000), 2)
             await trio.testing.wait_all_tasks_blocked()
         assert answer.topics[0].partitions[0].error_code == 7
+        assert not found
+
+
+async def test_nothing_of_what_the_store_refuses(autojump_clock: trio.testing.MockClock) -> None:
+    """The second to delete a topic finds it marked already."""
+    async with embedded_broker() as broker, connected(broker) as one, connected(broker) as other:
+        await broker.services.controller.auto_create(["t"])
+        with left_in_cycles() as found:
+            async with trio.open_nursery() as nursery:
+                for client in (one, other):
+                    nursery.start_soon(client.ask, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4)
+            await trio.testing.wait_all_tasks_blocked()
         assert not found
