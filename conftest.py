@@ -25,6 +25,9 @@ MEMORY = Path("/dev/shm")
 MEMORY_WANTED_BYTES = 2 << 30
 _DIRECTORY = pytest.StashKey[Path]()
 
+# They are collected through their links, in `barnabas/`.
+collect_ignore = ["kproto", "logdir", "coordinator", "replication", "server"]
+
 
 def memory() -> Path | None:
     """A new directory whose files lie in memory; None where there is no room for that."""

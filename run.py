@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
             return test(everything=bool(rest))
         install("" if command == "serve" else "[test]")
         if command == "serve":
-            os.execv(PYTHON, [str(PYTHON), "-P", "-m", "server", "serve", *rest])
+            os.execv(PYTHON, [str(PYTHON), "-P", "-m", "barnabas", "serve", *rest])
         os.chdir(ROOT)
         os.execv(PYTHON, [str(PYTHON), "-m", "pytest", *rest])
     except subprocess.CalledProcessError as error:

@@ -1,4 +1,4 @@
-"""Brokers under test as child processes: ours (`python -m server dev --port 0`) and Apache Kafka 4.3.1 (one node).
+"""Brokers under test as child processes: ours (`python -m barnabas dev --port 0`) and Apache Kafka 4.3.1 (one node).
 
 A started broker writes into a directory of the caller's (log file, data) and is ended by its own pid: TERM, and KILL
 when it has not gone after 30 s. Sizes are bytes, times seconds.
@@ -86,13 +86,13 @@ def start_barnabas(
 ) -> Broker:
     """Start our broker on a port of its choice. *settings* are `key=value` texts. Raises BrokerFailed.
 
-    The command is `python -m server dev` from *checkout*; BARNABAS_COMMAND (split at blanks) or *command* replaces
-    `python -m server`, to test an installed one.
+    The command is `python -m barnabas dev` from *checkout*; BARNABAS_COMMAND (split at blanks) or *command* replaces
+    `python -m barnabas`, to test an installed one.
     """
     directory.mkdir(parents=True, exist_ok=True)
     log = directory / "barnabas.log"
     given = os.environ.get("BARNABAS_COMMAND", "").split()
-    program = list(command or given or [sys.executable, "-P", "-m", "server"])
+    program = list(command or given or [sys.executable, "-P", "-m", "barnabas"])
     arguments = [*program, "dev", "--port", "0"]
     for setting in settings:
         arguments += ["--set", setting]

@@ -76,7 +76,7 @@ def start_restartable(config: pytest.Config, directory: Path, settings: Sequence
         return Restartable(broker, list(broker.process.args), directory, dict(os.environ), data)  # type: ignore[arg-type]
     directory.mkdir(parents=True, exist_ok=True)
     port = free_ports(1)[0]
-    program = os.environ.get("BARNABAS_COMMAND", "").split() or [sys.executable, "-P", "-m", "server"]
+    program = os.environ.get("BARNABAS_COMMAND", "").split() or [sys.executable, "-P", "-m", "barnabas"]
     own = [f"listeners=PLAINTEXT://127.0.0.1:{port}", f"log.dirs={data}", *settings]
     command = [*program, "serve", "--no-env", *(word for setting in own for word in ("--set", setting))]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}

@@ -1,17 +1,17 @@
 """Coordinator machines: consumer groups and transactions as values in, values out. See ARCHITECTURE.md.
 
-Nothing here knows tasks, sockets, clocks or files; `server.shards` drives it. The shape of every machine is in
-`coordinator.machine`. Transactions have a face of their own, `coordinator.txn`.
+Nothing here knows tasks, sockets, clocks or files; `barnabas.server.shards` drives it. The shape of every machine is in
+`barnabas.coordinator.machine`. Transactions have a face of their own, `barnabas.coordinator.txn`.
 """
 
-from coordinator.group.answers import join_error, sync_error
-from coordinator.group.config import GroupConfig, GroupSettings
-from coordinator.group.member_step import ResolvePatterns
-from coordinator.group.modern import check_heartbeat
-from coordinator.group.shard import FetchedOffset, GroupShard, OffsetToCommit
-from coordinator.group.topics import Topic, Topics
-from coordinator.machine import NOTHING, Deadlines, Now, Record, Reply, Result, StepFailed
-from coordinator.placement import java_string_hash, partition_for
+from barnabas.coordinator.group.answers import join_error, sync_error
+from barnabas.coordinator.group.config import GroupConfig, GroupSettings
+from barnabas.coordinator.group.member_step import ResolvePatterns
+from barnabas.coordinator.group.modern import check_heartbeat
+from barnabas.coordinator.group.shard import FetchedOffset, GroupShard, OffsetToCommit
+from barnabas.coordinator.group.topics import Topic, Topics
+from barnabas.coordinator.machine import NOTHING, Deadlines, Now, Record, Reply, Result, StepFailed
+from barnabas.coordinator.placement import java_string_hash, partition_for
 
 __all__ = [
     "NOTHING",

@@ -29,7 +29,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from kproto import ErrorCode
+from barnabas.kproto import ErrorCode
 
 
 class Now(NamedTuple):

@@ -6,8 +6,8 @@ A key starts with an int16 that tells what the record is, a value with an int16 
   epoch, metadata, commit time`), or value 1 when the commit brought its own expiry (OffsetCommit v2–4), as Apache
   Kafka does; values 0–4 are read.
 - key 2, `group` → the group's metadata: the last generation that was assigned. Written as value 3; values 0–4 are read.
-- keys 3 to 8 and 16 are groups of the next generation (`coordinator.group.stored_modern`), other keys kinds of groups
-  that this broker does not serve (share, streams groups): `parse` returns None and they stay in the log.
+- keys 3 to 8 and 16 are groups of the next generation (`barnabas.coordinator.group.stored_modern`), other keys kinds of
+  groups that this broker does not serve (share, streams groups): `parse` returns None and they stay in the log.
 
 A null value is a tombstone. Times are milliseconds since the epoch, time-outs milliseconds; -1 where a layout lacks
 the field. Source: `OffsetCommitKey/Value.json`, `GroupMetadataKey/Value.json` of Apache Kafka.
@@ -19,9 +19,9 @@ from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
 
-from coordinator.machine import Record
-from kproto import DecodeError
-from kproto.stored import (
+from barnabas.coordinator.machine import Record
+from barnabas.kproto import DecodeError
+from barnabas.kproto.stored import (
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
@@ -206,8 +206,8 @@ def group_record(group_id: str, stored: StoredGroup | None) -> Record:
 
 
 def parse(key: bytes | memoryview, value: bytes | memoryview | None) -> OffsetRecord | GroupRecord | None:
-    """The meaning of one record, None when it belongs to another kind of group. Raises `kproto.DecodeError` on what
-    cannot be read.
+    """The meaning of one record, None when it belongs to another kind of group. Raises `barnabas.kproto.DecodeError` on
+    what cannot be read.
     """
     if len(key) < 2:
         raise DecodeError("the key of a record in __consumer_offsets is shorter than its version")

@@ -83,7 +83,7 @@ def aggregate(out: Path, topic: str, start: datetime) -> dict[str, Any]:
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F
 
-    import barnabas_spark
+    import barnabas.spark
 
     spark = (
         SparkSession.builder.master("local[2]")
@@ -96,7 +96,7 @@ def aggregate(out: Path, topic: str, start: datetime) -> dict[str, Any]:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    barnabas_spark.register(spark)
+    barnabas.spark.register(spark)
     # Only these columns are read, and, as the filter is pushed down, only segments with records that late.
     orders = (
         spark.read.format("barnabas-log")

@@ -1,17 +1,19 @@
-"""`python -m kproto show Fetch 12` prints the generated codecs, `python -m kproto stubs` writes the .pyi files."""
+"""`python -m barnabas.kproto show Fetch 12` prints the generated codecs, `python -m barnabas.kproto stubs` writes the
+.pyi files.
+"""
 
 import argparse
 import sys
 
-import kproto.messages
-import kproto.stored
-from kproto.classes import Message
-from kproto.compile import source
+import barnabas.kproto.messages
+import barnabas.kproto.stored
+from barnabas.kproto.classes import Message
+from barnabas.kproto.compile import source
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m kproto", description="Look at the message codecs.")
+    parser = argparse.ArgumentParser(prog="python -m barnabas.kproto", description="Look at the message codecs.")
     commands = parser.add_subparsers(dest="command", required=True)
     show = commands.add_parser("show", help="print the generated source of a message's codecs")
     show.add_argument("name", help="Fetch, FetchRequest, OffsetCommitValue, ...")
@@ -21,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.command == "stubs":
         # Only this command writes; the generator is not loaded otherwise.
-        from kproto.stubs import TARGETS
+        from barnabas.kproto.stubs import TARGETS
 
         for path, stub in TARGETS.items():
             path.write_text(stub(), "utf-8")
@@ -44,7 +46,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _classes(name: str) -> list[type[Message]]:
     found = []
-    for module, names in ((kproto.messages, [name, f"{name}Request", f"{name}Response"]), (kproto.stored, [name])):
+    for module, names in (
+        (barnabas.kproto.messages, [name, f"{name}Request", f"{name}Response"]),
+        (barnabas.kproto.stored, [name]),
+    ):
         for candidate in names:
             cls = getattr(module, candidate, None)
             if isinstance(cls, type) and issubclass(cls, Message) and cls is not Message:

@@ -53,8 +53,7 @@ class Allowance:
             raise TooMuchWork(is_for_now=False)
         if units > self.left:
             raise TooMuchWork(is_for_now=True)
-        left = self.left
-        return (left if left < BATCH_MAX else BATCH_MAX) - units
+        return min(BATCH_MAX, self.left) - units
 
     def exceeded(self, units: int) -> TooMuchWork:
         """To be raised: a batch was given up after so many units."""

@@ -10,8 +10,8 @@ import linecache
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from kproto.notation import Field, Struct
-from kproto.notation import Message as Description
+from barnabas.kproto.notation import Field, Struct
+from barnabas.kproto.notation import Message as Description
 
 __all__ = ["Record", "message_class"]
 

@@ -3,9 +3,9 @@
     decode = decoder(FetchRequest, 12);  message, end = decode(buf, offset)
     encode = encoder(FetchResponse, 12); parts = encode(message)
 
-The source is registered in `linecache`, so tracebacks show it; `python -m kproto show Fetch 12` prints it. What makes
-it fast: no loop over fields (the schema is unrolled, structures inlined), neighbouring fields of fixed width and the
-length that follows them share one `struct` call, and values go straight into the slots of objects made without
+The source is registered in `linecache`, so tracebacks show it; `python -m barnabas.kproto show Fetch 12` prints it.
+What makes it fast: no loop over fields (the schema is unrolled, structures inlined), neighbouring fields of fixed width
+and the length that follows them share one `struct` call, and values go straight into the slots of objects made without
 calling `__init__`. All codecs together would take two seconds, so none is made before it is asked for.
 
 Parts: an encoder returns bytes-like pieces; a `records` value that is no bytes (a slice of a file, anything with a
@@ -17,11 +17,11 @@ from collections.abc import Callable
 from struct import Struct as Layout
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from kproto.classes import Message
-from kproto.compile_decode import UNBOUNDED, DecoderSource
-from kproto.compile_encode import EncoderSource
-from kproto.errors import EncodeError
-from kproto.primitives import Buffer
+from barnabas.kproto.classes import Message
+from barnabas.kproto.compile_decode import UNBOUNDED, DecoderSource
+from barnabas.kproto.compile_encode import EncoderSource
+from barnabas.kproto.errors import EncodeError
+from barnabas.kproto.primitives import Buffer
 
 __all__ = ["Part", "SizedPart", "decode", "decoder", "encode", "encoder", "source"]
 
@@ -47,8 +47,9 @@ class Decoder(Protocol[Decoded]):
 def decoder(cls: type[M], version: int) -> Decoder[M]:
     """The function that reads one message of `cls` at an offset: (buf, offset, room) -> (message, offset behind it).
 
-    `room`: how many elements the message may have, all levels together; `kproto.compile_decode` says what counts. More
-    raise DecodeError before they are made. Without it there is no bound but the buffer: for peers that are trusted.
+    `room`: how many elements the message may have, all levels together; `barnabas.kproto.compile_decode` says what
+    counts. More raise DecodeError before they are made. Without it there is no bound but the buffer: for peers that are
+    trusted.
 
     `buf` ends with the frame: what lies behind it counts as input. `records` fields become memoryviews over `buf`,
     everything else is copied. Malformed input raises DecodeError from the function; ValueError from here if the

@@ -1,4 +1,4 @@
-"""The source of decoders. See `kproto.compile` for what it looks like and why.
+"""The source of decoders. See `barnabas.kproto.compile` for what it looks like and why.
 
 Bounds: a read past the end raises IndexError or struct.error, which the function turns into DecodeError. Slices do
 not raise; they come out short, and then the offset has passed the end, which the last line notices. Counts are
@@ -8,18 +8,18 @@ element of an array on whatever level, a tagged field, or a KiB of unknown tags 
 its records ask for, of strings.
 
 Null follows Apache Kafka: any negative length is null where null is allowed and an error where it is not. Bytes that
-are no UTF-8 become U+FFFD, as in Java (`kproto.primitives.BAD_UTF8`).
+are no UTF-8 become U+FFFD, as in Java (`barnabas.kproto.primitives.BAD_UTF8`).
 """
 
 from struct import error as layout_error
 from struct import unpack_from
 from typing import Final
 
-from kproto.classes import Message, Record
-from kproto.compile_source import FIXED, SIZES, Source
-from kproto.errors import DecodeError
-from kproto.notation import Field, Struct
-from kproto.primitives import BAD_UTF8, SHORT_ARRAY, Buffer, read_string_length, read_uvarint, unpack_table
+from barnabas.kproto.classes import Message, Record
+from barnabas.kproto.compile_source import FIXED, SIZES, Source
+from barnabas.kproto.errors import DecodeError
+from barnabas.kproto.notation import Field, Struct
+from barnabas.kproto.primitives import BAD_UTF8, SHORT_ARRAY, Buffer, read_string_length, read_uvarint, unpack_table
 
 __all__ = ["UNBOUNDED", "DecoderSource"]
 

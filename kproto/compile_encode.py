@@ -1,4 +1,4 @@
-"""The source of encoders. See `kproto.compile` for what it looks like and why.
+"""The source of encoders. See `barnabas.kproto.compile` for what it looks like and why.
 
 Pieces go into a list and are joined once. A run of fixed-width fields ends with the length of what follows, so a
 string costs one `pack` and its bytes. The usual end of a flexible structure, no tagged fields, is a pad byte of the
@@ -11,11 +11,11 @@ EncodeError otherwise.
 from struct import error as layout_error
 from struct import pack
 
-from kproto.classes import Message
-from kproto.compile_source import FIXED, Source
-from kproto.errors import EncodeError
-from kproto.notation import Field, Struct
-from kproto.primitives import SHORT_ARRAY, pack_table, string_length, uvarint
+from barnabas.kproto.classes import Message
+from barnabas.kproto.compile_source import FIXED, Source
+from barnabas.kproto.errors import EncodeError
+from barnabas.kproto.notation import Field, Struct
+from barnabas.kproto.primitives import SHORT_ARRAY, pack_table, string_length, uvarint
 
 __all__ = ["EncoderSource"]
 

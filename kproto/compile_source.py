@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from struct import Struct as Layout
 from typing import Any, Final
 
-from kproto.classes import Message, Record, has_shared_default, shared_default
-from kproto.notation import Field, Struct
+from barnabas.kproto.classes import Message, Record, has_shared_default, shared_default
+from barnabas.kproto.notation import Field, Struct
 
 __all__ = ["FIXED", "SIZES", "Source"]
 

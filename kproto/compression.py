@@ -34,7 +34,7 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, Any, Final
 
-from kproto.errors import ErrorCode, KafkaError
+from barnabas.kproto.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,12 +12,12 @@ from functools import cache
 from struct import Struct
 from typing import Final, NamedTuple
 
-from kproto.apikeys import ApiKey
-from kproto.classes import Message
-from kproto.compile import Part, encoder
-from kproto.errors import DecodeError, EncodeError
-from kproto.messages import flexible_from
-from kproto.primitives import BAD_UTF8, Buffer, read_uvarint
+from barnabas.kproto.apikeys import ApiKey
+from barnabas.kproto.classes import Message
+from barnabas.kproto.compile import Part, encoder
+from barnabas.kproto.errors import DecodeError, EncodeError
+from barnabas.kproto.messages import flexible_from
+from barnabas.kproto.primitives import BAD_UTF8, Buffer, read_uvarint
 
 __all__ = [
     "FrameSplitter",
@@ -73,7 +73,7 @@ def _flexible_from(api_key: int) -> int | None:
 
 def parse_request_header(buf: Buffer, offset: int = 0) -> RequestHeader:
     """The header of the request at `offset` (behind the length). DecodeError if it is cut off or malformed, also if its
-    client id is longer than a string may be (`kproto.primitives.BAD_UTF8`).
+    client id is longer than a string may be (`barnabas.kproto.primitives.BAD_UTF8`).
 
     Tagged fields of header 2 are skipped: Kafka defines none. More than 1,000 of them are an error.
     """

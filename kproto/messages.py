@@ -1,18 +1,18 @@
-"""Requests and responses as classes, made when they are first asked for: `from kproto.messages import FetchRequest,
-FetchResponse`.
+"""Requests and responses as classes, made when they are first asked for: `from barnabas.kproto.messages import
+FetchRequest, FetchResponse`.
 
 One class per message for all its versions; nested structures are attributes (`FetchResponse.PartitionData`). Fields
-are Kafka's names in snake_case. `messages.pyi` declares them all for type checkers; `python -m kproto stubs` writes
-it. Keywords only, every field has Kafka's default.
+are Kafka's names in snake_case. `messages.pyi` declares them all for type checkers; `python -m barnabas.kproto stubs`
+writes it. Keywords only, every field has Kafka's default.
 """
 
 import re
 from functools import cache
 from pathlib import Path
 
-from kproto.apikeys import ApiKey
-from kproto.classes import Message, Record, message_class
-from kproto.notation import SCHEMA_DIR, Versions, parse, parse_line_of_versions
+from barnabas.kproto.apikeys import ApiKey
+from barnabas.kproto.classes import Message, Record, message_class
+from barnabas.kproto.notation import SCHEMA_DIR, Versions, parse, parse_line_of_versions
 
 __all__ = ["Message", "Record", "flexible_from", "request_class", "response_class", "schema_versions"]
 

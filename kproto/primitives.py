@@ -3,7 +3,7 @@
 All integers are big-endian. An unsigned varint has 7 bits a byte, lowest group first, and at most 5 bytes. Compact
 strings, bytes and arrays carry their length + 1 as such a varint, 0 being null. The generated codecs read and write
 the one-byte case themselves and come here for the others. Signed varints belong to records and are in
-`kproto.records`.
+`barnabas.kproto.records`.
 """
 
 import codecs
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final, TypeAlias
 
-from kproto.errors import DecodeError, EncodeError
+from barnabas.kproto.errors import DecodeError, EncodeError
 
 __all__ = [
     "BAD_UTF8",

@@ -24,8 +24,8 @@ A batch is 61 bytes of header and the records; with a codec set, the records alo
 
 All integers are big-endian, varints zigzag. Base offset and leader epoch lie outside the CRC, so `assign` patches
 them in place, without touching records or checksum. Timestamps are milliseconds since 1970, sizes bytes. Older
-formats: `kproto.records_legacy`. What a broker refuses of a client's batch: `validate_records`, which lives in
-`kproto.records_scan`.
+formats: `barnabas.kproto.records_legacy`. What a broker refuses of a client's batch: `validate_records`, which lives in
+`barnabas.kproto.records_scan`.
 
 Not done: nothing is known here of delete horizons beyond keeping them (compaction sets them).
 """
@@ -36,10 +36,10 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from kproto.compression import MAX_DECOMPRESSED_BYTES, UNLIMITED, CorruptRecords, compress, decompress
-from kproto.crc32c import crc32c
-from kproto.errors import ErrorCode, KafkaError
-from kproto.varint import read_varint, read_varlong, varint, wrap64
+from barnabas.kproto.compression import MAX_DECOMPRESSED_BYTES, UNLIMITED, CorruptRecords, compress, decompress
+from barnabas.kproto.crc32c import crc32c
+from barnabas.kproto.errors import ErrorCode, KafkaError
+from barnabas.kproto.varint import read_varint, read_varlong, varint, wrap64
 
 __all__ = [
     "BATCH_OVERHEAD",

@@ -18,9 +18,9 @@ import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from kproto.compression import CorruptRecords, compress
-from kproto.crc32c import crc32c
-from kproto.records import (
+from barnabas.kproto.compression import CorruptRecords, compress
+from barnabas.kproto.crc32c import crc32c
+from barnabas.kproto.records import (
     BATCH_OVERHEAD,
     CODEC_MASK,
     DELETE_HORIZON,
@@ -31,8 +31,8 @@ from kproto.records import (
     Buffer,
     Record,
 )
-from kproto.records_legacy import Message, build_message_set, iter_messages, unwrap
-from kproto.varint import read_varint, read_varlong, varint, wrap64
+from barnabas.kproto.records_legacy import Message, build_message_set, iter_messages, unwrap
+from barnabas.kproto.varint import read_varint, read_varlong, varint, wrap64
 
 __all__ = ["Legacy", "Span", "batch_of", "empty_batch", "keyed_records", "legacy_messages", "legacy_of"]
 
@@ -45,7 +45,8 @@ _CRC: Final = struct.Struct(">I")
 
 
 def keyed_records(data: bytes, count: int) -> list[Span]:
-    """The `count` records that are `data` (`kproto.records.records_data`). Values and headers are not looked into.
+    """The `count` records that are `data` (`barnabas.kproto.records.records_data`). Values and headers are not looked
+    into.
 
     Raises `CorruptRecords`.
     """

@@ -25,10 +25,19 @@ import zlib
 from collections.abc import Generator, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from kproto.compression import GZIP, LZ4, MAX_DECOMPRESSED_BYTES, SNAPPY, ZSTD, Compressor, CorruptRecords, decompress
-from kproto.crc32c import crc32c
-from kproto.errors import ErrorCode, KafkaError
-from kproto.records import (
+from barnabas.kproto.compression import (
+    GZIP,
+    LZ4,
+    MAX_DECOMPRESSED_BYTES,
+    SNAPPY,
+    ZSTD,
+    Compressor,
+    CorruptRecords,
+    decompress,
+)
+from barnabas.kproto.crc32c import crc32c
+from barnabas.kproto.errors import ErrorCode, KafkaError
+from barnabas.kproto.records import (
     ATTRIBUTES_OFFSET,
     BATCH_OVERHEAD,
     CRC_OFFSET,
@@ -41,7 +50,7 @@ from kproto.records import (
     magic_of,
     read_header,
 )
-from kproto.varint import wrap64
+from barnabas.kproto.varint import wrap64
 
 __all__ = [
     "Message",

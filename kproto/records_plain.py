@@ -1,6 +1,7 @@
 """Batches of records that have one time and no headers: what coordinators write, many of them and small.
 
-The same bytes as `kproto.records.build_batch` makes, in two thirds of its time (one record) to two fifths (a hundred).
+The same bytes as `barnabas.kproto.records.build_batch` makes, in two thirds of its time (one record) to two fifths (a
+hundred).
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from kproto.records import BATCH_OVERHEAD, TRANSACTIONAL, seal_batch
-from kproto.varint import varint
+from barnabas.kproto.records import BATCH_OVERHEAD, TRANSACTIONAL, seal_batch
+from barnabas.kproto.varint import varint
 
 _VARINTS: Final = tuple(varint(value) for value in range(512))
 

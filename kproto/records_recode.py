@@ -6,8 +6,8 @@ hundred times their bytes in memory where they are small.
 
 from __future__ import annotations
 
-from kproto.compression import MAX_DECOMPRESSED_BYTES, compress
-from kproto.records import BATCH_OVERHEAD, CODEC_MASK, Buffer, read_header, records_data, seal_batch
+from barnabas.kproto.compression import MAX_DECOMPRESSED_BYTES, compress
+from barnabas.kproto.records import BATCH_OVERHEAD, CODEC_MASK, Buffer, read_header, records_data, seal_batch
 
 __all__ = ["recode_batch"]
 

@@ -4,7 +4,7 @@ A producer that sends records of one size fills batch after batch with the same 
 header counts stand at the same places with the same values, only keys, values and timestamp deltas differ. A
 `UniformLayout` holds one `struct` format that picks those places out of a whole batch, and what must stand there. A
 batch that matches is exactly as good as the one it was learnt from, at 1 us instead of the 8 us of
-`kproto.records_scan.validate_records` (15 records of 1 KB, CPython 3.11 at 2.5 GHz).
+`barnabas.kproto.records_scan.validate_records` (15 records of 1 KB, CPython 3.11 at 2.5 GHz).
 
 Only uncompressed batches of up to 64 records whose timestamp deltas take one byte (-64 to 63 ms); what is different
 does not match, and is looked at record by record.
@@ -15,8 +15,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from kproto.records_scan import ONE_BYTE_DELTAS
-from kproto.varint import read_varint
+from barnabas.kproto.records_scan import ONE_BYTE_DELTAS
+from barnabas.kproto.varint import read_varint
 
 RECORDS_MIN: Final = 4
 """Fewer are checked as fast one by one."""

@@ -3,7 +3,7 @@ consumer protocol.
 
 Each is an int16 version and a body. In the keys of `__consumer_offsets` that number says which kind of record it is
 (OffsetCommitKey 0 and 1, GroupMetadataKey 2, KIP-848 from 3 on), so it is the "version" of those classes. Classes are
-made on first use as in `kproto.messages`. Not here: keys of share and streams groups (10-15, 17, 19-23), whose
+made on first use as in `barnabas.kproto.messages`. Not here: keys of share and streams groups (10-15, 17, 19-23), whose
 records pass through unread.
 """
 
@@ -13,11 +13,11 @@ from functools import cache
 from struct import Struct
 from typing import TypeVar
 
-from kproto.classes import Message, message_class
-from kproto.compile import decoder, encode
-from kproto.errors import DecodeError
-from kproto.notation import SCHEMA_DIR, parse
-from kproto.primitives import Buffer
+from barnabas.kproto.classes import Message, message_class
+from barnabas.kproto.compile import decoder, encode
+from barnabas.kproto.errors import DecodeError
+from barnabas.kproto.notation import SCHEMA_DIR, parse
+from barnabas.kproto.primitives import Buffer
 
 __all__ = ["ControlRecordType", "decode_versioned", "encode_versioned"]
 
@@ -38,7 +38,7 @@ class ControlRecordType(IntEnum):
 
 
 def encode_versioned(message: Message, version: int) -> bytes:
-    """int16 version, then the body. EncodeError as in `kproto.encode`."""
+    """int16 version, then the body. EncodeError as in `barnabas.kproto.encode`."""
     return VERSION.pack(version) + encode(message, version)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kproto.compression import Buffer, CorruptRecords
+from barnabas.kproto.compression import Buffer, CorruptRecords
 
 __all__ = ["read_varint", "read_varlong", "varint", "wrap64"]
 

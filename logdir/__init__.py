@@ -7,8 +7,8 @@ Beside it: `offline`, directories without a broker (its `open_log` and `open_log
 
 from typing import TYPE_CHECKING, Any
 
-from logdir.cleaner_checkpoint import CleanerCheckpoint
-from logdir.compaction import (
+from barnabas.logdir.cleaner_checkpoint import CleanerCheckpoint
+from barnabas.logdir.compaction import (
     CleanedSegment,
     CompactionAborted,
     CompactionLimits,
@@ -17,10 +17,10 @@ from logdir.compaction import (
     CompactionStats,
     dirtiest,
 )
-from logdir.config import LogConfig
-from logdir.dirs import LogDirs, Promoted
-from logdir.disk import Disk
-from logdir.errors import (
+from barnabas.logdir.config import LogConfig
+from barnabas.logdir.dirs import LogDirs, Promoted
+from barnabas.logdir.disk import Disk
+from barnabas.logdir.errors import (
     OURS,
     CorruptFile,
     InconsistentMeta,
@@ -29,18 +29,18 @@ from logdir.errors import (
     StorageError,
     UnexpectedOffset,
 )
-from logdir.files import FileSlice, LogFile, half_of_the_limit
-from logdir.incoming import AppendInfo, AppendOrigin, prepare
-from logdir.layout import MetaProperties
-from logdir.log import PartitionLog
-from logdir.manager import Checkpoint, LogDir
-from logdir.producers import InTransaction, Verification
-from logdir.removal import Removal
-from logdir.timed_batch import LongBatch
-from logdir.txn_index import AbortedTxn
+from barnabas.logdir.files import FileSlice, LogFile, half_of_the_limit
+from barnabas.logdir.incoming import AppendInfo, AppendOrigin, prepare
+from barnabas.logdir.layout import MetaProperties
+from barnabas.logdir.log import PartitionLog
+from barnabas.logdir.manager import Checkpoint, LogDir
+from barnabas.logdir.producers import InTransaction, Verification
+from barnabas.logdir.removal import Removal
+from barnabas.logdir.timed_batch import LongBatch
+from barnabas.logdir.txn_index import AbortedTxn
 
 if TYPE_CHECKING:
-    from logdir.offline import open_log, open_log_dir
+    from barnabas.logdir.offline import open_log, open_log_dir
 
 __all__ = [
     "OURS",
@@ -85,7 +85,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # Late: a broker does not need them.
     if name in ("open_log", "open_log_dir"):
-        from logdir import offline
+        from barnabas.logdir import offline
 
         return getattr(offline, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

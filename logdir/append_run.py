@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kproto.crc32c import crc32c
-from logdir.appender import LogAppender, pack_assigned, unpack_header
-from logdir.producers import NO_SEQUENCE, Written
+from barnabas.kproto.crc32c import crc32c
+from barnabas.logdir.appender import LogAppender, pack_assigned, unpack_header
+from barnabas.logdir.producers import NO_SEQUENCE, Written
 
 
 class RunAppender(LogAppender):

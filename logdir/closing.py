@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from logdir.disk import Disk
-from logdir.errors import OURS, StorageError
-from logdir.log import PartitionLog
+from barnabas.logdir.disk import Disk
+from barnabas.logdir.errors import OURS, StorageError
+from barnabas.logdir.log import PartitionLog
 
 MANY = 8
 """From so many logs on, one sync of the file system is cheaper than one of each file."""

@@ -28,15 +28,22 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from kproto.records import CorruptRecords
-from logdir import layout, txn_index
-from logdir.append_run import RunAppender
-from logdir.compaction import CleanedSegment, CompactionAborted, CompactionPlan, CompactionState, Source, state_of
-from logdir.disk import Disk, Entry, read_file, remove_if_there
-from logdir.errors import CorruptFile, StorageError
-from logdir.files import LogFile, Pool
-from logdir.index import OffsetIndex, TimeIndex
-from logdir.segment import Segment
+from barnabas.kproto.records import CorruptRecords
+from barnabas.logdir import layout, txn_index
+from barnabas.logdir.append_run import RunAppender
+from barnabas.logdir.compaction import (
+    CleanedSegment,
+    CompactionAborted,
+    CompactionPlan,
+    CompactionState,
+    Source,
+    state_of,
+)
+from barnabas.logdir.disk import Disk, Entry, read_file, remove_if_there
+from barnabas.logdir.errors import CorruptFile, StorageError
+from barnabas.logdir.files import LogFile, Pool
+from barnabas.logdir.index import OffsetIndex, TimeIndex
+from barnabas.logdir.segment import Segment
 
 
 class Step(Enum):

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kproto.records import ABORT, COMMIT, BatchHeader
-from logdir.txn_index import AbortedTxn
+from barnabas.kproto.records import ABORT, COMMIT, BatchHeader
+from barnabas.logdir.txn_index import AbortedTxn
 
 
 class Transactions:

@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from logdir.keeper import Keeper
-from logdir.segment import Segment
+from barnabas.logdir.keeper import Keeper
+from barnabas.logdir.segment import Segment
 
 
 class CutPoint(NamedTuple):

@@ -31,14 +31,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from kproto.errors import ErrorCode, KafkaError
-from logdir.config import LogConfig
-from logdir.disk import Disk
-from logdir.errors import InconsistentMeta, LogDirError, StorageError, duplicate
-from logdir.files import half_of_the_limit
-from logdir.layout import MAX_NAME, META_PROPERTIES, MetaProperties, future_dir
-from logdir.log import PartitionLog
-from logdir.manager import LogDir, TopicPartition
+from barnabas.kproto.errors import ErrorCode, KafkaError
+from barnabas.logdir.config import LogConfig
+from barnabas.logdir.disk import Disk
+from barnabas.logdir.errors import InconsistentMeta, LogDirError, StorageError, duplicate
+from barnabas.logdir.files import half_of_the_limit
+from barnabas.logdir.layout import MAX_NAME, META_PROPERTIES, MetaProperties, future_dir
+from barnabas.logdir.log import PartitionLog
+from barnabas.logdir.manager import LogDir, TopicPartition
 
 log = logging.getLogger("barnabas.logdir")
 

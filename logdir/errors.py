@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from typing import Final
 
-from kproto.errors import ErrorCode, KafkaError
+from barnabas.kproto.errors import ErrorCode, KafkaError
 
 OURS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN, errno.ENAMETOOLONG})
 """Errors that say nothing about the disk."""

@@ -14,7 +14,7 @@ import errno
 import resource
 from typing import Protocol
 
-from logdir.disk import Disk
+from barnabas.logdir.disk import Disk
 
 
 class LogFile:

@@ -11,9 +11,9 @@ after `put_in_place` for `sync_dirs`.
 
 from __future__ import annotations
 
-from logdir.checkpoint import LEADER_EPOCH
-from logdir.disk import Disk, sync_file, write_file
-from logdir.segment import Segment
+from barnabas.logdir.checkpoint import LEADER_EPOCH
+from barnabas.logdir.disk import Disk, sync_file, write_file
+from barnabas.logdir.segment import Segment
 
 
 class Flush:

@@ -11,10 +11,10 @@ import zlib
 from enum import Enum
 from typing import NamedTuple
 
-from kproto.allowance import Allowance, TooMuchWork
-from kproto.compression import MAX_DECOMPRESSED_BYTES, ZSTD, TooBig
-from kproto.errors import ErrorCode, KafkaError
-from kproto.records import (
+from barnabas.kproto.allowance import Allowance, TooMuchWork
+from barnabas.kproto.compression import MAX_DECOMPRESSED_BYTES, ZSTD, TooBig
+from barnabas.kproto.errors import ErrorCode, KafkaError
+from barnabas.kproto.records import (
     BATCH_OVERHEAD,
     LOG_OVERHEAD,
     BatchHeader,
@@ -24,10 +24,10 @@ from kproto.records import (
     rebuild_batch,
     stamp_max_timestamp,
 )
-from kproto.records_recode import recode_batch
-from kproto.records_scan import RecordsRefused, check_client_header, validate_records
-from kproto.records_uniform import UniformLayout
-from logdir.config import LONG_MAX, LogConfig
+from barnabas.kproto.records_recode import recode_batch
+from barnabas.kproto.records_scan import RecordsRefused, check_client_header, validate_records
+from barnabas.kproto.records_uniform import UniformLayout
+from barnabas.logdir.config import LONG_MAX, LogConfig
 
 Buffer = bytearray | memoryview
 RECODED_BYTES_MAX = 64 * 1024

@@ -23,22 +23,22 @@ import errno
 from bisect import bisect_right
 from collections.abc import Callable
 
-from kproto.errors import ErrorCode, KafkaError
-from kproto.records import CorruptRecords
-from logdir import layout
-from logdir.checkpoint import LEADER_EPOCH
-from logdir.compacted import CompactedLog
-from logdir.cutting import Cut, find_cut
-from logdir.disk import remove_if_there, replace_file
-from logdir.errors import StorageError
-from logdir.files import FileSlice
-from logdir.flush import Flush
-from logdir.producers import Producers
-from logdir.replay import aborted_of, rebuild_producers
-from logdir.retention import breached
-from logdir.segment import Segment
-from logdir.timed_batch import LongBatch
-from logdir.txn_index import AbortedTxn, overlapping
+from barnabas.kproto.errors import ErrorCode, KafkaError
+from barnabas.kproto.records import CorruptRecords
+from barnabas.logdir import layout
+from barnabas.logdir.checkpoint import LEADER_EPOCH
+from barnabas.logdir.compacted import CompactedLog
+from barnabas.logdir.cutting import Cut, find_cut
+from barnabas.logdir.disk import remove_if_there, replace_file
+from barnabas.logdir.errors import StorageError
+from barnabas.logdir.files import FileSlice
+from barnabas.logdir.flush import Flush
+from barnabas.logdir.producers import Producers
+from barnabas.logdir.replay import aborted_of, rebuild_producers
+from barnabas.logdir.retention import breached
+from barnabas.logdir.segment import Segment
+from barnabas.logdir.timed_batch import LongBatch
+from barnabas.logdir.txn_index import AbortedTxn, overlapping
 
 
 class PartitionLog(CompactedLog):

@@ -34,18 +34,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from kproto.errors import ErrorCode, KafkaError
-from kproto.records import CorruptRecords
-from logdir import checkpoint, layout
-from logdir.closing import make_safe, tried
-from logdir.config import LogConfig
-from logdir.disk import Disk, Entry, read_file, replace_file, write_file
-from logdir.errors import CorruptFile, LogDirError, LogDirLocked, StorageError, duplicate
-from logdir.files import Pool, half_of_the_limit
-from logdir.layout import MetaProperties
-from logdir.log import PartitionLog
-from logdir.recovery import open_log
-from logdir.removal import Removal, Removals, remove_dir
+from barnabas.kproto.errors import ErrorCode, KafkaError
+from barnabas.kproto.records import CorruptRecords
+from barnabas.logdir import checkpoint, layout
+from barnabas.logdir.closing import make_safe, tried
+from barnabas.logdir.config import LogConfig
+from barnabas.logdir.disk import Disk, Entry, read_file, replace_file, write_file
+from barnabas.logdir.errors import CorruptFile, LogDirError, LogDirLocked, StorageError, duplicate
+from barnabas.logdir.files import Pool, half_of_the_limit
+from barnabas.logdir.layout import MetaProperties
+from barnabas.logdir.log import PartitionLog
+from barnabas.logdir.recovery import open_log
+from barnabas.logdir.removal import Removal, Removals, remove_dir
 
 log = logging.getLogger("barnabas.logdir")
 

@@ -39,10 +39,10 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from kproto.crc32c import crc32c
-from kproto.errors import ErrorCode, KafkaError
-from logdir.errors import CorruptFile
-from logdir.txn_index import AbortedTxn
+from barnabas.kproto.crc32c import crc32c
+from barnabas.kproto.errors import ErrorCode, KafkaError
+from barnabas.logdir.errors import CorruptFile
+from barnabas.logdir.txn_index import AbortedTxn
 
 WINDOW = 5
 NO_SEQUENCE = -1

@@ -8,13 +8,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from kproto.records import BatchHeader, iter_records, parse_control_record
-from logdir import layout
-from logdir.disk import Disk, read_file, remove_if_there
-from logdir.errors import CorruptFile
-from logdir.producers import InTransaction, Producers
-from logdir.segment import Segment
-from logdir.txn_index import AbortedTxn
+from barnabas.kproto.records import BatchHeader, iter_records, parse_control_record
+from barnabas.logdir import layout
+from barnabas.logdir.disk import Disk, read_file, remove_if_there
+from barnabas.logdir.errors import CorruptFile
+from barnabas.logdir.producers import InTransaction, Producers
+from barnabas.logdir.segment import Segment
+from barnabas.logdir.txn_index import AbortedTxn
 
 log = logging.getLogger("barnabas.logdir")
 

@@ -15,8 +15,8 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from kproto.records import CorruptRecords
-from logdir.config import LogConfig
+from barnabas.kproto.records import CorruptRecords
+from barnabas.logdir.config import LogConfig
 
 log = logging.getLogger("barnabas.logdir")
 

@@ -15,9 +15,9 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kproto.crc32c import crc32c
-from kproto.records import BATCH_OVERHEAD, LOG_OVERHEAD, BatchHeader, CorruptRecords, read_header
-from logdir.disk import Disk
+from barnabas.kproto.crc32c import crc32c
+from barnabas.kproto.records import BATCH_OVERHEAD, LOG_OVERHEAD, BatchHeader, CorruptRecords, read_header
+from barnabas.logdir.disk import Disk
 
 MIN_MESSAGE = 26
 """A message of format 0 without key and value."""

@@ -29,11 +29,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kproto.records import CorruptRecords, iter_records
-from logdir import layout
-from logdir.disk import Disk, read_file
-from logdir.errors import CorruptFile
-from logdir.scan import iter_batches
+from barnabas.kproto.records import CorruptRecords, iter_records
+from barnabas.logdir import layout
+from barnabas.logdir.disk import Disk, read_file
+from barnabas.logdir.errors import CorruptFile
+from barnabas.logdir.scan import iter_batches
 
 METADATA_DIR = "__cluster_metadata-0"
 _SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")

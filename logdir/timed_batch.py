@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from kproto.records_legacy import iter_any
-from logdir.scan import StoredBatch
+from barnabas.kproto.records_legacy import iter_any
+from barnabas.logdir.scan import StoredBatch
 
 SHORT_RECORDS: Final = 1000
 SHORT_COMPRESSED_BYTES: Final = 1024

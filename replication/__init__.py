@@ -8,8 +8,8 @@ first asked for: a broker alone starts without it.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from replication import admin_tree, features
-from replication.cluster_tree import (
+from barnabas.replication import admin_tree, features
+from barnabas.replication.cluster_tree import (
     WATCHED,
     WATCHED_BY_ALL,
     BrokerIdTaken,
@@ -43,9 +43,9 @@ from replication.cluster_tree import (
     topic_names,
     write_config,
 )
-from replication.controller import Controller
-from replication.controller_isr import ProposedState
-from replication.effects import (
+from barnabas.replication.controller import Controller
+from barnabas.replication.controller_isr import ProposedState
+from barnabas.replication.effects import (
     Answer,
     Commit,
     Effect,
@@ -60,7 +60,7 @@ from replication.effects import (
     UpdateMetadata,
     apply_update,
 )
-from replication.image import (
+from barnabas.replication.image import (
     GROUP_METADATA_TOPIC,
     LEADER_BEING_DELETED,
     NO_LEADER,
@@ -73,15 +73,22 @@ from replication.image import (
     TopicImage,
     is_internal,
 )
-from replication.interbroker import InterBrokerProtocol
-from replication.isr_nodes import notify_isr_changes, write_isr
-from replication.journal import JOURNAL as METADATA_JOURNAL
-from replication.journal_files import DirectoryFiles
-from replication.leader import Follower, LeaderState, Proposal, Refusal
-from replication.membership import Registration, read_broker, take_broker_number, watch_registration
-from replication.outcome import done_already
-from replication.paths import BROKER_CONFIG, DEFAULT_ENTITY, GROUP_CONFIG, TOPIC_CONFIG, BadNode, ProducerIdBlock
-from replication.store import (
+from barnabas.replication.interbroker import InterBrokerProtocol
+from barnabas.replication.isr_nodes import notify_isr_changes, write_isr
+from barnabas.replication.journal import JOURNAL as METADATA_JOURNAL
+from barnabas.replication.journal_files import DirectoryFiles
+from barnabas.replication.leader import Follower, LeaderState, Proposal, Refusal
+from barnabas.replication.membership import Registration, read_broker, take_broker_number, watch_registration
+from barnabas.replication.outcome import done_already
+from barnabas.replication.paths import (
+    BROKER_CONFIG,
+    DEFAULT_ENTITY,
+    GROUP_CONFIG,
+    TOPIC_CONFIG,
+    BadNode,
+    ProducerIdBlock,
+)
+from barnabas.replication.store import (
     Changed,
     CommitRefused,
     CommitTooLarge,
@@ -100,9 +107,9 @@ from replication.store import (
     StoreEvent,
     StoreFailed,
 )
-from replication.store_memory import EmbeddedSession, EmbeddedStore
-from replication.throttle import ReplicationThrottle, throttled_partitions
-from replication.topics import (
+from barnabas.replication.store_memory import EmbeddedSession, EmbeddedStore
+from barnabas.replication.throttle import ReplicationThrottle, throttled_partitions
+from barnabas.replication.topics import (
     MAX_NEW_PARTITIONS,
     NewTopic,
     TopicDefaults,
@@ -121,9 +128,9 @@ from replication.topics import (
 )
 
 if TYPE_CHECKING:
-    from replication import wire
-    from replication.fetcher import Fetcher
-    from replication.follower import (
+    from barnabas.replication import wire
+    from barnabas.replication.fetcher import Fetcher
+    from barnabas.replication.follower import (
         Append,
         Ask,
         Do,
@@ -135,8 +142,8 @@ if TYPE_CHECKING:
         Truncate,
         Wait,
     )
-    from replication.store_zk import zookeeper_store
-    from replication.store_zk_settings import Login, ZooKeeperSettings, ZooKeeperTls
+    from barnabas.replication.store_zk import zookeeper_store
+    from barnabas.replication.store_zk_settings import Login, ZooKeeperSettings, ZooKeeperTls
 
 _OF_CLUSTERS = {
     "Fetcher": "fetcher",

@@ -18,10 +18,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from replication import paths
-from replication.paths import Assignment, BadNode, TopicNode
-from replication.store import Check, CommitRefused, ConnectionLost, Create, Delete, NodeExists, NoSuchNode, Set, Store
-from replication.topics import NewTopic
+from barnabas.replication import paths
+from barnabas.replication.paths import Assignment, BadNode, TopicNode
+from barnabas.replication.store import (
+    Check,
+    CommitRefused,
+    ConnectionLost,
+    Create,
+    Delete,
+    NodeExists,
+    NoSuchNode,
+    Set,
+    Store,
+)
+from barnabas.replication.topics import NewTopic
 
 Unreadable = Callable[[BadNode], None]
 TopicPartition = tuple[str, int]

@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from replication import paths
-from replication.effects import PartitionChange
-from replication.image import BrokerImage, Image, TopicImage
-from replication.nodes import SeenTopic, topic_image, with_state
-from replication.paths import BadNode, ProducerIdBlock, StateNode
-from replication.registration import decode_broker, encode_broker
-from replication.store import (
+from barnabas.replication import paths
+from barnabas.replication.effects import PartitionChange
+from barnabas.replication.image import BrokerImage, Image, TopicImage
+from barnabas.replication.nodes import SeenTopic, topic_image, with_state
+from barnabas.replication.paths import BadNode, ProducerIdBlock, StateNode
+from barnabas.replication.registration import decode_broker, encode_broker
+from barnabas.replication.store import (
     ANY_VERSION,
     Check,
     CommitRefused,
@@ -374,7 +374,7 @@ async def read_cluster(
 
 
 async def read_deletions(store: Store) -> list[str]:
-    """Topics whose deletion was requested."""
+    """Topics that somebody wishes deleted."""
     return await store.children(paths.DELETE_TOPICS)
 
 
@@ -435,7 +435,7 @@ async def write_config(
 
 
 async def remove_topic(store: Store, guard: Check | None, name: str) -> None:
-    """Remove a topic's nodes, its settings and the request to delete it, in this order; whatever is there of it."""
+    """Remove a topic's nodes, its settings and the wish to delete it, in this order; whatever is there of it."""
     doomed = [*await _under(store, paths.topic(name)), paths.config_entity(paths.TOPIC_CONFIG, name)]
     doomed.append(paths.topic_deletion(name))
     found = await store.get_many(doomed)

@@ -37,22 +37,22 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from random import Random
 from types import MappingProxyType
 
-from kproto import ErrorCode
-from replication.controller_deletion import Deletions
-from replication.controller_election import Elections, ElectOutcome, UncleanAllowed
-from replication.controller_isr import AlterOutcome, FreshStates, InSyncReplicas, ProposedState
-from replication.controller_messages import Messages
-from replication.controller_outcomes import Outcomes
-from replication.controller_reassignment import Reassignments, ReassignOutcome, Targets
-from replication.controller_state import ClusterState, TopicPartition
-from replication.controller_topics import Topics
-from replication.controller_writes import Writes
-from replication.effects import Commit, Effect, PartitionChange
-from replication.image import BrokerImage, Image
-from replication.nodes import SeenTopic
-from replication.placement import Assignments
-from replication.store import Check, StoreError
-from replication.topics import NewTopic
+from barnabas.kproto import ErrorCode
+from barnabas.replication.controller_deletion import Deletions
+from barnabas.replication.controller_election import Elections, ElectOutcome, UncleanAllowed
+from barnabas.replication.controller_isr import AlterOutcome, FreshStates, InSyncReplicas, ProposedState
+from barnabas.replication.controller_messages import Messages
+from barnabas.replication.controller_outcomes import Outcomes
+from barnabas.replication.controller_reassignment import Reassignments, ReassignOutcome, Targets
+from barnabas.replication.controller_state import ClusterState, TopicPartition
+from barnabas.replication.controller_topics import Topics
+from barnabas.replication.controller_writes import Writes
+from barnabas.replication.effects import Commit, Effect, PartitionChange
+from barnabas.replication.image import BrokerImage, Image
+from barnabas.replication.nodes import SeenTopic
+from barnabas.replication.placement import Assignments
+from barnabas.replication.store import Check, StoreError
+from barnabas.replication.topics import NewTopic
 
 NOTHING_RETURNED: Mapping[TopicPartition, Collection[int]] = MappingProxyType({})
 

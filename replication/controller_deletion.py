@@ -13,13 +13,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from functools import partial
 
-from replication import paths
-from replication.controller_messages import Messages
-from replication.controller_state import BrokerChanges, ClusterState, Deletion, TopicPartition
-from replication.controller_writes import STATES_PER_COMMIT
-from replication.effects import Commit, Effect, Later, PartitionChange, Remove, StoppedPartition, answer, being_deleted
-from replication.image import TopicImage
-from replication.store import Create, Delete
+from barnabas.replication import paths
+from barnabas.replication.controller_messages import Messages
+from barnabas.replication.controller_state import BrokerChanges, ClusterState, Deletion, TopicPartition
+from barnabas.replication.controller_writes import STATES_PER_COMMIT
+from barnabas.replication.effects import (
+    Commit,
+    Effect,
+    Later,
+    PartitionChange,
+    Remove,
+    StoppedPartition,
+    answer,
+    being_deleted,
+)
+from barnabas.replication.image import TopicImage
+from barnabas.replication.store import Create, Delete
 
 _EPOCH_DURING_DELETE = -2
 

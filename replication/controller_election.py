@@ -20,14 +20,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from kproto import ErrorCode, KafkaError
-from replication import election, paths
-from replication.controller_messages import Messages
-from replication.controller_state import ClusterState, TopicPartition
-from replication.controller_writes import Writes, written
-from replication.effects import Commit, Effect, PartitionChange, StoppedPartition, Work, answer
-from replication.image import NO_LEADER, PartitionImage
-from replication.store import Delete
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.replication import election, paths
+from barnabas.replication.controller_messages import Messages
+from barnabas.replication.controller_state import ClusterState, TopicPartition
+from barnabas.replication.controller_writes import Writes, written
+from barnabas.replication.effects import Commit, Effect, PartitionChange, StoppedPartition, Work, answer
+from barnabas.replication.image import NO_LEADER, PartitionImage
+from barnabas.replication.store import Delete
 
 ElectOutcome = dict[TopicPartition, KafkaError | None]
 UncleanAllowed = Callable[[Mapping[str, str]], bool]

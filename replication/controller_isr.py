@@ -26,16 +26,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from kproto import ErrorCode, KafkaError
-from replication.controller_election import Elections
-from replication.controller_messages import Messages
-from replication.controller_reassignment import Reassignments
-from replication.controller_state import ClusterState, TopicPartition
-from replication.controller_writes import Writes, written
-from replication.effects import Effect, PartitionChange, Work, answer
-from replication.image import PartitionImage, unled
-from replication.nodes import with_state
-from replication.paths import StateNode
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.replication.controller_election import Elections
+from barnabas.replication.controller_messages import Messages
+from barnabas.replication.controller_reassignment import Reassignments
+from barnabas.replication.controller_state import ClusterState, TopicPartition
+from barnabas.replication.controller_writes import Writes, written
+from barnabas.replication.effects import Effect, PartitionChange, Work, answer
+from barnabas.replication.image import PartitionImage, unled
+from barnabas.replication.nodes import with_state
+from barnabas.replication.paths import StateNode
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from replication.controller_state import ClusterState
-from replication.effects import (
+from barnabas.replication.controller_state import ClusterState
+from barnabas.replication.effects import (
     Effect,
     LeaderAndIsr,
     PartitionChange,

@@ -12,18 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from replication import paths
-from replication.controller_deletion import Deletions
-from replication.controller_isr import FreshStates
-from replication.controller_messages import Messages
-from replication.controller_reassignment import Reassignments
-from replication.controller_state import ClusterState
-from replication.controller_topics import Topics
-from replication.controller_writes import MAX_ATTEMPTS, Writes
-from replication.effects import Commit, Effect, PartitionChange, answer
-from replication.image import unled
-from replication.nodes import with_state
-from replication.store import ConnectionLost, NodeExists, NoSuchNode, StoreError
+from barnabas.replication import paths
+from barnabas.replication.controller_deletion import Deletions
+from barnabas.replication.controller_isr import FreshStates
+from barnabas.replication.controller_messages import Messages
+from barnabas.replication.controller_reassignment import Reassignments
+from barnabas.replication.controller_state import ClusterState
+from barnabas.replication.controller_topics import Topics
+from barnabas.replication.controller_writes import MAX_ATTEMPTS, Writes
+from barnabas.replication.effects import Commit, Effect, PartitionChange, answer
+from barnabas.replication.image import unled
+from barnabas.replication.nodes import with_state
+from barnabas.replication.store import ConnectionLost, NodeExists, NoSuchNode, StoreError
 
 
 class Outcomes:

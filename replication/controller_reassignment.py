@@ -31,16 +31,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from kproto import ErrorCode, KafkaError
-from replication import election, paths
-from replication.controller_messages import Messages
-from replication.controller_reassignments_node import ReassignmentsNode
-from replication.controller_state import ClusterState, TopicPartition, partitions_of
-from replication.controller_writes import MAX_ATTEMPTS, STATES_PER_COMMIT, Writes, written
-from replication.effects import Commit, Effect, PartitionChange, StoppedPartition, Work, answer, nothing
-from replication.image import NO_LEADER, PartitionImage
-from replication.nodes import topic_node
-from replication.store import Op, Set
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.replication import election, paths
+from barnabas.replication.controller_messages import Messages
+from barnabas.replication.controller_reassignments_node import ReassignmentsNode
+from barnabas.replication.controller_state import ClusterState, TopicPartition, partitions_of
+from barnabas.replication.controller_writes import MAX_ATTEMPTS, STATES_PER_COMMIT, Writes, written
+from barnabas.replication.effects import Commit, Effect, PartitionChange, StoppedPartition, Work, answer, nothing
+from barnabas.replication.image import NO_LEADER, PartitionImage
+from barnabas.replication.nodes import topic_node
+from barnabas.replication.store import Op, Set
 
 Targets = Mapping[TopicPartition, Sequence[int] | None]
 ReassignOutcome = dict[TopicPartition, KafkaError | None]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from replication import paths
-from replication.controller_state import ClusterState, TopicPartition
-from replication.effects import Commit, Effect, Work
-from replication.store import Delete, Op, Set
+from barnabas.replication import paths
+from barnabas.replication.controller_state import ClusterState, TopicPartition
+from barnabas.replication.effects import Commit, Effect, Work
+from barnabas.replication.store import Delete, Op, Set
 
 Wanted = Mapping[TopicPartition, tuple[int, ...]]
 

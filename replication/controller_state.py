@@ -15,10 +15,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from replication import paths
-from replication.effects import Effect, PartitionChange
-from replication.image import BrokerImage, Image, PartitionImage, TopicImage
-from replication.store import Check
+from barnabas.replication import paths
+from barnabas.replication.effects import Effect, PartitionChange
+from barnabas.replication.image import BrokerImage, Image, PartitionImage, TopicImage
+from barnabas.replication.store import Check
 
 TopicPartition = tuple[str, int]
 

@@ -14,20 +14,20 @@ from dataclasses import replace
 from functools import partial
 from random import Random
 
-from kproto import ErrorCode, KafkaError
-from replication import paths
-from replication.controller_deletion import Deletions
-from replication.controller_election import Elections
-from replication.controller_messages import Messages
-from replication.controller_state import ClusterState, partitions_of
-from replication.controller_writes import STATES_PER_COMMIT, Writes
-from replication.effects import Commit, Effect, Later, PartitionChange, Work, answer
-from replication.image import TopicImage, unled
-from replication.nodes import SeenTopic, topic_image, topic_node
-from replication.paths import Assignment, TopicNode
-from replication.placement import Assignments
-from replication.store import CommitTooLarge, Create, NodeExists, NoSuchNode, Op, Set, StoreError
-from replication.topics import NewTopic, extent, fold, new_uuid
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.replication import paths
+from barnabas.replication.controller_deletion import Deletions
+from barnabas.replication.controller_election import Elections
+from barnabas.replication.controller_messages import Messages
+from barnabas.replication.controller_state import ClusterState, partitions_of
+from barnabas.replication.controller_writes import STATES_PER_COMMIT, Writes
+from barnabas.replication.effects import Commit, Effect, Later, PartitionChange, Work, answer
+from barnabas.replication.image import TopicImage, unled
+from barnabas.replication.nodes import SeenTopic, topic_image, topic_node
+from barnabas.replication.paths import Assignment, TopicNode
+from barnabas.replication.placement import Assignments
+from barnabas.replication.store import CommitTooLarge, Create, NodeExists, NoSuchNode, Op, Set, StoreError
+from barnabas.replication.topics import NewTopic, extent, fold, new_uuid
 
 
 class Topics:
@@ -224,7 +224,7 @@ class Topics:
         return None
 
     def refusal(self, commit: Commit, error: StoreError) -> KafkaError | None:
-        """The answer to whoever asked for this commit, when it is given up; None: it may be done."""
+        """What whoever asked for this commit is told when it is given up; None: it may be done."""
         if isinstance(error, NodeExists) and commit.topics:
             if commit.topics[0].topic_id in self._perhaps_created:  # perhaps it is ours: who asked waits for its id
                 return None

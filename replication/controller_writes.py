@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from replication import paths
-from replication.controller_state import ClusterState
-from replication.effects import Commit, Effect, PartitionChange, Work
-from replication.nodes import state_node
-from replication.store import Create, Op, Set
+from barnabas.replication import paths
+from barnabas.replication.controller_state import ClusterState
+from barnabas.replication.effects import Commit, Effect, PartitionChange, Work
+from barnabas.replication.nodes import state_node
+from barnabas.replication.store import Create, Op, Set
 
 STATES_PER_COMMIT = 500
 MAX_ATTEMPTS = 20

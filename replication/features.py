@@ -22,9 +22,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from kproto import ErrorCode, KafkaError
-from replication import paths
-from replication.store import Create, Node, NodeExists, NoSuchNode, Set, Store, VersionMoved
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.replication import paths
+from barnabas.replication.store import Create, Node, NodeExists, NoSuchNode, Set, Store, VersionMoved
 
 NODE: Final = paths.FEATURE
 TRANSACTION_VERSION: Final = "transaction.version"
@@ -41,7 +41,7 @@ UNSAFE_DOWNGRADE: Final = 3
 
 
 class FeatureUpdate(NamedTuple):
-    """One request: `level` and the number of the upgrade type, as sent."""
+    """One wish: `level` and the number of the upgrade type, as sent."""
 
     feature: str
     level: int

@@ -5,13 +5,13 @@
     id x, epoch 1, 2…   incremental: partitions whose values differ from those sent before, and those to forget
 
 `held` is what the leader's session has once it took the request that was built last; answers name partitions of it and
-no others. The leader's half is `server.fetch_sessions`.
+no others. The leader's half is `barnabas.server.fetch_sessions`.
 
 The leader does not repeat high watermark and log start of a partition while they stay the same, whatever the fetcher
 did with them: they may have come with a diverging epoch, or in an answer to what was asked in an earlier epoch. `told`
 keeps them, so that a partition that is not mentioned can still be brought up to them.
 
-With topic ids (Fetch 13+) partitions are named by id; a topic that was created again is another one, and both halves of
+With topic ids (Fetch 13+) partitions are named by id; a topic that was created anew is another one, and both halves of
 the change (forget the old, add the new) go into one request. Requests that name topics by id and by name do not mix in
 one session: a change begins a new one.
 """
@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from kproto import ZERO_UUID, ErrorCode
+from barnabas.kproto import ZERO_UUID, ErrorCode
 
 Key = tuple[str, int]
 """Topic and partition."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from replication import paths
-from replication.cluster_tree import make_roots
-from replication.paths import Assignment, ProducerIdBlock, StateNode, TopicNode
-from replication.store import Create, Set, Store
+from barnabas.replication import paths
+from barnabas.replication.cluster_tree import make_roots
+from barnabas.replication.paths import Assignment, ProducerIdBlock, StateNode, TopicNode
+from barnabas.replication.store import Create, Set, Store
 
 _NODES_PER_COMMIT = 500
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kproto import ErrorCode
-from replication import paths
-from replication.leader import Proposal
-from replication.store import CommitRefused, Create, NoSuchNode, Set, Store
+from barnabas.kproto import ErrorCode
+from barnabas.replication import paths
+from barnabas.replication.leader import Proposal
+from barnabas.replication.store import CommitRefused, Create, NoSuchNode, Set, Store
 
 
 async def write_isr(store: Store, leader: int, topic: str, index: int, proposal: Proposal) -> int | ErrorCode:

@@ -33,10 +33,10 @@ import os
 import struct
 from collections.abc import Iterable, Sequence
 
-from kproto.crc32c import crc32c
-from replication.journal_files import Files
-from replication.store import StoreCorrupt
-from replication.tree import Drop, Effect, Put, Tree
+from barnabas.kproto.crc32c import crc32c
+from barnabas.replication.journal_files import Files
+from barnabas.replication.store import StoreCorrupt
+from barnabas.replication.tree import Drop, Effect, Put, Tree
 
 logger = logging.getLogger(__name__)
 

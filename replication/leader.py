@@ -29,8 +29,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from kproto import ErrorCode
-from replication.image import PartitionImage
+from barnabas.kproto import ErrorCode
+from barnabas.replication.image import PartitionImage
 
 UNKNOWN_OFFSET = -1
 NEVER = float("-inf")

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from replication import paths
-from replication.cluster_tree import make_paths
-from replication.image import BrokerImage
-from replication.registration import decode_broker
-from replication.store import Set, Store, StoreEvent
+from barnabas.replication import paths
+from barnabas.replication.cluster_tree import make_paths
+from barnabas.replication.image import BrokerImage
+from barnabas.replication.registration import decode_broker
+from barnabas.replication.store import Set, Store, StoreEvent
 
 
 async def take_broker_number(store: Store) -> int:

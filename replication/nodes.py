@@ -1,12 +1,12 @@
-"""Between the nodes of the tree and the image: topics and partition states in both forms."""
+"""Between the nodes of the tree and the picture: topics and partition states in both forms."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from replication.image import NO_LEADER, PartitionImage, TopicImage, is_internal
-from replication.paths import Assignment, StateNode, TopicNode
+from barnabas.replication.image import NO_LEADER, PartitionImage, TopicImage, is_internal
+from barnabas.replication.paths import Assignment, StateNode, TopicNode
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from kproto import ErrorCode, KafkaError
+from barnabas.kproto import ErrorCode, KafkaError
 
 Assignments = dict[int, tuple[int, ...]]
 

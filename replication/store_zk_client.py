@@ -27,7 +27,7 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.retry import KazooRetry
 
-from replication.store import (
+from barnabas.replication.store import (
     AccessDenied,
     CommitRefused,
     ConnectionLost,
@@ -42,8 +42,8 @@ from replication.store import (
     StoreFailed,
     VersionMoved,
 )
-from replication.store_zk_multi import Refused, decode_multi
-from replication.store_zk_settings import ZooKeeperTls
+from barnabas.replication.store_zk_multi import Refused, decode_multi
+from barnabas.replication.store_zk_settings import ZooKeeperTls
 
 _TLS_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -227,7 +227,7 @@ def make_client(
     digest: tuple[str, str] | None,
 ) -> Any:
     """A client that is not started. hosts: without path. sasl: user and password for DIGEST-MD5; digest: for the
-    scheme of that name. It reconnects until it is stopped, in the end each second.
+    scheme of that name. It reconnects for ever, each second in the end.
     """
     share = session_timeout / (hosts.count(",") + 1)
     return KazooClient(

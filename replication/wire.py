@@ -18,16 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kproto import ZERO_UUID, ErrorCode
-from kproto.messages import (
+from barnabas.kproto import ZERO_UUID, ErrorCode
+from barnabas.kproto.messages import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     StopReplicaRequest,
     StopReplicaResponse,
     UpdateMetadataRequest,
 )
-from replication.effects import LeaderAndIsr, PartitionChange, StoppedPartition, StopReplica, UpdateMetadata
-from replication.image import BrokerImage, Endpoint, PartitionImage
+from barnabas.replication.effects import LeaderAndIsr, PartitionChange, StoppedPartition, StopReplica, UpdateMetadata
+from barnabas.replication.image import BrokerImage, Endpoint, PartitionImage
 
 TopicPartition = tuple[str, int]
 Codes = Mapping[TopicPartition, ErrorCode]

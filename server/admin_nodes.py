@@ -1,10 +1,10 @@
-"""The controller's look at what old tools and older brokers leave in the tree; see `replication.admin_tree`."""
+"""The controller's look at what old tools and older brokers leave in the tree: `barnabas.replication.admin_tree`."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 
-from replication import (
+from barnabas.replication import (
     BadNode,
     Concerns,
     Controller,

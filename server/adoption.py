@@ -27,16 +27,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from kproto import DecodeError
-from kproto.records import CorruptRecords
-from kproto.stored import TransactionLogValue, decode_versioned
-from logdir import LogDir, LogDirError
-from logdir.survey import Metadata, has_segments, kraft_metadata, log_values, partitions_in, topic_id_of
-from replication import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Store, new_uuid, topic_names
-from replication.found_topics import FoundTopic, enter_topics, is_new, reserve_producer_ids
-from server.config import BrokerConfig
-from server.controller import auto_topic
-from server.offload import Offload
+from barnabas.kproto import DecodeError
+from barnabas.kproto.records import CorruptRecords
+from barnabas.kproto.stored import TransactionLogValue, decode_versioned
+from barnabas.logdir import LogDir, LogDirError
+from barnabas.logdir.survey import Metadata, has_segments, kraft_metadata, log_values, partitions_in, topic_id_of
+from barnabas.replication import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Store, new_uuid, topic_names
+from barnabas.replication.found_topics import FoundTopic, enter_topics, is_new, reserve_producer_ids
+from barnabas.server.config import BrokerConfig
+from barnabas.server.controller import auto_topic
+from barnabas.server.offload import Offload
 
 log = logging.getLogger("barnabas.broker")
 

@@ -1,7 +1,7 @@
 """What one API is to the broker: its key, the versions served, and the function that answers.
 
-`Api` values are made in the files of `server/apis/` and listed in `server.apis.APIS`; importing a file registers
-nothing. ApiVersions, the README table and the "listed implies handled" test read the same tuple.
+`Api` values are made in the files of `server/apis/` and listed in `barnabas.server.apis.APIS`; importing a file
+registers nothing. ApiVersions, the README table and the "listed implies handled" test read the same tuple.
 
 A handler is one of four kinds:
 
@@ -10,7 +10,7 @@ A handler is one of four kinds:
   once, later, on the same thread. The cheap way to wait (a fetch for bytes, a join for a rebalance): no task is made;
 - a generator function that yields the units of each item it went through and returns the response, or PENDING: for
   requests that may name, or be answered with, any number of items. It runs at once as far as one turn goes, the rest
-  in turns with everything else (`server.turns`), with the request that it may keep;
+  in turns with everything else (`barnabas.server.turns`), with the request that it may keep;
 - an `async def` that returns the response, or `PENDING` after `ctx` was answered or handed on: it runs as a trio task
   of the broker, with a request that it may keep.
 
@@ -23,11 +23,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kproto import ApiKey, ErrorCode
+from barnabas.kproto import ApiKey, ErrorCode
 
 if TYPE_CHECKING:
-    from server.context import RequestContext
-    from server.services import Services
+    from barnabas.server.context import RequestContext
+    from barnabas.server.services import Services
 
 
 class _Pending:
@@ -74,7 +74,7 @@ class Api:
     the whole request fails; without it a response with its top-level `error_code` set. `pipelined`: the next request
     of the same connection may start before this one is answered (answers still leave in order). `learn(services,
     context, frame, request)` looks at a request that was handled, to take up the next one like it the short way
-    (`Connection.repeated`); those of versions before `learn_from` it need not see.
+    (`Connection.repeated`).
     """
 
     key: ApiKey
@@ -84,7 +84,6 @@ class Api:
     on_error: ErrorAnswer | None = None
     pipelined: bool = False
     learn: Learner | None = None
-    learn_from: int = 0
 
     def is_served(self, *, clustered: bool) -> bool:
         """Whether a broker serves it, which is in a cluster or runs alone."""

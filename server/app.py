@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from kproto import KafkaError, uuid_to_text
-from logdir import Disk, LogDir, LogDirs
-from replication import (
+from barnabas.kproto import KafkaError, uuid_to_text
+from barnabas.logdir import Disk, LogDir, LogDirs
+from barnabas.replication import (
     DEFAULT_ENTITY,
     BadNode,
     BrokerIdTaken,
@@ -45,44 +45,44 @@ from replication import (
     settle_cluster_id,
     topic_names,
 )
-from server import descriptors
-from server.apis import APIS
-from server.cleaner import Cleaner
-from server.cleaner_process import OffloadCompactor, ProcessCompactor
-from server.config import BrokerConfig
-from server.containment import serve
-from server.controller import ControllerDriver
-from server.controller_client import ControllerClient
-from server.dispatch import Dispatcher
-from server.features import Features
-from server.fetch_sessions import FetchSessions
-from server.held_produce import HeldProduces
-from server.housekeeping import Housekeeping
-from server.listeners import Door, bind_all, sweep_idle
-from server.marker_writer import MarkerWriter
-from server.membership import open_store, settle_broker_id, wait_for_old_registration
-from server.offload import Offload, in_thread
-from server.partitions import Partitions
-from server.peers import Connect, tcp_connect
-from server.picture_cache import PictureCache
-from server.producer_ids import ProducerIds
-from server.reactor import Reactor
-from server.services import Services
-from server.shards import GroupShards
-from server.stopping import FAILED_STOP_SECONDS, STOP_SECONDS, close_logs, finish_requests, save_logs
-from server.storage import FailedDirs, load_dirs, make_dirs, metadata_dir
-from server.streams import StreamTransport
-from server.timers import Timers
-from server.topic_config import LogConfigs
-from server.turns import Turns
-from server.txn_shards import TxnShards
-from server.txn_verification import TxnVerification
+from barnabas.server import descriptors
+from barnabas.server.apis import APIS
+from barnabas.server.cleaner import Cleaner
+from barnabas.server.cleaner_process import OffloadCompactor, ProcessCompactor
+from barnabas.server.config import BrokerConfig
+from barnabas.server.containment import serve
+from barnabas.server.controller import ControllerDriver
+from barnabas.server.controller_client import ControllerClient
+from barnabas.server.dispatch import Dispatcher
+from barnabas.server.features import Features
+from barnabas.server.fetch_sessions import FetchSessions
+from barnabas.server.held_produce import HeldProduces
+from barnabas.server.housekeeping import Housekeeping
+from barnabas.server.listeners import Door, bind_all, sweep_idle
+from barnabas.server.marker_writer import MarkerWriter
+from barnabas.server.membership import open_store, settle_broker_id, wait_for_old_registration
+from barnabas.server.offload import Offload, in_thread
+from barnabas.server.partitions import Partitions
+from barnabas.server.peers import Connect, tcp_connect
+from barnabas.server.picture_cache import PictureCache
+from barnabas.server.producer_ids import ProducerIds
+from barnabas.server.reactor import Reactor
+from barnabas.server.services import Services
+from barnabas.server.shards import GroupShards
+from barnabas.server.stopping import FAILED_STOP_SECONDS, STOP_SECONDS, close_logs, finish_requests, save_logs
+from barnabas.server.storage import FailedDirs, load_dirs, make_dirs, metadata_dir
+from barnabas.server.streams import StreamTransport
+from barnabas.server.timers import Timers
+from barnabas.server.topic_config import LogConfigs
+from barnabas.server.turns import Turns
+from barnabas.server.txn_shards import TxnShards
+from barnabas.server.txn_verification import TxnVerification
 
 if TYPE_CHECKING:
-    from server.adoption import Adoption
-    from server.followers import Followers
-    from server.isr import IsrManager
-    from server.moves import Moves
+    from barnabas.server.adoption import Adoption
+    from barnabas.server.followers import Followers
+    from barnabas.server.isr import IsrManager
+    from barnabas.server.moves import Moves
 
 log = logging.getLogger("barnabas.broker")
 
@@ -376,8 +376,8 @@ class Broker:
         self._followers: Followers | None = None
         self._isr: IsrManager | None = None
         if config.is_clustered:
-            from server.followers import Followers  # not at the top: a broker alone starts without them
-            from server.isr import IsrManager
+            from barnabas.server.followers import Followers  # not at the top: a broker alone starts without them
+            from barnabas.server.isr import IsrManager
 
             self._isr = partitions.isr = IsrManager(
                 partitions,
@@ -397,7 +397,7 @@ class Broker:
             )
         self._moves: Moves | None = None
         if len(dirs.dirs) > 1:
-            from server.moves import Moves
+            from barnabas.server.moves import Moves
 
             self._moves = partitions.moves = Moves(partitions, self._offload, self._current_config)
         turns = Turns(self._offload, nursery)
@@ -472,7 +472,7 @@ class Broker:
             nursery.start_soon(serve, log, "looking for deleted topics", forget)
             nursery.start_soon(serve, log, "learning of the cluster", self._learn_of_cluster)
             with trio.move_on_after(PICTURE_SECONDS) as limit:
-                await self._controller.image_received.wait()
+                await self._controller.told.wait()
             if limit.cancelled_caught:
                 log.warning("no controller has told this broker of the cluster for %g s", PICTURE_SECONDS)
         descriptors.warn_if_too_few(sum(len(each.logs) for each in dirs.online))
@@ -502,7 +502,7 @@ class Broker:
         with trio.move_on_after(TOPICS_SECONDS):  # some may be gone by now, or on their way out
             await image_until(lambda image: all(name in image.topics for name in self._topics_at_start))
         self._topics_at_start = ()
-        self._controller.image_received.set()
+        self._controller.told.set()
 
     async def _hand_over(self) -> None:
         """In a cluster, let others lead what this broker leads while it still serves."""
@@ -532,7 +532,7 @@ class Broker:
         """Topics on disk that a broker alone does not know of; None mostly."""
         if self._config.is_clustered:
             return None
-        from server.adoption import find_topics  # whoever is in a cluster starts without it
+        from barnabas.server.adoption import find_topics  # whoever is in a cluster starts without it
 
         return await find_topics(self._store_session, log_dirs, self._config, self._rng, self._offload)
 

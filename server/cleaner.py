@@ -2,8 +2,8 @@
 
 Each of `log.cleaner.threads` cleaners looks for the log with the largest dirty share over all directories, has it
 compacted, and looks again; when no log needs it, it waits `log.cleaner.backoff.ms`. What is to be done, and putting
-the results in place, is logdir's business (`logdir.compaction`, `PartitionLog.begin_compaction`); the reading and
-writing happens in a process per cleaner (cleaner_process.py). Here is who, when, how fast, and what if it fails:
+the results in place, is logdir's business (`barnabas.logdir.compaction`, `PartitionLog.begin_compaction`); the reading
+and writing happens in a process per cleaner (cleaner_process.py). Here is who, when, how fast, and what if it fails:
 
 | what happens | then |
 | --- | --- |
@@ -35,8 +35,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from kproto import KafkaError
-from logdir import (
+from barnabas.kproto import KafkaError
+from barnabas.logdir import (
     CleanedSegment,
     CleanerCheckpoint,
     CompactionAborted,
@@ -49,16 +49,16 @@ from logdir import (
     StorageError,
     dirtiest,
 )
-from server.cleaner_process import CannotStart, Compactor, WorkerDied, WorkerFailed
-from server.containment import attempt, contain
-from server.partition import Partition
-from server.retention import retain
-from server.wording import in_words
+from barnabas.server.cleaner_process import CannotStart, Compactor, WorkerDied, WorkerFailed
+from barnabas.server.containment import attempt, contain
+from barnabas.server.partition import Partition
+from barnabas.server.retention import retain
+from barnabas.server.wording import in_words
 
 if TYPE_CHECKING:
-    from server.config import BrokerConfig
-    from server.offload import Offload
-    from server.partitions import Partitions
+    from barnabas.server.config import BrokerConfig
+    from barnabas.server.offload import Offload
+    from barnabas.server.partitions import Partitions
 
 log = logging.getLogger("barnabas.cleaner")
 

@@ -15,10 +15,10 @@ from typing import Any, Final, Protocol
 
 import trio
 
-from kproto import ErrorCode, KafkaError
-from logdir import CleanedSegment, CompactionAborted, CompactionLimits, CompactionPlan, CompactionStats, Disk
-from server.offload import Offload
-from server.wording import in_words
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.logdir import CleanedSegment, CompactionAborted, CompactionLimits, CompactionPlan, CompactionStats, Disk
+from barnabas.server.offload import Offload
+from barnabas.server.wording import in_words
 
 Spend = Callable[[int], Awaitable[None]]
 """So many bytes were read or written: wait until the next may be. Raises CompactionAborted to have it given up."""
@@ -29,7 +29,7 @@ Done = tuple[int, CompactionStats]
 
 END_SECONDS = 1.0
 _PROGRAM: Final = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from server.cleaner_worker import main; main()"
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from barnabas.server.cleaner_worker import main; main()"
 )
 
 
@@ -73,7 +73,7 @@ class OffloadCompactor:
     async def compact(
         self, disk: Disk, plan: CompactionPlan, limits: CompactionLimits, spend: Spend, put_in_place: PutInPlace
     ) -> Done:
-        from logdir.compaction_run import CompactionRun
+        from barnabas.logdir.compaction_run import CompactionRun
 
         spent: list[int] = []
         run = CompactionRun(disk, plan, limits, spent.append)
@@ -147,7 +147,7 @@ class ProcessCompactor:
         return self._process
 
     async def _send(self, *message: Any) -> None:
-        from server.cleaner_worker import encode
+        from barnabas.server.cleaner_worker import encode
 
         process = await self._started()
         assert process.stdin is not None
@@ -157,7 +157,7 @@ class ProcessCompactor:
             raise await self._death() from None
 
     async def _receive(self) -> tuple[Any, ...]:
-        from server.cleaner_worker import HEAD, decode
+        from barnabas.server.cleaner_worker import HEAD, decode
 
         process = await self._started()
         assert process.stdout is not None
@@ -198,7 +198,7 @@ class ProcessCompactor:
 
 def _failure(kind: str, text: str, errno: int) -> Exception:
     """What the worker's last word means."""
-    from server.cleaner_worker import ABORTED, CORRUPT, STORAGE
+    from barnabas.server.cleaner_worker import ABORTED, CORRUPT, STORAGE
 
     if kind == ABORTED:
         return CompactionAborted(text)

@@ -32,8 +32,8 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Final
 
-from kproto.errors import KafkaError
-from logdir import CompactionAborted, CompactionLimits, CompactionPlan, Disk
+from barnabas.kproto.errors import KafkaError
+from barnabas.logdir import CompactionAborted, CompactionLimits, CompactionPlan, Disk
 
 HEAD: Final = struct.Struct(">I")
 ABORTED, CORRUPT, STORAGE, BROKEN = "aborted", "corrupt", "storage", "broken"
@@ -107,7 +107,7 @@ def compact(
     hand_over: Callable[[object], None],
 ) -> tuple[Any, ...]:
     """Carry a plan out; the last message about it."""
-    from logdir.compaction_run import CompactionRun  # the broker imports this module too, for the messages
+    from barnabas.logdir.compaction_run import CompactionRun  # the broker imports this module too, for the messages
 
     try:
         run = CompactionRun(Disk(), plan, limits, spend)

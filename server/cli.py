@@ -1,4 +1,4 @@
-"""The command line: `barnabas serve`, `dev`, `config`, `log` (log_cli.py) and `health`.
+"""The command line: `barnabas serve`, `barnabas dev`, `barnabas config`, `barnabas log` (log_cli.py).
 
 Exit codes: 0 ended as asked, a stop by SIGTERM or SIGINT included · 1 the broker failed · 2 the command line or the
 settings cannot be used. Only what the chosen command needs is imported: a broker answers half a second after it was
@@ -18,12 +18,12 @@ from contextlib import contextmanager, nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
-from server import log_cli
+from barnabas.server import log_cli
 
 if TYPE_CHECKING:
-    from replication import TopicRequest
-    from server.config import BrokerConfig
-    from server.leash import Leash
+    from barnabas.replication import TopicRequest
+    from barnabas.server.config import BrokerConfig
+    from barnabas.server.leash import Leash
 
 OK, FAILED, REFUSED = 0, 1, 2
 INTERRUPTED = 130
@@ -38,7 +38,6 @@ examples:
   barnabas dev                                         a throw-away broker on a free port
   barnabas config --check server.properties            what would be said about this file
   barnabas log verify /data                            check a log directory, without a broker
-  barnabas health --bootstrap localhost:9092           does a broker answer?
 
 settings: Apache Kafka's own, from --set over KAFKA_* variables over the file; listed by `barnabas config --all`
 exit codes: 0 ended as asked, 1 the broker failed, 2 the command line or the settings cannot be used
@@ -117,17 +116,6 @@ def parser() -> argparse.ArgumentParser:
     config.add_argument("--markdown", action="store_true", help="print docs/settings.md")
 
     log_cli.add_parser(commands)
-    health = commands.add_parser(
-        "health",
-        help="ask a broker whether it serves",
-        description="Ask a broker for its versions and its cluster. Exit code 0: it answers; 1: it does not.",
-    )
-    health.add_argument(
-        "--bootstrap",
-        metavar="HOST:PORT",
-        help="the broker (default: where the KAFKA_* variables let one listen, else localhost:9092)",
-    )
-    health.add_argument("--timeout", type=_seconds, default=5.0, metavar="SECONDS", help="for each answer (default: 5)")
     return top
 
 
@@ -165,12 +153,6 @@ def _add_logging(command: argparse.ArgumentParser, default_level: str) -> None:
     )
 
 
-def _seconds(text: str) -> float:
-    if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text) is None or not float(text):
-        raise argparse.ArgumentTypeError(f"a number of seconds above 0 is expected, not {text[:40]!r}")
-    return float(text)
-
-
 def _port(text: str) -> int:
     if re.fullmatch("[0-9]{1,5}", text) is None or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"a number from 0 to 65535 is expected, not {text[:40]!r}")
@@ -183,8 +165,8 @@ def main(
     *,
     signals: ModuleType | None = None,
 ) -> int:
-    """Run one command; returns the exit code. `environ`: os.environ if None. `signals`: `server.signals` where the
-    process is ours, and with it what its signals do.
+    """Run one command; returns the exit code. `environ`: os.environ if None. `signals`: `barnabas.server.signals` where
+    the process is ours, and with it what its signals do.
     """
     command_line = parser()
     chosen = command_line.parse_args(arguments)
@@ -203,17 +185,17 @@ def main(
         if signals is not None:
             signals.as_python_does()
         if chosen.command == "log":
-            from server import log_cli_run
+            from barnabas.server import log_cli_run
 
             return log_cli_run.run(chosen)
-        code = _health(chosen, environment) if chosen.command == "health" else _config(chosen, environment)
+        code = _config(chosen, environment)
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # `barnabas config --all | head`
         _write_to_nobody()
         return OK
     except OSError as error:  # `barnabas config --all > /dev/full`, no room for a temporary directory
-        from server.wording import in_words
+        from barnabas.server.wording import in_words
 
         print(f"barnabas: {in_words(error)}", file=sys.stderr)
         _write_to_nobody()
@@ -245,13 +227,13 @@ class _Refused(Exception):
 
 def _load(file: str | None, environ: Mapping[str, str] | None, overrides: Sequence[str]) -> BrokerConfig:
     """Settings, or `_Refused`."""
-    from server.config import SettingsRefused, load
+    from barnabas.server.config import SettingsRefused, load
 
     with _refused_files(file):
         try:
             config = load(file, environ=environ, overrides=overrides)
             if config.is_clustered:
-                from server.zookeeper_settings import zookeeper_settings
+                from barnabas.server.zookeeper_settings import zookeeper_settings
 
                 zookeeper_settings(config)  # what it refuses is refused before anything starts
             return config
@@ -262,7 +244,7 @@ def _load(file: str | None, environ: Mapping[str, str] | None, overrides: Sequen
 @contextmanager
 def _refused_files(file: str | None) -> Iterator[None]:
     """`_Refused` for a file of settings that cannot be read."""
-    from server.properties import PropertiesError
+    from barnabas.server.properties import PropertiesError
 
     try:
         yield
@@ -273,7 +255,7 @@ def _refused_files(file: str | None) -> Iterator[None]:
 
 
 def _set_up_log(chosen: argparse.Namespace) -> None:
-    from server import logs
+    from barnabas.server import logs
 
     levels = {}
     for text in chosen.logger:
@@ -310,7 +292,7 @@ def _first_topics(environ: Mapping[str, str]) -> Sequence[TopicRequest]:
     """Topics that the environment asks for, or `_Refused`."""
     if "KAFKA_CREATE_TOPICS" not in environ:  # few do, and the rest starts without what reads it
         return ()
-    from server.first_topics import topics_in
+    from barnabas.server.first_topics import topics_in
 
     try:
         return topics_in(environ)
@@ -321,7 +303,7 @@ def _first_topics(environ: Mapping[str, str]) -> Sequence[TopicRequest]:
 def _dev_topics(texts: Sequence[str]) -> Sequence[TopicRequest]:
     if not texts:
         return ()
-    from server.first_topics import parse_topic
+    from barnabas.server.first_topics import parse_topic
 
     try:
         return [parse_topic(text) for text in texts]
@@ -348,7 +330,7 @@ def _dev(chosen: argparse.Namespace, signals: ModuleType | None) -> int:
         if not chosen.data:
             temporary = tempfile.mkdtemp(prefix="barnabas-dev-")
         if chosen.leash is not None:
-            from server.leash import Leash
+            from barnabas.server.leash import Leash
 
             leash = Leash(chosen.leash or None)
     try:
@@ -377,7 +359,7 @@ def _run(config: BrokerConfig, topics: Sequence[TopicRequest], *, announce: bool
     import logging
 
     gc.disable()  # modules are no garbage: looking for some while they are made is a twentieth of the start
-    from server import default_file, process
+    from barnabas.server import default_file, process
 
     gc.freeze()
     gc.enable()
@@ -399,26 +381,12 @@ def _run(config: BrokerConfig, topics: Sequence[TopicRequest], *, announce: bool
     return process.run(config, ready, topics)
 
 
-# -- health ----------------------------------------------------------------------------------------
-
-
-def _health(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    from server import health
-
-    try:
-        print(health.check(chosen.bootstrap or health.bootstrap_of(environ), chosen.timeout))
-    except health.Unhealthy as error:
-        print(f"barnabas: {error}", file=sys.stderr)
-        return FAILED
-    return OK
-
-
 # -- config ----------------------------------------------------------------------------------------
 
 
 def _config(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if chosen.markdown:
-        from server.settings.document import markdown
+        from barnabas.server.settings.document import markdown
 
         sys.stdout.write(markdown())
         return OK
@@ -434,7 +402,7 @@ def _config(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _check(file: str) -> int:
-    from server.config_check import check
+    from barnabas.server.config_check import check
 
     with _refused_files(file):
         found = check(file)
@@ -453,9 +421,9 @@ def _count(number: int, what: str) -> str:
 
 
 def _show(config: BrokerConfig, keys: Sequence[str], *, everything: bool) -> int:
-    from server import default_file
-    from server.config_view import Source, broker_entries
-    from server.settings import BROKER
+    from barnabas.server import default_file
+    from barnabas.server.config_view import Source, broker_entries
+    from barnabas.server.settings import BROKER
 
     unknown = [key for key in keys if key not in BROKER and not config.is_set(key)]
     if unknown:
@@ -473,7 +441,7 @@ def _show(config: BrokerConfig, keys: Sequence[str], *, everything: bool) -> int
 
 def run() -> NoReturn:
     """The console script."""
-    from server import signals
+    from barnabas.server import signals
 
     try:
         sys.exit(main(signals=signals))

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-from kproto import ErrorCode
-from server.containment import contain
+from barnabas.kproto import ErrorCode
+from barnabas.server.containment import contain
 
 log = logging.getLogger("barnabas.partition")
 

@@ -23,11 +23,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from server.endpoints import ANY_ADDRESS, ListenAddress, parse_counts, parse_listeners, parse_protocol_map, split_list
-from server.settings import BROKER, Support, Value, consumer_groups
+from barnabas.server.endpoints import (
+    ANY_ADDRESS,
+    ListenAddress,
+    parse_counts,
+    parse_listeners,
+    parse_protocol_map,
+    split_list,
+)
+from barnabas.server.settings import BROKER, Support, Value, consumer_groups
 
 if TYPE_CHECKING:
-    from replication import InterBrokerProtocol
+    from barnabas.replication import InterBrokerProtocol
 
 _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 _LISTENER_KEY = re.compile(r"listener\.name\.[^.]+\.(?P<base>.+)")
@@ -272,7 +279,7 @@ class BrokerConfig:
     @property
     def inter_broker_protocol(self) -> InterBrokerProtocol:
         """What brokers of one cluster speak to each other."""
-        from replication import InterBrokerProtocol  # `barnabas config` is quicker without it
+        from barnabas.replication import InterBrokerProtocol  # `barnabas config` is quicker without it
 
         return InterBrokerProtocol.parse(self.str("inter.broker.protocol.version"))
 
@@ -529,10 +536,10 @@ def load(
     overrides: Sequence[str] = (),
 ) -> BrokerConfig:
     """Settings from a server.properties file, `KAFKA_*` variables of `environ` and `key=value` texts, later ones first.
-    Without a file `server.default_file` stands in for it.
+    Without a file `barnabas.server.default_file` stands in for it.
 
     Raises SettingsRefused (also for a `key=value` without `=`), OSError when the file cannot be read, and
-    `server.properties.PropertiesError` when it is not in the format.
+    `barnabas.server.properties.PropertiesError` when it is not in the format.
     """
     return BrokerConfig.from_values(*read(file, environ=environ, overrides=overrides))
 
@@ -547,14 +554,14 @@ def read(
     values: dict[str, str] = {}
     origins: dict[str, str] = {}
     if file is not None:
-        from server.properties import decode_properties, parse_properties
+        from barnabas.server.properties import decode_properties, parse_properties
 
         name = os.path.basename(file)
         for entry in parse_properties(decode_properties(Path(file).read_bytes())):
             values[entry.key] = entry.value
             origins[entry.key] = f"{name} line {entry.line}"
     if environ:
-        from server.environment import settings_from
+        from barnabas.server.environment import settings_from
 
         for key, value, variable in settings_from(environ, BROKER):
             values[key] = value
@@ -566,7 +573,7 @@ def read(
         values[key.strip()] = value
         origins[key.strip()] = "--set"
     if file is None:
-        from server import default_file
+        from barnabas.server import default_file
 
         default_file.fill(values, origins)
     return values, origins

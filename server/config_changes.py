@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from kproto import ErrorCode, KafkaError
-from replication import is_internal
-from server import group_config, topic_config
-from server.config import BrokerConfig, SettingsRefused, refusal
-from server.settings import BROKER, GROUP, TOPIC, Scope, Setting, Type
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.replication import is_internal
+from barnabas.server import group_config, topic_config
+from barnabas.server.config import BrokerConfig, SettingsRefused, refusal
+from barnabas.server.settings import BROKER, GROUP, TOPIC, Scope, Setting, Type
 
 log = logging.getLogger("barnabas.config")
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
-from replication import BadNode, Store, StoreError, drop_config_changes, read_config_changes
-from server.containment import contain
+from barnabas.replication import BadNode, Store, StoreError, drop_config_changes, read_config_changes
+from barnabas.server.containment import contain
 
 log = logging.getLogger("barnabas.controller")
 

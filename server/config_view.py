@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from server.config import BrokerConfig
-from server.settings import BROKER, TOPIC, Scope, Setting, Support, render, synonyms
-from server.topic_config import values_of
+from barnabas.server.config import BrokerConfig
+from barnabas.server.settings import BROKER, TOPIC, Scope, Setting, Support, render, synonyms
+from barnabas.server.topic_config import values_of
 
 
 class Source(IntEnum):

@@ -1,6 +1,6 @@
 """One client connection without IO: bytes go in, request frames go to the dispatcher, answer parts come out in order.
 
-The reactor (plain TCP) and `server.streams` (tests, TLS) drive the same object. What they do:
+The reactor (plain TCP) and `barnabas.server.streams` (tests, TLS) drive the same object. What they do:
 
 - `receive(view)` with bytes that lie in a shared buffer, or, while a large frame is being collected, `recv_target()`
   / `received(n)` so that its bytes land where they stay;
@@ -8,9 +8,9 @@ The reactor (plain TCP) and `server.streams` (tests, TLS) drive the same object.
 - `Transport.wake(connection)` is called whenever there is something new to send.
 
 Bounds (a client must not be able to make the broker hold memory): a frame longer than `max_frame_bytes`, or than its
-API may have (`server.request_bounds`), closes the connection before anything is allocated; the buffer of a partial
-frame grows with what has arrived, not with what was promised; while answers worth more than `OUT_BYTES_MAX` wait to be
-sent, or an answer is owed to a request that is not pipelined, no further request is taken up.
+API may have (`barnabas.server.request_bounds`), closes the connection before anything is allocated; the buffer of a
+partial frame grows with what has arrived, not with what was promised; while answers worth more than `OUT_BYTES_MAX`
+wait to be sent, or an answer is owed to a request that is not pipelined, no further request is taken up.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from kproto import Part
-from server.request_bounds import GENERAL, bounds_of
-from server.strangers import name_stranger
+from barnabas.kproto import Part
+from barnabas.server.request_bounds import GENERAL, bounds_of
+from barnabas.server.strangers import name_stranger
 
 OUT_BYTES_MAX = 256 * 1024
 PIPELINE_MAX = 256
 _GROW_FROM_BYTES = 16 * 1024
 _GROW_FACTOR = 4
-_FRAME_BYTES_GENERAL = GENERAL.frame_bytes
 
 _LENGTH = struct.Struct(">i")
 _KEY = struct.Struct(">h")
@@ -63,8 +62,8 @@ class Pipelined(Protocol):
 
 
 class Slot(Protocol):
-    """A request that was taken up, and the place of its answer (`server.context.RequestContext`). `parts`: None while
-    the answer is owed.
+    """A request that was taken up, and the place of its answer (`barnabas.server.context.RequestContext`). `parts`:
+    None while the answer is owed.
     """
 
     @property
@@ -213,7 +212,7 @@ class Connection:
             size: int = _LENGTH.unpack_from(view, position)[0]
             if size <= 0 or size > self.max_frame_bytes:
                 raise self._violation(view, position, f"frame length {size} (allowed: 1 to {self.max_frame_bytes})")
-            if size > _FRAME_BYTES_GENERAL and end - position >= 6:
+            if size > GENERAL.frame_bytes and end - position >= 6:
                 key: int = _KEY.unpack_from(view, position + 4)[0]
                 if size > bounds_of(key).frame_bytes:
                     allowed = f"allowed for API key {key}: 1 to {bounds_of(key).frame_bytes}"

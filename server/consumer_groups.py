@@ -17,20 +17,20 @@ from typing import Any, NamedTuple
 
 import trio
 
-from coordinator import GroupConfig, GroupSettings, GroupShard, ResolvePatterns, check_heartbeat
-from kproto import ErrorCode, KafkaError, uuid_to_text
-from kproto.messages import ConsumerGroupDescribeResponse, ConsumerGroupHeartbeatRequest
-from replication import Image
-from server import group_config
-from server.config import BrokerConfig
-from server.containment import attempt
-from server.group_topics import GroupTopics
-from server.offload import Offload, in_thread
-from server.partition import Partition
-from server.partitions import Partitions
-from server.settings.consumer_groups import ASSIGNORS
-from server.shard_driver import CreateTopic, Led, ShardDriver
-from server.timers import Timers
+from barnabas.coordinator import GroupConfig, GroupSettings, GroupShard, ResolvePatterns, check_heartbeat
+from barnabas.kproto import ErrorCode, KafkaError, uuid_to_text
+from barnabas.kproto.messages import ConsumerGroupDescribeResponse, ConsumerGroupHeartbeatRequest
+from barnabas.replication import Image
+from barnabas.server import group_config
+from barnabas.server.config import BrokerConfig
+from barnabas.server.containment import attempt
+from barnabas.server.group_topics import GroupTopics
+from barnabas.server.offload import Offload, in_thread
+from barnabas.server.partition import Partition
+from barnabas.server.partitions import Partitions
+from barnabas.server.settings.consumer_groups import ASSIGNORS
+from barnabas.server.shard_driver import CreateTopic, Led, ShardDriver
+from barnabas.server.timers import Timers
 
 INLINE_MATCHES = 500
 """Names times expressions that are matched on the loop: one takes some 7 us."""
@@ -142,7 +142,7 @@ class ConsumerGroups(ShardDriver[GroupShard]):
             self._resolving_wanted = trio.Event()
 
     async def _resolve(self, wanted: _ToResolve) -> None:
-        from server import group_patterns  # few groups have expressions
+        from barnabas.server import group_patterns  # few groups have expressions
 
         led, shard, effect = wanted
         started_ms = self._wall_ms()
@@ -172,7 +172,7 @@ class ConsumerGroups(ShardDriver[GroupShard]):
         """Answers ConsumerGroupHeartbeatResponse. `client_host`: the bare address. Raises KafkaError 14, 15, 16, and 42
         or 112 for what is wrong with the request, which every broker says, as in Apache Kafka.
         """
-        from server import group_patterns
+        from barnabas.server import group_patterns
 
         try:
             led = self._of(request.group_id, may_be_empty=True)

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from copy import copy
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kproto import ErrorCode, Part
-from server.containment import contain
+from barnabas.kproto import ErrorCode, Part
+from barnabas.server.containment import contain
 
 if TYPE_CHECKING:
-    from server.connection import Connection
+    from barnabas.server.connection import Connection
 
 log = logging.getLogger("barnabas.requests")
 
@@ -24,7 +24,7 @@ _SHOWN_LENGTH = 100
 
 
 class Route(Protocol):
-    """The request's API in its version (`server.route`), as far as whoever has a context may ask for it."""
+    """The request's API in its version (`barnabas.server.route`), as far as whoever has a context may ask for it."""
 
     pipelined: bool
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from kproto import ErrorCode, KafkaError
-from kproto.messages import AllocateProducerIdsRequest, ControlledShutdownRequest
-from replication import (
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.messages import AllocateProducerIdsRequest, ControlledShutdownRequest
+from barnabas.replication import (
     Endpoint,
     Image,
     InterBrokerProtocol,
@@ -32,11 +32,11 @@ from replication import (
     read_controller,
     take_producer_ids,
 )
-from server.peers import Connect, PeerConnection, PeerError
+from barnabas.server.peers import Connect, PeerConnection, PeerError
 
 if TYPE_CHECKING:
-    from server.config import BrokerConfig
-    from server.controller import ControllerDriver
+    from barnabas.server.config import BrokerConfig
+    from barnabas.server.controller import ControllerDriver
 
 log = logging.getLogger("barnabas.broker")
 

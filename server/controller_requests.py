@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import trio
 
-from kproto import ErrorCode, KafkaError
-from kproto.messages import AlterPartitionRequest, AlterPartitionResponse
-from replication import (
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.messages import AlterPartitionRequest, AlterPartitionResponse
+from barnabas.replication import (
     Image,
     PartitionChange,
     PartitionImage,
@@ -24,8 +24,8 @@ from replication import (
     StoreError,
     take_producer_ids,
 )
-from server.containment import serve
-from server.controller_loop import ControllerLoop, Slot
+from barnabas.server.containment import serve
+from barnabas.server.controller_loop import ControllerLoop, Slot
 
 log = logging.getLogger("barnabas.controller")
 

@@ -1,9 +1,9 @@
 """Descriptors: how many the process may have (`ulimit -n`), and who gets them.
 
 Each connection takes one, and so does each open log segment. Half of them, but no more than some thousand, are the
-logs' (`logdir.half_of_the_limit`); `RESERVE` are kept for what must not fail however many clients come: checkpoints,
-the metadata journal, new segments, connections to other brokers, code that is read when it is first needed. The rest
-is for clients: at that number further ones wait in the backlog.
+logs' (`barnabas.logdir.half_of_the_limit`); `RESERVE` are kept for what must not fail however many clients come:
+checkpoints, the metadata journal, new segments, connections to other brokers, code that is read when it is first
+needed. The rest is for clients: at that number further ones wait in the backlog.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import os
 import resource
 
-from logdir import half_of_the_limit
+from barnabas.logdir import half_of_the_limit
 
 log = logging.getLogger("barnabas.broker")
 

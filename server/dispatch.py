@@ -5,8 +5,9 @@ version out of range closes the connection without an answer, as Apache Kafka do
 unknown version, in format 0, so that the client can try again (KIP-511). Our mistakes: logged once with their
 context, answered with UNKNOWN_SERVER_ERROR, and nobody else notices.
 
-A request that is long goes on in a task, in turns with everything else (`server.turns`): one whose frame is large, or
-whose handler is a generator that has more to do than fits into a round. Produce alone never does (`pipelined`).
+A request that is long goes on in a task, in turns with everything else (`barnabas.server.turns`): one whose frame is
+large, or whose handler is a generator that has more to do than fits into a round. Produce alone never does
+(`pipelined`).
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from typing import Any
 
 import trio
 
-from kproto import ApiKey, DecodeError, ErrorCode, KafkaError, Part
-from kproto.frame import parse_request_header
-from server.api import PENDING, Api
-from server.connection import Connection, ProtocolViolation, Slot
-from server.containment import contain
-from server.context import RequestContext
-from server.route import Route
-from server.services import Services
-from server.turns import LARGE_FRAME_BYTES, UNFINISHED, Abandoned, first_turn
+from barnabas.kproto import ApiKey, DecodeError, ErrorCode, KafkaError, Part
+from barnabas.kproto.frame import parse_request_header
+from barnabas.server.api import PENDING, Api
+from barnabas.server.connection import Connection, ProtocolViolation, Slot
+from barnabas.server.containment import contain
+from barnabas.server.context import RequestContext
+from barnabas.server.route import Route
+from barnabas.server.services import Services
+from barnabas.server.turns import LARGE_FRAME_BYTES, UNFINISHED, Abandoned, first_turn
 
 log = logging.getLogger("barnabas.requests")
 
@@ -75,21 +76,20 @@ class Dispatcher:
             return context
         try:
             response = route.handle(self._services, context, request)
-            if response is not PENDING:
-                if type(response) is GeneratorType:
-                    steps = response
-                    response = first_turn(steps)
-                    if response is UNFINISHED:
-                        response = steps
-                kind = type(response)
-                if kind is GeneratorType or kind is CoroutineType:
-                    self._nursery.start_soon(self._finish, context, request, response)
-                    return context
-                if response is not PENDING:
-                    context.reply(response)
+            if type(response) is GeneratorType:
+                steps = response
+                response = first_turn(steps)
+                if response is UNFINISHED:
+                    response = steps
         except Exception as error:
             self._failed(context, request, error)
             return context
+        if response is not PENDING:
+            kind = type(response)
+            if kind is GeneratorType or kind is CoroutineType:
+                self._nursery.start_soon(self._finish, context, request, response)
+                return context
+            context.reply(response)
         # What follows the message is ignored, as Apache Kafka does, but such a frame is no example for others.
         if route.learn is not None and end == len(frame):
             try:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from kproto import ErrorCode, KafkaError
-from replication import BadNode, Changed, Store, StoreError, features
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.replication import BadNode, Changed, Store, StoreError, features
 
 log = logging.getLogger("barnabas.features")
 

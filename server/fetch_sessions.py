@@ -23,10 +23,10 @@ from random import Random
 from typing import TYPE_CHECKING
 from weakref import ReferenceType, ref
 
-from kproto import ErrorCode, KafkaError
+from barnabas.kproto import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from server.partition import Partition
+    from barnabas.server.partition import Partition
 
 EVICTION_SECONDS = 120.0
 TARGETS_MAX = 300_000

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import copy
 
-from kproto import ZERO_UUID, ErrorCode, KafkaError
-from kproto.messages import FetchRequest
-from server.fetch_sessions import FetchSession, FetchTarget, TargetKey
-from server.partition import Partition
-from server.services import Services
+from barnabas.kproto import ZERO_UUID, ErrorCode, KafkaError
+from barnabas.kproto.messages import FetchRequest
+from barnabas.server.fetch_sessions import FetchSession, FetchTarget, TargetKey
+from barnabas.server.partition import Partition
+from barnabas.server.services import Services
 
 PART = 250
-"""How many partitions of a large request are dealt with in one step (`server.turns`)."""
+"""How many partitions of a large request are dealt with in one step (`barnabas.server.turns`)."""
 
 
 def targets_of(topics: Iterable[FetchRequest.FetchTopic], by_id: bool) -> Iterable[tuple[TargetKey, FetchTarget]]:

@@ -14,18 +14,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kproto import ErrorCode, KafkaError
-from kproto.messages import FetchRequest, FetchResponse
-from logdir import FileSlice, StorageError
-from replication import BrokerImage, LeaderState
-from server.api import PENDING
-from server.context import RequestContext
-from server.fetch_sessions import FetchSession, FetchTarget, TargetKey
-from server.fetch_targets import find_partition
-from server.leader_hints import HINTED_IN_FETCH, LeaderHints
-from server.partition import Partition
-from server.partition_host import ProgressWaiter
-from server.services import Services
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.messages import FetchRequest, FetchResponse
+from barnabas.logdir import FileSlice, StorageError
+from barnabas.replication import BrokerImage, LeaderState
+from barnabas.server.api import PENDING
+from barnabas.server.context import RequestContext
+from barnabas.server.fetch_sessions import FetchSession, FetchTarget, TargetKey
+from barnabas.server.fetch_targets import find_partition
+from barnabas.server.leader_hints import HINTED_IN_FETCH, LeaderHints
+from barnabas.server.partition import Partition
+from barnabas.server.partition_host import ProgressWaiter
+from barnabas.server.services import Services
 
 READ_COMMITTED = 1
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"

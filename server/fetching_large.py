@@ -1,4 +1,4 @@
-"""Fetches of very many partitions: looked at, and answered, in turns with everybody else (`server.turns`).
+"""Fetches of very many partitions: looked at, and answered, in turns with everybody else (`barnabas.server.turns`).
 
 One look at a partition costs up to 10 us, where it is unknown, so that a session of 100,000 of them would hold the loop
 for a second with every request. Smaller fetches look at everything at once, which needs nothing to be remembered
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import trio
 
-from kproto.messages import FetchResponse
-from server.fetch_sessions import FetchTarget
-from server.fetch_targets import PART
-from server.fetching import Answer, Fetch, Plan, has_more
-from server.turns import Steps
+from barnabas.kproto.messages import FetchResponse
+from barnabas.server.fetch_sessions import FetchTarget
+from barnabas.server.fetch_targets import PART
+from barnabas.server.fetching import Answer, Fetch, Plan, has_more
+from barnabas.server.turns import Steps
 
 AT_ONCE = 2000
 """With more partitions than this a fetch goes in turns."""

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from kproto import ErrorCode
-from replication import TopicRequest, name_fault
+from barnabas.kproto import ErrorCode
+from barnabas.replication import TopicRequest, name_fault
 
 if TYPE_CHECKING:
-    from server.app import Broker
+    from barnabas.server.app import Broker
 
 VARIABLE: Final = "KAFKA_CREATE_TOPICS"
 TRIES: Final = 60

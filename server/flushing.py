@@ -19,10 +19,10 @@ import logging
 
 import trio
 
-from logdir import StorageError
-from server.containment import contain
-from server.offload import Offload
-from server.partition import Partition
+from barnabas.logdir import StorageError
+from barnabas.server.containment import contain
+from barnabas.server.offload import Offload
+from barnabas.server.partition import Partition
 
 log = logging.getLogger("barnabas.housekeeping")
 

@@ -1,9 +1,9 @@
 """Fetching from leaders: what this broker follows, one task and one connection per leader broker and fetcher number.
 
 `Partitions` says whom to follow (`follow`, `unfollow`; both act at once and never wait for a request in flight). What
-to ask and what answers mean is decided by `replication.Fetcher`; here are the tasks, the connections, and the hands
-that append and truncate. A partition's fetcher is chosen by hash among `num.replica.fetchers` per leader, so that one
-slow partition holds up its neighbours only.
+to ask and what answers mean is decided by `barnabas.replication.Fetcher`; here are the tasks, the connections, and the
+hands that append and truncate. A partition's fetcher is chosen by hash among `num.replica.fetchers` per leader, so that
+one slow partition holds up its neighbours only.
 
 A leader may sit on a Fetch for `replica.fetch.wait.max.ms` while there is nothing to send. What is added meanwhile does
 not wait for that: unless the answer comes within `GRACE_S` the request is given up with its connection, and all is
@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from coordinator import java_string_hash
-from kproto import ApiKey, ErrorCode, KafkaError
-from kproto.messages import FetchRequest
-from logdir import StorageError, UnexpectedOffset
-from replication import (
+from barnabas.coordinator import java_string_hash
+from barnabas.kproto import ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import FetchRequest
+from barnabas.logdir import StorageError, UnexpectedOffset
+from barnabas.replication import (
     Append,
     Ask,
     BrokerImage,
@@ -47,12 +47,12 @@ from replication import (
     Wait,
     throttled_partitions,
 )
-from server.offload import Offload
-from server.peers import Connect, PeerConnection, PeerError
+from barnabas.server.offload import Offload
+from barnabas.server.peers import Connect, PeerConnection, PeerError
 
 if TYPE_CHECKING:
-    from server.config import BrokerConfig
-    from server.partition import Partition
+    from barnabas.server.config import BrokerConfig
+    from barnabas.server.partition import Partition
 
 log = logging.getLogger("barnabas.followers")
 

@@ -1,20 +1,20 @@
 """The settings of one group (resource type GROUP): values, checks, and what the group machine needs of them.
 
-What is set on the group stands over the broker setting behind it (`server.settings.consumer_groups`), and must lie
-within the bounds that the broker sets for that. Only KIP-848 groups look at theirs, but any group id may have some,
-also of a group that does not exist. They are kept in the metadata store, under `/config/groups` (`replication.paths`).
-Milliseconds.
+What is set on the group stands over the broker setting behind it (`barnabas.server.settings.consumer_groups`), and must
+lie within the bounds that the broker sets for that. Only KIP-848 groups look at theirs, but any group id may have some,
+also of a group that does not exist. They are kept in the metadata store, under `/config/groups`
+(`barnabas.replication.paths`). Milliseconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from coordinator import GroupSettings
-from kproto import ErrorCode, KafkaError
-from server.config import BrokerConfig, refusal, shown
-from server.config_view import ConfigEntry, Source, Synonym, documentation
-from server.settings import BROKER, GROUP, BadValue, Support, Value, render
+from barnabas.coordinator import GroupSettings
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.server.config import BrokerConfig, refusal, shown
+from barnabas.server.config_view import ConfigEntry, Source, Synonym, documentation
+from barnabas.server.settings import BROKER, GROUP, BadValue, Support, Value, render
 
 _KINDS = ("consumer", "share", "streams")
 

@@ -1,13 +1,13 @@
 """Regular expressions that members of KIP-848 groups subscribe to, matched against whole topic names; see
-`server.patterns`. Internal topics match like others, as in Apache Kafka.
+`barnabas.server.patterns`. Internal topics match like others, as in Apache Kafka.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from kproto import KafkaError
-from server.patterns import compile_pattern
+from barnabas.kproto import KafkaError
+from barnabas.server.patterns import compile_pattern
 
 
 def why_invalid(pattern: str) -> str | None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from coordinator import Topic, Topics
-from replication import BrokerImage, Image, TopicImage
+from barnabas.coordinator import Topic, Topics
+from barnabas.replication import BrokerImage, Image, TopicImage
 
 
 class GroupTopics:

@@ -1,12 +1,12 @@
 """Produce requests that take longer than others should wait for: they are held, and go on beside everything else.
 
 Batches are looked through, and compressed otherwise where the topic wants that, when they are appended, within an
-allowance that each round of the reactor gets anew (`kproto.allowance`, `Partitions.allowance`). A request that needs
-more stops at that batch; its connection is held, so that nothing overtakes it, and a task goes on with the rest:
+allowance that each round of the reactor gets anew (`barnabas.kproto.allowance`, `Partitions.allowance`). A request that
+needs more stops at that batch; its connection is held, so that nothing overtakes it, and a task goes on with the rest:
 
 - what only came too late in its round is done in turns, one request at a time, with a round of the loop between;
-- what is too much for any round is prepared in a thread (`logdir.prepare`), one batch at a time for the whole broker,
-  and appended then. If the topic's settings have changed meanwhile it is prepared once more.
+- what is too much for any round is prepared in a thread (`barnabas.logdir.prepare`), one batch at a time for the whole
+  broker, and appended then. If the topic's settings have changed meanwhile it is prepared once more.
 
 So are requests of more than `BATCHES_PER_TURN` batches: each costs some microseconds at least, and a write.
 
@@ -14,8 +14,8 @@ What waits takes no more memory than it has arrived with; a batch that is being 
 may decompress to (128 MiB). Who goes away meanwhile is forgotten: what was appended stays, the rest is not. Apache
 Kafka does all of this in one of its request handler threads.
 
-The thread shares the interpreter with the loop, which gets it back after each switch interval (`server.process` makes
-that short); the libraries that decompress and compress work without it.
+The thread shares the interpreter with the loop, which gets it back after each switch interval
+(`barnabas.server.process` makes that short); the libraries that decompress and compress work without it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from typing import Any, Final, Protocol, TypeVar
 
 import trio
 
-from kproto.allowance import Allowance, TooMuchWork
-from kproto.errors import KafkaError
-from logdir import LogConfig, prepare
-from server.containment import contain
-from server.context import RequestContext
-from server.offload import Offload
-from server.reactor import ARENA_BYTES
+from barnabas.kproto.allowance import Allowance, TooMuchWork
+from barnabas.kproto.errors import KafkaError
+from barnabas.logdir import LogConfig, prepare
+from barnabas.server.containment import contain
+from barnabas.server.context import RequestContext
+from barnabas.server.offload import Offload
+from barnabas.server.reactor import ARENA_BYTES
 
 log = logging.getLogger("barnabas.requests")
 
@@ -43,7 +43,7 @@ BATCHES_PER_TURN: Final = 1000
 
 
 class Appending(Protocol):
-    """The batches of a request that are left, one after the other; they are numbered from 0."""
+    """A request's batches, one after the other; they are numbered from 0."""
 
     ctx: RequestContext
     count: int
@@ -63,14 +63,14 @@ class Appending(Protocol):
         """The settings of the log that the batch is for, None if it cannot be appended at all."""
 
     def pause(self) -> None:
-        """What was appended so far, before this was made as well, is about to be written."""
+        """What was appended so far is about to be written."""
 
     def finish(self) -> None:
         """All is appended."""
 
 
 class HeldProduces:
-    """Who may use the thread; one per broker. turn: whose turn it is, of all long requests (`server.turns`).
+    """Who may use the thread; one per broker. turn: whose turn it is, of all long requests (`barnabas.server.turns`).
     allowance: of the round; renewed at its end.
     """
 
@@ -89,16 +89,20 @@ class HeldProduces:
         self._turn = turn
         self._thread = trio.Lock()
 
-    def hold(self, appending: Appending, is_stuck: bool) -> None:
-        """Append later what is left of a request. is_stuck: the first batch is too much for any turn."""
-        for number in range(appending.count):
-            records = appending.records(number)
+    def run(self, appending: Appending) -> bool:
+        """Append what can be appended now. False: the request is held, and the rest is appended later."""
+        number, is_stuck = self._one_turn(appending, 0)
+        if number == appending.count:
+            return True
+        for later in range(number, appending.count):
+            records = appending.records(later)
             # The arena belongs to the round. A frame that has a buffer of its own stays there.
             if records is not None and len(records.obj) <= ARENA_BYTES:  # type: ignore[arg-type]
-                appending.replace(number, memoryview(bytearray(records)))
+                appending.replace(later, memoryview(bytearray(records)))
         appending.pause()
         release = appending.ctx.hold()
-        self._nursery.start_soon(self._go_on, appending, is_stuck, release)
+        self._nursery.start_soon(self._go_on, appending, number, is_stuck, release)
+        return False
 
     async def elsewhere(self, fn: Callable[..., T], *args: Any) -> T:
         """Call something that belongs to a Produce request in the thread; an `Offload`."""
@@ -117,8 +121,7 @@ class HeldProduces:
                 return number, not error.is_for_now
         return end, False
 
-    async def _go_on(self, appending: Appending, is_stuck: bool, release: Callable[[], None]) -> None:
-        number = 0
+    async def _go_on(self, appending: Appending, number: int, is_stuck: bool, release: Callable[[], None]) -> None:
         try:
             while number < appending.count:
                 if is_stuck:

@@ -31,16 +31,16 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from logdir import Checkpoint, LogDir, LogDirs, PartitionLog, StorageError
-from server.cleaner import Cleaner
-from server.containment import attempt, contain, serve
-from server.flushing import Flusher
-from server.retention import retain
+from barnabas.logdir import Checkpoint, LogDir, LogDirs, PartitionLog, StorageError
+from barnabas.server.cleaner import Cleaner
+from barnabas.server.containment import attempt, contain, serve
+from barnabas.server.flushing import Flusher
+from barnabas.server.retention import retain
 
 if TYPE_CHECKING:
-    from server.config import BrokerConfig
-    from server.offload import Offload
-    from server.partitions import Partitions
+    from barnabas.server.config import BrokerConfig
+    from barnabas.server.offload import Offload
+    from barnabas.server.partitions import Partitions
 
 log = logging.getLogger("barnabas.housekeeping")
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kproto import ErrorCode
+from barnabas.kproto import ErrorCode
 
 if TYPE_CHECKING:
-    from replication import Image
-    from server.services import Services
+    from barnabas.replication import Image
+    from barnabas.server.services import Services
 
 HINTED_IN_PRODUCE = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER,))
 HINTED_IN_FETCH = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))

@@ -1,5 +1,6 @@
 """Records for clients older than Kafka 0.11, who know message sets (formats 0 and 1) and no batches: up-conversion of
-what they produce (Produce 0-2), down-conversion of what they fetch (Fetch 0-3). The formats: `kproto.records_legacy`.
+what they produce (Produce 0-2), down-conversion of what they fetch (Fetch 0-3). The formats:
+`barnabas.kproto.records_legacy`.
 
 Both are done in steps of a millisecond or so with a checkpoint between, so a conversion (30 to 60 ms per megabyte)
 does not hold up the loop, and both are bounded: a batch may decompress to `BATCH_BYTES_MAX`, and one fetch response
@@ -28,12 +29,12 @@ from typing import Any, Final, TypeVar
 
 import trio
 
-from kproto import KafkaError
-from kproto.records import LOG_OVERHEAD
-from kproto.records_legacy import STEP, down_converting, up_converting
-from logdir import FileSlice, LogConfig
-from server.offload import Offload
-from server.partition import Partition
+from barnabas.kproto import KafkaError
+from barnabas.kproto.records import LOG_OVERHEAD
+from barnabas.kproto.records_legacy import STEP, down_converting, up_converting
+from barnabas.logdir import FileSlice, LogConfig
+from barnabas.server.offload import Offload
+from barnabas.server.partition import Partition
 
 BATCH_BYTES_MAX: Final = 16 * 1024 * 1024
 """What one batch may decompress to while it is converted."""
@@ -51,7 +52,7 @@ T = TypeVar("T")
 async def up_converted(sent: bytes, config: LogConfig, elsewhere: Offload) -> bytearray | memoryview | None:
     """What came for a partition with Produce 0-2, ready to be appended: a converted batch with the topic's codec
     (bytearray), or, from clients that send new batches in old requests, that batch (memoryview). None when nothing
-    whole came, which is a success without an append. Raises as `kproto.records_legacy.up_convert`.
+    whole came, which is a success without an append. Raises as `barnabas.kproto.records_legacy.up_convert`.
 
     elsewhere: runs it where it holds up nobody, if the topic has a codec of its own: compressing is one long step, at
     the level that the topic asks for.

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from server.config import BrokerConfig
-from server.connection import Connection, Dispatch, Transport
-from server.endpoints import ListenAddress
-from server.wording import system_says
+from barnabas.server.config import BrokerConfig
+from barnabas.server.connection import Connection, Dispatch, Transport
+from barnabas.server.endpoints import ListenAddress
+from barnabas.server.wording import system_says
 
 if TYPE_CHECKING:
-    from server.reactor import Reactor
+    from barnabas.server.reactor import Reactor
 
 log = logging.getLogger("barnabas.network")
 

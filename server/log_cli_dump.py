@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
-from kproto.errors import KafkaError
-from logdir import LogDirError
-from logdir.offline import Batch, LogReader, LogRecord, SegmentReader, is_log_dir, open_log, open_log_dir
-from logdir.offline.decode import TOPICS, decode_control, decode_record, show_bytes
-from logdir.offline.files import LOG, kind_of, rows
+from barnabas.kproto.errors import KafkaError
+from barnabas.logdir import LogDirError
+from barnabas.logdir.offline import Batch, LogReader, LogRecord, SegmentReader, is_log_dir, open_log, open_log_dir
+from barnabas.logdir.offline.decode import TOPICS, decode_control, decode_record, show_bytes
+from barnabas.logdir.offline.files import LOG, kind_of, rows
 
 TIME_TYPES = ("create time", "append time")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -24,8 +24,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class DumpOptions:
-    """`decode`: "auto" (by the topic's name), "none", or how. Bounds as in `logdir.offline`; `limit` counts records, or
-    batches where no records are shown.
+    """`decode`: "auto" (by the topic's name), "none", or how. Bounds as in `barnabas.logdir.offline`; `limit` counts
+    records, or batches where no records are shown.
     """
 
     records: bool = False

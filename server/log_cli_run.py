@@ -15,10 +15,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from kproto.errors import KafkaError
-from logdir import LogDirError
-from logdir.offline import LogReader, is_log_dir, open_log, open_log_dir
-from server.log_cli_progress import Progress, readable
+from barnabas.kproto.errors import KafkaError
+from barnabas.logdir import LogDirError
+from barnabas.logdir.offline import LogReader, is_log_dir, open_log, open_log_dir
+from barnabas.server.log_cli_progress import Progress, readable
 
 OK, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 
@@ -68,7 +68,7 @@ def _logs(paths: Sequence[str]) -> Iterator[LogReader]:
 
 
 def _dump(chosen: argparse.Namespace) -> int:
-    from server.log_cli_dump import Dump, DumpOptions
+    from barnabas.server.log_cli_dump import Dump, DumpOptions
 
     first, end = chosen.offset or (None, None)
     oldest, newest = chosen.time or (None, None)
@@ -101,13 +101,13 @@ def _dump(chosen: argparse.Namespace) -> int:
 
 
 def _size(paths: Sequence[str]) -> int:
-    from logdir.offline.verify import size_to_verify
+    from barnabas.logdir.offline.verify import size_to_verify
 
     return sum(size_to_verify(path) for path in paths)
 
 
 def _verify(chosen: argparse.Namespace) -> int:
-    from logdir.offline.verify import verify
+    from barnabas.logdir.offline.verify import verify
 
     total = _size(chosen.paths)
     progress = _progress(total)
@@ -129,7 +129,7 @@ def _verify(chosen: argparse.Namespace) -> int:
 
 
 def _list_kinds() -> int:
-    from logdir.offline.problems import KINDS
+    from barnabas.logdir.offline.problems import KINDS
 
     width = max(map(len, KINDS))
     for kind, meaning in KINDS.items():
@@ -138,8 +138,8 @@ def _list_kinds() -> int:
 
 
 def _stats(chosen: argparse.Namespace) -> int:
-    from logdir.offline.stats import log_stats
-    from server.log_cli_stats import lines
+    from barnabas.logdir.offline.stats import log_stats
+    from barnabas.server.log_cli_stats import lines
 
     full = not chosen.quick
     progress = _progress(_size(chosen.paths))

@@ -16,19 +16,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kproto import ErrorCode, KafkaError
-from kproto.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from kproto.records import build_control_batch
-from logdir import AppendOrigin, InTransaction
-from replication import GROUP_METADATA_TOPIC
-from server.containment import Concerned
-from server.partition import Partition
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from barnabas.kproto.records import build_control_batch
+from barnabas.logdir import AppendOrigin, InTransaction
+from barnabas.replication import GROUP_METADATA_TOPIC
+from barnabas.server.containment import Concerned
+from barnabas.server.partition import Partition
 
 if TYPE_CHECKING:
-    from server.config import BrokerConfig
-    from server.partitions import Partitions
-    from server.shards import GroupShards
-    from server.timers import Timer, Timers
+    from barnabas.server.config import BrokerConfig
+    from barnabas.server.partitions import Partitions
+    from barnabas.server.shards import GroupShards
+    from barnabas.server.timers import Timer, Timers
 
 _Marker = WriteTxnMarkersRequest.WritableTxnMarker
 _MarkerResult = WriteTxnMarkersResponse.WritableTxnMarkerResult

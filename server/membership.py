@@ -19,8 +19,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import trio
 
-from logdir import MetaProperties
-from replication import (
+from barnabas.logdir import MetaProperties
+from barnabas.replication import (
     BrokerIdTaken,
     DirectoryFiles,
     EmbeddedStore,
@@ -29,8 +29,8 @@ from replication import (
     take_broker_number,
     watch_registration,
 )
-from server.config import BrokerConfig
-from server.offload import Offload
+from barnabas.server.config import BrokerConfig
+from barnabas.server.offload import Offload
 
 log = logging.getLogger("barnabas.broker")
 
@@ -46,8 +46,8 @@ def open_store(
     """
     if config.is_clustered:
         # kazoo is imported by those who use it
-        from replication import zookeeper_store
-        from server.zookeeper_settings import zookeeper_settings
+        from barnabas.replication import zookeeper_store
+        from barnabas.server.zookeeper_settings import zookeeper_settings
 
         return zookeeper_store(zookeeper_settings(config))
     return _embedded_store(directory, offload, on_failure)

@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from logdir import AppendOrigin, PartitionLog, Promoted, StorageError, UnexpectedOffset
-from replication import ReplicationThrottle
-from server.offload import Offload
+from barnabas.logdir import AppendOrigin, PartitionLog, Promoted, StorageError, UnexpectedOffset
+from barnabas.replication import ReplicationThrottle
+from barnabas.server.offload import Offload
 
 if TYPE_CHECKING:
-    from server.config import BrokerConfig
-    from server.partition import Partition
-    from server.partitions import Partitions
+    from barnabas.server.config import BrokerConfig
+    from barnabas.server.partition import Partition
+    from barnabas.server.partitions import Partitions
 
 log = logging.getLogger("barnabas.moves")
 
@@ -57,7 +57,7 @@ class Moves:
         self._due, self._taken = trio.open_memory_channel["Partition"](math.inf)
 
     def go_on(self, partition: Partition) -> None:
-        """Part of `server.partitions.LogDirMoves`."""
+        """Part of `barnabas.server.partitions.LogDirMoves`."""
         if partition not in self._known:
             self._known.add(partition)
             self._due.send_nowait(partition)

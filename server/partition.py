@@ -6,11 +6,11 @@ Whoever appends outside of a round calls both.
 
 Two ends move and two kinds of waiters watch them: consumers wait for the high watermark, followers for the log end.
 Of a partition with one replica both ends are the same, `leader` is None and nothing of what follows costs anything.
-A replicated one has, where it is led, a `LeaderState` (`replication.leader`): it is told of every fetch of a follower
-(`follower_fetched`), and what it says moves the high watermark or goes to the controller as a wish for another ISR
-(`PartitionHost.propose`; then `isr_accepted` or `isr_refused`). A follower takes its high watermark from the leader's
-answers (`append_as_follower`); it serves consumers up to it (KIP-392). The high watermark survives changes of role. It
-moves back only when the log is cut below it.
+A replicated one has, where it is led, a `LeaderState` (`barnabas.replication.leader`): it is told of every fetch of a
+follower (`follower_fetched`), and what it says moves the high watermark or goes to the controller as a wish for another
+ISR (`PartitionHost.propose`; then `isr_accepted` or `isr_refused`). A follower takes its high watermark from the
+leader's answers (`append_as_follower`); it serves consumers up to it (KIP-392). The high watermark survives changes of
+role. It moves back only when the log is cut below it.
 
 While the partition is copied to another log directory, `future` is the copy (`server/moves.py`); what is cut from the
 log is cut from it too. When the copy is complete, it becomes `log`.
@@ -27,13 +27,13 @@ from __future__ import annotations
 
 import logging
 
-from kproto import ErrorCode, KafkaError
-from kproto.allowance import Allowance
-from logdir import AppendInfo, AppendOrigin, FileSlice, InTransaction, PartitionLog, StorageError
-from replication import LeaderState, PartitionImage, Proposal, Refusal
-from server.commit_queue import CommitCallback, CommitQueue
-from server.partition_host import PartitionHost, ProgressWaiter, tell_progress
-from server.uncommitted import Uncommitted
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.allowance import Allowance
+from barnabas.logdir import AppendInfo, AppendOrigin, FileSlice, InTransaction, PartitionLog, StorageError
+from barnabas.replication import LeaderState, PartitionImage, Proposal, Refusal
+from barnabas.server.commit_queue import CommitCallback, CommitQueue
+from barnabas.server.partition_host import PartitionHost, ProgressWaiter, tell_progress
+from barnabas.server.uncommitted import Uncommitted
 
 log = logging.getLogger("barnabas.partition")
 

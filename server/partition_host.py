@@ -6,11 +6,11 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from server.containment import contain
+from barnabas.server.containment import contain
 
 if TYPE_CHECKING:
-    from logdir import StorageError
-    from replication import Proposal
+    from barnabas.logdir import StorageError
+    from barnabas.replication import Proposal
 
 
 log = logging.getLogger("barnabas.partition")

@@ -22,10 +22,10 @@ from typing import Protocol
 
 import trio
 
-from kproto import ErrorCode, KafkaError
-from kproto.allowance import Allowance
-from logdir import LogConfig, LogDir, LogDirs, PartitionLog, Promoted, StorageError
-from replication import (
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.allowance import Allowance
+from barnabas.logdir import LogConfig, LogDir, LogDirs, PartitionLog, Promoted, StorageError
+from barnabas.replication import (
     GROUP_METADATA_TOPIC,
     TRANSACTION_STATE_TOPIC,
     BrokerImage,
@@ -33,10 +33,10 @@ from replication import (
     PartitionImage,
     Proposal,
 )
-from server.containment import contain
-from server.offload import Offload, inline
-from server.partition import Partition
-from server.throttles import LeaderThrottle
+from barnabas.server.containment import contain
+from barnabas.server.offload import Offload, inline
+from barnabas.server.partition import Partition
+from barnabas.server.throttles import LeaderThrottle
 
 log = logging.getLogger("barnabas.partitions")
 
@@ -98,7 +98,7 @@ class Partitions:
     """See the module. `log_config(topic_config)` turns a topic's own settings into its effective `LogConfig`;
     `lag_ms()` is `replica.lag.time.max.ms`.
 
-    Part of `server.partition.PartitionHost`.
+    Part of `barnabas.server.partition.PartitionHost`.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Partitions:
         self.moves: LogDirMoves | None = None
         self.leader_throttle = LeaderThrottle(broker_id, current_image)
         self.flusher: Callable[[Partition], None] | None = None
-        """Syncs a partition's log in a thread (`server.flushing`); without it that is done on the spot."""
+        """Syncs a partition's log in a thread (`barnabas.server.flushing`); without it that is done on the spot."""
         self.offload: Offload = inline
         """Where the syncs of directories go."""
         self._unsettled: dict[LogDir, None] = {}  # with deletions that are not synced

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import re2
 
-from kproto import ErrorCode, KafkaError
+from barnabas.kproto import ErrorCode, KafkaError
 
 
 def compile_pattern(pattern: str) -> Callable[[str], bool]:

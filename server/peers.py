@@ -21,10 +21,10 @@ from typing import Any
 
 import trio
 
-from kproto import ApiKey, DecodeError, ErrorCode, decoder, response_class
-from kproto.frame import parse_response_header, request_frame
-from kproto.messages import ApiVersionsRequest
-from replication import Endpoint
+from barnabas.kproto import ApiKey, DecodeError, ErrorCode, decoder, response_class
+from barnabas.kproto.frame import parse_response_header, request_frame
+from barnabas.kproto.messages import ApiVersionsRequest
+from barnabas.replication import Endpoint
 
 Connect = Callable[[Endpoint], Awaitable[trio.abc.Stream]]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from replication import Image
+from barnabas.replication import Image
 
 
 class PictureCache:

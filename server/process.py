@@ -12,15 +12,15 @@ from functools import partial
 
 import trio
 
-from logdir import LogDirError, StorageError
-from replication import BrokerIdTaken, StoreError, TopicRequest, WrongCluster
-from server import descriptors
-from server.app import Broker, BrokerFailed
-from server.config import BrokerConfig
-from server.containment import attempt
-from server.heap import TRIM_INTERVAL_S, Balloon, give_back, is_at_rest, keep_freed_pages
-from server.listeners import CannotListen
-from server.wording import causes, crash, in_words, system_says
+from barnabas.logdir import LogDirError, StorageError
+from barnabas.replication import BrokerIdTaken, StoreError, TopicRequest, WrongCluster
+from barnabas.server import descriptors
+from barnabas.server.app import Broker, BrokerFailed
+from barnabas.server.config import BrokerConfig
+from barnabas.server.containment import attempt
+from barnabas.server.heap import TRIM_INTERVAL_S, Balloon, give_back, is_at_rest, keep_freed_pages
+from barnabas.server.listeners import CannotListen
+from barnabas.server.wording import causes, crash, in_words, system_says
 
 log = logging.getLogger("barnabas.broker")
 
@@ -28,14 +28,14 @@ _REASONS = (LogDirError, StorageError, StoreError, WrongCluster, BrokerIdTaken, 
 """What a broker ends with and says all about in its message."""
 
 SWITCH_SECONDS = 0.0005
-"""So long the loop waits for the interpreter while a thread works in Python (`server.held_produce`), after each system
-call. The default, 5 ms, would be a second for a round of 64 clients.
+"""So long the loop waits for the interpreter while a thread works in Python (`barnabas.server.held_produce`), after
+each system call. The default, 5 ms, would be a second for a round of 64 clients.
 """
 
 
 def run(config: BrokerConfig, ready: Callable[[str], None], topics: Sequence[TopicRequest] = ()) -> int:
     """Run a broker as this process until SIGTERM or SIGINT; its exit code. `ready(bootstrap)` is called when it
-    serves and, if it is alone, has `topics`; in a cluster these may come later (`server.first_topics`).
+    serves and, if it is alone, has `topics`; in a cluster these may come later (`barnabas.server.first_topics`).
 
     If it ends by itself, the last line of its log, the only one at FATAL, says why.
     """
@@ -94,7 +94,7 @@ async def _run_until_signal(config: BrokerConfig, ready: Callable[[str], None], 
             gc.freeze()
             gc.set_threshold(50_000, 20, 50)
             if broker.is_open and topics:
-                from server.first_topics import make_topics
+                from barnabas.server.first_topics import make_topics
 
                 make = partial(
                     attempt, log, "creating the topics that were asked for", partial(make_topics, broker, topics)

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from kproto import ErrorCode, KafkaError
-from replication import ProducerIdBlock, ProducerIdsExhausted, StoreError
-from server.containment import contain
-from server.peers import PeerError
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.replication import ProducerIdBlock, ProducerIdsExhausted, StoreError
+from barnabas.server.containment import contain
+from barnabas.server.peers import PeerError
 
 log = logging.getLogger("barnabas.producer_ids")
 

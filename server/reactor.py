@@ -28,12 +28,12 @@ from typing import Any
 
 import trio
 
-from logdir import FileSlice
-from server.connection import Connection, ProtocolViolation
-from server.containment import contain
-from server.descriptors import Allowance
-from server.strangers import Quiet
-from server.wording import system_says
+from barnabas.logdir import FileSlice
+from barnabas.server.connection import Connection, ProtocolViolation
+from barnabas.server.containment import contain
+from barnabas.server.descriptors import Allowance
+from barnabas.server.strangers import Quiet
+from barnabas.server.wording import system_says
 
 log = logging.getLogger("barnabas.network")
 

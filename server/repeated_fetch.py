@@ -6,8 +6,8 @@ again, and its answer is not encoded: a few numbers are put between the bytes of
 spares a third of what Python does for a fetch of a megabyte.
 
 Only if records are there at once, as many as the request wants; whatever is not that (an error, a wait, an aborted
-transaction to be told, another partition in the session) goes the long way, `server.apis.fetch`, and nothing has
-happened.
+transaction to be told, another partition in the session) goes the long way, `barnabas.server.apis.fetch`, and nothing
+has happened.
 
 Only flexible versions (12 and later) by consumers without a rack, one partition, in an incremental session or without
 any; one request, of `LEARNT_BYTES_MAX` bytes at most, is remembered for each connection.
@@ -18,17 +18,17 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from kproto import KafkaError, uvarint
-from kproto.frame import parse_request_header
-from kproto.messages import FetchRequest, FetchResponse
-from server.context import RequestContext
-from server.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
-from server.fetch_targets import ask, find_partition, targets_of
-from server.fetching import READ_COMMITTED
-from server.services import Services
+from barnabas.kproto import KafkaError, uvarint
+from barnabas.kproto.frame import parse_request_header
+from barnabas.kproto.messages import FetchRequest, FetchResponse
+from barnabas.server.context import RequestContext
+from barnabas.server.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
+from barnabas.server.fetch_targets import ask, find_partition, targets_of
+from barnabas.server.fetching import READ_COMMITTED
+from barnabas.server.services import Services
 
 if TYPE_CHECKING:
-    from server.connection import Connection
+    from barnabas.server.connection import Connection
 
 FLEXIBLE_FROM = 12
 BY_ID_FROM = 13
@@ -188,7 +188,7 @@ class RepeatedFetch:
 
 
 def learn(svc: Services, ctx: RequestContext, frame: memoryview, request: FetchRequest) -> None:
-    """The next request of the connection may be like this one. Part of `server.api.Api`."""
+    """The next request of the connection may be like this one. Part of `barnabas.server.api.Api`."""
     version = ctx.api_version
     if (
         version < FLEXIBLE_FROM

@@ -6,11 +6,12 @@ same bytes says the same, so it is neither decoded again nor is its answer encod
 of an answer. What was spared is a fifth of the broker's work for a request of 16 KB.
 
 A busy producer has several requests on their way, which arrive together. Those that follow each other and are plain
-are a *run* (`take_run`): looked up once, appended in one go (`logdir.append_run`), answered with one piece. That halves
-what is left of the work.
+are a *run* (`take_run`): looked up once, appended in one go (`barnabas.logdir.append_run`), answered with one piece.
+That halves what is left of the work.
 
 Every batch is checked and appended as ever. Whatever is not plain success (an error, a commit or a flush to wait
-for, a time stamped by the broker) goes the long way, `server.apis.produce`, from the start if nothing was staged.
+for, a time stamped by the broker) goes the long way, `barnabas.server.apis.produce`, from the start if nothing was
+staged.
 
 Only flexible versions (9 and later), without transactional id, acks other than 0, one partition of a topic that is not
 internal; at most `LEARNT_MAX` different beginnings of one length, of `LEARNT_BYTES_MAX` bytes at most, for each
@@ -23,18 +24,18 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from kproto import DecodeError, KafkaError, read_uvarint
-from kproto.allowance import TooMuchWork
-from kproto.messages import ProduceRequest, ProduceResponse
-from kproto.records import BATCH_OVERHEAD
-from logdir import AppendInfo, AppendOrigin
-from server.context import RequestContext
-from server.partition import Partition
-from server.services import Services
-from server.transactional_produce import ATTRIBUTES_LOW_BYTE_AT, TRANSACTIONAL
+from barnabas.kproto import DecodeError, KafkaError, read_uvarint
+from barnabas.kproto.allowance import TooMuchWork
+from barnabas.kproto.messages import ProduceRequest, ProduceResponse
+from barnabas.kproto.records import BATCH_OVERHEAD
+from barnabas.logdir import AppendInfo, AppendOrigin
+from barnabas.server.context import RequestContext
+from barnabas.server.partition import Partition
+from barnabas.server.services import Services
+from barnabas.server.transactional_produce import ATTRIBUTES_LOW_BYTE_AT, TRANSACTIONAL
 
 if TYPE_CHECKING:
-    from server.connection import Connection
+    from barnabas.server.connection import Connection
 
 FLEXIBLE_FROM = 9
 LEARNT_MAX = 16

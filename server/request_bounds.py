@@ -1,8 +1,8 @@
 """How large a request may be, by API: bytes of its frame, and elements in it.
 
 What a request costs is not its bytes alone. An element of an array takes one byte in the frame and a hundred in memory,
-so the elements of all levels are counted while a request is decoded (`kproto.compile_decode` says what counts).
-Whoever sends more than is allowed is disconnected, before memory is set aside.
+so the elements of all levels are counted while a request is decoded (`barnabas.kproto.compile_decode` says what
+counts). Whoever sends more than is allowed is disconnected, before memory is set aside.
 
     elements         decoded (one core)    memory
      20,000              5 to 20 ms         4 MB
@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from kproto import ApiKey
+from barnabas.kproto import ApiKey
 
 _MIB: Final = 1024 * 1024
 

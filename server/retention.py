@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from logdir import StorageError
-from server.containment import contain
-from server.partition import Partition
+from barnabas.logdir import StorageError
+from barnabas.server.containment import contain
+from barnabas.server.partition import Partition
 
 log = logging.getLogger("barnabas.housekeeping")
 

@@ -6,11 +6,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from kproto import ErrorCode, Part, decoder, encoder, request_class, response_class
-from kproto.frame import response_frame
-from server.api import Api
-from server.request_bounds import bounds_of
-from server.turns import LARGE_ANSWER_ITEMS, Arrays
+from barnabas.kproto import ErrorCode, Part, decoder, encoder, request_class, response_class
+from barnabas.kproto.frame import response_frame
+from barnabas.server.api import Api
+from barnabas.server.request_bounds import bounds_of
+from barnabas.server.turns import LARGE_ANSWER_ITEMS, Arrays
 
 
 class Route:
@@ -35,7 +35,7 @@ class Route:
         is_old = api.old is not None and version <= api.old.last
         self.handle = api.old.handle if api.old is not None and is_old else api.handle
         self.pipelined = api.pipelined and not is_old
-        self.learn = None if is_old or version < api.learn_from else api.learn
+        self.learn = None if is_old else api.learn
         self.is_async = inspect.iscoroutinefunction(self.handle)
         decode = decoder(request_class(api.key), version)
         # What a task keeps must not lie in the round's receive buffer.

@@ -1,7 +1,7 @@
 """What a handler may reach.
 
-Filled once in `server.app`, the only place that constructs the parts; tests fill it with fakes. `image` is read once
-at the top of a handler: one request, one picture of the cluster.
+Filled once in `barnabas.server.app`, the only place that constructs the parts; tests fill it with fakes. `image` is
+read once at the top of a handler: one request, one picture of the cluster.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from kproto import ApiKey
-    from replication import Image
-    from server.config import BrokerConfig
-    from server.controller import ControllerDriver
-    from server.features import Features
-    from server.fetch_sessions import FetchSessions
-    from server.held_produce import HeldProduces
-    from server.marker_writer import MarkerWriter
-    from server.offload import Offload
-    from server.partitions import Partitions
-    from server.picture_cache import PictureCache
-    from server.producer_ids import ProducerIds
-    from server.shards import GroupShards
-    from server.timers import Timers
-    from server.turns import Turns
-    from server.txn_shards import TxnShards
-    from server.txn_verification import TxnVerification
+    from barnabas.kproto import ApiKey
+    from barnabas.replication import Image
+    from barnabas.server.config import BrokerConfig
+    from barnabas.server.controller import ControllerDriver
+    from barnabas.server.features import Features
+    from barnabas.server.fetch_sessions import FetchSessions
+    from barnabas.server.held_produce import HeldProduces
+    from barnabas.server.marker_writer import MarkerWriter
+    from barnabas.server.offload import Offload
+    from barnabas.server.partitions import Partitions
+    from barnabas.server.picture_cache import PictureCache
+    from barnabas.server.producer_ids import ProducerIds
+    from barnabas.server.shards import GroupShards
+    from barnabas.server.timers import Timers
+    from barnabas.server.turns import Turns
+    from barnabas.server.txn_shards import TxnShards
+    from barnabas.server.txn_verification import TxnVerification
 
 
 class Served(Protocol):

@@ -25,9 +25,9 @@ Handing over: `lead` and `resign` are called in the order of the partition's lea
 one cannot be mistaken for news; what is under way (a load, a held answer) belongs to one `Led` and ends with it.
 
 A token is anything with `reply(response)`: a RequestContext, or a handler's own collector. What a token, or a step of
-a machine, raises is contained (`server.containment`): the rest of the answers are given, the rest of what is due is
-done. The clock is `timers`' (trio's). What the machines are, and what they are asked, is the subclasses':
-`server.shards`, `server.txn_shards`.
+a machine, raises is contained (`barnabas.server.containment`): the rest of the answers are given, the rest of what is
+due is done. The clock is `timers`' (trio's). What the machines are, and what they are asked, is the subclasses':
+`barnabas.server.shards`, `barnabas.server.txn_shards`.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import trio
 
-import coordinator
-from coordinator import NOTHING, Now, Reply, Result, StepFailed, partition_for
-from kproto import ErrorCode, KafkaError
-from kproto.records_plain import build_plain_batch
-from logdir import AppendOrigin, InTransaction, StorageError
-from replication import Image, PartitionImage
-from server.config import BrokerConfig
-from server.containment import contain, serve
-from server.partition import Partition
-from server.partitions import Partitions
-from server.shard_loading import Replayed, replay_slice
-from server.timers import Timer, Timers
+from barnabas import coordinator
+from barnabas.coordinator import NOTHING, Now, Reply, Result, StepFailed, partition_for
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.records_plain import build_plain_batch
+from barnabas.logdir import AppendOrigin, InTransaction, StorageError
+from barnabas.replication import Image, PartitionImage
+from barnabas.server.config import BrokerConfig
+from barnabas.server.containment import contain, serve
+from barnabas.server.partition import Partition
+from barnabas.server.partitions import Partitions
+from barnabas.server.shard_loading import Replayed, replay_slice
+from barnabas.server.timers import Timer, Timers
 
 LOAD_BYTES = 64 * 1024
 """One slice of loading: some hundred records, a few milliseconds of the loop."""
@@ -131,8 +131,8 @@ class Led(Generic[S]):
 
 
 class ShardDriver(Generic[S]):
-    """See the module. `lead` and `resign` are `server.partitions`' to call; `run` must be running for partitions to be
-    loaded and the topic to be created.
+    """See the module. `lead` and `resign` are `barnabas.server.partitions`' to call; `run` must be running for
+    partitions to be loaded and the topic to be created.
 
     topic: the internal topic. log: where the subject's messages go. open_s: how many seconds a loaded shard waits at
     most for the high watermark to pass what was loaded; None: for ever.
@@ -387,8 +387,8 @@ class ShardDriver(Generic[S]):
     # -- from a result to the answers --------------------------------------------------------------
 
     def _apply(self, led: Led[S], result: Result, producer: Producer | None = None) -> None:
-        """Append, replay, and answer now or when committed; see `coordinator.machine`. producer: the records are part
-        of its transaction.
+        """Append, replay, and answer now or when committed; see `barnabas.coordinator.machine`. producer: the records
+        are part of its transaction.
         """
         self._deliver(result.replies)
         if result.records:

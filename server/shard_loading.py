@@ -10,8 +10,8 @@ import logging
 from struct import Struct
 from typing import Protocol
 
-from kproto import DecodeError, KafkaError
-from kproto.records import (
+from barnabas.kproto import DecodeError, KafkaError
+from barnabas.kproto.records import (
     ABORT,
     BATCH_OVERHEAD,
     COMMIT,
@@ -23,8 +23,8 @@ from kproto.records import (
     parse_control_record,
     read_header,
 )
-from kproto.records_legacy import iter_legacy
-from server.containment import contain
+from barnabas.kproto.records_legacy import iter_legacy
+from barnabas.server.containment import contain
 
 log = logging.getLogger("barnabas.coordinators")
 
@@ -33,7 +33,7 @@ _LENGTH_AT, _OVERHEAD = 8, 12
 
 
 class Replayed(Protocol):
-    """What takes the records of a log. Both may raise `kproto.DecodeError`; nothing changed then."""
+    """What takes the records of a log. Both may raise `barnabas.kproto.DecodeError`; nothing changed then."""
 
     def replay(
         self,

@@ -1,10 +1,11 @@
-"""Groups in the broker: one `coordinator.GroupShard` per partition of `__consumer_offsets` that this broker leads.
+"""Groups in the broker: one `barnabas.coordinator.GroupShard` per partition of `__consumer_offsets` that this broker
+leads.
 
-How results become records and answers, and how partitions are loaded and handed over, is `server.shard_driver`'s; here
-is what is asked of groups. A new leader's groups wait for the followers, but not for ever (`OPEN_SECONDS`), for Apache
-Kafka does not wait at all; of what was written here since, reads see what is committed. A commit that is not committed
-within `offsets.commit.timeout.ms` is answered with an error. What KIP-848 groups need besides is in
-`server.consumer_groups`.
+How results become records and answers, and how partitions are loaded and handed over, is
+`barnabas.server.shard_driver`'s; here is what is asked of groups. A new leader's groups wait for the followers, but not
+for ever (`OPEN_SECONDS`), for Apache Kafka does not wait at all; of what was written here since, reads see what is
+committed. A commit that is not committed within `offsets.commit.timeout.ms` is answered with an error. What KIP-848
+groups need besides is in `barnabas.server.consumer_groups`.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from typing import Any
 
 import trio
 
-from coordinator import FetchedOffset, GroupShard, Now, OffsetToCommit, Record, Reply
-from kproto import ErrorCode
-from kproto.messages import (
+from barnabas.coordinator import FetchedOffset, GroupShard, Now, OffsetToCommit, Record, Reply
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import (
     DescribeGroupsResponse,
     HeartbeatRequest,
     HeartbeatResponse,
@@ -28,14 +29,14 @@ from kproto.messages import (
     ListGroupsResponse,
     SyncGroupRequest,
 )
-from logdir import InTransaction
-from replication import GROUP_METADATA_TOPIC, Image, TopicImage
-from server.consumer_groups import ConsumerGroups, machine_config
-from server.containment import attempt, contain, serve
-from server.partition import Partition
-from server.shard_driver import Led, Producer
-from server.shard_loading import Replayed
-from server.turns import Steps
+from barnabas.logdir import InTransaction
+from barnabas.replication import GROUP_METADATA_TOPIC, Image, TopicImage
+from barnabas.server.consumer_groups import ConsumerGroups, machine_config
+from barnabas.server.containment import attempt, contain, serve
+from barnabas.server.partition import Partition
+from barnabas.server.shard_driver import Led, Producer
+from barnabas.server.shard_loading import Replayed
+from barnabas.server.turns import Steps
 
 OPEN_SECONDS = 2.0
 """How long loaded groups wait at most for the high watermark to pass what was loaded."""

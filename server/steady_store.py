@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import trio
 
-from replication import CommitRefused, ConnectionLost, Node, Op, Store, StoreEvent, done_already
+from barnabas.replication import CommitRefused, ConnectionLost, Node, Op, Store, StoreEvent, done_already
 
 log = logging.getLogger("barnabas.store")
 

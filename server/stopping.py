@@ -8,11 +8,11 @@ from functools import partial
 
 import trio
 
-from logdir import LogDirs, StorageError
-from server.containment import contain
-from server.offload import Offload
-from server.partitions import Partitions
-from server.reactor import Reactor
+from barnabas.logdir import LogDirs, StorageError
+from barnabas.server.containment import contain
+from barnabas.server.offload import Offload
+from barnabas.server.partitions import Partitions
+from barnabas.server.reactor import Reactor
 
 log = logging.getLogger("barnabas.broker")
 

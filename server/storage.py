@@ -20,10 +20,10 @@ from random import Random
 
 import trio
 
-from logdir import Disk, LogConfig, LogDir, LogDirError, LogDirs
-from replication import METADATA_JOURNAL, Store, StoreError, admin_tree
-from server.config import BrokerConfig
-from server.offload import Offload
+from barnabas.logdir import Disk, LogConfig, LogDir, LogDirError, LogDirs
+from barnabas.replication import METADATA_JOURNAL, Store, StoreError, admin_tree
+from barnabas.server.config import BrokerConfig
+from barnabas.server.offload import Offload
 
 log = logging.getLogger("barnabas.storage")
 

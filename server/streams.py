@@ -11,10 +11,10 @@ from functools import partial
 
 import trio
 
-from kproto import Part
-from logdir import FileSlice
-from server.connection import Connection, ProtocolViolation
-from server.containment import contain
+from barnabas.kproto import Part
+from barnabas.logdir import FileSlice
+from barnabas.server.connection import Connection, ProtocolViolation
+from barnabas.server.containment import contain
 
 log = logging.getLogger("barnabas.network")
 

@@ -30,14 +30,14 @@ from typing import Any
 import trio
 from trio.testing import MockClock, memory_stream_pair
 
-from kproto import ApiKey, decode, response_class
-from kproto.frame import FrameSplitter, parse_response_header, request_frame
-from logdir import Disk
-from replication import EmbeddedSession, EmbeddedStore, Endpoint, Image, PartitionImage
-from server.app import Broker
-from server.config import BrokerConfig
-from server.offload import Offload, in_thread, inline
-from server.peers import tcp_connect
+from barnabas.kproto import ApiKey, decode, response_class
+from barnabas.kproto.frame import FrameSplitter, parse_response_header, request_frame
+from barnabas.logdir import Disk
+from barnabas.replication import EmbeddedSession, EmbeddedStore, Endpoint, Image, PartitionImage
+from barnabas.server.app import Broker
+from barnabas.server.config import BrokerConfig
+from barnabas.server.offload import Offload, in_thread, inline
+from barnabas.server.peers import tcp_connect
 
 TEST_SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:0",

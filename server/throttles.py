@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from replication import Image, ReplicationThrottle, TopicImage, throttled_partitions
+from barnabas.replication import Image, ReplicationThrottle, TopicImage, throttled_partitions
 
 if TYPE_CHECKING:
-    from server.config import BrokerConfig
-    from server.partition import Partition
+    from barnabas.server.config import BrokerConfig
+    from barnabas.server.partition import Partition
 
 SETTING = "leader.replication.throttled.replicas"
 UNLIMITED = 2**63 - 1

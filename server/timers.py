@@ -14,7 +14,7 @@ from itertools import count
 
 import trio
 
-from server.containment import contain
+from barnabas.server.containment import contain
 
 log = logging.getLogger("barnabas.timers")
 

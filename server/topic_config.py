@@ -1,7 +1,7 @@
 """A topic's settings: what is set on it over the broker's defaults, as values, as a `LogConfig`, and checked.
 
-Precedence is Kafka's: the topic's own setting, then the broker settings behind it (`server.settings.topic`) in their
-layers, then the default. Two of them have more to say than one value each: the bounds of timestamps fall back to
+Precedence is Kafka's: the topic's own setting, then the broker settings behind it (`barnabas.server.settings.topic`) in
+their layers, then the default. Two of them have more to say than one value each: the bounds of timestamps fall back to
 `message.timestamp.difference.max.ms` while they are not set (KIP-937).
 """
 
@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
-from kproto import ErrorCode, KafkaError
-from server.config import BrokerConfig, refusal, shown
-from server.settings import TOPIC, BadValue, Support, Value
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.server.config import BrokerConfig, refusal, shown
+from barnabas.server.settings import TOPIC, BadValue, Support, Value
 
 if TYPE_CHECKING:
-    from logdir import LogConfig
+    from barnabas.logdir import LogConfig
 
 LONG_MAX = 2**63 - 1
 REMEMBERED_MAX = 1000
@@ -66,7 +66,7 @@ def values_of(config: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, V
 
 def log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
     """What the log needs to know. Never raises for what is in `overrides` (see `values_of`)."""
-    from logdir import LogConfig  # here, so that showing settings does not load the log code
+    from barnabas.logdir import LogConfig  # here, so that showing settings does not load the log code
 
     values = values_of(config, overrides)
     difference = values["message.timestamp.difference.max.ms"]

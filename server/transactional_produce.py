@@ -18,17 +18,17 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kproto import ErrorCode, KafkaError
-from kproto.messages import ProduceRequest
-from kproto.records import BATCH_OVERHEAD
-from logdir import InTransaction, Verification
-from server.api import PENDING
-from server.partition import Partition
-from server.txn_verification import Errors, Operation, operation_of_produce
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.messages import ProduceRequest
+from barnabas.kproto.records import BATCH_OVERHEAD
+from barnabas.logdir import InTransaction, Verification
+from barnabas.server.api import PENDING
+from barnabas.server.partition import Partition
+from barnabas.server.txn_verification import Errors, Operation, operation_of_produce
 
 if TYPE_CHECKING:
-    from server.context import RequestContext
-    from server.services import Services
+    from barnabas.server.context import RequestContext
+    from barnabas.server.services import Services
 
 log = logging.getLogger("barnabas.requests")
 

@@ -24,8 +24,8 @@ from typing import Any, Final, TypeVar
 
 import trio
 
-from server.containment import attempt
-from server.offload import Offload
+from barnabas.server.containment import attempt
+from barnabas.server.offload import Offload
 
 log = logging.getLogger("barnabas.requests")
 

@@ -1,4 +1,4 @@
-"""Sends transaction markers: `coordinator.txn.MarkerQueues` says what goes to whom, this brings it there.
+"""Sends transaction markers: `barnabas.coordinator.txn.MarkerQueues` says what goes to whom, this brings it there.
 
 This broker's own partitions are marked by a direct call; every other broker gets its WriteTxnMarkers over a connection
 that is kept for the purpose, in the newest version that it serves. What is to be sent is looked at in the end of the
@@ -23,14 +23,14 @@ from typing import Any, NamedTuple
 
 import trio
 
-from coordinator.txn import Leader, Marked, MarkerQueues, MarkersToWrite, ToSend
-from kproto import ApiKey
-from kproto.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from replication import Image, StoreError
-from server.config import BrokerConfig
-from server.containment import contain
-from server.peers import Connect, PeerConnection, PeerError
-from server.timers import Timer, Timers
+from barnabas.coordinator.txn import Leader, Marked, MarkerQueues, MarkersToWrite, ToSend
+from barnabas.kproto import ApiKey
+from barnabas.kproto.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from barnabas.replication import Image, StoreError
+from barnabas.server.config import BrokerConfig
+from barnabas.server.containment import contain
+from barnabas.server.peers import Connect, PeerConnection, PeerError
+from barnabas.server.timers import Timer, Timers
 
 log = logging.getLogger("barnabas.transactions")
 
@@ -60,7 +60,7 @@ class _Sending(NamedTuple):
 class MarkerSender:
     """See the module. nursery: for what is asked of other brokers. write_here: appends to partitions led here. marked:
     told what is settled. soon: calls back in the end of the write that is under way, or soon. partition_count: of a
-    topic as the store knows it, as `replication.partition_count`. now: seconds of trio's clock.
+    topic as the store knows it, as `barnabas.replication.partition_count`. now: seconds of trio's clock.
     """
 
     def __init__(

@@ -1,10 +1,11 @@
-"""Transactions in the broker: one `coordinator.txn.TxnShard` per partition of `__transaction_state` that is led here.
+"""Transactions in the broker: one `barnabas.coordinator.txn.TxnShard` per partition of `__transaction_state` that is
+led here.
 
-How results become records and answers, and how partitions are loaded and handed over, is `server.shard_driver`'s; here
-is what is asked of transactional ids, and what they want of the world: producer ids (`server.producer_ids`) and markers
-in partitions (`server.txn_markers`). A loaded partition is served when all of it is committed, however long that takes:
-markers must not go out for a decision that may yet be lost. Until then, and while it is read, whoever asks is told
-COORDINATOR_LOAD_IN_PROGRESS.
+How results become records and answers, and how partitions are loaded and handed over, is
+`barnabas.server.shard_driver`'s; here is what is asked of transactional ids, and what they want of the world: producer
+ids (`barnabas.server.producer_ids`) and markers in partitions (`barnabas.server.txn_markers`). A loaded partition is
+served when all of it is committed, however long that takes: markers must not go out for a decision that may yet be
+lost. Until then, and while it is read, whoever asks is told COORDINATOR_LOAD_IN_PROGRESS.
 
 A change that is not committed within `request.timeout.ms` is answered COORDINATOR_NOT_AVAILABLE; the id stays busy
 until it is committed. (Apache Kafka waits as long as the transaction's own time-out, for a client that has given up by
@@ -22,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from coordinator import Now, Reply, partition_for
-from kproto import ErrorCode, KafkaError
-from kproto.messages import (
+from barnabas.coordinator import Now, Reply, partition_for
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -35,20 +36,20 @@ from kproto.messages import (
     ListTransactionsResponse,
     WriteTxnMarkersRequest,
 )
-from replication import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Image
-from server.config import BrokerConfig
-from server.containment import Concerned, attempt, contain, serve
-from server.partition import Partition
-from server.partitions import Partitions
-from server.peers import Connect
-from server.shard_driver import CreateTopic, Led, ShardDriver
-from server.shard_loading import Replayed
-from server.timers import Timers
-from server.turns import Steps
+from barnabas.replication import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Image
+from barnabas.server.config import BrokerConfig
+from barnabas.server.containment import Concerned, attempt, contain, serve
+from barnabas.server.partition import Partition
+from barnabas.server.partitions import Partitions
+from barnabas.server.peers import Connect
+from barnabas.server.shard_driver import CreateTopic, Led, ShardDriver
+from barnabas.server.shard_loading import Replayed
+from barnabas.server.timers import Timers
+from barnabas.server.turns import Steps
 
 if TYPE_CHECKING:
-    from coordinator.txn import Marked, MarkersToWrite, NeedProducerId, TxnConfig, TxnShard
-    from server.txn_markers import MarkerSender
+    from barnabas.coordinator.txn import Marked, MarkersToWrite, NeedProducerId, TxnConfig, TxnShard
+    from barnabas.server.txn_markers import MarkerSender
 
 WriteMarkers = Callable[[WriteTxnMarkersRequest, Any], None]
 """Appends markers to partitions that this broker leads; answers the token once with WriteTxnMarkersResponse."""
@@ -62,7 +63,7 @@ _PartitionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
 
 def txn_config(config: BrokerConfig, transaction_version: int) -> TxnConfig:
     """The machine's settings out of the broker's. transaction_version: the level that is finalised."""
-    from coordinator.txn import TxnConfig
+    from barnabas.coordinator.txn import TxnConfig
 
     return TxnConfig(
         transaction_max_timeout_ms=config.int("transaction.max.timeout.ms"),
@@ -105,8 +106,8 @@ class TxnShards(ShardDriver["TxnShard"]):
     ids to be fetched and removed, markers to be sent, and the topic to be created.
 
     next_producer_id: as `ProducerIds.next_id`. write_markers: for partitions that are led here; connect: to other
-    brokers. partition_count: of a topic as the store knows it, as `replication.partition_count`. transaction_version:
-    the level that is finalised; `config_changed` when it is another one.
+    brokers. partition_count: of a topic as the store knows it, as `barnabas.replication.partition_count`.
+    transaction_version: the level that is finalised; `config_changed` when it is another one.
     """
 
     topic = TRANSACTION_STATE_TOPIC
@@ -148,7 +149,7 @@ class TxnShards(ShardDriver["TxnShard"]):
     # -- what the driver asks ----------------------------------------------------------------------
 
     def _new_shard(self, partition: Partition) -> TxnShard:
-        from coordinator.txn import TxnShard
+        from barnabas.coordinator.txn import TxnShard
 
         return TxnShard(self._txn_config(), partition.leader_epoch)
 
@@ -171,7 +172,7 @@ class TxnShards(ShardDriver["TxnShard"]):
         return len(shard.ids)
 
     def _carry_out(self, led: Led[TxnShard], effect: MarkersToWrite | NeedProducerId) -> None:
-        from coordinator.txn import MarkersToWrite
+        from barnabas.coordinator.txn import MarkersToWrite
 
         if isinstance(effect, MarkersToWrite):
             self._sender().add(led, effect)
@@ -198,7 +199,7 @@ class TxnShards(ShardDriver["TxnShard"]):
 
     def _sender(self) -> MarkerSender:
         if self._markers is None:
-            from server.txn_markers import MarkerSender
+            from barnabas.server.txn_markers import MarkerSender
 
             assert self._nursery is not None, "not running"
             self._markers = MarkerSender(
@@ -297,7 +298,7 @@ class TxnShards(ShardDriver["TxnShard"]):
         """The ids coordinated here, as far as the filters let them through; matches: the filter by pattern, compiled.
         None of them, and error 14, while some are being loaded. Raises nothing. In steps.
         """
-        from coordinator.txn import unknown_state_filters
+        from barnabas.coordinator.txn import unknown_state_filters
 
         if not all(led.is_loaded for led in self._led.values()):
             return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)

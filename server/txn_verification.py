@@ -27,16 +27,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
-from kproto import ApiKey, ErrorCode
-from kproto.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-from replication import Endpoint, Image, PartitionImage
-from server.containment import contain
-from server.peers import Connect, PeerConnection, PeerError
+from barnabas.kproto import ApiKey, ErrorCode
+from barnabas.kproto.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from barnabas.replication import Endpoint, Image, PartitionImage
+from barnabas.server.containment import contain
+from barnabas.server.peers import Connect, PeerConnection, PeerError
 
 if TYPE_CHECKING:
-    from server.config import BrokerConfig
-    from server.partitions import Partitions
-    from server.timers import Timers
+    from barnabas.server.config import BrokerConfig
+    from barnabas.server.partitions import Partitions
+    from barnabas.server.timers import Timers
 
 log = logging.getLogger("barnabas.transactions")
 
@@ -79,7 +79,7 @@ def operation_of_offset_commit(version: int) -> Operation:
 
 
 class Coordinator(Protocol):
-    """The transactional ids of this broker (`server.txn_shards.TxnShards`)."""
+    """The transactional ids of this broker (`barnabas.server.txn_shards.TxnShards`)."""
 
     def place(self, key: str) -> PartitionImage | None: ...
 
@@ -376,7 +376,7 @@ def _take_in(asks: list[_Ask], response: AddPartitionsToTxnResponse) -> None:
         for ask in asks:
             ask.refused(told)
         return
-    from coordinator.txn import verification_error  # who has no transactions need not load it
+    from barnabas.coordinator.txn import verification_error  # who has no transactions need not load it
 
     results = {result.transactional_id: result for result in response.results_by_transaction}
     for ask in asks:

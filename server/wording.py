@@ -2,7 +2,7 @@
 
     FATAL broker: cannot listen on PLAINTEXT://127.0.0.1:9092: address already in use (…)
 
-Everything that ends a broker passes here on its way to the log (`server.process`).
+Everything that ends a broker passes here on its way to the log (`barnabas.server.process`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import traceback
 from pathlib import Path
 
-from kproto import KafkaError
+from barnabas.kproto import KafkaError
 
 
 def in_words(error: BaseException) -> str:

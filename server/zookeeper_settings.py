@@ -9,9 +9,9 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from replication import Login, ZooKeeperSettings, ZooKeeperTls
-from server.config import BrokerConfig, SettingsRefused, refusal
-from server.jaas import JaasError, parse_jaas
+from barnabas.replication import Login, ZooKeeperSettings, ZooKeeperTls
+from barnabas.server.config import BrokerConfig, SettingsRefused, refusal
+from barnabas.server.jaas import JaasError, parse_jaas
 
 LOGIN_FILE = "java.security.auth.login.config"
 _SECTION = "Client"

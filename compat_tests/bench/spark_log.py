@@ -34,14 +34,14 @@ def run(directory: Path, names: Sequence[str], rounds: int, records: int, only: 
     """The table: records a second with either source, and how many times as many the second one reads. `records`: in
     the topics of 100 bytes; a fifth of that in those of 1 KiB. `only`: topics whose title has this text.
     """
-    import barnabas_spark
+    import barnabas.spark
 
     lines = [
         f"| directory of | records | query | {KAFKA_SOURCE}, records/s | {LOG_SOURCE}, records/s | ratio |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     session = new_session(directory / "spark")
-    barnabas_spark.register(session)
+    barnabas.spark.register(session)
     try:
         for name in names:
             broker, data = start(name, directory / name)

@@ -1,4 +1,4 @@
-"""One broker of a cluster as a process: ours (`python -m server serve`) or Apache Kafka 3.9.1 in ZooKeeper mode.
+"""One broker of a cluster as a process: ours (`python -m barnabas serve`) or Apache Kafka 3.9.1 in ZooKeeper mode.
 
 Both get the same settings in the same words. A node keeps its directory, address and id over restarts. Ended by its own
 pid. Times are seconds.
@@ -187,12 +187,12 @@ class Node:
 
 
 class OurNode(Node):
-    """`python -m server serve`, or what BARNABAS_COMMAND (split at blanks) names instead of `python -m server`."""
+    """`python -m barnabas serve`, or what BARNABAS_COMMAND (split at blanks) names instead of `python -m barnabas`."""
 
     kind = OURS
 
     def command(self) -> list[str]:
-        program = os.environ.get("BARNABAS_COMMAND", "").split() or [sys.executable, "-P", "-m", "server"]
+        program = os.environ.get("BARNABAS_COMMAND", "").split() or [sys.executable, "-P", "-m", "barnabas"]
         arguments = [*program, "serve"]
         for key, value in self.settings.items():
             arguments += ["--set", f"{key}={value}"]

@@ -140,7 +140,7 @@ def docker_works() -> bool:
 
 def ours() -> list[str]:
     """The program under test."""
-    return os.environ.get("BARNABAS_COMMAND", "").split() or [sys.executable, "-P", "-m", "server"]
+    return os.environ.get("BARNABAS_COMMAND", "").split() or [sys.executable, "-P", "-m", "barnabas"]
 
 
 def serves(command: list[str], environment: dict[str, str], port: int, directory: Path) -> None:

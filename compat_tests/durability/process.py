@@ -15,7 +15,7 @@ from compat_tests.ports import free_ports
 
 
 class Server:
-    """`python -m server serve` on one directory and one port, again and again."""
+    """`python -m barnabas serve` on one directory and one port, again and again."""
 
     def __init__(self, directory: Path, **settings: str) -> None:
         self.directory = directory
@@ -33,7 +33,7 @@ class Server:
 
     def start(self, *, wait: bool = True) -> float:
         """Start and wait until the port accepts, unless that is somebody else's business; seconds that took."""
-        arguments = [sys.executable, "-P", "-m", "server", "serve"]
+        arguments = [sys.executable, "-P", "-m", "barnabas", "serve"]
         for key, value in self.settings.items():
             arguments += ["--set", f"{key}={value}"]
         started = time.monotonic()

@@ -24,7 +24,7 @@ def test_broker_with_the_file(pytestconfig: pytest.Config, tmp_path: Path) -> No
     if pytestconfig.getoption("--bootstrap") or pytestconfig.getoption("--peer"):
         pytest.skip("the file is for our broker")
     port = free_ports(1)[0]
-    program = os.environ.get("BARNABAS_COMMAND", "").split() or [sys.executable, "-P", "-m", "server"]
+    program = os.environ.get("BARNABAS_COMMAND", "").split() or [sys.executable, "-P", "-m", "barnabas"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
     environment["PYTHONPATH"] = str(PROJECT_ROOT)
     checked = subprocess.run(

@@ -137,7 +137,7 @@ class Serving:
 
 def verify(directory: Path) -> None:
     """`barnabas log verify` finds nothing wrong in `directory`/data. Raises Failed with what it says."""
-    program = os.environ.get("BARNABAS_COMMAND", "").split() or [sys.executable, "-P", "-m", "server"]
+    program = os.environ.get("BARNABAS_COMMAND", "").split() or [sys.executable, "-P", "-m", "barnabas"]
     run(
         [*program, "log", "verify", str(directory / "data")],
         environment={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},

@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
+from barnabas.kproto import ApiKey, DecodeError, ErrorCode, decoder, response_class
+from barnabas.kproto.frame import parse_response_header
+from barnabas.kproto.notation import Struct
 from compat_tests.fuzz.grammar import WAITING, Grammar, Request
 from compat_tests.fuzz.pools import Sent
 from compat_tests.fuzz.recording import Recorder, Step
-from kproto import ApiKey, DecodeError, ErrorCode, decoder, response_class
-from kproto.frame import parse_response_header
-from kproto.notation import Struct
 
 PATIENCE_S = (0.05, 0.2, 0.5, 2.0)
 """How long connections wait for an answer that may take its time, before they give up."""

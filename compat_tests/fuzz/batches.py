@@ -12,12 +12,12 @@ import struct
 import zlib
 from collections.abc import Callable
 
+from barnabas.kproto.compression import compress
+from barnabas.kproto.crc32c import crc32c
+from barnabas.kproto.records import BATCH_OVERHEAD, Record, build_batch, build_control_batch, seal_batch
+from barnabas.kproto.records_legacy import build_message_set
 from compat_tests.fuzz.damage import damaged
 from compat_tests.fuzz.pools import Producer
-from kproto.compression import compress
-from kproto.crc32c import crc32c
-from kproto.records import BATCH_OVERHEAD, Record, build_batch, build_control_batch, seal_batch
-from kproto.records_legacy import build_message_set
 
 STOCK = 64
 NOW_MS = 1_750_000_000_000

@@ -18,6 +18,8 @@ from queue import Empty, SimpleQueue
 from random import Random
 from typing import NamedTuple
 
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import ApiVersionsRequest, CreateTopicsRequest
 from compat_tests.fuzz.attack import Attack
 from compat_tests.fuzz.findings import SEVERAL, Findings
 from compat_tests.fuzz.grammar import BETWEEN_BROKERS, Grammar, Limits
@@ -27,8 +29,6 @@ from compat_tests.fuzz.pools import FIXED_TOPICS, Pools
 from compat_tests.fuzz.probe import LIMIT_MS, Probe, Stall, answered, measured
 from compat_tests.fuzz.recording import Recorder, Step
 from compat_tests.fuzz.watch import Log, memory_bytes
-from kproto import ErrorCode
-from kproto.messages import ApiVersionsRequest, CreateTopicsRequest
 
 LOOK_S = 0.05
 MEMORY_S = 0.5

@@ -20,16 +20,25 @@ import time
 from collections.abc import Callable
 from importlib import import_module
 
+from barnabas.kproto import (
+    ApiKey,
+    DecodeError,
+    KafkaError,
+    decoder,
+    encoder,
+    request_class,
+    response_class,
+    schema_versions,
+)
+from barnabas.kproto.compression import decompress
+from barnabas.kproto.frame import parse_request_header, parse_response_header
+from barnabas.kproto.records import BATCH_OVERHEAD, RecordsRefused, check_batch, iter_records
+from barnabas.kproto.records_legacy import iter_legacy, up_convert
+from barnabas.kproto.records_scan import check_client_header, validate_records
 from compat_tests.fuzz.batches import SPECIAL, Batches, seal
 from compat_tests.fuzz.damage import damaged
 from compat_tests.fuzz.grammar import Grammar, Limits
 from compat_tests.fuzz.pools import Pools, Producer
-from kproto import ApiKey, DecodeError, KafkaError, decoder, encoder, request_class, response_class, schema_versions
-from kproto.compression import decompress
-from kproto.frame import parse_request_header, parse_response_header
-from kproto.records import BATCH_OVERHEAD, RecordsRefused, check_batch, iter_records
-from kproto.records_legacy import iter_legacy, up_convert
-from kproto.records_scan import check_client_header, validate_records
 
 Target = Callable[[bytes], None]
 Instrument = Callable[[Callable[..., object]], Callable[..., object]]
@@ -175,7 +184,7 @@ def main() -> int:
     import atheris  # type: ignore[import-not-found]
 
     for module in ("compression", "frame", "records", "records_legacy", "records_scan", "records_uniform", "varint"):
-        _instrument_module(f"kproto.{module}", atheris.instrument_func)
+        _instrument_module(f"barnabas.kproto.{module}", atheris.instrument_func)
     atheris.Setup([sys.argv[0], "-timeout=1", "-max_len=4096", *options], targets(atheris.instrument_func)[name])
     atheris.Fuzz()
     return 0

@@ -14,13 +14,13 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from barnabas.kproto import ApiKey, schema_versions
+from barnabas.kproto.frame import request_header_version
 from compat_tests.fuzz import values
 from compat_tests.fuzz.batches import Batches
 from compat_tests.fuzz.damage import damaged_frame
 from compat_tests.fuzz.pools import FIXED_TOPICS, INTERNAL_TOPICS, Member, Pools, Producer, Sent
 from compat_tests.fuzz.schema_writer import LIES, Form, Shape, Writer, form
-from kproto import ApiKey, schema_versions
-from kproto.frame import request_header_version
 
 CLIENT_IDS = (None, b"", b"client", b"client", b"client", b"__admin_client", "ß".encode() * 100)
 LONG_CLIENT_IDS = (b"x" * 32_767, b"\xff" * 30_000, "€".encode() * 10_000)

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kproto import ApiKey, ErrorCode, decoder, response_class
-from kproto.frame import parse_response_header, request_frame
-from kproto.messages import (
+from barnabas.kproto import ApiKey, ErrorCode, decoder, response_class
+from barnabas.kproto.frame import parse_response_header, request_frame
+from barnabas.kproto.messages import (
     ApiVersionsRequest,
     CreateTopicsRequest,
     DeleteTopicsRequest,
@@ -32,7 +32,7 @@ from kproto.messages import (
     ProduceRequest,
     SyncGroupRequest,
 )
-from kproto.records import Record, build_batch, iter_headers, iter_records
+from barnabas.kproto.records import Record, build_batch, iter_headers, iter_records
 
 ANSWER_S = 30.0
 RETRY_S = 30.0

@@ -7,8 +7,8 @@ All sizes are resident bytes of the broker's process.
   are part of the program.
 - **End**: after the attack, when clients have deleted what clients can delete (`tidied`: topics, with their records;
   groups, with offsets and members), and after a rest in which the broker's own clocks run: members' timeouts (45 s),
-  fetch sessions (`server.fetch_sessions`: two to three minutes), deleted files, free memory (`server.heap`: a minute).
-  The rest ends as soon as the end is small enough.
+  fetch sessions (`barnabas.server.fetch_sessions`: two to three minutes), deleted files, free memory
+  (`barnabas.server.heap`: a minute). The rest ends as soon as the end is small enough.
 - **Restarted**: of a broker of our own that is still too large, a process on the same directory, warmed up likewise.
   What it has read is what nobody can delete: producer ids, transactional ids, logs of internal topics.
 
@@ -23,9 +23,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from compat_tests.fuzz.honest import PREFIX, Caller, Wronged
-from kproto.compression import GZIP, LZ4, SNAPPY, ZSTD
-from kproto.messages import (
+from barnabas.kproto.compression import GZIP, LZ4, SNAPPY, ZSTD
+from barnabas.kproto.messages import (
     DeleteGroupsRequest,
     DeleteTopicsRequest,
     DescribeGroupsRequest,
@@ -34,7 +33,8 @@ from kproto.messages import (
     MetadataRequest,
     ProduceRequest,
 )
-from kproto.records import Record, build_batch
+from barnabas.kproto.records import Record, build_batch
+from compat_tests.fuzz.honest import PREFIX, Caller, Wronged
 
 GROWTH = 1.2
 KEPT = (PREFIX, "load-", "__")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from kproto import ZERO_UUID, ApiKey
+from barnabas.kproto import ZERO_UUID, ApiKey
 
 T = TypeVar("T")
 FIXED_TOPICS = ("t0", "t1", "compacted", "stamped")

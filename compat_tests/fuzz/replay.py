@@ -11,10 +11,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from barnabas.kproto import DecodeError
 from compat_tests.fuzz.attack import read_answer
 from compat_tests.fuzz.pools import Pools, Sent
 from compat_tests.fuzz.recording import Step
-from kproto import DecodeError
 
 LEARN_S = 2.0
 WAIT_S = 5.0

@@ -11,8 +11,8 @@ import struct
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
-from kproto import ZERO_UUID, request_class
-from kproto.notation import Field, Struct
+from barnabas.kproto import ZERO_UUID, request_class
+from barnabas.kproto.notation import Field, Struct
 
 Value = Any
 STRING_MAX = 32_767

@@ -8,16 +8,16 @@ from collections import Counter
 
 import pytest
 
+from barnabas.kproto import ApiKey, DecodeError, decoder, request_class, schema_versions
+from barnabas.kproto.frame import parse_request_header
+from barnabas.kproto.messages import InitProducerIdResponse, JoinGroupResponse, MetadataResponse
+from barnabas.kproto.records import check_batch
 from compat_tests.fuzz import batches as batches_module
 from compat_tests.fuzz.batches import Batches
 from compat_tests.fuzz.damage import damaged_frame
 from compat_tests.fuzz.grammar import Grammar, Limits, Request
 from compat_tests.fuzz.pools import Member, Pool, Pools, Producer, Sent
 from compat_tests.fuzz.schema_writer import form
-from kproto import ApiKey, DecodeError, decoder, request_class, schema_versions
-from kproto.frame import parse_request_header
-from kproto.messages import InitProducerIdResponse, JoinGroupResponse, MetadataResponse
-from kproto.records import check_batch
 
 EVERYTHING = {int(key): schema_versions(key) for key in ApiKey}
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from compat_tests.fuzz.memory import AT_ONCE, Memory, all_compressions, tidied
-from compat_tests.fuzz.test_watching import peer
-from kproto import ApiKey, decoder, encoder, request_class
-from kproto.frame import parse_request_header, response_frame
-from kproto.messages import (
+from barnabas.kproto import ApiKey, decoder, encoder, request_class
+from barnabas.kproto.frame import parse_request_header, response_frame
+from barnabas.kproto.messages import (
     DeleteGroupsResponse,
     DeleteTopicsResponse,
     DescribeGroupsResponse,
@@ -17,7 +15,9 @@ from kproto.messages import (
     MetadataResponse,
     ProduceResponse,
 )
-from kproto.records import read_header
+from barnabas.kproto.records import read_header
+from compat_tests.fuzz.memory import AT_ONCE, Memory, all_compressions, tidied
+from compat_tests.fuzz.test_watching import peer
 
 MIB = 1 << 20
 

@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.kproto import ApiKey, encode
+from barnabas.kproto.frame import parse_request_header, response_frame
+from barnabas.kproto.messages import HeartbeatResponse, JoinGroupResponse
 from compat_tests.fuzz.attack import OWED_S, Attack
 from compat_tests.fuzz.campaign import Campaign, Plan, Target, Totals, summary
 from compat_tests.fuzz.findings import Findings
@@ -23,9 +26,6 @@ from compat_tests.fuzz.probe import Probe, Stall, answered, measured
 from compat_tests.fuzz.recording import Recorder, Step, read, write
 from compat_tests.fuzz.replay import replay
 from compat_tests.fuzz.watch import Busy, Log, memory_bytes
-from kproto import ApiKey, encode
-from kproto.frame import parse_request_header, response_frame
-from kproto.messages import HeartbeatResponse, JoinGroupResponse
 
 Answer = Callable[[bytes], bytes | None]
 TAME = Limits(odd_texts=False, huge_bytes=0, lies=False, damage=0.0, unserved=0.0)

@@ -8,10 +8,10 @@ import random
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from barnabas.kproto import ApiKey
 from compat_tests.fuzz.batches import Batches
 from compat_tests.fuzz.pools import FIXED_TOPICS, GROUPS, INTERNAL_TOPICS, TRANSACTIONAL_IDS, Member, Pools, Producer
 from compat_tests.fuzz.schema_writer import RANGES, Shape
-from kproto import ApiKey
 
 EDGES = (0, 0, 1, 1, 2, 3, -1, -2, -3, -4, -5, -6, 5, 10, 100, 2**31 - 1)
 OFFSETS = (*EDGES, 2**63 - 1, -(2**63))

@@ -76,9 +76,9 @@ class Place:
 @pytest.fixture(scope="module")
 def session(spark: SparkSession) -> SparkSession:
     """Spark with the data source."""
-    import barnabas_spark
+    import barnabas.spark
 
-    barnabas_spark.register(spark)
+    barnabas.spark.register(spark)
     return spark
 
 

@@ -241,9 +241,9 @@ def _until_read(query, count: int) -> None:  # type: ignore[no-untyped-def]
 def test_log_source(spark: SparkSession, topics: Topics, broker: Broker, story: Story) -> None:
     if broker.log is None:
         pytest.skip("a broker whose directory is not known")
-    import barnabas_spark
+    import barnabas.spark
 
-    barnabas_spark.register(spark)
+    barnabas.spark.register(spark)
     open_one = topics.create("undecided", 1)
     topics.send(open_one, [Message(0, b"before")])
     undecided = Transactions(topics)

@@ -6,8 +6,8 @@ expects (`GroupMetadataManager.storeGroup`, `maybeConvertOffsetCommitError`).
 
 from __future__ import annotations
 
-from kproto import ErrorCode
-from kproto.messages import JoinGroupResponse, SyncGroupResponse
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import JoinGroupResponse, SyncGroupResponse
 
 NO_GENERATION = -1
 

@@ -21,15 +21,15 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from coordinator.group.answers import group_write_error, join_error, sync_error
-from coordinator.group.members import Member, Protocols, Waiting
-from coordinator.group.offsets import TopicPartition
-from coordinator.group.rebalance import Due, Generations
-from coordinator.group.states import TRANSITIONS, Event, State
-from coordinator.machine import Decision, Now, Record
-from coordinator.stored import StoredGroup, fits, group_record, made_id
-from kproto import ErrorCode
-from kproto.messages import JoinGroupRequest, JoinGroupResponse, SyncGroupRequest, SyncGroupResponse
+from barnabas.coordinator.group.answers import group_write_error, join_error, sync_error
+from barnabas.coordinator.group.members import Member, Protocols, Waiting
+from barnabas.coordinator.group.offsets import TopicPartition
+from barnabas.coordinator.group.rebalance import Due, Generations
+from barnabas.coordinator.group.states import TRANSITIONS, Event, State
+from barnabas.coordinator.machine import Decision, Now, Record
+from barnabas.coordinator.stored import StoredGroup, fits, group_record, made_id
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import JoinGroupRequest, JoinGroupResponse, SyncGroupRequest, SyncGroupResponse
 
 log = logging.getLogger("barnabas.groups")
 

@@ -13,15 +13,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 
-from coordinator.group.classic import ClassicGroup
-from coordinator.group.members import Member as ClassicMember
-from coordinator.group.members import Members
-from coordinator.group.modern_state import ModernMember, ModernState
-from coordinator.group.stored_modern import ClassicClient, modern_record
-from coordinator.group.subscriptions import CONSUMER, is_readable, write_assignment
-from coordinator.machine import Decision, Now
-from coordinator.stored import StoredGroup, StoredMember, group_record
-from kproto import ErrorCode
+from barnabas.coordinator.group.classic import ClassicGroup
+from barnabas.coordinator.group.members import Member as ClassicMember
+from barnabas.coordinator.group.members import Members
+from barnabas.coordinator.group.modern_state import ModernMember, ModernState
+from barnabas.coordinator.group.stored_modern import ClassicClient, modern_record
+from barnabas.coordinator.group.subscriptions import CONSUMER, is_readable, write_assignment
+from barnabas.coordinator.machine import Decision, Now
+from barnabas.coordinator.stored import StoredGroup, StoredMember, group_record
+from barnabas.kproto import ErrorCode
 
 log = logging.getLogger("barnabas.groups")
 

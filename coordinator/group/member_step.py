@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-from coordinator.group.assignors import ASSIGNORS, AssignedMember, TopicId
-from coordinator.group.modern_state import LAST_EPOCH, ModernMember, ModernState, removal
-from coordinator.group.reconcile import MemberState, Target, reconcile
-from coordinator.group.stored_modern import (
+from barnabas.coordinator.group.assignors import ASSIGNORS, AssignedMember, TopicId
+from barnabas.coordinator.group.modern_state import LAST_EPOCH, ModernMember, ModernState, removal
+from barnabas.coordinator.group.reconcile import MemberState, Target, reconcile
+from barnabas.coordinator.group.stored_modern import (
     GroupEpoch,
     Member,
     MemberMetadata,
@@ -28,9 +28,9 @@ from coordinator.group.stored_modern import (
     TargetEpoch,
     TargetMember,
 )
-from coordinator.group.topics import Topics
-from coordinator.machine import Now
-from kproto import ErrorCode, KafkaError
+from barnabas.coordinator.group.topics import Topics
+from barnabas.coordinator.machine import Now
+from barnabas.kproto import ErrorCode, KafkaError
 
 log = logging.getLogger("barnabas.groups")
 

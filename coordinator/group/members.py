@@ -1,8 +1,8 @@
 """Members of a classic group: who they are, what they support, and which of their requests waits.
 
-All of it is soft state: what must survive a restart is in the stored generation (`coordinator.stored.StoredGroup`).
-Time-outs are milliseconds. Source: KIP-62 (rebalance time-out), KIP-345 (static members), KIP-394 (ids handed out
-before joining).
+All of it is soft state: what must survive a restart is in the stored generation
+(`barnabas.coordinator.stored.StoredGroup`). Time-outs are milliseconds. Source: KIP-62 (rebalance time-out), KIP-345
+(static members), KIP-394 (ids handed out before joining).
 """
 
 from __future__ import annotations

@@ -4,11 +4,11 @@ offsets (KIP-848).
 There is one request, ConsumerGroupHeartbeat. Epoch 0 joins, −1 leaves, −2 leaves a static member's place open; else it
 is the member's epoch, and lists that are null mean "as before". Each answer is held until what it tells is committed.
 
-Members that still speak the classic protocol are served by `coordinator.group.modern_classic`; groups go over from one
-kind to the other in `coordinator.group.upgrade` and `downgrade`. `now` is `machine.Now`; time-outs are milliseconds.
-Differences from Apache Kafka: a time-out whose records cannot be written comes again after a second; a member is
-fenced for not giving up partitions only while it still has to. Sources: KIP-848, `GroupMetadataManager` of Apache
-Kafka 4.3.
+Members that still speak the classic protocol are served by `barnabas.coordinator.group.modern_classic`; groups go over
+from one kind to the other in `barnabas.coordinator.group.upgrade` and `downgrade`. `now` is `machine.Now`; time-outs
+are milliseconds. Differences from Apache Kafka: a time-out whose records cannot be written comes again after a second;
+a member is fenced for not giving up partitions only while it still has to. Sources: KIP-848, `GroupMetadataManager` of
+Apache Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -17,20 +17,33 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
-from coordinator.group.answers import commit_write_error
-from coordinator.group.assignors import TopicId
-from coordinator.group.config import GroupConfig
-from coordinator.group.downgrade import downgrade, may_downgrade
-from coordinator.group.member_step import InvalidPattern, MemberStep, PatternChange, ResolvePatterns, replace_static
-from coordinator.group.modern_state import AWAY, LEFT, MEMBER_DUES, ModernMember, ModernState, removal
-from coordinator.group.offsets import TopicPartition
-from coordinator.group.rebalance import Due
-from coordinator.group.reconcile import MemberState
-from coordinator.group.stored_modern import GroupEpoch, MemberStanding, ModernRecord, Pattern, Resolved, modern_record
-from coordinator.machine import Decision, Now
-from coordinator.stored import fits
-from kproto import ErrorCode, KafkaError
-from kproto.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from barnabas.coordinator.group.answers import commit_write_error
+from barnabas.coordinator.group.assignors import TopicId
+from barnabas.coordinator.group.config import GroupConfig
+from barnabas.coordinator.group.downgrade import downgrade, may_downgrade
+from barnabas.coordinator.group.member_step import (
+    InvalidPattern,
+    MemberStep,
+    PatternChange,
+    ResolvePatterns,
+    replace_static,
+)
+from barnabas.coordinator.group.modern_state import AWAY, LEFT, MEMBER_DUES, ModernMember, ModernState, removal
+from barnabas.coordinator.group.offsets import TopicPartition
+from barnabas.coordinator.group.rebalance import Due
+from barnabas.coordinator.group.reconcile import MemberState
+from barnabas.coordinator.group.stored_modern import (
+    GroupEpoch,
+    MemberStanding,
+    ModernRecord,
+    Pattern,
+    Resolved,
+    modern_record,
+)
+from barnabas.coordinator.machine import Decision, Now
+from barnabas.coordinator.stored import fits
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 log = logging.getLogger("barnabas.groups")
 

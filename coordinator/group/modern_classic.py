@@ -14,19 +14,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordinator.group.answers import group_write_error, join_error, sync_error
-from coordinator.group.downgrade import downgrade, may_downgrade
-from coordinator.group.member_step import MemberStep, PatternChange, replace_static
-from coordinator.group.modern import ModernGroup, write_error
-from coordinator.group.modern_state import ModernMember
-from coordinator.group.rebalance import Due
-from coordinator.group.reconcile import MemberState, Target
-from coordinator.group.stored_modern import ClassicClient, ModernRecord, modern_record
-from coordinator.group.subscriptions import CONSUMER, is_readable, read_subscription, write_assignment
-from coordinator.machine import Decision, Now
-from coordinator.stored import fits
-from kproto import DecodeError, ErrorCode, KafkaError
-from kproto.messages import (
+from barnabas.coordinator.group.answers import group_write_error, join_error, sync_error
+from barnabas.coordinator.group.downgrade import downgrade, may_downgrade
+from barnabas.coordinator.group.member_step import MemberStep, PatternChange, replace_static
+from barnabas.coordinator.group.modern import ModernGroup, write_error
+from barnabas.coordinator.group.modern_state import ModernMember
+from barnabas.coordinator.group.rebalance import Due
+from barnabas.coordinator.group.reconcile import MemberState, Target
+from barnabas.coordinator.group.stored_modern import ClassicClient, ModernRecord, modern_record
+from barnabas.coordinator.group.subscriptions import CONSUMER, is_readable, read_subscription, write_assignment
+from barnabas.coordinator.machine import Decision, Now
+from barnabas.coordinator.stored import fits
+from barnabas.kproto import DecodeError, ErrorCode, KafkaError
+from barnabas.kproto.messages import (
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,

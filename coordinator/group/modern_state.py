@@ -14,12 +14,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-from coordinator.group.assignors import TopicId
-from coordinator.group.member_counts import MemberCounts
-from coordinator.group.offsets import Offsets
-from coordinator.group.rebalance import Due
-from coordinator.group.reconcile import Held, MemberState, Standing
-from coordinator.group.stored_modern import (
+from barnabas.coordinator.group.assignors import TopicId
+from barnabas.coordinator.group.member_counts import MemberCounts
+from barnabas.coordinator.group.offsets import Offsets
+from barnabas.coordinator.group.rebalance import Due
+from barnabas.coordinator.group.reconcile import Held, MemberState, Standing
+from barnabas.coordinator.group.stored_modern import (
     GroupEpoch,
     Member,
     MemberMetadata,
@@ -31,7 +31,7 @@ from coordinator.group.stored_modern import (
     TargetEpoch,
     TargetMember,
 )
-from coordinator.group.surroundings import Surroundings
+from barnabas.coordinator.group.surroundings import Surroundings
 
 log = logging.getLogger("barnabas.groups")
 

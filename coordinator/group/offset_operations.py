@@ -1,7 +1,7 @@
 """Committed offsets of the groups of one partition: commit, fetch, delete, expire; and the end of groups that have
 nothing left.
 
-Operations take plain values, an opaque token and `now`; see `coordinator.machine`.
+Operations take plain values, an opaque token and `now`; see `barnabas.coordinator.machine`.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from coordinator.group.answers import commit_write_error
-from coordinator.group.classic import ClassicGroup
-from coordinator.group.modern import ModernGroup
-from coordinator.group.offsets import TopicPartition
-from coordinator.group.states import State
-from coordinator.group.store import Group, GroupStore
-from coordinator.group.stored_modern import modern_record
-from coordinator.group.subscriptions import CONSUMER
-from coordinator.machine import Decision, Now, Result, answer
-from coordinator.stored import CommittedOffset, OffsetRecords, fits, group_record, offset_record
-from kproto import ErrorCode
+from barnabas.coordinator.group.answers import commit_write_error
+from barnabas.coordinator.group.classic import ClassicGroup
+from barnabas.coordinator.group.modern import ModernGroup
+from barnabas.coordinator.group.offsets import TopicPartition
+from barnabas.coordinator.group.states import State
+from barnabas.coordinator.group.store import Group, GroupStore
+from barnabas.coordinator.group.stored_modern import modern_record
+from barnabas.coordinator.group.subscriptions import CONSUMER
+from barnabas.coordinator.machine import Decision, Now, Result, answer
+from barnabas.coordinator.stored import CommittedOffset, OffsetRecords, fits, group_record, offset_record
+from barnabas.kproto import ErrorCode
 
 log = logging.getLogger("barnabas.groups")
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from coordinator.stored import CommittedOffset
+from barnabas.coordinator.stored import CommittedOffset
 
 TopicPartition = tuple[str, int]
 

@@ -1,8 +1,8 @@
 """The rebalance of a classic group: how one generation of members follows another.
 
 `Generations` holds the group's state and moves it: begin a rebalance, wait for the members, form the next generation,
-take members out, let time pass. `coordinator.group.classic` adds what the requests do. Hard and soft state are told
-apart there.
+take members out, let time pass. `barnabas.coordinator.group.classic` adds what the requests do. Hard and soft state are
+told apart there.
 
 `now` is `machine.Now`; time-outs are milliseconds. Sources: KIP-62 (rebalance time-out), KIP-134 (initial delay),
 KIP-345 (static members stay).
@@ -14,16 +14,16 @@ import logging
 from collections.abc import Mapping
 from enum import Enum
 
-from coordinator.group.answers import join_error, sync_error
-from coordinator.group.config import GroupConfig
-from coordinator.group.members import Member, Members
-from coordinator.group.offsets import Offsets
-from coordinator.group.states import TRANSITIONS, Event, State
-from coordinator.group.subscriptions import CONSUMER, subscribed_topics
-from coordinator.machine import Deadlines, Decision, Now
-from coordinator.stored import StoredGroup, StoredMember, group_record
-from kproto import ErrorCode
-from kproto.messages import JoinGroupResponse
+from barnabas.coordinator.group.answers import join_error, sync_error
+from barnabas.coordinator.group.config import GroupConfig
+from barnabas.coordinator.group.members import Member, Members
+from barnabas.coordinator.group.offsets import Offsets
+from barnabas.coordinator.group.states import TRANSITIONS, Event, State
+from barnabas.coordinator.group.subscriptions import CONSUMER, subscribed_topics
+from barnabas.coordinator.machine import Deadlines, Decision, Now
+from barnabas.coordinator.stored import StoredGroup, StoredMember, group_record
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import JoinGroupResponse
 
 log = logging.getLogger("barnabas.groups")
 

@@ -5,8 +5,8 @@ Life: `replay` every record from the log start to the high watermark, then `load
 invalid group id) is the driver's to say, for it knows.
 
 Operations take requests as Kafka's messages or as plain values, the API version where behaviour differs by it, an
-opaque token and `now`; see `coordinator.machine`. `committed_to` is the high watermark of the partition: reads tell
-nothing that may still be lost.
+opaque token and `now`; see `barnabas.coordinator.machine`. `committed_to` is the high watermark of the partition: reads
+tell nothing that may still be lost.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from coordinator.group import modern_classic
-from coordinator.group.answers import join_error, sync_error
-from coordinator.group.classic import ClassicGroup
-from coordinator.group.member_step import InvalidPattern, ResolvePatterns
-from coordinator.group.modern import ModernGroup, check_heartbeat, heartbeat_refusal, write_error
-from coordinator.group.modern_state import MEMBER_DUES
-from coordinator.group.offset_operations import FetchedOffset, OffsetToCommit
-from coordinator.group.stored_modern import modern_record
-from coordinator.group.upgrade import gone_over, upgrade
-from coordinator.group.views import GroupViews
-from coordinator.machine import FAILED_AGAIN_SECONDS, NOTHING, Decision, Now, Result, StepFailed, answer
-from coordinator.stored import fits
-from kproto import ErrorCode, KafkaError
-from kproto.messages import (
+from barnabas.coordinator.group import modern_classic
+from barnabas.coordinator.group.answers import join_error, sync_error
+from barnabas.coordinator.group.classic import ClassicGroup
+from barnabas.coordinator.group.member_step import InvalidPattern, ResolvePatterns
+from barnabas.coordinator.group.modern import ModernGroup, check_heartbeat, heartbeat_refusal, write_error
+from barnabas.coordinator.group.modern_state import MEMBER_DUES
+from barnabas.coordinator.group.offset_operations import FetchedOffset, OffsetToCommit
+from barnabas.coordinator.group.stored_modern import modern_record
+from barnabas.coordinator.group.upgrade import gone_over, upgrade
+from barnabas.coordinator.group.views import GroupViews
+from barnabas.coordinator.machine import FAILED_AGAIN_SECONDS, NOTHING, Decision, Now, Result, StepFailed, answer
+from barnabas.coordinator.stored import fits
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.messages import (
     ConsumerGroupHeartbeatRequest,
     HeartbeatRequest,
     HeartbeatResponse,
@@ -41,7 +41,7 @@ __all__ = ["FetchedOffset", "GroupShard", "OffsetToCommit"]
 
 
 class GroupShard(GroupViews):
-    """See the module. What is hard and what is soft: `coordinator.group.store`."""
+    """See the module. What is hard and what is soft: `barnabas.coordinator.group.store`."""
 
     # -- time -------------------------------------------------------------------------------------
 

@@ -18,15 +18,15 @@ from collections.abc import Collection, Sequence
 from struct import Struct
 from typing import Final
 
-from coordinator.group.classic import ClassicGroup
-from coordinator.group.config import GroupConfig
-from coordinator.group.modern import ModernGroup
-from coordinator.group.rebalance import GroupDeadlines
-from coordinator.group.stored_modern import GroupEpoch, ModernRecord, is_tombstone, parse_modern
-from coordinator.group.surroundings import SettingsOf, Surroundings
-from coordinator.group.topics import Topics
-from coordinator.machine import Deadlines, Decision, Now, Record, Result
-from coordinator.stored import GroupRecord, OffsetRecord, parse
+from barnabas.coordinator.group.classic import ClassicGroup
+from barnabas.coordinator.group.config import GroupConfig
+from barnabas.coordinator.group.modern import ModernGroup
+from barnabas.coordinator.group.rebalance import GroupDeadlines
+from barnabas.coordinator.group.stored_modern import GroupEpoch, ModernRecord, is_tombstone, parse_modern
+from barnabas.coordinator.group.surroundings import SettingsOf, Surroundings
+from barnabas.coordinator.group.topics import Topics
+from barnabas.coordinator.machine import Deadlines, Decision, Now, Record, Result
+from barnabas.coordinator.stored import GroupRecord, OffsetRecord, parse
 
 log = logging.getLogger("barnabas.groups")
 
@@ -88,8 +88,8 @@ class GroupStore:
         committed_to: int,
         producer_id: int = -1,
     ) -> None:
-        """One record of the log. `producer_id`: of its batch if that is transactional. Raises `kproto.DecodeError`;
-        nothing changed then.
+        """One record of the log. `producer_id`: of its batch if that is transactional. Raises
+        `barnabas.kproto.DecodeError`; nothing changed then.
         """
         record = parse(key, value)
         if isinstance(record, OffsetRecord):

@@ -23,11 +23,11 @@ from struct import Struct
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from coordinator.group.assignors import TopicId
-from coordinator.group.reconcile import Held, MemberState, Standing
-from coordinator.machine import Record
-from kproto import DecodeError, Message
-from kproto.stored import (
+from barnabas.coordinator.group.assignors import TopicId
+from barnabas.coordinator.group.reconcile import Held, MemberState, Standing
+from barnabas.coordinator.machine import Record
+from barnabas.kproto import DecodeError, Message
+from barnabas.kproto.stored import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -232,7 +232,9 @@ def _held_value(held: Held) -> list[ConsumerGroupCurrentMemberAssignmentValue.To
 
 
 def parse_modern(key: bytes | memoryview, value: bytes | memoryview | None) -> ModernRecord | None:
-    """The meaning of one record; None if it is of another kind. Raises `kproto.DecodeError` on what cannot be read."""
+    """The meaning of one record; None if it is of another kind. Raises `barnabas.kproto.DecodeError` on what cannot be
+    read.
+    """
     if len(key) < 2:
         raise DecodeError("the key of a record in __consumer_offsets is shorter than its version")
     reader = _READERS.get(_INT16.unpack_from(key)[0])

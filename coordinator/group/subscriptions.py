@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterable, Mapping
 from struct import Struct
 from typing import Final, NamedTuple
 
-from coordinator.group.assignors import TopicId
-from coordinator.group.topics import Topics
-from kproto import DecodeError, decode
-from kproto.stored import ConsumerProtocolAssignment, ConsumerProtocolSubscription, encode_versioned
+from barnabas.coordinator.group.assignors import TopicId
+from barnabas.coordinator.group.topics import Topics
+from barnabas.kproto import DecodeError, decode
+from barnabas.kproto.stored import ConsumerProtocolAssignment, ConsumerProtocolSubscription, encode_versioned
 
 CONSUMER: Final = "consumer"
 """The protocol type of consumer groups; Kafka Connect's and others differ."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
-from coordinator.group.config import GroupConfig, GroupSettings
-from coordinator.group.rebalance import GroupDeadlines
-from coordinator.group.topics import NO_TOPICS, Topics, group_hash, topic_hash
+from barnabas.coordinator.group.config import GroupConfig, GroupSettings
+from barnabas.coordinator.group.rebalance import GroupDeadlines
+from barnabas.coordinator.group.topics import NO_TOPICS, Topics, group_hash, topic_hash
 
 if TYPE_CHECKING:
-    from coordinator.group.classic import ClassicGroup
+    from barnabas.coordinator.group.classic import ClassicGroup
 
 SettingsOf = Callable[[str], GroupSettings | None]
 """The settings that a group has of its own, by its id."""

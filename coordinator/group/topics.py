@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from struct import Struct
 from typing import NamedTuple
 
-from coordinator.group.assignors import TopicId
-from coordinator.group.xxh3 import xxh3_64
+from barnabas.coordinator.group.assignors import TopicId
+from barnabas.coordinator.group.xxh3 import xxh3_64
 
 _INT32 = Struct("<i")
 _INT64 = Struct("<Q")

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import logging
 
-from coordinator.group.assignors import TopicId
-from coordinator.group.classic import ClassicGroup
-from coordinator.group.members import Member as ClassicMember
-from coordinator.group.modern import ModernGroup
-from coordinator.group.rebalance import Due
-from coordinator.group.reconcile import MemberState, Standing
-from coordinator.group.stored_modern import (
+from barnabas.coordinator.group.assignors import TopicId
+from barnabas.coordinator.group.classic import ClassicGroup
+from barnabas.coordinator.group.members import Member as ClassicMember
+from barnabas.coordinator.group.modern import ModernGroup
+from barnabas.coordinator.group.rebalance import Due
+from barnabas.coordinator.group.reconcile import MemberState, Standing
+from barnabas.coordinator.group.stored_modern import (
     ClassicClient,
     GroupEpoch,
     Member,
@@ -32,11 +32,11 @@ from coordinator.group.stored_modern import (
     TargetMember,
     modern_record,
 )
-from coordinator.group.subscriptions import CONSUMER, read_assignment, read_subscription
-from coordinator.group.surroundings import Surroundings
-from coordinator.machine import Decision, Now
-from coordinator.stored import group_record
-from kproto import DecodeError, ErrorCode, KafkaError
+from barnabas.coordinator.group.subscriptions import CONSUMER, read_assignment, read_subscription
+from barnabas.coordinator.group.surroundings import Surroundings
+from barnabas.coordinator.machine import Decision, Now
+from barnabas.coordinator.stored import group_record
+from barnabas.kproto import DecodeError, ErrorCode, KafkaError
 
 log = logging.getLogger("barnabas.groups")
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from coordinator.group.assignors import TopicId
-from coordinator.group.classic import ClassicGroup
-from coordinator.group.modern import ModernGroup
-from coordinator.group.modern_state import ModernMember
-from coordinator.group.offset_operations import OffsetOperations
-from coordinator.group.states import State
-from coordinator.group.subscriptions import CONSUMER
-from coordinator.stored import fits
-from kproto import ErrorCode, shortened
-from kproto.messages import ConsumerGroupDescribeResponse, DescribeGroupsResponse, ListGroupsResponse
+from barnabas.coordinator.group.assignors import TopicId
+from barnabas.coordinator.group.classic import ClassicGroup
+from barnabas.coordinator.group.modern import ModernGroup
+from barnabas.coordinator.group.modern_state import ModernMember
+from barnabas.coordinator.group.offset_operations import OffsetOperations
+from barnabas.coordinator.group.states import State
+from barnabas.coordinator.group.subscriptions import CONSUMER
+from barnabas.coordinator.stored import fits
+from barnabas.kproto import ErrorCode, shortened
+from barnabas.kproto.messages import ConsumerGroupDescribeResponse, DescribeGroupsResponse, ListGroupsResponse
 
 CLASSIC_TYPE: Final = "classic"
 MODERN_TYPE: Final = "consumer"

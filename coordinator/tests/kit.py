@@ -1,7 +1,7 @@
 """A driver without a broker: one `GroupShard` over a log that is a list, under a clock that tests move.
 
-It does what `server.shards` does, with every choice in the test's hands: whether the log refuses (`refuse`), when
-writes become committed (`commit_lag`, `commit`), when the coordinator dies and is loaded again (`restart`). Tokens
+It does what `barnabas.server.shards` does, with every choice in the test's hands: whether the log refuses (`refuse`),
+when writes become committed (`commit_lag`, `commit`), when the coordinator dies and is loaded again (`restart`). Tokens
 are ints; each gets exactly one reply, or the kit raises.
 """
 
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from coordinator.group.classic import ClassicGroup
-from coordinator.group.config import GroupConfig
-from coordinator.group.shard import FetchedOffset, GroupShard, OffsetToCommit
-from coordinator.machine import Now, Record, Reply, Result
-from coordinator.stored import parse
-from kproto import ErrorCode
-from kproto.messages import (
+from barnabas.coordinator.group.classic import ClassicGroup
+from barnabas.coordinator.group.config import GroupConfig
+from barnabas.coordinator.group.shard import FetchedOffset, GroupShard, OffsetToCommit
+from barnabas.coordinator.machine import Now, Record, Reply, Result
+from barnabas.coordinator.stored import parse
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupResponse,

@@ -11,19 +11,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from coordinator import ResolvePatterns, Topic, Topics
-from coordinator.group.config import GroupConfig, GroupSettings
-from coordinator.group.shard import GroupShard
-from coordinator.group.stored_modern import ModernRecord, parse_modern
-from coordinator.tests.kit import QUICK, Kit
-from kproto import ErrorCode
-from kproto.messages import (
+from barnabas.coordinator import ResolvePatterns, Topic, Topics
+from barnabas.coordinator.group.config import GroupConfig, GroupSettings
+from barnabas.coordinator.group.shard import GroupShard
+from barnabas.coordinator.group.stored_modern import ModernRecord, parse_modern
+from barnabas.coordinator.tests.kit import QUICK, Kit
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import (
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     LeaveGroupRequest,
 )
-from kproto.stored import ConsumerProtocolAssignment, ConsumerProtocolSubscription, decode_versioned, encode_versioned
+from barnabas.kproto.stored import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    decode_versioned,
+    encode_versioned,
+)
 
 AT_ONCE = replace(QUICK, consumer_assignment_interval_ms=0)
 """No time between two targets."""

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.group.reconcile import MemberState, Standing
-from coordinator.group.stored_modern import (
+from barnabas.coordinator.group.reconcile import MemberState, Standing
+from barnabas.coordinator.group.stored_modern import (
     ClassicClient,
     GroupEpoch,
     Member,
@@ -29,16 +29,16 @@ from coordinator.group.stored_modern import (
     TargetMember,
     modern_record,
 )
-from coordinator.machine import Record
-from coordinator.stored import CommittedOffset, StoredGroup, StoredMember, group_record, offset_record
-from coordinator.tests.modern_kit import AT_ONCE, JOIN, ModernKit, assign, subscribe, topic_id
-from coordinator.tests.txn_kit import Producer, TxnKit
-from coordinator.txn import TxnConfig
-from coordinator.txn.states import STORED
-from coordinator.txn.stored import txn_record
-from coordinator.txn.transaction import Txn
-from kproto import ErrorCode, encode
-from kproto.messages import ConsumerGroupDescribeResponse, DescribeGroupsResponse, ListGroupsResponse
+from barnabas.coordinator.machine import Record
+from barnabas.coordinator.stored import CommittedOffset, StoredGroup, StoredMember, group_record, offset_record
+from barnabas.coordinator.tests.modern_kit import AT_ONCE, JOIN, ModernKit, assign, subscribe, topic_id
+from barnabas.coordinator.tests.txn_kit import Producer, TxnKit
+from barnabas.coordinator.txn import TxnConfig
+from barnabas.coordinator.txn.states import STORED
+from barnabas.coordinator.txn.stored import txn_record
+from barnabas.coordinator.txn.transaction import Txn
+from barnabas.kproto import ErrorCode, encode
+from barnabas.kproto.messages import ConsumerGroupDescribeResponse, DescribeGroupsResponse, ListGroupsResponse
 
 INT32 = (-(2**31), -2, -1, 0, 1, 2, 3, 2**31 - 2, 2**31 - 1)
 INT64 = (-(2**63), -1, 0, 1_700_000_000_000, 2**63 - 1)

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from coordinator import Deadlines, Now, Record
-from coordinator.machine import NOTHING, Decision
-from kproto import ErrorCode
+from barnabas.coordinator import Deadlines, Now, Record
+from barnabas.coordinator.machine import NOTHING, Decision
+from barnabas.kproto import ErrorCode
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator import GroupConfig
-from coordinator.tests.kit import Kit
-from kproto import ErrorCode
+from barnabas.coordinator import GroupConfig
+from barnabas.coordinator.tests.kit import Kit
+from barnabas.kproto import ErrorCode
 
 E = ErrorCode
 

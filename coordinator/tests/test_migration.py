@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.group.classic import ClassicGroup
-from coordinator.group.stored_modern import (
+from barnabas.coordinator.group.classic import ClassicGroup
+from barnabas.coordinator.group.stored_modern import (
     GroupEpoch,
     Member,
     MemberStanding,
@@ -19,9 +19,9 @@ from coordinator.group.stored_modern import (
     TargetMember,
     parse_modern,
 )
-from coordinator.stored import GroupRecord, parse
-from coordinator.tests.modern_kit import AT_ONCE, JOIN, ModernKit, assign, assigned, subscribe
-from kproto import ErrorCode
+from barnabas.coordinator.stored import GroupRecord, parse
+from barnabas.coordinator.tests.modern_kit import AT_ONCE, JOIN, ModernKit, assign, assigned, subscribe
+from barnabas.kproto import ErrorCode
 
 E = ErrorCode
 CLASSIC: dict[str, Any] = {"protocols": (("range", subscribe("t")),), "session_ms": 30_000, "rebalance_ms": 40_000}

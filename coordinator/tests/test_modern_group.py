@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from coordinator import GroupSettings
-from coordinator.group.config import GroupConfig
-from coordinator.group.stored_modern import GroupEpoch, Member, MemberStanding, TargetEpoch, TargetMember
-from coordinator.tests.modern_kit import AT_ONCE, JOIN, ModernKit
-from kproto import ErrorCode
+from barnabas.coordinator import GroupSettings
+from barnabas.coordinator.group.config import GroupConfig
+from barnabas.coordinator.group.stored_modern import GroupEpoch, Member, MemberStanding, TargetEpoch, TargetMember
+from barnabas.coordinator.tests.modern_kit import AT_ONCE, JOIN, ModernKit
+from barnabas.kproto import ErrorCode
 
 E = ErrorCode
 

@@ -4,10 +4,10 @@ releases, groups of other kinds.
 
 from __future__ import annotations
 
-from coordinator.group.assignors import TopicId
-from coordinator.group.modern import ModernGroup
-from coordinator.group.reconcile import MemberState, Standing
-from coordinator.group.stored_modern import (
+from barnabas.coordinator.group.assignors import TopicId
+from barnabas.coordinator.group.modern import ModernGroup
+from barnabas.coordinator.group.reconcile import MemberState, Standing
+from barnabas.coordinator.group.stored_modern import (
     GroupEpoch,
     Member,
     MemberMetadata,
@@ -20,10 +20,10 @@ from coordinator.group.stored_modern import (
     TargetMember,
     modern_record,
 )
-from coordinator.machine import Record
-from coordinator.stored import StoredGroup, group_record
-from coordinator.tests.modern_kit import JOIN, ModernKit, topic_id
-from kproto import ErrorCode
+from barnabas.coordinator.machine import Record
+from barnabas.coordinator.stored import StoredGroup, group_record
+from barnabas.coordinator.tests.modern_kit import JOIN, ModernKit, topic_id
+from barnabas.kproto import ErrorCode
 
 E = ErrorCode
 T: TopicId = topic_id("t")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coordinator import OffsetToCommit
-from coordinator.tests.modern_kit import ModernKit
-from kproto import ErrorCode
+from barnabas.coordinator import OffsetToCommit
+from barnabas.coordinator.tests.modern_kit import ModernKit
+from barnabas.kproto import ErrorCode
 
 E = ErrorCode
 T0, T1 = ("t", 0), ("t", 1)

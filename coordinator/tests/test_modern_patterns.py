@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coordinator.group.stored_modern import Pattern
-from coordinator.tests.modern_kit import JOIN, ModernKit
-from kproto import ErrorCode
+from barnabas.coordinator.group.stored_modern import Pattern
+from barnabas.coordinator.tests.modern_kit import JOIN, ModernKit
+from barnabas.kproto import ErrorCode
 
 E = ErrorCode
 

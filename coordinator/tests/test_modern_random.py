@@ -25,16 +25,16 @@ from typing import Any
 
 import pytest
 
-from coordinator.group.classic import ClassicGroup
-from coordinator.group.member_counts import MemberCounts
-from coordinator.group.modern import ModernGroup
-from coordinator.group.reconcile import MemberState
-from coordinator.group.states import State
-from coordinator.group.subscriptions import subscribed_topics
-from coordinator.tests.modern_kit import AT_ONCE, ModernKit, Parts, assign, assigned, subscribe, topic_id
-from coordinator.tests.test_random_behaviour import check_books as check_classic_books
-from kproto import ErrorCode
-from kproto.messages import ConsumerGroupHeartbeatResponse, JoinGroupResponse, SyncGroupResponse
+from barnabas.coordinator.group.classic import ClassicGroup
+from barnabas.coordinator.group.member_counts import MemberCounts
+from barnabas.coordinator.group.modern import ModernGroup
+from barnabas.coordinator.group.reconcile import MemberState
+from barnabas.coordinator.group.states import State
+from barnabas.coordinator.group.subscriptions import subscribed_topics
+from barnabas.coordinator.tests.modern_kit import AT_ONCE, ModernKit, Parts, assign, assigned, subscribe, topic_id
+from barnabas.coordinator.tests.test_random_behaviour import check_books as check_classic_books
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import ConsumerGroupHeartbeatResponse, JoinGroupResponse, SyncGroupResponse
 
 E = ErrorCode
 NAMES = ("a", "b", "c", "d")

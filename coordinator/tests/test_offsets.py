@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator import GroupConfig, OffsetToCommit
-from coordinator.group.offsets import Offsets
-from coordinator.stored import CommittedOffset, StoredGroup, group_record, offset_record
-from coordinator.tests.kit import WALL_START_MS, Kit, subscription
-from kproto import ErrorCode
+from barnabas.coordinator import GroupConfig, OffsetToCommit
+from barnabas.coordinator.group.offsets import Offsets
+from barnabas.coordinator.stored import CommittedOffset, StoredGroup, group_record, offset_record
+from barnabas.coordinator.tests.kit import WALL_START_MS, Kit, subscription
+from barnabas.kproto import ErrorCode
 
 E = ErrorCode
 DAY = 24 * 3600.0

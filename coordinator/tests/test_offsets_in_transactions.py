@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from coordinator import GroupConfig, GroupShard, OffsetToCommit
-from coordinator.machine import Record
-from coordinator.stored import OffsetRecord, parse
-from coordinator.tests.kit import Kit, told
-from kproto import ErrorCode
+from barnabas.coordinator import GroupConfig, GroupShard, OffsetToCommit
+from barnabas.coordinator.machine import Record
+from barnabas.coordinator.stored import OffsetRecord, parse
+from barnabas.coordinator.tests.kit import Kit, told
+from barnabas.kproto import ErrorCode
 
 E = ErrorCode
 P0, P1, P2 = ("t", 0), ("t", 1), ("t", 2)

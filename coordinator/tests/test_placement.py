@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator import java_string_hash, partition_for
+from barnabas.coordinator import java_string_hash, partition_for
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,13 @@ from typing import Any
 
 import pytest
 
-from coordinator import GroupConfig, GroupShard
-from coordinator.group.classic import ClassicGroup
-from coordinator.group.rebalance import Due
-from coordinator.group.states import State
-from coordinator.tests.kit import Kit
-from kproto import ErrorCode
-from kproto.messages import JoinGroupResponse, SyncGroupResponse
+from barnabas.coordinator import GroupConfig, GroupShard
+from barnabas.coordinator.group.classic import ClassicGroup
+from barnabas.coordinator.group.rebalance import Due
+from barnabas.coordinator.group.states import State
+from barnabas.coordinator.tests.kit import Kit
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import JoinGroupResponse, SyncGroupResponse
 
 E = ErrorCode
 LOG_ERRORS = [E.NOT_ENOUGH_REPLICAS, E.NOT_LEADER_OR_FOLLOWER, E.MESSAGE_TOO_LARGE]

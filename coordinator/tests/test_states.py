@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.group.rebalance import Generations
-from coordinator.group.states import TRANSITIONS, Event, State
-from coordinator.machine import Now
-from coordinator.tests.kit import QUICK, Kit, assignment_of
-from kproto import ErrorCode
+from barnabas.coordinator.group.rebalance import Generations
+from barnabas.coordinator.group.states import TRANSITIONS, Event, State
+from barnabas.coordinator.machine import Now
+from barnabas.coordinator.tests.kit import QUICK, Kit, assignment_of
+from barnabas.kproto import ErrorCode
 
 
 def _empty() -> Kit:

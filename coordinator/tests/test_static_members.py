@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.tests.kit import Kit, assignment_of
-from kproto import ErrorCode
+from barnabas.coordinator.tests.kit import Kit, assignment_of
+from barnabas.kproto import ErrorCode
 
 E = ErrorCode
 

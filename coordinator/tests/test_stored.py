@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from coordinator.stored import (
+from barnabas.coordinator.stored import (
     CommittedOffset,
     GroupRecord,
     OffsetRecord,
@@ -17,8 +17,8 @@ from coordinator.stored import (
     offset_record,
     parse,
 )
-from kproto import DecodeError, EncodeError
-from kproto.stored import OffsetCommitKey, OffsetCommitValue, decode_versioned, encode_versioned
+from barnabas.kproto import DecodeError, EncodeError
+from barnabas.kproto.stored import OffsetCommitKey, OffsetCommitValue, decode_versioned, encode_versioned
 
 # Captured from Apache Kafka 3.9.1: a consumer of group g1 committed offset 1 of tt-0.
 OFFSET_KEY = bytes.fromhex("0001 0002 6731 0002 7474 00000000")

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from coordinator.group.reconcile import MemberState, Standing
-from coordinator.group.stored_modern import (
+from barnabas.coordinator.group.reconcile import MemberState, Standing
+from barnabas.coordinator.group.stored_modern import (
     ClassicClient,
     GroupEpoch,
     Member,
@@ -21,9 +21,9 @@ from coordinator.group.stored_modern import (
     modern_record,
     parse_modern,
 )
-from coordinator.machine import Record
-from kproto import DecodeError
-from kproto.stored import (
+from barnabas.coordinator.machine import Record
+from barnabas.kproto import DecodeError
+from barnabas.kproto.stored import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     encode_versioned,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator import Topic, Topics
-from coordinator.group.topics import group_hash, topic_hash
-from coordinator.group.xxh3 import xxh3_64
+from barnabas.coordinator import Topic, Topics
+from barnabas.coordinator.group.topics import group_hash, topic_hash
+from barnabas.coordinator.group.xxh3 import xxh3_64
 
 REFERENCE = {
     0: 0x2D06800538D394C2, 1: 0xC44BDFF4074EECDB, 3: 0x5F4299FC161C9CBB, 4: 0x60DAB036A58211F2, 8: 0x3A1C2D7C85AF88F8,

@@ -6,7 +6,7 @@ end of their epochs ("skip": thousands of InitProducerId requests are left out).
 what DescribeTransactions showed: error, state, time-out, producer id, epoch, partitions, whether it has a start.
 Producer ids are whatever the brokers handed out, so ours are matched to theirs as they appear.
 
-In one case the machine deviates on purpose (`coordinator.txn.ending`), which some lines of the traces show.
+In one case the machine deviates on purpose (`barnabas.coordinator.txn.ending`), which some lines of the traces show.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from coordinator.tests.txn_kit import Producer, TxnKit
-from coordinator.txn import TxnConfig
-from coordinator.txn.states import State
-from coordinator.txn.stored import txn_record
-from coordinator.txn.transaction import Txn
-from kproto import ErrorCode
+from barnabas.coordinator.tests.txn_kit import Producer, TxnKit
+from barnabas.coordinator.txn import TxnConfig
+from barnabas.coordinator.txn.states import State
+from barnabas.coordinator.txn.stored import txn_record
+from barnabas.coordinator.txn.transaction import Txn
+from barnabas.kproto import ErrorCode
 
 DATA = Path(__file__).parent / "data"
 TRACES = sorted(DATA.glob("txn_tv*.jsonl"))

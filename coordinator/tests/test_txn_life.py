@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.machine import Record
-from coordinator.tests.test_txn_states import LEVELS, REACHABLE, expire_ids, make
-from coordinator.tests.txn_kit import TV2, A, B, C, Marker, TxnKit
-from coordinator.txn import TxnConfig, TxnShard, unknown_state_filters
-from coordinator.txn.ids import _REMOVALS_PER_BATCH
-from coordinator.txn.states import DECIDED, State
-from coordinator.txn.stored import parse_txn, txn_record
-from coordinator.txn.transaction import LAST_EPOCH, Txn
-from kproto import DecodeError, ErrorCode
+from barnabas.coordinator.machine import Record
+from barnabas.coordinator.tests.test_txn_states import LEVELS, REACHABLE, expire_ids, make
+from barnabas.coordinator.tests.txn_kit import TV2, A, B, C, Marker, TxnKit
+from barnabas.coordinator.txn import TxnConfig, TxnShard, unknown_state_filters
+from barnabas.coordinator.txn.ids import _REMOVALS_PER_BATCH
+from barnabas.coordinator.txn.states import DECIDED, State
+from barnabas.coordinator.txn.stored import parse_txn, txn_record
+from barnabas.coordinator.txn.transaction import LAST_EPOCH, Txn
+from barnabas.kproto import DecodeError, ErrorCode
 
 LEVEL = pytest.mark.parametrize("config", LEVELS, ids=["tv0", "tv1", "tv2"])
 

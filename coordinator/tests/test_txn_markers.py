@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.tests.txn_kit import TV2, A, B, C, Marker, TxnKit
-from coordinator.txn import Leader, MarkerQueues, MarkersToWrite
-from coordinator.txn.markers import OUTCOMES, PARTITIONS_PER_REQUEST, RETRY_S, SLOW_RETRY_S, Outcome
-from kproto import ErrorCode
-from kproto.messages import WriteTxnMarkersResponse
+from barnabas.coordinator.tests.txn_kit import TV2, A, B, C, Marker, TxnKit
+from barnabas.coordinator.txn import Leader, MarkerQueues, MarkersToWrite
+from barnabas.coordinator.txn.markers import OUTCOMES, PARTITIONS_PER_REQUEST, RETRY_S, SLOW_RETRY_S, Outcome
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import WriteTxnMarkersResponse
 
 
 def markers(name: str = "x", producer_id: int = 7, *partitions: tuple[str, int]) -> MarkersToWrite:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.machine import Now
-from coordinator.tests.txn_kit import TV2, A, B, Marker, Producer, TxnKit
-from coordinator.txn import TxnConfig
-from coordinator.txn.states import State
-from coordinator.txn.stored import txn_record
-from coordinator.txn.transaction import LAST_EPOCH, NO_TIMEOUT_MS, Txn
-from kproto import ErrorCode
+from barnabas.coordinator.machine import Now
+from barnabas.coordinator.tests.txn_kit import TV2, A, B, Marker, Producer, TxnKit
+from barnabas.coordinator.txn import TxnConfig
+from barnabas.coordinator.txn.states import State
+from barnabas.coordinator.txn.stored import txn_record
+from barnabas.coordinator.txn.transaction import LAST_EPOCH, NO_TIMEOUT_MS, Txn
+from barnabas.kproto import ErrorCode
 
 BOTH = pytest.mark.parametrize("config", [TxnConfig(), TV2], ids=["tv0", "tv2"])
 

@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from coordinator.tests.txn_kit import A, B, C, Marker, Producer, TxnKit
-from coordinator.txn import Leader, TxnConfig
-from coordinator.txn.states import DECIDED, TRANSITIONS, State
-from coordinator.txn.stored import parse_txn, txn_record
-from coordinator.txn.transaction import LAST_EPOCH, Txn
-from kproto import ErrorCode
+from barnabas.coordinator.tests.txn_kit import A, B, C, Marker, Producer, TxnKit
+from barnabas.coordinator.txn import Leader, TxnConfig
+from barnabas.coordinator.txn.states import DECIDED, TRANSITIONS, State
+from barnabas.coordinator.txn.stored import parse_txn, txn_record
+from barnabas.coordinator.txn.transaction import LAST_EPOCH, Txn
+from barnabas.kproto import ErrorCode
 
 NAMES = ("x", "y")
 PARTITIONS = (A, B, C, ("v", 1))

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.tests.txn_kit import TV2, A, B, Producer, TxnKit
-from coordinator.txn import TxnConfig
-from coordinator.txn.states import AT_REST, DECIDED, STORED, TRANSITIONS, Event, State
-from coordinator.txn.stored import parse_txn
-from coordinator.txn.transaction import Txn, completed, ended, fenced, initialised, rotated, with_partitions
-from kproto import ErrorCode
+from barnabas.coordinator.tests.txn_kit import TV2, A, B, Producer, TxnKit
+from barnabas.coordinator.txn import TxnConfig
+from barnabas.coordinator.txn.states import AT_REST, DECIDED, STORED, TRANSITIONS, Event, State
+from barnabas.coordinator.txn.stored import parse_txn
+from barnabas.coordinator.txn.transaction import Txn, completed, ended, fenced, initialised, rotated, with_partitions
+from barnabas.kproto import ErrorCode
 
 LEVELS = [TxnConfig(), TxnConfig(transaction_version=1), TV2]
 REACHABLE = [state for state in State if state in STORED]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.tests.txn_kit import OFFSETS, TV2, A, B, C, Marker, Producer, TxnKit
-from coordinator.txn import TxnConfig, verification_error
-from coordinator.txn.ending import verdict_bumping, verdict_strict
-from coordinator.txn.states import STORED, Event, State
-from coordinator.txn.transaction import Txn
-from kproto import ErrorCode
+from barnabas.coordinator.tests.txn_kit import OFFSETS, TV2, A, B, C, Marker, Producer, TxnKit
+from barnabas.coordinator.txn import TxnConfig, verification_error
+from barnabas.coordinator.txn.ending import verdict_bumping, verdict_strict
+from barnabas.coordinator.txn.states import STORED, Event, State
+from barnabas.coordinator.txn.transaction import Txn
+from barnabas.kproto import ErrorCode
 
 NONE, BUSY, WRONG = ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE
 FENCED, UNMAPPED = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING

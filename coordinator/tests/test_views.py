@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator import GroupShard
-from coordinator.stored import CommittedOffset, group_record, offset_record
-from coordinator.tests.kit import Kit, assignment_of, subscription
-from kproto import DecodeError, ErrorCode
+from barnabas.coordinator import GroupShard
+from barnabas.coordinator.stored import CommittedOffset, group_record, offset_record
+from barnabas.coordinator.tests.kit import Kit, assignment_of, subscription
+from barnabas.kproto import DecodeError, ErrorCode
 
 E = ErrorCode
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from coordinator.stored import fits, made_id
-from coordinator.tests.kit import Kit, subscription
-from coordinator.tests.modern_kit import JOIN, ModernKit
-from coordinator.tests.test_migration import CLASSIC, mixed
-from coordinator.tests.txn_kit import TxnKit
-from kproto import ErrorCode, encode
-from kproto.errors import EncodeError
+from barnabas.coordinator.stored import fits, made_id
+from barnabas.coordinator.tests.kit import Kit, subscription
+from barnabas.coordinator.tests.modern_kit import JOIN, ModernKit
+from barnabas.coordinator.tests.test_migration import CLASSIC, mixed
+from barnabas.coordinator.tests.txn_kit import TxnKit
+from barnabas.kproto import ErrorCode, encode
+from barnabas.kproto.errors import EncodeError
 
 E = ErrorCode
 LONG = "x" * 32_768
@@ -153,7 +153,7 @@ def test_a_generation_that_cannot_be_written_is_the_leader_s_failure_alone(monke
         raise EncodeError("too long")
 
     with monkeypatch.context() as patch:
-        patch.setattr("coordinator.group.classic.group_record", fails)
+        patch.setattr("barnabas.coordinator.group.classic.group_record", fails)
         with pytest.raises(EncodeError):
             kit.sync(first, generation, {first: b"a", second: b"b"})
     kit.open.discard(max(kit.open))  # answered by whoever caught that

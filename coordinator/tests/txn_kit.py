@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from coordinator.machine import Now, Record, Result
-from coordinator.txn import Leader, MarkerQueues, MarkersToWrite, NeedProducerId, ToSend, TxnConfig, TxnShard
-from coordinator.txn.shard import TransactionalId
-from coordinator.txn.stored import parse_txn, txn_record, value_version
-from kproto import ErrorCode
-from kproto.messages import (
+from barnabas.coordinator.machine import Now, Record, Result
+from barnabas.coordinator.txn import Leader, MarkerQueues, MarkersToWrite, NeedProducerId, ToSend, TxnConfig, TxnShard
+from barnabas.coordinator.txn.shard import TransactionalId
+from barnabas.coordinator.txn.stored import parse_txn, txn_record, value_version
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import (
     AddOffsetsToTxnRequest,
     EndTxnRequest,
     EndTxnResponse,

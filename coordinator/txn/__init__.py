@@ -2,7 +2,7 @@
 
 This is the face; it is not part of the package's, so that a broker nobody uses transactions on need not load it.
 
-What the driver does, besides what `coordinator.machine` says:
+What the driver does, besides what `barnabas.coordinator.machine` says:
 
 - one `TxnShard` per partition of `__transaction_state` for as long as this broker leads it, with the leader epoch in
   which that began; one `MarkerQueues` for all of them;
@@ -15,11 +15,11 @@ What the driver does, besides what `coordinator.machine` says:
 - who has no shard for the id is told NOT_COORDINATOR, who has one that is being read COORDINATOR_LOAD_IN_PROGRESS.
 """
 
-from coordinator.txn.answers import verification_error
-from coordinator.txn.config import TxnConfig
-from coordinator.txn.ids import NeedProducerId
-from coordinator.txn.markers import Leader, Marked, MarkerQueues, MarkersToWrite, ToSend
-from coordinator.txn.shard import TxnShard, unknown_state_filters
+from barnabas.coordinator.txn.answers import verification_error
+from barnabas.coordinator.txn.config import TxnConfig
+from barnabas.coordinator.txn.ids import NeedProducerId
+from barnabas.coordinator.txn.markers import Leader, Marked, MarkerQueues, MarkersToWrite, ToSend
+from barnabas.coordinator.txn.shard import TxnShard, unknown_state_filters
 
 __all__ = [
     "Leader",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kproto import ApiKey, ErrorCode
+from barnabas.kproto import ApiKey, ErrorCode
 
 _LOG_ERRORS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from coordinator.txn.states import DECIDED, Event, State
-from coordinator.txn.transaction import EPOCH_BUMPING, EXHAUSTED_FROM, Txn
-from kproto import ErrorCode
+from barnabas.coordinator.txn.states import DECIDED, Event, State
+from barnabas.coordinator.txn.transaction import EPOCH_BUMPING, EXHAUSTED_FROM, Txn
+from barnabas.kproto import ErrorCode
 
 Verdict = Event | ErrorCode
 _Row = tuple[Verdict, Verdict]

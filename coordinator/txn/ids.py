@@ -4,7 +4,7 @@ that nobody uses.
 A change of an id is one record, and until it is committed the id is *busy*. What follows from a committed change
 (`_go_on`) is the same after a load: a decided transaction sends its markers, an open one gets its deadline. When all
 partitions have their marker one more record completes the transaction; should the log refuse that one, it is tried
-again until it is written, and the id stays busy. `coordinator.txn.shard` decides who may ask for a change.
+again until it is written, and the id stays busy. `barnabas.coordinator.txn.shard` decides who may ask for a change.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from enum import Enum
 from functools import partial
 from typing import Final, NamedTuple
 
-from coordinator.machine import FAILED_AGAIN_SECONDS, NOTHING, Deadlines, Decision, Now, Result, StepFailed
-from coordinator.txn.config import TxnConfig
-from coordinator.txn.markers import Marked, MarkersToWrite
-from coordinator.txn.states import AT_REST, DECIDED, TRANSITIONS, Event, State
-from coordinator.txn.stored import parse_txn, txn_record, value_version
-from coordinator.txn.transaction import (
+from barnabas.coordinator.machine import FAILED_AGAIN_SECONDS, NOTHING, Deadlines, Decision, Now, Result, StepFailed
+from barnabas.coordinator.txn.config import TxnConfig
+from barnabas.coordinator.txn.markers import Marked, MarkersToWrite
+from barnabas.coordinator.txn.states import AT_REST, DECIDED, TRANSITIONS, Event, State
+from barnabas.coordinator.txn.stored import parse_txn, txn_record, value_version
+from barnabas.coordinator.txn.transaction import (
     EPOCH_BUMPING,
     NO_ID,
     NO_TIMEOUT_MS,
@@ -31,7 +31,7 @@ from coordinator.txn.transaction import (
     needs_next_id,
     with_fencing_epoch,
 )
-from kproto import ErrorCode
+from barnabas.kproto import ErrorCode
 
 log = logging.getLogger("barnabas.transactions")
 
@@ -122,7 +122,7 @@ class TransactionalIds:
     # -- replay and life --------------------------------------------------------------------------
 
     def replay(self, key: bytes | memoryview, value: bytes | memoryview | None) -> None:
-        """One record of the log, live or on load. Raises `kproto.DecodeError`; nothing changed then."""
+        """One record of the log, live or on load. Raises `barnabas.kproto.DecodeError`; nothing changed then."""
         record = parse_txn(key, value)
         if record is None:
             return
@@ -296,7 +296,7 @@ class TransactionalIds:
     # -- markers -----------------------------------------------------------------------------------
 
     def marked(self, marked: Marked, now: Now) -> Result:
-        """Partitions need no marker any more, see `coordinator.txn.markers`."""
+        """Partitions need no marker any more, see `barnabas.coordinator.txn.markers`."""
         out = Decision()
         entry = self.ids.get(marked.markers.transactional_id)
         if entry is not None and entry.markers is marked.markers:

@@ -1,10 +1,10 @@
 """Delivery of transaction markers to partition leaders: which broker is told what, and what its answers mean.
 
-The decision of a transaction is one `MarkersToWrite`, an effect of `coordinator.txn.shard`. `MarkerQueues` is shared by
-all shards of a broker: it splits the partitions by leader, puts the markers for one broker into one WriteTxnMarkers
-request at a time, tries again what did not succeed, with whoever leads the partition by then, and tells as `Marked`
-which partitions need no marker any more. A marker is never given up while its shard is led here, for the transaction is
-decided and readers wait for it; a partition that no longer exists needs none.
+The decision of a transaction is one `MarkersToWrite`, an effect of `barnabas.coordinator.txn.shard`. `MarkerQueues` is
+shared by all shards of a broker: it splits the partitions by leader, puts the markers for one broker into one
+WriteTxnMarkers request at a time, tries again what did not succeed, with whoever leads the partition by then, and tells
+as `Marked` which partitions need no marker any more. A marker is never given up while its shard is led here, for the
+transaction is decided and readers wait for it; a partition that no longer exists needs none.
 
 The driver asks `requests` after each change and when `deadline` has come, sends them, and brings back each answer with
 `answered`, or None if the connection failed. The sender's own broker is a broker like the others.
@@ -22,9 +22,9 @@ from collections.abc import Callable, Hashable
 from enum import Enum
 from typing import Final, NamedTuple
 
-from coordinator.txn.transaction import TopicPartition
-from kproto import ErrorCode
-from kproto.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from barnabas.coordinator.txn.transaction import TopicPartition
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 log = logging.getLogger("barnabas.transactions")
 

@@ -5,9 +5,9 @@ the partition is led elsewhere, after which whoever still comes is told NOT_COOR
 shard. What must be refused before (loading, not the coordinator) is the driver's to say, for it knows.
 
 Operations take requests as Kafka's messages or as plain values, the API version where behaviour differs by it, an
-opaque token and `now`; see `coordinator.machine`. A change of an id is one record, and until it is committed the id is
-*busy*: whoever asks for another change is told CONCURRENT_TRANSACTIONS, and readers see the state before. So a
-partition is confirmed to its leader only when the record that holds it cannot be lost, and markers are written only
+opaque token and `now`; see `barnabas.coordinator.machine`. A change of an id is one record, and until it is committed
+the id is *busy*: whoever asks for another change is told CONCURRENT_TRANSACTIONS, and readers see the state before. So
+a partition is confirmed to its leader only when the record that holds it cannot be lost, and markers are written only
 when the decision cannot be lost. While the markers are on their way the id stays busy.
 
 Effects: `NeedProducerId` and `MarkersToWrite`.
@@ -24,13 +24,13 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from coordinator.machine import Decision, Now, Result, answer
-from coordinator.stored import fits
-from coordinator.txn.answers import error_for, write_error
-from coordinator.txn.ending import Verdict, verdict_bumping, verdict_strict
-from coordinator.txn.ids import NeedProducerId, TransactionalId, TransactionalIds
-from coordinator.txn.states import DECIDED, State
-from coordinator.txn.transaction import (
+from barnabas.coordinator.machine import Decision, Now, Result, answer
+from barnabas.coordinator.stored import fits
+from barnabas.coordinator.txn.answers import error_for, write_error
+from barnabas.coordinator.txn.ending import Verdict, verdict_bumping, verdict_strict
+from barnabas.coordinator.txn.ids import NeedProducerId, TransactionalId, TransactionalIds
+from barnabas.coordinator.txn.states import DECIDED, State
+from barnabas.coordinator.txn.transaction import (
     EPOCH_BUMPING,
     NO_EPOCH,
     NO_ID,
@@ -48,8 +48,8 @@ from coordinator.txn.transaction import (
     rotated,
     with_partitions,
 )
-from kproto import ApiKey, ErrorCode
-from kproto.messages import (
+from barnabas.kproto import ApiKey, ErrorCode
+from barnabas.kproto.messages import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     DescribeTransactionsResponse,

@@ -14,11 +14,11 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, NamedTuple
 
-from coordinator.machine import Record
-from coordinator.txn.states import STORED, State
-from coordinator.txn.transaction import NO_EPOCH, NO_ID, TopicPartition, Txn
-from kproto import DecodeError
-from kproto.stored import TransactionLogKey, TransactionLogValue, decode_versioned, encode_versioned
+from barnabas.coordinator.machine import Record
+from barnabas.coordinator.txn.states import STORED, State
+from barnabas.coordinator.txn.transaction import NO_EPOCH, NO_ID, TopicPartition, Txn
+from barnabas.kproto import DecodeError
+from barnabas.kproto.stored import TransactionLogKey, TransactionLogValue, decode_versioned, encode_versioned
 
 _INT16 = Struct(">h")
 _KEY_VERSION = 0
@@ -64,7 +64,7 @@ def txn_record(transactional_id: str, txn: Txn | None, version: int) -> Record:
 
 def parse_txn(key: bytes | memoryview, value: bytes | memoryview | None) -> TxnRecord | None:
     """The meaning of one record; None for a key of a layout unknown here, which may be left from a newer release.
-    Raises `kproto.DecodeError` on what cannot be read.
+    Raises `barnabas.kproto.DecodeError` on what cannot be read.
     """
     if len(key) < 2:
         raise DecodeError("the key of a record in __transaction_state is shorter than its version")

@@ -1,7 +1,8 @@
 """What the coordinator knows of a transactional id: an immutable value, and the values that may follow it.
 
 Each function takes a value and returns the next one as it will be written; who may ask for it, and when, is decided in
-`coordinator.txn.shard`. The state always comes from `TRANSITIONS`, so what the table does not allow raises KeyError.
+`barnabas.coordinator.txn.shard`. The state always comes from `TRANSITIONS`, so what the table does not allow raises
+KeyError.
 
 Epochs. A producer writes with (producer id, epoch). Handing an epoch to a new instance fences the one before it;
 32767 is kept for the coordinator, so that it can always fence, and an epoch of 32766 or more is exhausted: the next
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from coordinator.txn.states import AT_REST, TRANSITIONS, Event, State
+from barnabas.coordinator.txn.states import AT_REST, TRANSITIONS, Event, State
 
 TopicPartition = tuple[str, int]
 

@@ -6,7 +6,7 @@ import uuid
 import warnings
 from typing import Any
 
-from kproto.classes import Message, Record
+from barnabas.kproto.classes import Message, Record
 
 with warnings.catch_warnings():
     # It reads its schemas by a function that Python 3.11 deprecates.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from types import SimpleNamespace
 
-from kproto.compression import _xxh32
+from barnabas.kproto.compression import _xxh32
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)

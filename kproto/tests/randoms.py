@@ -3,8 +3,8 @@
 import random
 from typing import Any
 
-from kproto.classes import Message, Record
-from kproto.notation import Field, Struct
+from barnabas.kproto.classes import Message, Record
+from barnabas.kproto.notation import Field, Struct
 
 __all__ = ["every_message", "random_message"]
 
@@ -21,13 +21,13 @@ ALPHABET = "abcdefghijklmnopqrstuvwxyz-._09 éß€😀\x00"
 
 def every_message() -> list[tuple[type[Message], int]]:
     """(class, version) of everything that has a schema: requests, responses, stored records."""
-    import kproto
-    import kproto.stored
-    from kproto.notation import SCHEMA_DIR, parse
+    import barnabas.kproto.stored
+    from barnabas import kproto
+    from barnabas.kproto.notation import SCHEMA_DIR, parse
 
     classes = [cls for key in kproto.ApiKey for cls in (kproto.request_class(key), kproto.response_class(key))]
     for path in sorted((SCHEMA_DIR / "stored").glob("*.rec")):
-        classes += [getattr(kproto.stored, description.name) for description in parse(path)]
+        classes += [getattr(barnabas.kproto.stored, description.name) for description in parse(path)]
     return [
         (cls, version)
         for cls in classes

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import struct
 
-from kproto.compression import compress
-from kproto.crc32c import crc32c
-from kproto.records import BATCH_OVERHEAD, Record
+from barnabas.kproto.compression import compress
+from barnabas.kproto.crc32c import crc32c
+from barnabas.kproto.records import BATCH_OVERHEAD, Record
 
 NOW = 1_763_700_000_000
 

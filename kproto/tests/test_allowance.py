@@ -8,13 +8,13 @@ from collections.abc import Callable
 import cramjam
 import pytest
 
-from kproto.allowance import BATCH_MAX, ROUND_MAX, Allowance, TooMuchWork
-from kproto.compression import GZIP, LZ4, SNAPPY, ZSTD, TooBig, compress, decompress
-from kproto.records import BATCH_OVERHEAD, Record, build_batch, iter_records, read_header, seal_batch
-from kproto.records_recode import recode_batch
-from kproto.records_scan import RecordsRefused, validate_records
-from kproto.tests.record_samples import NOW
-from kproto.varint import varint
+from barnabas.kproto.allowance import BATCH_MAX, ROUND_MAX, Allowance, TooMuchWork
+from barnabas.kproto.compression import GZIP, LZ4, SNAPPY, ZSTD, TooBig, compress, decompress
+from barnabas.kproto.records import BATCH_OVERHEAD, Record, build_batch, iter_records, read_header, seal_batch
+from barnabas.kproto.records_recode import recode_batch
+from barnabas.kproto.records_scan import RecordsRefused, validate_records
+from barnabas.kproto.tests.record_samples import NOW
+from barnabas.kproto.varint import varint
 
 CODECS = range(5)
 

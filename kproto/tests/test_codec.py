@@ -7,11 +7,11 @@ import traceback
 
 import pytest
 
-import kproto
-from kproto import DecodeError, EncodeError
-from kproto.classes import Message
-from kproto.compile import source
-from kproto.messages import (
+from barnabas import kproto
+from barnabas.kproto import DecodeError, EncodeError
+from barnabas.kproto.classes import Message
+from barnabas.kproto.compile import source
+from barnabas.kproto.messages import (
     FetchRequest,
     FetchResponse,
     HeartbeatRequest,
@@ -22,7 +22,7 @@ from kproto.messages import (
     ProduceRequest,
     UpdateFeaturesRequest,
 )
-from kproto.tests.randoms import every_message, random_message
+from barnabas.kproto.tests.randoms import every_message, random_message
 
 EVERY = [pytest.param(cls, version, id=f"{cls.__name__}-v{version}") for cls, version in every_message()]
 
@@ -243,11 +243,11 @@ def test_neighbours_of_fixed_width_share_one_call() -> None:
 
 
 def test_unknown_names() -> None:
-    import kproto.messages
+    import barnabas.kproto.messages
 
     for name in ("NoSuchRequest", "Heartbeat", "heartbeatRequest", "VoteRequest"):
         with pytest.raises(AttributeError):
-            getattr(kproto.messages, name)
+            getattr(barnabas.kproto.messages, name)
     with pytest.raises(ValueError):
         kproto.request_class(52)
     assert kproto.request_class(12) is HeartbeatRequest

@@ -14,8 +14,8 @@ import lz4.frame
 import pytest
 import zstandard
 
-from kproto import compression
-from kproto.compression import (
+from barnabas.kproto import compression
+from barnabas.kproto.compression import (
     GZIP,
     LZ4,
     SNAPPY,
@@ -27,8 +27,8 @@ from kproto.compression import (
     decompress,
     lz4_is_linked,
 )
-from kproto.errors import ErrorCode
-from kproto.tests.peer import codec as kafka_codec
+from barnabas.kproto.errors import ErrorCode
+from barnabas.kproto.tests.peer import codec as kafka_codec
 
 CODECS = [GZIP, SNAPPY, LZ4, ZSTD]
 TEXT = b'{"user": "anna", "amount": 12.5, "note": "hello"}\n' * 3000  # 150 kB: several snappy and lz4 blocks

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kproto.crc32c import crc32c, crc32c_lanes
+from barnabas.kproto.crc32c import crc32c, crc32c_lanes
 
 # RFC 3720, appendix B.4, and the check value of the CRC catalogues.
 REFERENCE = [

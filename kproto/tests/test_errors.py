@@ -1,7 +1,7 @@
 """Error codes against kafka-python's table, and the two codec errors' place in the world."""
 
-from kproto import DecodeError, EncodeError, ErrorCode, KafkaError
-from kproto.tests.kafka_python import error_names
+from barnabas.kproto import DecodeError, EncodeError, ErrorCode, KafkaError
+from barnabas.kproto.tests.kafka_python import error_names
 
 
 def test_codes_are_those_of_kafka() -> None:

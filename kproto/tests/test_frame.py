@@ -5,9 +5,9 @@ import struct
 
 import pytest
 
-import kproto
-from kproto import ApiKey, DecodeError, EncodeError
-from kproto.frame import (
+from barnabas import kproto
+from barnabas.kproto import ApiKey, DecodeError, EncodeError
+from barnabas.kproto.frame import (
     FrameSplitter,
     RequestHeader,
     parse_request_header,
@@ -15,7 +15,7 @@ from kproto.frame import (
     request_frame,
     response_frame,
 )
-from kproto.messages import (
+from barnabas.kproto.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     ControlledShutdownRequest,
@@ -25,9 +25,9 @@ from kproto.messages import (
     OffsetDeleteRequest,
     SaslHandshakeRequest,
 )
-from kproto.stored import EndTxnMarker
-from kproto.tests.kafka_python import their_classes, to_theirs
-from kproto.tests.randoms import random_message
+from barnabas.kproto.stored import EndTxnMarker
+from barnabas.kproto.tests.kafka_python import their_classes, to_theirs
+from barnabas.kproto.tests.randoms import random_message
 
 
 def header(data: str) -> RequestHeader:

@@ -7,10 +7,10 @@ front.
 
 import pytest
 
-import kproto
-from kproto.classes import Message
-from kproto.messages import FetchRequest, LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
-from kproto.stored import (
+from barnabas import kproto
+from barnabas.kproto.classes import Message
+from barnabas.kproto.messages import FetchRequest, LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
+from barnabas.kproto.stored import (
     EndTxnMarker,
     OffsetCommitKey,
     OffsetCommitValue,

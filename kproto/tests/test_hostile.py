@@ -7,13 +7,13 @@ import tracemalloc
 
 import pytest
 
-import kproto
-import kproto.messages
-import kproto.primitives
-from kproto import DecodeError
-from kproto.classes import Message, Record
-from kproto.compile import Decoder
-from kproto.messages import (
+import barnabas.kproto.messages
+import barnabas.kproto.primitives
+from barnabas import kproto
+from barnabas.kproto import DecodeError
+from barnabas.kproto.classes import Message, Record
+from barnabas.kproto.compile import Decoder
+from barnabas.kproto.messages import (
     ApiVersionsRequest,
     FetchRequest,
     HeartbeatRequest,
@@ -21,7 +21,7 @@ from kproto.messages import (
     OffsetDeleteRequest,
     ProduceRequest,
 )
-from kproto.tests.randoms import every_message, random_message
+from barnabas.kproto.tests.randoms import every_message, random_message
 
 EVERY = [pytest.param(cls, version, id=f"{cls.__name__}-v{version}") for cls, version in every_message()]
 
@@ -78,12 +78,12 @@ def test_counts_beyond_the_frame_classic(cls: type[Message], version: int, befor
 
 @pytest.mark.parametrize("count", [*HUGE, 0xFFFFFFFF])
 def test_counts_beyond_the_frame_compact(count: int) -> None:
-    varint = kproto.primitives.uvarint(count)
+    varint = barnabas.kproto.primitives.uvarint(count)
     refused_in_little_memory(MetadataRequest, 9, varint + bytes(100))
     # Topics of 100 partitions, of which only the count is there.
-    refused_in_little_memory(kproto.messages.DescribeProducersRequest, 0, b"\x02\x02t" + varint + bytes(100))
-    refused_in_little_memory(kproto.messages.ConsumerGroupDescribeRequest, 0, varint + bytes(100))
-    refused_in_little_memory(kproto.messages.DescribeTopicPartitionsRequest, 0, varint + bytes(100))
+    refused_in_little_memory(barnabas.kproto.messages.DescribeProducersRequest, 0, b"\x02\x02t" + varint + bytes(100))
+    refused_in_little_memory(barnabas.kproto.messages.ConsumerGroupDescribeRequest, 0, varint + bytes(100))
+    refused_in_little_memory(barnabas.kproto.messages.DescribeTopicPartitionsRequest, 0, varint + bytes(100))
     # The length of a string, the count of tags, the length of a tag.
     refused_in_little_memory(HeartbeatRequest, 4, varint + bytes(100))
     heartbeat = b"\x02g" + bytes(4) + b"\x02m" + b"\x00"
@@ -143,8 +143,8 @@ def test_offsets_outside_the_buffer() -> None:
 def test_the_largest_frame_of_nothing_is_read_in_reasonable_memory() -> None:
     # 1 MB of empty group ids: one string object each, as many as there are bytes.
     count = 1_000_000
-    data = kproto.primitives.uvarint(count + 1) + b"\x01" * count + b"\x00\x00"
-    request = kproto.decode(kproto.messages.ConsumerGroupDescribeRequest, 0, data)
+    data = barnabas.kproto.primitives.uvarint(count + 1) + b"\x01" * count + b"\x00\x00"
+    request = kproto.decode(barnabas.kproto.messages.ConsumerGroupDescribeRequest, 0, data)
     assert len(request.group_ids) == count
 
 
@@ -206,13 +206,13 @@ TOPICS = b"\x01\x01\x00"
             id="partitions-of-one-topic",
         ),
         pytest.param(
-            kproto.messages.OffsetFetchRequest,
+            barnabas.kproto.messages.OffsetFetchRequest,
             1,
             struct.pack(">hih", 0, 1, 0) + struct.pack(">i", 500_000) + bytes(2_000_000),
             id="integers",
         ),
         pytest.param(
-            kproto.messages.ConsumerGroupDescribeRequest,
+            barnabas.kproto.messages.ConsumerGroupDescribeRequest,
             0,
             kproto.uvarint(1_000_001) + b"\x01" * 1_000_000 + b"\x00\x00",
             id="strings",

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-import kproto
-from kproto import ApiKey, DecodeError
-from kproto.classes import Message, Record
-from kproto.frame import parse_request_header
-from kproto.messages import HeartbeatRequest, MetadataRequest, ProduceRequest
-from kproto.primitives import BAD_UTF8, MAX_STRING
-from kproto.tests.randoms import every_message, random_message
+from barnabas import kproto
+from barnabas.kproto import ApiKey, DecodeError
+from barnabas.kproto.classes import Message, Record
+from barnabas.kproto.frame import parse_request_header
+from barnabas.kproto.messages import HeartbeatRequest, MetadataRequest, ProduceRequest
+from barnabas.kproto.primitives import BAD_UTF8, MAX_STRING
+from barnabas.kproto.tests.randoms import every_message, random_message
 
 EVERY = [pytest.param(cls, version, id=f"{cls.__name__}-v{version}") for cls, version in every_message()]
 SIZES = [1, 2, 3, 40, 127, 128, MAX_STRING // 3, MAX_STRING // 3 + 1, 20_000, MAX_STRING]

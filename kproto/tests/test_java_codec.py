@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-import kproto
-from kproto.classes import Message
-from kproto.tests.oracle import RELEASES, OracleMissing, definitions, jars
-from kproto.tests.randoms import every_message, random_message
+from barnabas import kproto
+from barnabas.kproto.classes import Message
+from barnabas.kproto.tests.oracle import RELEASES, OracleMissing, definitions, jars
+from barnabas.kproto.tests.randoms import every_message, random_message
 
 pytestmark = [pytest.mark.slow, pytest.mark.jvm]
 

@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-import kproto
-import kproto.messages
-from kproto.classes import Message
-from kproto.tests.kafka_python import same, their_classes, to_theirs
-from kproto.tests.randoms import random_message
+import barnabas.kproto.messages
+from barnabas import kproto
+from barnabas.kproto.classes import Message
+from barnabas.kproto.tests.kafka_python import same, their_classes, to_theirs
+from barnabas.kproto.tests.randoms import random_message
 
 THEIRS = their_classes()
 
@@ -16,7 +16,7 @@ THEIRS = their_classes()
 def both_have() -> list[tuple[str, int]]:
     pairs = []
     for name, cls in sorted(THEIRS.items()):
-        ours: type[Message] | None = getattr(kproto.messages, name, None)
+        ours: type[Message] | None = getattr(barnabas.kproto.messages, name, None)
         if ours is not None:
             first, last = ours.__description__.versions
             pairs += [(name, version) for version in range(first, min(last, cls.max_version) + 1)]
@@ -25,7 +25,7 @@ def both_have() -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize(("name", "version"), both_have())
 def test_same_bytes_and_same_values(name: str, version: int) -> None:
-    cls: type[Message] = getattr(kproto.messages, name)
+    cls: type[Message] = getattr(barnabas.kproto.messages, name)
     theirs = THEIRS[name]
     for seed in range(5):
         message = random_message(random.Random(f"{name} {version} {seed}"), cls, version)

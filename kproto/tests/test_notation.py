@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kproto.apikeys import ApiKey
-from kproto.messages import schema_file
-from kproto.notation import ALWAYS, SCHEMA_DIR, Field, SchemaError, Versions, parse
+from barnabas.kproto.apikeys import ApiKey
+from barnabas.kproto.messages import schema_file
+from barnabas.kproto.notation import ALWAYS, SCHEMA_DIR, Field, SchemaError, Versions, parse
 
 EXAMPLE = """\
 api 12 Example  0-4  flexible 3+

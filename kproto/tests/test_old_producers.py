@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import pytest
 
-from kproto.compression import compress
-from kproto.errors import ErrorCode, KafkaError
-from kproto.records import Record, build_batch, check_batch, iter_records
-from kproto.records_legacy import up_convert
-from kproto.tests.record_samples import NOW
+from barnabas.kproto.compression import compress
+from barnabas.kproto.errors import ErrorCode, KafkaError
+from barnabas.kproto.records import Record, build_batch, check_batch, iter_records
+from barnabas.kproto.records_legacy import up_convert
+from barnabas.kproto.tests.record_samples import NOW
 
 CORRUPT = ErrorCode.CORRUPT_MESSAGE
 INVALID = ErrorCode.INVALID_RECORD

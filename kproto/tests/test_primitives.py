@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from kproto import ZERO_UUID, DecodeError, EncodeError, uuid_from_text, uuid_to_text
-from kproto.primitives import read_string_length, read_uvarint, string_length, uvarint
+from barnabas.kproto import ZERO_UUID, DecodeError, EncodeError, uuid_from_text, uuid_to_text
+from barnabas.kproto.primitives import read_string_length, read_uvarint, string_length, uvarint
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-from kproto.errors import ErrorCode, KafkaError
-from kproto.records import (
+from barnabas.kproto.errors import ErrorCode, KafkaError
+from barnabas.kproto.records import (
     BatchHeader,
     CorruptRecords,
     Record,
@@ -25,9 +25,9 @@ from kproto.records import (
     stamp_log_append_time,
     stamp_max_timestamp,
 )
-from kproto.tests.peer import DefaultRecordBatch, DefaultRecordBatchBuilder
-from kproto.tests.record_samples import NOW, batch_around, some_records, unhex, with_crc
-from kproto.varint import read_varint, read_varlong, varint
+from barnabas.kproto.tests.peer import DefaultRecordBatch, DefaultRecordBatchBuilder
+from barnabas.kproto.tests.record_samples import NOW, batch_around, some_records, unhex, with_crc
+from barnabas.kproto.varint import read_varint, read_varlong, varint
 
 CODECS = range(5)
 

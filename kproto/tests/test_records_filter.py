@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from kproto.compression import CODEC_NAMES, CorruptRecords
-from kproto.records import (
+from barnabas.kproto.compression import CODEC_NAMES, CorruptRecords
+from barnabas.kproto.records import (
     Record,
     build_batch,
     check_batch,
@@ -16,8 +16,8 @@ from kproto.records import (
     read_header,
     records_data,
 )
-from kproto.records_filter import batch_of, empty_batch, keyed_records, legacy_messages, legacy_of
-from kproto.records_legacy import build_message_set, iter_legacy, iter_messages
+from barnabas.kproto.records_filter import batch_of, empty_batch, keyed_records, legacy_messages, legacy_of
+from barnabas.kproto.records_legacy import build_message_set, iter_legacy, iter_messages
 
 NOW = 1_700_000_000_000
 
@@ -196,8 +196,8 @@ def test_messages_stay_in_their_wrapper(magic: int, codec: int, append_time: int
 
 def test_a_wrapper_around_another_format_is_to_be_written_anew() -> None:
     """KAFKA-4298."""
-    from kproto.compression import compress
-    from kproto.records_legacy import _message
+    from barnabas.kproto.compression import compress
+    from barnabas.kproto.records_legacy import _message
 
     inner = build_message_set([Record(5, -1, b"k", b"v"), Record(6, -1, b"l", None)], magic=0)
     opened = legacy_messages(_message(6, 1, 1, NOW, None, compress(1, inner)))

@@ -8,10 +8,10 @@ import zlib
 
 import pytest
 
-from kproto.compression import ZSTD, compress
-from kproto.errors import ErrorCode, KafkaError
-from kproto.records import CorruptRecords, Record, build_batch, build_control_batch, check_batch, iter_records
-from kproto.records_legacy import (
+from barnabas.kproto.compression import ZSTD, compress
+from barnabas.kproto.errors import ErrorCode, KafkaError
+from barnabas.kproto.records import CorruptRecords, Record, build_batch, build_control_batch, check_batch, iter_records
+from barnabas.kproto.records_legacy import (
     STEP,
     build_message_set,
     down_convert,
@@ -22,9 +22,9 @@ from kproto.records_legacy import (
     up_convert,
     up_converting,
 )
-from kproto.records_scan import RecordsRefused, validate_records
-from kproto.tests.peer import LegacyRecordBatchBuilder, MemoryRecords
-from kproto.tests.record_samples import NOW, some_records, unhex, with_crc
+from barnabas.kproto.records_scan import RecordsRefused, validate_records
+from barnabas.kproto.tests.peer import LegacyRecordBatchBuilder, MemoryRecords
+from barnabas.kproto.tests.record_samples import NOW, some_records, unhex, with_crc
 
 LEGACY_CODECS = range(4)
 MAGICS = (0, 1)

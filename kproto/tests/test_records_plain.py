@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from kproto.records import Record, build_batch, check_batch
-from kproto.records_plain import build_plain_batch
+from barnabas.kproto.records import Record, build_batch, check_batch
+from barnabas.kproto.records_plain import build_plain_batch
 
 
 class Pair(NamedTuple):

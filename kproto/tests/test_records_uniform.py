@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from kproto.records import Record as Rec
-from kproto.records import build_batch, read_header, records_data
-from kproto.records_scan import RecordsRefused, validate_records
-from kproto.records_uniform import UniformLayout
+from barnabas.kproto.records import Record as Rec
+from barnabas.kproto.records import build_batch, read_header, records_data
+from barnabas.kproto.records_scan import RecordsRefused, validate_records
+from barnabas.kproto.records_uniform import UniformLayout
 
 
 def batch(

@@ -8,12 +8,12 @@ import re
 
 import pytest
 
-import kproto
-import kproto.stored
-from kproto.apikeys import ApiKey
-from kproto.classes import Message
-from kproto.notation import SCHEMA_DIR, Field, Struct, parse
-from kproto.tests.oracle import RELEASES, Definition, Row, default_of, definitions, parse_versions, rows_of
+import barnabas.kproto.stored
+from barnabas import kproto
+from barnabas.kproto.apikeys import ApiKey
+from barnabas.kproto.classes import Message
+from barnabas.kproto.notation import SCHEMA_DIR, Field, Struct, parse
+from barnabas.kproto.tests.oracle import RELEASES, Definition, Row, default_of, definitions, parse_versions, rows_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.jvm]
 
@@ -62,7 +62,7 @@ def our_class(name: str) -> type[Message]:
     if name.endswith(("Request", "Response")):
         cls: type[Message] = getattr(kproto.messages, name)
     else:
-        cls = getattr(kproto.stored, name)
+        cls = getattr(barnabas.kproto.stored, name)
     return cls
 
 

@@ -4,9 +4,8 @@ import warnings
 
 import pytest
 
-import kproto.stored
-from kproto import DecodeError, EncodeError
-from kproto.stored import (
+from barnabas.kproto import DecodeError, EncodeError, encode, stored
+from barnabas.kproto.stored import (
     ConsumerGroupMemberMetadataValue,
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -89,7 +88,7 @@ def test_consumer_protocol(version: int) -> None:
     if version >= 3:
         ours.rack_id = theirs.rack_id = "r"
     data = encode_versioned(ours, version)
-    assert data[2:] == kproto.encode(ours, version)
+    assert data[2:] == encode(ours, version)
     assert data == theirs.encode(version=version)
     assert decode_versioned(ConsumerProtocolSubscription, data) == (version, ours)
     assigned = ConsumerProtocolAssignment.TopicPartition(topic="t", partitions=[3])
@@ -102,7 +101,7 @@ def test_consumer_protocol(version: int) -> None:
 def test_unknown_names() -> None:
     for name in ("NoSuchRecord", "offset_commit", "OffsetCommit", "FetchRequest"):
         with pytest.raises(AttributeError):
-            getattr(kproto.stored, name)
+            getattr(stored, name)
 
 
 def test_values_that_do_not_fit() -> None:

@@ -6,25 +6,24 @@ from pathlib import Path
 
 import pytest
 
-import kproto
-import kproto.__main__
-from kproto.stubs import TARGETS
+from barnabas.kproto import __main__ as program
+from barnabas.kproto.stubs import TARGETS
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("path", TARGETS, ids=lambda path: path.name)
 def test_up_to_date(path: Path) -> None:
-    assert path.read_text("utf-8") == TARGETS[path](), "run `python -m kproto stubs`"
+    assert path.read_text("utf-8") == TARGETS[path](), "run `python -m barnabas.kproto stubs`"
 
 
 @pytest.mark.slow
 def test_mypy_sees_messages(tmp_path: Path) -> None:
     good = tmp_path / "good.py"
     good.write_text(
-        "from kproto import decode, decoder, encode\n"
-        "from kproto.messages import FetchResponse, HeartbeatRequest\n"
-        "from kproto.stored import OffsetCommitValue, decode_versioned\n"
+        "from barnabas.kproto import decode, decoder, encode\n"
+        "from barnabas.kproto.messages import FetchResponse, HeartbeatRequest\n"
+        "from barnabas.kproto.stored import OffsetCommitValue, decode_versioned\n"
         "request: HeartbeatRequest = decode(HeartbeatRequest, 0, b'')\n"
         "name: str = request.group_id\n"
         "instance: str | None = decoder(HeartbeatRequest, 1)(b'', 0)[0].group_instance_id\n"
@@ -36,7 +35,7 @@ def test_mypy_sees_messages(tmp_path: Path) -> None:
     )
     bad = tmp_path / "bad.py"
     bad.write_text(
-        "from kproto.messages import HeartbeatRequest\n"
+        "from barnabas.kproto.messages import HeartbeatRequest\n"
         "HeartbeatRequest(grup_id='g')\n"
         "HeartbeatRequest('g')\n"
         "HeartbeatRequest(group_id=3)\n"
@@ -51,7 +50,7 @@ def test_mypy_sees_messages(tmp_path: Path) -> None:
 
 
 def test_show(capsys: pytest.CaptureFixture[str]) -> None:
-    assert kproto.__main__.main(["show", "Fetch", "12"]) == 0
+    assert program.main(["show", "Fetch", "12"]) == 0
     text = capsys.readouterr().out
     assert [line for line in text.splitlines() if line.startswith("# ")] == [
         "# FetchRequest v12 decode",
@@ -59,21 +58,21 @@ def test_show(capsys: pytest.CaptureFixture[str]) -> None:
         "# FetchResponse v12 decode",
         "# FetchResponse v12 encode",
     ]
-    assert kproto.__main__.main(["show", "OffsetCommitValue", "3", "encode"]) == 0
+    assert program.main(["show", "OffsetCommitValue", "3", "encode"]) == 0
     assert "def encode(m):" in capsys.readouterr().out
-    assert kproto.__main__.main(["show", "Fetch", "99"]) == 1
-    assert kproto.__main__.main(["show", "Fetsch", "1"]) == 1
+    assert program.main(["show", "Fetch", "99"]) == 1
+    assert program.main(["show", "Fetsch", "1"]) == 1
     assert "no message is called Fetsch" in capsys.readouterr().err
 
 
 def test_import_stays_cheap() -> None:
     """Nothing of records or compression, no schema parsed: a broker starts in half a second altogether."""
-    program = (
-        "import sys; before = set(sys.modules); import kproto; import kproto.messages\n"
-        "new = {name for name in set(sys.modules) - before if name.startswith('kproto')}\n"
-        "assert not new & {'kproto.records', 'kproto.records_legacy', 'kproto.compression', 'kproto.crc32c'}, new\n"
-        "assert not any(name.endswith(('Request', 'Response')) for name in vars(kproto.messages)), 'a class was made'\n"
+    code = (
+        "import sys; before = set(sys.modules); from barnabas.kproto import messages\n"
+        "new = {name.removeprefix('barnabas.kproto.') for name in set(sys.modules) - before}\n"
+        "assert 'messages' in new and not new & {'records', 'records_legacy', 'compression', 'crc32c'}, new\n"
+        "assert not any(name.endswith(('Request', 'Response')) for name in vars(messages)), 'a class was made'\n"
         "foreign = {'trio', 'crc32c', 'lz4', 'zstandard', 'cramjam', 'asyncio', 'inspect', 'dataclasses'}\n"
         "assert not foreign & (set(sys.modules) - before), foreign & set(sys.modules)\n"
     )
-    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)

@@ -1,6 +1,6 @@
 """Log directories without a broker: read-only, ours and Apache Kafka's, in use or a copy.
 
-    from logdir.offline import open_log, open_log_dir
+    from barnabas.logdir.offline import open_log, open_log_dir
 
     for log in open_log_dir("/data/kafka").partitions:
         print(log.topic, log.partition, log.start_offset, log.end_offset())
@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from os import PathLike, fspath
 
-from logdir.offline.batch import Batch, LogRecord
-from logdir.offline.directory import LogDirReader, is_log_dir
-from logdir.offline.errors import NotALog, SegmentGone
-from logdir.offline.log import LogReader
-from logdir.offline.segment import IndexEntry, SegmentReader
-from logdir.offline.walk import Damaged
+from barnabas.logdir.offline.batch import Batch, LogRecord
+from barnabas.logdir.offline.directory import LogDirReader, is_log_dir
+from barnabas.logdir.offline.errors import NotALog, SegmentGone
+from barnabas.logdir.offline.log import LogReader
+from barnabas.logdir.offline.segment import IndexEntry, SegmentReader
+from barnabas.logdir.offline.walk import Damaged
 
 __all__ = [
     "Batch",

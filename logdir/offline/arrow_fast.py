@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from logdir.offline.columns import Columns, read_columns, read_headers
+from barnabas.logdir.offline.columns import Columns, read_columns, read_headers
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from logdir.offline.batch import Batch
+    from barnabas.logdir.offline.batch import Batch
 
     Array = npt.NDArray[np.int64]
 

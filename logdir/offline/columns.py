@@ -7,10 +7,12 @@ further); all other fields are read for all records together, a few numpy operat
 0.2 us each.
 
 What this reader does not understand at once, it does not judge: the batches are read again by
-`kproto.records.iter_records`, which says exactly what is wrong, or finds that nothing is. Messages of formats 0 and 1
-go that way too. Only that the headers of records are well-formed is not looked at before somebody asks for them.
+`barnabas.kproto.records.iter_records`, which says exactly what is wrong, or finds that nothing is. Messages of formats
+0 and 1 go that way too. Only that the headers of records are well-formed is not looked at before somebody asks for
+them.
 
-Needs numpy; whoever imports this module wants columns. Record layout: `kproto.records`. Timestamps are milliseconds.
+Needs numpy; whoever imports this module wants columns. Record layout: `barnabas.kproto.records`. Timestamps are
+milliseconds.
 """
 
 from __future__ import annotations
@@ -21,15 +23,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from kproto.compression import MAX_DECOMPRESSED_BYTES, CorruptRecords, decompress
-from kproto.records import BATCH_OVERHEAD, BatchHeader, append_record
-from kproto.varint import read_varint
-from logdir.offline.batch import CREATE_TIME, LOG_APPEND_TIME
+from barnabas.kproto.compression import MAX_DECOMPRESSED_BYTES, CorruptRecords, decompress
+from barnabas.kproto.records import BATCH_OVERHEAD, BatchHeader, append_record
+from barnabas.kproto.varint import read_varint
+from barnabas.logdir.offline.batch import CREATE_TIME, LOG_APPEND_TIME
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from logdir.offline.batch import Batch
+    from barnabas.logdir.offline.batch import Batch
 
     Array = npt.NDArray[np.int64]
 

@@ -1,9 +1,9 @@
 """What stands in the records that brokers write for themselves, as plain values fit for JSON.
 
 `__consumer_offsets` holds committed offsets and groups, `__transaction_state` transactional ids; control batches the
-ends of transactions and, in KRaft's log, elections. Layouts are those of `kproto.stored`: fields have the names of
-Apache Kafka in snake_case, those that the stored version lacks are left out. Topic ids are shown as Kafka shows them;
-bytes as text where they are UTF-8, else in base64.
+ends of transactions and, in KRaft's log, elections. Layouts are those of `barnabas.kproto.stored`: fields have the
+names of Apache Kafka in snake_case, those that the stored version lacks are left out. Topic ids are shown as Kafka
+shows them; bytes as text where they are UTF-8, else in base64.
 
 Not here: KRaft's metadata records, and groups of kinds that came after 4.1 (`unknown`, with the number of the key).
 """
@@ -14,10 +14,10 @@ from base64 import b64encode
 from struct import error as StructError
 from typing import Any, Final
 
-from kproto import DecodeError, Message, decode, stored, uuid_to_text
-from kproto import Record as Structure
-from kproto.records import CorruptRecords, Record, parse_control_record
-from kproto.stored import ControlRecordType, decode_versioned
+from barnabas.kproto import DecodeError, Message, decode, stored, uuid_to_text
+from barnabas.kproto import Record as Structure
+from barnabas.kproto.records import CorruptRecords, Record, parse_control_record
+from barnabas.kproto.stored import ControlRecordType, decode_versioned
 
 OFFSETS: Final = "offsets"
 TRANSACTIONS: Final = "transactions"

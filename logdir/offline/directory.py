@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from logdir import layout
-from logdir.checkpoint import CLEANER, HIGH_WATERMARK, LEADER_EPOCH, LOG_START, RECOVERY_POINT, read_offsets
-from logdir.disk import Entry, ReadOnlyDisk, read_file
-from logdir.offline.errors import NotALog
-from logdir.offline.log import LogReader
+from barnabas.logdir import layout
+from barnabas.logdir.checkpoint import CLEANER, HIGH_WATERMARK, LEADER_EPOCH, LOG_START, RECOVERY_POINT, read_offsets
+from barnabas.logdir.disk import Entry, ReadOnlyDisk, read_file
+from barnabas.logdir.offline.errors import NotALog
+from barnabas.logdir.offline.log import LogReader
 
 CHECKPOINTS: Final = (RECOVERY_POINT, HIGH_WATERMARK, LOG_START, CLEANER)
 PARTITION_FILES: Final = frozenset({LEADER_EPOCH, layout.PARTITION_METADATA})

@@ -11,15 +11,15 @@ import struct
 from collections.abc import Iterator
 from typing import Any, Final
 
-from kproto import uuid_to_text
-from logdir import layout, txn_index
-from logdir.checkpoint import LEADER_EPOCH, decode_lines, decode_offsets
-from logdir.disk import ReadOnlyDisk, read_file
-from logdir.errors import CorruptFile
-from logdir.index import OFFSET_ENTRY, TIME_ENTRY
-from logdir.offline.directory import CHECKPOINTS
-from logdir.offline.errors import NotALog
-from logdir.producers import Producers
+from barnabas.kproto import uuid_to_text
+from barnabas.logdir import layout, txn_index
+from barnabas.logdir.checkpoint import LEADER_EPOCH, decode_lines, decode_offsets
+from barnabas.logdir.disk import ReadOnlyDisk, read_file
+from barnabas.logdir.errors import CorruptFile
+from barnabas.logdir.index import OFFSET_ENTRY, TIME_ENTRY
+from barnabas.logdir.offline.directory import CHECKPOINTS
+from barnabas.logdir.offline.errors import NotALog
+from barnabas.logdir.producers import Producers
 
 _OFFSET = struct.Struct(">iI")
 _TIME = struct.Struct(">qi")

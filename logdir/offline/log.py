@@ -11,17 +11,17 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from logdir import layout
-from logdir.checkpoint import HIGH_WATERMARK, LOG_START, decode_offsets
-from logdir.disk import ReadOnlyDisk, read_file
-from logdir.epochs import LeaderEpochs
-from logdir.errors import CorruptFile
-from logdir.offline.batch import Batch
-from logdir.offline.errors import NotALog
-from logdir.offline.segment import SegmentReader
-from logdir.offline.source import HIGHEST, LOWEST, Aborted, Bounds, Source
-from logdir.producers import Producers
-from logdir.txn_index import AbortedTxn, overlapping
+from barnabas.logdir import layout
+from barnabas.logdir.checkpoint import HIGH_WATERMARK, LOG_START, decode_offsets
+from barnabas.logdir.disk import ReadOnlyDisk, read_file
+from barnabas.logdir.epochs import LeaderEpochs
+from barnabas.logdir.errors import CorruptFile
+from barnabas.logdir.offline.batch import Batch
+from barnabas.logdir.offline.errors import NotALog
+from barnabas.logdir.offline.segment import SegmentReader
+from barnabas.logdir.offline.source import HIGHEST, LOWEST, Aborted, Bounds, Source
+from barnabas.logdir.producers import Producers
+from barnabas.logdir.txn_index import AbortedTxn, overlapping
 
 ENDINGS = (layout.LOG, layout.CLEANED, layout.SWAP, layout.DELETED, layout.ASIDE, ".checkpoint")
 

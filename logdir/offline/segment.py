@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from kproto.records import CorruptRecords
-from logdir import layout, txn_index
-from logdir.disk import ReadOnlyDisk, read_file
-from logdir.errors import CorruptFile
-from logdir.index import OffsetIndex, TimeIndex
-from logdir.offline.batch import Batch
-from logdir.offline.errors import SegmentGone
-from logdir.offline.source import LOWEST, Bounds, Source, WholeLog
-from logdir.offline.walk import Damaged, walk
-from logdir.txn_index import AbortedTxn
+from barnabas.kproto.records import CorruptRecords
+from barnabas.logdir import layout, txn_index
+from barnabas.logdir.disk import ReadOnlyDisk, read_file
+from barnabas.logdir.errors import CorruptFile
+from barnabas.logdir.index import OffsetIndex, TimeIndex
+from barnabas.logdir.offline.batch import Batch
+from barnabas.logdir.offline.errors import SegmentGone
+from barnabas.logdir.offline.source import LOWEST, Bounds, Source, WholeLog
+from barnabas.logdir.offline.walk import Damaged, walk
+from barnabas.logdir.txn_index import AbortedTxn
 
 
 class IndexEntry(NamedTuple):

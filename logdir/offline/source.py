@@ -11,12 +11,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from logdir.offline.batch import Batch, LogRecord
+from barnabas.logdir.offline.batch import Batch, LogRecord
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from logdir.txn_index import AbortedTxn
+    from barnabas.logdir.txn_index import AbortedTxn
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 
@@ -159,7 +159,7 @@ class Source(ABC):
         directory's name does not say. Needs the extra `arrow`. Raises as `records`, ValueError for another column and
         for a topic that is not known, ModuleNotFoundError.
         """
-        from logdir.offline.arrow_fast import COLUMNS, iter_record_batches
+        from barnabas.logdir.offline.arrow_fast import COLUMNS, iter_record_batches
 
         names = columns if columns is not None else COLUMNS if include_headers else COLUMNS[:-1]
         topic = self.log.topic if topic is None else topic

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from math import log1p
 from typing import TYPE_CHECKING, Any, Final
 
-from kproto.records import BATCH_OVERHEAD, LOG_OVERHEAD, records_data
-from kproto.records_legacy import OVERHEAD_V0, OVERHEAD_V1
-from logdir.offline.batch import Batch
-from logdir.offline.log import LogReader
+from barnabas.kproto.records import BATCH_OVERHEAD, LOG_OVERHEAD, records_data
+from barnabas.kproto.records_legacy import OVERHEAD_V0, OVERHEAD_V1
+from barnabas.logdir.offline.batch import Batch
+from barnabas.logdir.offline.log import LogReader
 
 if TYPE_CHECKING:
-    from logdir.offline.columns import Columns
+    from barnabas.logdir.offline.columns import Columns
 
 EXACT: Final = 4096
 _SPACE: Final = 1 << 32
@@ -265,7 +265,7 @@ def _count_records(stats: Stats, group: list[Batch]) -> None:
     if not batches:
         return
     try:
-        from logdir.offline.columns import read_columns
+        from barnabas.logdir.offline.columns import read_columns
     except ModuleNotFoundError:
         for batch in batches:
             _count_one_by_one(stats, batch)

@@ -15,18 +15,18 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from logdir import layout
-from logdir.checkpoint import HIGH_WATERMARK, LEADER_EPOCH, LOG_START, decode_lines, decode_offsets
-from logdir.disk import Entry, ReadOnlyDisk, read_file
-from logdir.epochs import LeaderEpochs
-from logdir.errors import CorruptFile, LogDirError
-from logdir.offline.directory import CHECKPOINTS, PARTITION_FILES, are_of_log_dir
-from logdir.offline.errors import NotALog
-from logdir.offline.log import LogReader
-from logdir.offline.problems import Problem
-from logdir.offline.verify_index import LogState
-from logdir.offline.verify_segment import Progress, SegmentCheck
-from logdir.producers import Producers
+from barnabas.logdir import layout
+from barnabas.logdir.checkpoint import HIGH_WATERMARK, LEADER_EPOCH, LOG_START, decode_lines, decode_offsets
+from barnabas.logdir.disk import Entry, ReadOnlyDisk, read_file
+from barnabas.logdir.epochs import LeaderEpochs
+from barnabas.logdir.errors import CorruptFile, LogDirError
+from barnabas.logdir.offline.directory import CHECKPOINTS, PARTITION_FILES, are_of_log_dir
+from barnabas.logdir.offline.errors import NotALog
+from barnabas.logdir.offline.log import LogReader
+from barnabas.logdir.offline.problems import Problem
+from barnabas.logdir.offline.verify_index import LogState
+from barnabas.logdir.offline.verify_segment import Progress, SegmentCheck
+from barnabas.logdir.producers import Producers
 
 KRAFT_FILES = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint(\.deleted|\.part)?|quorum-state")
 KRAFT_SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")

@@ -7,7 +7,7 @@ largest. (Apache Kafka counts the batches that compaction left without records, 
 transaction index has an entry for every abort marker whose transaction has records here or before, and none without a
 marker. Trailing zeros are the unused space of an index in use.
 
-Formats: `logdir.index`, `logdir.txn_index`. Positions are bytes, timestamps milliseconds.
+Formats: `barnabas.logdir.index`, `barnabas.logdir.txn_index`. Positions are bytes, timestamps milliseconds.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from kproto.errors import KafkaError
-from kproto.records import ABORT, Record, parse_control_record
-from logdir import layout, txn_index
-from logdir.disk import ReadOnlyDisk, read_file
-from logdir.epochs import LeaderEpochs
-from logdir.errors import CorruptFile
-from logdir.index import OFFSET_ENTRY, TIME_ENTRY
-from logdir.offline.batch import Batch
-from logdir.offline.errors import SegmentGone
-from logdir.offline.problems import Problem
-from logdir.offline.segment import SegmentReader
+from barnabas.kproto.errors import KafkaError
+from barnabas.kproto.records import ABORT, Record, parse_control_record
+from barnabas.logdir import layout, txn_index
+from barnabas.logdir.disk import ReadOnlyDisk, read_file
+from barnabas.logdir.epochs import LeaderEpochs
+from barnabas.logdir.errors import CorruptFile
+from barnabas.logdir.index import OFFSET_ENTRY, TIME_ENTRY
+from barnabas.logdir.offline.batch import Batch
+from barnabas.logdir.offline.errors import SegmentGone
+from barnabas.logdir.offline.problems import Problem
+from barnabas.logdir.offline.segment import SegmentReader
 
 _OFFSET = struct.Struct(">iI")
 _TIME = struct.Struct(">qi")

@@ -13,16 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from kproto.errors import KafkaError
-from kproto.records import CorruptRecords, Record, parse_control_record
-from kproto.records_scan import validate_records
-from logdir import layout
-from logdir.offline.batch import LOG_APPEND_TIME, Batch
-from logdir.offline.errors import SegmentGone
-from logdir.offline.problems import Problem
-from logdir.offline.segment import SegmentReader
-from logdir.offline.verify_index import CHECKS, IndexCheck, LogState, has_grown
-from logdir.offline.walk import Damaged
+from barnabas.kproto.errors import KafkaError
+from barnabas.kproto.records import CorruptRecords, Record, parse_control_record
+from barnabas.kproto.records_scan import validate_records
+from barnabas.logdir import layout
+from barnabas.logdir.offline.batch import LOG_APPEND_TIME, Batch
+from barnabas.logdir.offline.errors import SegmentGone
+from barnabas.logdir.offline.problems import Problem
+from barnabas.logdir.offline.segment import SegmentReader
+from barnabas.logdir.offline.verify_index import CHECKS, IndexCheck, LogState, has_grown
+from barnabas.logdir.offline.walk import Damaged
 
 MAX_RELATIVE: Final = 0x7FFFFFFF
 MAX_CODEC: Final = 4

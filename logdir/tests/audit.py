@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import bisect
 
-from kproto.records import BatchHeader, iter_headers, iter_records, parse_control_record
-from kproto.records_legacy import iter_messages
-from logdir import PartitionLog
-from logdir.layout import SNAPSHOT, TXN_INDEX, file_name
-from logdir.memory_disk import MemoryDisk
-from logdir.producers import Producers
-from logdir.txn_index import decode
+from barnabas.kproto.records import BatchHeader, iter_headers, iter_records, parse_control_record
+from barnabas.kproto.records_legacy import iter_messages
+from barnabas.logdir import PartitionLog
+from barnabas.logdir.layout import SNAPSHOT, TXN_INDEX, file_name
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.producers import Producers
+from barnabas.logdir.txn_index import decode
 
 
 class State:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kproto.records import Record, build_batch, build_control_batch, iter_records
-from kproto.records_legacy import iter_any
-from logdir import AppendOrigin, LogConfig, LogDir, PartitionLog
-from logdir.compaction import CompactionLimits, CompactionState
-from logdir.compaction_run import CompactionRun
-from logdir.disk import Disk
-from logdir.memory_disk import MemoryDisk
-from logdir.tests.kit import NOW, PATH, TOPIC_ID, Clock, open_dir, stored
+from barnabas.kproto.records import Record, build_batch, build_control_batch, iter_records
+from barnabas.kproto.records_legacy import iter_any
+from barnabas.logdir import AppendOrigin, LogConfig, LogDir, PartitionLog
+from barnabas.logdir.compaction import CompactionLimits, CompactionState
+from barnabas.logdir.compaction_run import CompactionRun
+from barnabas.logdir.disk import Disk
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.tests.kit import NOW, PATH, TOPIC_ID, Clock, open_dir, stored
 
 COMPACT = LogConfig(
     cleanup_policy=frozenset({"compact"}), segment_bytes=600, index_interval_bytes=100, delete_retention_ms=1000

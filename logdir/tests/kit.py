@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kproto.records import BatchHeader, Record, build_batch, iter_headers
-from logdir import LogConfig, LogDir, PartitionLog
-from logdir.disk import Disk
+from barnabas.kproto.records import BatchHeader, Record, build_batch, iter_headers
+from barnabas.logdir import LogConfig, LogDir, PartitionLog
+from barnabas.logdir.disk import Disk
 
 NOW = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))

@@ -1,13 +1,13 @@
-"""A partition directory with something of everything, for the tests of `logdir.offline`."""
+"""A partition directory with something of everything, for the tests of `barnabas.logdir.offline`."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
-from kproto.records import Record, build_batch, build_control_batch
-from logdir import AppendOrigin, LogConfig, LogDir, PartitionLog
-from logdir.tests.kit import NOW, TOPIC_ID, open_dir
+from barnabas.kproto.records import Record, build_batch, build_control_batch
+from barnabas.logdir import AppendOrigin, LogConfig, LogDir, PartitionLog
+from barnabas.logdir.tests.kit import NOW, TOPIC_ID, open_dir
 
 CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=200)
 

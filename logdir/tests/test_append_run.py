@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from kproto.errors import KafkaError
-from logdir import LogConfig, LogDir, PartitionLog
-from logdir.errors import StorageError
-from logdir.memory_disk import MemoryDisk
-from logdir.tests.kit import NOW, TOPIC_ID, batch, open_dir, put, stored
+from barnabas.kproto.errors import KafkaError
+from barnabas.logdir import LogConfig, LogDir, PartitionLog
+from barnabas.logdir.errors import StorageError
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.tests.kit import NOW, TOPIC_ID, batch, open_dir, put, stored
 
 VALUES = ("a" * 50, "b" * 50, "c" * 50, "d" * 50, "e" * 50)
 EPOCH = 0

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from kproto.errors import ErrorCode, KafkaError
-from kproto.records import CorruptRecords, Record, iter_records
-from kproto.records_legacy import build_message_set, iter_messages
-from logdir import AbortedTxn
-from logdir.cleaner_checkpoint import CleanerCheckpoint
-from logdir.compaction import CompactionAborted, CompactionLimits
-from logdir.compaction_run import CompactionRun
-from logdir.disk import read_file
-from logdir.index import OffsetIndex, TimeIndex
-from logdir.offline.verify import verify
-from logdir.tests.compaction_kit import COMPACT, LIMITS, NOW, Compacted
-from logdir.tests.kit import PATH, stored
+from barnabas.kproto.errors import ErrorCode, KafkaError
+from barnabas.kproto.records import CorruptRecords, Record, iter_records
+from barnabas.kproto.records_legacy import build_message_set, iter_messages
+from barnabas.logdir import AbortedTxn
+from barnabas.logdir.cleaner_checkpoint import CleanerCheckpoint
+from barnabas.logdir.compaction import CompactionAborted, CompactionLimits
+from barnabas.logdir.compaction_run import CompactionRun
+from barnabas.logdir.disk import read_file
+from barnabas.logdir.index import OffsetIndex, TimeIndex
+from barnabas.logdir.offline.verify import verify
+from barnabas.logdir.tests.compaction_kit import COMPACT, LIMITS, NOW, Compacted
+from barnabas.logdir.tests.kit import PATH, stored
 
 
 def test_the_last_record_of_each_key_stays_where_it_was() -> None:
@@ -423,7 +423,7 @@ def test_a_codec_that_is_missing_is_an_error_of_that_log(monkeypatch: pytest.Mon
     def no_library(name: str) -> None:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, name)
 
-    monkeypatch.setattr("kproto.compression._library", no_library)
+    monkeypatch.setattr("barnabas.kproto.compression._library", no_library)
     with pytest.raises(KafkaError) as caught:
         log.clean()
     assert caught.value.code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from kproto.records import Record, read_header
-from logdir import AppendOrigin
-from logdir.compaction import CompactionAborted, CompactionLimits
-from logdir.compaction_run import CompactionRun
-from logdir.tests.compaction_kit import COMPACT, Compacted, committed
-from logdir.tests.kit import stored
+from barnabas.kproto.records import Record, read_header
+from barnabas.logdir import AppendOrigin
+from barnabas.logdir.compaction import CompactionAborted, CompactionLimits
+from barnabas.logdir.compaction_run import CompactionRun
+from barnabas.logdir.tests.compaction_kit import COMPACT, Compacted, committed
+from barnabas.logdir.tests.kit import stored
 
 IDEMPOTENT = (1, 2, 3)
 TRANSACTIONAL = (11, 12)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from logdir import LogConfig
-from logdir.checkpoint import CLEANER
-from logdir.cleaner_checkpoint import CleanerCheckpoint
-from logdir.compaction import CompactionPlan, CompactionState, Source, dirtiest, state_of
-from logdir.errors import StorageError
-from logdir.memory_disk import MemoryDisk
+from barnabas.logdir import LogConfig
+from barnabas.logdir.checkpoint import CLEANER
+from barnabas.logdir.cleaner_checkpoint import CleanerCheckpoint
+from barnabas.logdir.compaction import CompactionPlan, CompactionState, Source, dirtiest, state_of
+from barnabas.logdir.errors import StorageError
+from barnabas.logdir.memory_disk import MemoryDisk
 
 NOW = 1_000_000
 CONFIG = LogConfig(cleanup_policy=frozenset({"compact"}))

@@ -14,13 +14,13 @@ from dataclasses import replace
 
 import pytest
 
-from logdir import StorageError
-from logdir.compacted import Swap
-from logdir.compaction import CleanedSegment, CompactionAborted, CompactionPlan
-from logdir.compaction_run import CompactionRun
-from logdir.memory_disk import MemoryDisk
-from logdir.tests.compaction_kit import LIMITS, NOW, Compacted, committed, final_values
-from logdir.tests.kit import PATH, put
+from barnabas.logdir import StorageError
+from barnabas.logdir.compacted import Swap
+from barnabas.logdir.compaction import CleanedSegment, CompactionAborted, CompactionPlan
+from barnabas.logdir.compaction_run import CompactionRun
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.tests.compaction_kit import LIMITS, NOW, Compacted, committed, final_values
+from barnabas.logdir.tests.kit import PATH, put
 
 HOME = f"{PATH}/t-0"
 

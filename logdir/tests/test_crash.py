@@ -15,14 +15,14 @@ from collections.abc import Callable
 
 import pytest
 
-from kproto.errors import KafkaError
-from kproto.records import Record, build_control_batch, iter_headers
-from kproto.records_legacy import build_message_set
-from logdir import AppendOrigin, LogConfig, LogDir, PartitionLog, StorageError
-from logdir.layout import file_name
-from logdir.memory_disk import MemoryDisk
-from logdir.tests.audit import audit, entries
-from logdir.tests.kit import NOW, PATH, TOPIC_ID, Clock, batch, open_dir
+from barnabas.kproto.errors import KafkaError
+from barnabas.kproto.records import Record, build_control_batch, iter_headers
+from barnabas.kproto.records_legacy import build_message_set
+from barnabas.logdir import AppendOrigin, LogConfig, LogDir, PartitionLog, StorageError
+from barnabas.logdir.layout import file_name
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.tests.audit import audit, entries
+from barnabas.logdir.tests.kit import NOW, PATH, TOPIC_ID, Clock, batch, open_dir
 
 CHANGES = ("pwritev", "truncate", "sync", "sync_dir", "sync_all", "rename", "remove", "make_dir", "remove_dir", "open")
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=100, retention_bytes=1500, file_delete_delay_ms=0)

@@ -6,13 +6,13 @@ import struct
 
 import pytest
 
-from kproto.errors import ErrorCode, KafkaError
-from kproto.records import iter_headers
-from logdir import LogConfig, PartitionLog
-from logdir.index import TimeIndex
-from logdir.layout import file_name
-from logdir.memory_disk import MemoryDisk
-from logdir.tests.kit import NOW, PATH, TOPIC_ID, Clock, open_dir, put
+from barnabas.kproto.errors import ErrorCode, KafkaError
+from barnabas.kproto.records import iter_headers
+from barnabas.logdir import LogConfig, PartitionLog
+from barnabas.logdir.index import TimeIndex
+from barnabas.logdir.layout import file_name
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.tests.kit import NOW, PATH, TOPIC_ID, Clock, open_dir, put
 
 DAY_MS = 86_400_000
 CONFIG = LogConfig(segment_bytes=350, retention_ms=DAY_MS)

@@ -10,10 +10,18 @@ from collections.abc import Callable
 
 import pytest
 
-from kproto.errors import ErrorCode, KafkaError
-from logdir import AppendOrigin, InconsistentMeta, LogConfig, LogDirError, LogDirs, MetaProperties, StorageError
-from logdir.memory_disk import MemoryDisk
-from logdir.tests.kit import NOW, TOPIC_ID, Clock, put, stored
+from barnabas.kproto.errors import ErrorCode, KafkaError
+from barnabas.logdir import (
+    AppendOrigin,
+    InconsistentMeta,
+    LogConfig,
+    LogDirError,
+    LogDirs,
+    MetaProperties,
+    StorageError,
+)
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.tests.kit import NOW, TOPIC_ID, Clock, put, stored
 
 A, B, C = "/disks/a", "/disks/b", "/disks/c"
 CONFIG = LogConfig(segment_bytes=500)
@@ -218,7 +226,9 @@ def copy_all(dirs: LogDirs, topic: str, index: int) -> None:
 
 
 def move(dirs: LogDirs, topic: str, index: int, target: int, late: str = "") -> None:
-    """As `server.moves` does it. late: a record that comes when the copy is marked; it is synced in the original."""
+    """As `barnabas.server.moves` does it. late: a record that comes when the copy is marked; it is synced in the
+    original.
+    """
     dirs.create_future(topic, index, dirs.dirs[target])
     copy_all(dirs, topic, index)
     copy, original = dirs.future(topic, index), dirs.get(topic, index)

@@ -11,11 +11,11 @@ import os
 
 import pytest
 
-from kproto.errors import KafkaError
-from kproto.records import iter_records
-from logdir import LogConfig, LogDirError, LogDirs, PartitionLog
-from logdir.memory_disk import MemoryDisk
-from logdir.tests.kit import NOW, TOPIC_ID, Clock, put, stored
+from barnabas.kproto.errors import KafkaError
+from barnabas.kproto.records import iter_records
+from barnabas.logdir import LogConfig, LogDirError, LogDirs, PartitionLog
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.tests.kit import NOW, TOPIC_ID, Clock, put, stored
 
 A, B = "/disks/a", "/disks/b"
 CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=100, file_delete_delay_ms=0)

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from kproto.errors import ErrorCode, KafkaError
-from logdir import AppendOrigin, LogConfig, LogDir, LogDirLocked, PartitionLog, StorageError
-from logdir.memory_disk import MemoryDisk
-from logdir.tests.kit import NOW, PATH, TOPIC_ID, batch, open_dir, put, stored
+from barnabas.kproto.errors import ErrorCode, KafkaError
+from barnabas.logdir import AppendOrigin, LogConfig, LogDir, LogDirLocked, PartitionLog, StorageError
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.tests.kit import NOW, PATH, TOPIC_ID, batch, open_dir, put, stored
 
 
 def make(config: LogConfig | None = None, **options: object) -> tuple[MemoryDisk, LogDir, PartitionLog]:

@@ -7,12 +7,12 @@ import struct
 
 import pytest
 
-from kproto.crc32c import crc32c
-from kproto.errors import ErrorCode, KafkaError
-from logdir import LogConfig, PartitionLog
-from logdir.incoming import Familiar
-from logdir.memory_disk import MemoryDisk
-from logdir.tests.kit import NOW, TOPIC_ID, batch, open_dir, put, stored
+from barnabas.kproto.crc32c import crc32c
+from barnabas.kproto.errors import ErrorCode, KafkaError
+from barnabas.logdir import LogConfig, PartitionLog
+from barnabas.logdir.incoming import Familiar
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.tests.kit import NOW, TOPIC_ID, batch, open_dir, put, stored
 
 VALUES = ("a" * 50, "b" * 50, "c" * 50, "d" * 50, "e" * 50)
 

@@ -10,10 +10,10 @@ import random
 
 import pytest
 
-from kproto.records import read_header
-from logdir import AppendOrigin, LogConfig
-from logdir.memory_disk import MemoryDisk
-from logdir.tests.kit import TOPIC_ID, Clock, batch, open_dir, stored
+from barnabas.kproto.records import read_header
+from barnabas.logdir import AppendOrigin, LogConfig
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.tests.kit import TOPIC_ID, Clock, batch, open_dir, stored
 
 
 class Follower:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from logdir import MetaProperties
-from logdir.checkpoint import decode_offsets, encode_offsets
-from logdir.epochs import LeaderEpochs
-from logdir.errors import CorruptFile, InconsistentMeta
-from logdir.index import OffsetIndex, TimeIndex
-from logdir.layout import (
+from barnabas.logdir import MetaProperties
+from barnabas.logdir.checkpoint import decode_offsets, encode_offsets
+from barnabas.logdir.epochs import LeaderEpochs
+from barnabas.logdir.errors import CorruptFile, InconsistentMeta
+from barnabas.logdir.index import OffsetIndex, TimeIndex
+from barnabas.logdir.layout import (
     PartitionDir,
     decode_partition_metadata,
     decode_properties,
@@ -20,10 +20,10 @@ from logdir.layout import (
     parse_marked_name,
     parse_partition_dir,
 )
-from logdir.memory_disk import MemoryDisk
-from logdir.producers import Producers, Written
-from logdir.tests.kit import PATH, TOPIC_ID
-from logdir.txn_index import AbortedTxn, decode, overlapping
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.producers import Producers, Written
+from barnabas.logdir.tests.kit import PATH, TOPIC_ID
+from barnabas.logdir.txn_index import AbortedTxn, decode, overlapping
 
 # Apache Kafka 3.9.1: one committed and one aborted transaction of one record each.
 KAFKA_SNAPSHOT = bytes.fromhex(

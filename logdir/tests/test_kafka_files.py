@@ -18,11 +18,11 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 
+from barnabas.kproto.records import Record, build_batch, build_control_batch, iter_records
+from barnabas.logdir import AppendOrigin, LogConfig, LogDir, PartitionLog
+from barnabas.logdir.tests.kit import NOW, TOPIC_ID, Clock, batch, open_dir, stored
 from compat_tests.brokers import KAFKA_JARS, Broker, start_kafka
 from compat_tests.jars import classpath, java
-from kproto.records import Record, build_batch, build_control_batch, iter_records
-from logdir import AppendOrigin, LogConfig, LogDir, PartitionLog
-from logdir.tests.kit import NOW, TOPIC_ID, Clock, batch, open_dir, stored
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 

@@ -7,11 +7,11 @@ import struct
 
 import pytest
 
-from kproto.errors import ErrorCode, KafkaError
-from kproto.records import RecordsRefused, build_control_batch, iter_records, read_header
-from logdir import AppendOrigin, LogConfig, PartitionLog, UnexpectedOffset
-from logdir.memory_disk import MemoryDisk
-from logdir.tests.kit import NOW, TOPIC_ID, batch, open_dir, put, stored
+from barnabas.kproto.errors import ErrorCode, KafkaError
+from barnabas.kproto.records import RecordsRefused, build_control_batch, iter_records, read_header
+from barnabas.logdir import AppendOrigin, LogConfig, PartitionLog, UnexpectedOffset
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.tests.kit import NOW, TOPIC_ID, batch, open_dir, put, stored
 
 
 def make(**config: object) -> PartitionLog:
@@ -123,7 +123,7 @@ def test_a_record_that_does_not_fit_its_batch_is_refused_unless_told_otherwise()
     lie = bytearray(batch("one", "two"))
     struct.pack_into(">i", lie, 23, 2)
     struct.pack_into(">i", lie, 57, 3)
-    from kproto.crc32c import crc32c
+    from barnabas.kproto.crc32c import crc32c
 
     struct.pack_into(">I", lie, 17, crc32c(memoryview(lie)[21:]))
     assert refused(make(), bytearray(lie)).code == ErrorCode.INVALID_RECORD
@@ -133,7 +133,7 @@ def test_a_record_that_does_not_fit_its_batch_is_refused_unless_told_otherwise()
 
 def test_a_wrong_max_timestamp_is_put_right() -> None:
     lie = batch("one", "two")
-    from kproto.records import stamp_max_timestamp
+    from barnabas.kproto.records import stamp_max_timestamp
 
     stamp_max_timestamp(lie, 0, NOW + 77)
     log = make()
@@ -142,7 +142,7 @@ def test_a_wrong_max_timestamp_is_put_right() -> None:
     header, data = stored(log)[0]
     assert header.max_timestamp == NOW
     assert [record.timestamp for record in iter_records(data)] == [NOW, NOW]
-    from kproto.records import check_batch
+    from barnabas.kproto.records import check_batch
 
     check_batch(data)
 

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from kproto.errors import ErrorCode, KafkaError
-from kproto.records import Record, build_batch, read_header
-from logdir import AppendOrigin, LogConfig, LogDir, PartitionLog
-from logdir.memory_disk import MemoryDisk
-from logdir.tests.kit import NOW, TOPIC_ID, batch, open_dir, put, stored
+from barnabas.kproto.errors import ErrorCode, KafkaError
+from barnabas.kproto.records import Record, build_batch, read_header
+from barnabas.logdir import AppendOrigin, LogConfig, LogDir, PartitionLog
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.tests.kit import NOW, TOPIC_ID, batch, open_dir, put, stored
 
 
 def make(**config: object) -> PartitionLog:

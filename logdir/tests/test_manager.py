@@ -10,11 +10,11 @@ from itertools import pairwise
 
 import pytest
 
-from kproto.errors import ErrorCode, KafkaError
-from logdir import Checkpoint, InconsistentMeta, LogConfig, LogDir, MetaProperties
-from logdir.checkpoint import HIGH_WATERMARK, LOG_START, RECOVERY_POINT, read_offsets
-from logdir.memory_disk import MemoryDisk
-from logdir.tests.kit import NOW, PATH, TOPIC_ID, Clock, open_dir, put, stored
+from barnabas.kproto.errors import ErrorCode, KafkaError
+from barnabas.logdir import Checkpoint, InconsistentMeta, LogConfig, LogDir, MetaProperties
+from barnabas.logdir.checkpoint import HIGH_WATERMARK, LOG_START, RECOVERY_POINT, read_offsets
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.tests.kit import NOW, PATH, TOPIC_ID, Clock, open_dir, put, stored
 
 
 def names(disk: MemoryDisk, path: str = PATH) -> set[str]:

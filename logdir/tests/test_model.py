@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 import pytest
 
-from kproto.records import BatchHeader, Record, build_control_batch, read_header
-from kproto.records_legacy import build_message_set, iter_legacy
-from logdir import AppendOrigin, FileSlice, LogConfig, LogDir, PartitionLog, StorageError
-from logdir.memory_disk import MemoryDisk
-from logdir.tests.audit import State, audit
-from logdir.tests.kit import TOPIC_ID, Clock, batch, open_dir
+from barnabas.kproto.records import BatchHeader, Record, build_control_batch, read_header
+from barnabas.kproto.records_legacy import build_message_set, iter_legacy
+from barnabas.logdir import AppendOrigin, FileSlice, LogConfig, LogDir, PartitionLog, StorageError
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.tests.audit import State, audit
+from barnabas.logdir.tests.kit import TOPIC_ID, Clock, batch, open_dir
 
 
 class Facts(NamedTuple):

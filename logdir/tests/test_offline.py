@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-import logdir
-from kproto.records import CorruptRecords, Record, build_batch, parse_control_record
-from kproto.records_legacy import build_message_set
-from logdir import LogConfig
-from logdir.checkpoint import LOG_START, encode_offsets
-from logdir.disk import Disk, ReadOnlyDisk
-from logdir.offline import LogRecord, NotALog, SegmentGone, is_log_dir, open_log, open_log_dir
-from logdir.tests.kit import NOW, TOPIC_ID, open_dir, put
-from logdir.tests.offline_kit import copy, make_dir
+from barnabas import logdir
+from barnabas.kproto.records import CorruptRecords, Record, build_batch, parse_control_record
+from barnabas.kproto.records_legacy import build_message_set
+from barnabas.logdir import LogConfig
+from barnabas.logdir.checkpoint import LOG_START, encode_offsets
+from barnabas.logdir.disk import Disk, ReadOnlyDisk
+from barnabas.logdir.offline import LogRecord, NotALog, SegmentGone, is_log_dir, open_log, open_log_dir
+from barnabas.logdir.tests.kit import NOW, TOPIC_ID, open_dir, put
+from barnabas.logdir.tests.offline_kit import copy, make_dir
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 INDEXES = (".index", ".timeindex")
 
 
@@ -358,9 +358,10 @@ def test_splits_cover_a_segment_once(made: tuple[Path, list[Record]]) -> None:
 def test_reading_needs_neither_a_broker_nor_arrow() -> None:
     """Spark starts many Python processes that import this."""
     code = (
-        "import sys, logdir.offline; print(sorted({'trio', 'server', 'numpy', 'pyarrow', 'kazoo'} & set(sys.modules)))"
+        "import sys; from barnabas.logdir import offline; "
+        "print(sorted({'trio', 'barnabas.server', 'numpy', 'pyarrow', 'kazoo'} & set(sys.modules)))"
     )
-    root = Path(__file__).parents[2]
+    root = Path(__file__).resolve().parents[2]
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60, check=True
     )

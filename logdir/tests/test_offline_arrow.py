@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from kproto.records import CorruptRecords, Record, build_batch, read_header
-from kproto.records_legacy import build_message_set
-from logdir.disk import ReadOnlyDisk
-from logdir.offline.batch import Batch
-from logdir.offline.walk import walk
+from barnabas.kproto.records import CorruptRecords, Record, build_batch, read_header
+from barnabas.kproto.records_legacy import build_message_set
+from barnabas.logdir.disk import ReadOnlyDisk
+from barnabas.logdir.offline.batch import Batch
+from barnabas.logdir.offline.walk import walk
 
 pa = pytest.importorskip("pyarrow")
 
-from logdir.offline import arrow_fast, columns  # noqa: E402
+from barnabas.logdir.offline import arrow_fast, columns  # noqa: E402
 
 T0 = 1_700_000_000_000
 SEEDS = range(30)

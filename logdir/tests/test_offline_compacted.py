@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from logdir.memory_disk import MemoryDisk
-from logdir.offline import open_log
-from logdir.offline.verify import verify
-from logdir.tests.compaction_kit import Compacted, committed, final_values
-from logdir.tests.kit import PATH
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.offline import open_log
+from barnabas.logdir.offline.verify import verify
+from barnabas.logdir.tests.compaction_kit import Compacted, committed, final_values
+from barnabas.logdir.tests.kit import PATH
 
 
 def export(disk: MemoryDisk, source: str, target: Path) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kproto.crc32c import crc32c
-from kproto.records import Record, build_batch, build_control_batch
-from kproto.stored import (
+from barnabas.kproto.crc32c import crc32c
+from barnabas.kproto.records import Record, build_batch, build_control_batch
+from barnabas.kproto.stored import (
     ConsumerProtocolSubscription,
     GroupMetadataKey,
     GroupMetadataValue,
@@ -21,16 +21,23 @@ from kproto.stored import (
     TransactionLogValue,
     encode_versioned,
 )
-from logdir.checkpoint import HIGH_WATERMARK, LEADER_EPOCH, LOG_START, RECOVERY_POINT, encode_lines, encode_offsets
-from logdir.layout import CLEAN_SHUTDOWN, META_PROPERTIES, PARTITION_METADATA, encode_partition_metadata
-from logdir.offline import NotALog, open_log
-from logdir.offline.decode import OFFSETS, TRANSACTIONS, decode_control, decode_record
-from logdir.offline.files import kind_of, rows
-from logdir.offline.problems import KINDS
-from logdir.offline.stats import EXACT, Distinct, Stats, log_stats
-from logdir.offline.verify import size_to_verify, verify
-from logdir.tests.kit import NOW, TOPIC_ID
-from logdir.tests.offline_kit import copy, make_dir
+from barnabas.logdir.checkpoint import (
+    HIGH_WATERMARK,
+    LEADER_EPOCH,
+    LOG_START,
+    RECOVERY_POINT,
+    encode_lines,
+    encode_offsets,
+)
+from barnabas.logdir.layout import CLEAN_SHUTDOWN, META_PROPERTIES, PARTITION_METADATA, encode_partition_metadata
+from barnabas.logdir.offline import NotALog, open_log
+from barnabas.logdir.offline.decode import OFFSETS, TRANSACTIONS, decode_control, decode_record
+from barnabas.logdir.offline.files import kind_of, rows
+from barnabas.logdir.offline.problems import KINDS
+from barnabas.logdir.offline.stats import EXACT, Distinct, Stats, log_stats
+from barnabas.logdir.offline.verify import size_to_verify, verify
+from barnabas.logdir.tests.kit import NOW, TOPIC_ID
+from barnabas.logdir.tests.offline_kit import copy, make_dir
 
 Damage = Callable[["Place"], None]
 
@@ -396,7 +403,7 @@ def test_statistics(clean: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     total.add(stats)
     assert (total.partitions, total.records, total.keys.count) == (2, 2 * stats.records, stats.keys.count)
     # Without numpy, the slow way.
-    monkeypatch.setitem(sys.modules, "logdir.offline.columns", None)
+    monkeypatch.setitem(sys.modules, "barnabas.logdir.offline.columns", None)
     assert log_stats(log).as_dict() == stats.as_dict()
 
 
@@ -465,7 +472,7 @@ def test_records_that_are_not_what_they_should_be(how: str) -> None:
 
 def test_control_records() -> None:
     def control(buf: bytearray) -> dict[str, object]:
-        from kproto.records import iter_records
+        from barnabas.kproto.records import iter_records
 
         (record,) = iter_records(buf)
         return decode_control(record.key, record.value)

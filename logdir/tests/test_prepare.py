@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from kproto.allowance import Allowance, TooMuchWork
-from kproto.errors import KafkaError
-from kproto.records import Record, build_batch, iter_records, read_header
-from logdir import LogConfig, PartitionLog, prepare
-from logdir.memory_disk import MemoryDisk
-from logdir.tests.kit import NOW, TOPIC_ID, open_dir, stored
+from barnabas.kproto.allowance import Allowance, TooMuchWork
+from barnabas.kproto.errors import KafkaError
+from barnabas.kproto.records import Record, build_batch, iter_records, read_header
+from barnabas.logdir import LogConfig, PartitionLog, prepare
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.tests.kit import NOW, TOPIC_ID, open_dir, stored
 
 CONFIGS = {
     "as sent": LogConfig(),
@@ -131,7 +131,7 @@ def test_prepared_for_other_settings() -> None:
 
 def test_small_records_are_not_taken_apart_to_be_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
     """They would take a hundred times their bytes."""
-    monkeypatch.setattr("logdir.incoming.rebuild_batch", None)
+    monkeypatch.setattr("barnabas.logdir.incoming.rebuild_batch", None)
     log = make(LogConfig(compression_type="gzip"))
     prepared = prepare(memoryview(long_batch()), log.config, NOW)
     assert read_header(prepared).codec == 1

@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from kproto.records import build_control_batch, iter_headers
-from kproto.records_legacy import build_message_set
-from logdir import AppendOrigin, LogConfig, LogDir, LogDirError, PartitionLog
-from logdir.disk import write_file
-from logdir.layout import file_name
-from logdir.memory_disk import File, MemoryDisk
-from logdir.tests.kit import NOW, PATH, TOPIC_ID, Clock, batch, open_dir, put, stored
+from barnabas.kproto.records import build_control_batch, iter_headers
+from barnabas.kproto.records_legacy import build_message_set
+from barnabas.logdir import AppendOrigin, LogConfig, LogDir, LogDirError, PartitionLog
+from barnabas.logdir.disk import write_file
+from barnabas.logdir.layout import file_name
+from barnabas.logdir.memory_disk import File, MemoryDisk
+from barnabas.logdir.tests.kit import NOW, PATH, TOPIC_ID, Clock, batch, open_dir, put, stored
 
 HOUR_MS = 3_600_000
 CONFIG = LogConfig(segment_bytes=350, index_interval_bytes=100)
@@ -339,7 +339,7 @@ def test_messages_of_old_formats_are_kept_and_served() -> None:
     log_dir = open_dir(disk)
     log_dir.open_or_create("t", 0, TOPIC_ID, LogConfig())
     log_dir.close()
-    from kproto.records import Record
+    from barnabas.kproto.records import Record
 
     old = build_message_set([Record(offset, NOW + offset, b"k", b"v" * 50) for offset in range(4)], magic=1)
     path = f"{PATH}/t-0/{file_name(0, '.log')}"

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
-from kproto.records import build_control_batch
-from logdir import OURS, AppendOrigin, LogConfig, LogDir, PartitionLog, StorageError
-from logdir.memory_disk import MemoryDisk
-from logdir.tests.kit import NOW, PATH, TOPIC_ID, open_dir, put, stored
+from barnabas.kproto.records import build_control_batch
+from barnabas.logdir import OURS, AppendOrigin, LogConfig, LogDir, PartitionLog, StorageError
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.tests.kit import NOW, PATH, TOPIC_ID, open_dir, put, stored
 
 CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=1, retention_bytes=500)
 CODES = sorted(OURS - {errno.ENAMETOOLONG})

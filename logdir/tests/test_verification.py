@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import pytest
 
-from kproto.errors import ErrorCode, KafkaError
-from kproto.records import build_control_batch
-from logdir import AppendOrigin, InTransaction, LogConfig, PartitionLog
-from logdir.memory_disk import MemoryDisk
-from logdir.producers import Producers, Verification
-from logdir.tests.kit import NOW, TOPIC_ID, batch, open_dir
+from barnabas.kproto.errors import ErrorCode, KafkaError
+from barnabas.kproto.records import build_control_batch
+from barnabas.logdir import AppendOrigin, InTransaction, LogConfig, PartitionLog
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.producers import Producers, Verification
+from barnabas.logdir.tests.kit import NOW, TOPIC_ID, batch, open_dir
 
 E = ErrorCode
 WHO = 7

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from replication.store import (
+from barnabas.replication.store import (
     Check,
     CommitRefused,
     Create,
@@ -32,7 +32,7 @@ from replication.store import (
     VersionMoved,
     parent_of,
 )
-from replication.tree import Outcome, Tree
+from barnabas.replication.tree import Outcome, Tree
 
 INT = struct.Struct("!i")
 LARGEST_PACKET = 0xFFFFF

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from kproto import ErrorCode
-from kproto.messages import (
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import (
     FetchRequest,
     FetchResponse,
     ListOffsetsRequest,
@@ -13,8 +13,8 @@ from kproto.messages import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
-from replication.fetch_session import Key
-from replication.follower import Append, FollowerAction, Restart, Truncate
+from barnabas.replication.fetch_session import Key
+from barnabas.replication.follower import Append, FollowerAction, Restart, Truncate
 
 
 class Entry(NamedTuple):

@@ -16,14 +16,14 @@ from typing import Any, Protocol
 
 import trio
 
+from barnabas.replication.journal_files import DirectoryFiles
+from barnabas.replication.store import Store
+from barnabas.replication.store_memory import EmbeddedSession, EmbeddedStore
+from barnabas.replication.store_zk import ZooKeeperStore, zookeeper_store
+from barnabas.replication.store_zk_settings import ZooKeeperSettings
+from barnabas.replication.tests.fake_zookeeper import fake_zookeeper
+from barnabas.server.sim.store import SimSession, SimStore
 from compat_tests.zookeeper import ZooKeeper, expire_session
-from replication.journal_files import DirectoryFiles
-from replication.store import Store
-from replication.store_memory import EmbeddedSession, EmbeddedStore
-from replication.store_zk import ZooKeeperStore, zookeeper_store
-from replication.store_zk_settings import ZooKeeperSettings
-from replication.tests.fake_zookeeper import fake_zookeeper
-from server.sim.store import SimSession, SimStore
 
 SESSION_TIMEOUT_MS = 30_000
 _numbers = itertools.count(1)

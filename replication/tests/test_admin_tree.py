@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from replication import admin_tree, paths
-from replication.cluster_tree import concerns, make_roots
-from replication.paths import BadNode
-from replication.store import Check, Create, NodeExists, Op, Set
-from replication.store_memory import EmbeddedSession, EmbeddedStore
-from replication.topics import NewTopic, new_uuid
+from barnabas.replication import admin_tree, paths
+from barnabas.replication.cluster_tree import concerns, make_roots
+from barnabas.replication.paths import BadNode
+from barnabas.replication.store import Check, Create, NodeExists, Op, Set
+from barnabas.replication.store_memory import EmbeddedSession, EmbeddedStore
+from barnabas.replication.topics import NewTopic, new_uuid
 
 GUARD = Check("/controller_epoch", 0)
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 import trio
 
-from replication import paths
-from replication.cluster_tree import (
+from barnabas.replication import paths
+from barnabas.replication.cluster_tree import (
     BrokerIdTaken,
     WrongCluster,
     concerns,
@@ -24,9 +24,9 @@ from replication.cluster_tree import (
     stand_for_controller,
     write_config,
 )
-from replication.image import BrokerImage, Endpoint, Image
-from replication.store import Check, Create, NoSuchNode, Set, VersionMoved
-from replication.store_memory import EmbeddedSession, EmbeddedStore
+from barnabas.replication.image import BrokerImage, Endpoint, Image
+from barnabas.replication.store import Check, Create, NoSuchNode, Set, VersionMoved
+from barnabas.replication.store_memory import EmbeddedSession, EmbeddedStore
 
 BROKER = BrokerImage(1, (Endpoint("PLAINTEXT", "h", 1),))
 

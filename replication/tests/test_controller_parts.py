@@ -7,19 +7,19 @@ from random import Random
 
 import pytest
 
-from kproto import ErrorCode, KafkaError
-from replication import paths
-from replication.controller_deletion import Deletions
-from replication.controller_election import Elections
-from replication.controller_isr import InSyncReplicas, ProposedState
-from replication.controller_messages import Messages
-from replication.controller_outcomes import Outcomes
-from replication.controller_reassignment import Reassignments
-from replication.controller_reassignments_node import ReassignmentsNode
-from replication.controller_state import BrokerChanges, ClusterState, Deletion
-from replication.controller_topics import Topics
-from replication.controller_writes import STATES_PER_COMMIT, Writes
-from replication.effects import (
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.replication import paths
+from barnabas.replication.controller_deletion import Deletions
+from barnabas.replication.controller_election import Elections
+from barnabas.replication.controller_isr import InSyncReplicas, ProposedState
+from barnabas.replication.controller_messages import Messages
+from barnabas.replication.controller_outcomes import Outcomes
+from barnabas.replication.controller_reassignment import Reassignments
+from barnabas.replication.controller_reassignments_node import ReassignmentsNode
+from barnabas.replication.controller_state import BrokerChanges, ClusterState, Deletion
+from barnabas.replication.controller_topics import Topics
+from barnabas.replication.controller_writes import STATES_PER_COMMIT, Writes
+from barnabas.replication.effects import (
     Answer,
     Commit,
     Effect,
@@ -31,10 +31,10 @@ from replication.effects import (
     UpdateMetadata,
     Work,
 )
-from replication.image import BrokerImage, Image, PartitionImage, TopicImage
-from replication.store import ConnectionLost, Delete, NodeExists, Set, VersionMoved
-from replication.tests.controller_rig import brokers
-from replication.topics import NewTopic
+from barnabas.replication.image import BrokerImage, Image, PartitionImage, TopicImage
+from barnabas.replication.store import ConnectionLost, Delete, NodeExists, Set, VersionMoved
+from barnabas.replication.tests.controller_rig import brokers
+from barnabas.replication.topics import NewTopic
 
 ID = b"i" * 16
 

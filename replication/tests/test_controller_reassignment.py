@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kproto import ErrorCode
-from replication import paths
-from replication.controller_isr import ProposedState
-from replication.store import Create, Set
-from replication.tests.controller_rig import Cluster, check, told
+from barnabas.kproto import ErrorCode
+from barnabas.replication import paths
+from barnabas.replication.controller_isr import ProposedState
+from barnabas.replication.store import Create, Set
+from barnabas.replication.tests.controller_rig import Cluster, check, told
 
 KEY = ("t", 0)
 

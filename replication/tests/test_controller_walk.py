@@ -11,11 +11,11 @@ from random import Random
 
 import pytest
 
-from kproto import ErrorCode
-from replication import paths
-from replication.store import Create, VersionMoved
-from replication.tests.controller_rig import Cluster, check
-from replication.topics import NewTopic
+from barnabas.kproto import ErrorCode
+from barnabas.replication import paths
+from barnabas.replication.store import Create, VersionMoved
+from barnabas.replication.tests.controller_rig import Cluster, check
+from barnabas.replication.topics import NewTopic
 
 ALL = (1, 2, 3, 4)
 MAY_BE_REFUSED = {

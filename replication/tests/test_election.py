@@ -7,8 +7,8 @@ from itertools import chain, combinations
 
 import pytest
 
-from replication import election
-from replication.image import PartitionImage, unled
+from barnabas.replication import election
+from barnabas.replication.image import PartitionImage, unled
 
 
 def subsets(items: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

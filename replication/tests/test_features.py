@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from kproto import ErrorCode, KafkaError
-from replication import BadNode, features
-from replication.features import FeatureUpdate, check_updates, decode_finalised, encode_finalised
-from replication.store import Create, Set, Store
-from replication.store_memory import EmbeddedStore
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.replication import BadNode, features
+from barnabas.replication.features import FeatureUpdate, check_updates, decode_finalised, encode_finalised
+from barnabas.replication.store import Create, Set, Store
+from barnabas.replication.store_memory import EmbeddedStore
 
 TV, GV = features.TRANSACTION_VERSION, features.GROUP_VERSION
 OURS = {TV: (1, 2), GV: (1, 1)}

@@ -6,11 +6,21 @@ from typing import Any
 
 import pytest
 
-from kproto import ZERO_UUID, ErrorCode, encode
-from kproto.messages import FetchRequest, FetchResponse, ListOffsetsRequest, OffsetForLeaderEpochRequest
-from replication.fetcher import Fetcher
-from replication.follower import Append, Ask, Do, FetcherSettings, FollowerAction, Restart, State, Truncate, Wait
-from replication.tests.logs import FakeLeader, FakeLog, carry_out
+from barnabas.kproto import ZERO_UUID, ErrorCode, encode
+from barnabas.kproto.messages import FetchRequest, FetchResponse, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from barnabas.replication.fetcher import Fetcher
+from barnabas.replication.follower import (
+    Append,
+    Ask,
+    Do,
+    FetcherSettings,
+    FollowerAction,
+    Restart,
+    State,
+    Truncate,
+    Wait,
+)
+from barnabas.replication.tests.logs import FakeLeader, FakeLog, carry_out
 
 TOPIC_ID = bytes([7]) * 16
 KEY = ("t", 0)

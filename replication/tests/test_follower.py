@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from replication.follower import Truncation, truncation
-from replication.tests.logs import FakeLog
+from barnabas.replication.follower import Truncation, truncation
+from barnabas.replication.tests.logs import FakeLog
 
 
 def log(*epochs: int, high_watermark: int = 0, start: int = 0) -> FakeLog:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from replication import paths
-from replication.found_topics import FoundTopic, enter_topics, is_new, reserve_producer_ids
-from replication.paths import Assignment, ProducerIdBlock, StateNode, TopicNode
-from replication.store import Create, Delete
-from replication.store_memory import EmbeddedStore
+from barnabas.replication import paths
+from barnabas.replication.found_topics import FoundTopic, enter_topics, is_new, reserve_producer_ids
+from barnabas.replication.paths import Assignment, ProducerIdBlock, StateNode, TopicNode
+from barnabas.replication.store import Create, Delete
+from barnabas.replication.store_memory import EmbeddedStore
 
 MANY = FoundTopic("many", bytes([1]) * 16, tuple(range(400)), {"retention.ms": "-1"})
 ONE = FoundTopic("one", bytes([2]) * 16, (7,))

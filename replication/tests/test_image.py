@@ -1,11 +1,11 @@
-"""The image: replaced whole, shared where nothing changed, and what UpdateMetadata makes of it."""
+"""The picture: replaced whole, shared where nothing changed, and what UpdateMetadata makes of it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from replication.effects import PartitionChange, UpdateMetadata, apply_update, being_deleted
-from replication.image import BrokerImage, Endpoint, Image, PartitionImage, TopicImage, is_internal, unled
+from barnabas.replication.effects import PartitionChange, UpdateMetadata, apply_update, being_deleted
+from barnabas.replication.image import BrokerImage, Endpoint, Image, PartitionImage, TopicImage, is_internal, unled
 
 LED = PartitionImage(0, 1, 0, 0, (1, 2), (1, 2))
 
@@ -67,7 +67,7 @@ def test_updates_of_a_brokers_picture() -> None:
     after = apply_update(image, update(moved), {"a": {"not": "asked"}})
     assert [p.leader for p in after.topics["a"].partitions] == [2, 1]
     assert after.topics["a"].config == {"x": "y"}, "settings of known topics are not the controller's to tell"
-    assert apply_update(after, update(), {}) is after, "nothing new, no new image"
+    assert apply_update(after, update(), {}) is after, "nothing new, no new picture"
     again = PartitionChange("a", b"2".ljust(16), LED)
     anew = apply_update(after, update(again), {"a": {"n": "ew"}})
     assert len(anew.topics["a"].partitions) == 1, "another topic of the same name"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kproto import ApiKey
-from replication.interbroker import _ORDER, _SINCE, LATEST, InterBrokerProtocol
+from barnabas.kproto import ApiKey
+from barnabas.replication.interbroker import _ORDER, _SINCE, LATEST, InterBrokerProtocol
 
 VERSIONS = (  # text, LeaderAndIsr, UpdateMetadata, StopReplica, Fetch, ListOffsets, OffsetForLeaderEpoch
     ("0.8.0", 0, 0, 0, 0, 0, 0),

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 import trio
 
-from replication.journal import JOURNAL, SNAPSHOT
-from replication.journal_files import PASSES, DirectoryFiles
-from replication.store import MAX_PATH_BYTES, Create, Delete, Op, PathTooLong, Set, StoreFailed
-from replication.store_memory import EmbeddedStore
-from replication.tree import Tree
+from barnabas.replication.journal import JOURNAL, SNAPSHOT
+from barnabas.replication.journal_files import PASSES, DirectoryFiles
+from barnabas.replication.store import MAX_PATH_BYTES, Create, Delete, Op, PathTooLong, Set, StoreFailed
+from barnabas.replication.store_memory import EmbeddedStore
+from barnabas.replication.tree import Tree
 
-Snapshot = dict[str, tuple[bytes, int]]
+Picture = dict[str, tuple[bytes, int]]
 CODES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.EINTR)
 
 
@@ -56,15 +56,15 @@ class FailingSystem:
         return made
 
 
-def snapshot(tree: Tree) -> Snapshot:
+def picture(tree: Tree) -> Picture:
     return {put.path: (put.data, put.version) for put in tree.lasting_nodes()}
 
 
-def reopened(path: Path) -> Snapshot:
+def reopened(path: Path) -> Picture:
     """What a restart finds, on a disk that works."""
     files = DirectoryFiles(path)
     try:
-        return snapshot(EmbeddedStore.open(files)._tree)
+        return picture(EmbeddedStore.open(files)._tree)
     finally:
         files.close()
 
@@ -77,26 +77,26 @@ def history() -> Iterator[list[Op]]:
     yield [Delete("/a/3")]
 
 
-async def run(path: Path, system: FailingSystem) -> tuple[Snapshot, Snapshot, bool]:
+async def run(path: Path, system: FailingSystem) -> tuple[Picture, Picture, bool]:
     """Commit the history, as far as it goes; what was confirmed, what was attempted, and whether the store failed."""
     heard: list[StoreFailed] = []
     store = EmbeddedStore.open(DirectoryFiles(path, system), snapshot_after_bytes=400)
     store.on_failure = heard.append
     session = store.connect()
-    confirmed: Snapshot = snapshot(store._tree)
+    confirmed: Picture = picture(store._tree)
     failed = False
     for ops in history():
         try:
             await session.commit(ops)
             assert not failed, "a store that has failed takes nothing more"
-            confirmed = snapshot(store._tree)
+            confirmed = picture(store._tree)
         except StoreFailed:
             failed = True
             with pytest.raises(StoreFailed):
                 await session.get("/a")
     assert len(heard) == failed, "told once"
     await store.aclose()
-    return confirmed, snapshot(store._tree), failed
+    return confirmed, picture(store._tree), failed
 
 
 @pytest.fixture(scope="module")
@@ -153,13 +153,13 @@ async def test_out_of_descriptors_nothing_is_missing(tmp_path: Path) -> None:
         await session.commit(ops)
     assert not (tmp_path / SNAPSHOT).exists(), "a snapshot can wait"
     assert system.names.count("open") < 30, "and is not tried for every commit"
-    assert reopened(tmp_path) == snapshot(store._tree)
+    assert reopened(tmp_path) == picture(store._tree)
     system.fails = lambda count, call: 0
     for number in itertools.count(100):
         await session.commit([Create(f"/{number}", b"x" * 100)])
         if (tmp_path / SNAPSHOT).exists():
             break
-    assert reopened(tmp_path) == snapshot(store._tree)
+    assert reopened(tmp_path) == picture(store._tree)
 
 
 async def test_no_room_is_a_failure_that_leaves_no_trace(tmp_path: Path) -> None:
@@ -200,4 +200,4 @@ async def test_what_cannot_be_encoded_is_refused_and_the_store_goes_on(
             await session.commit([Set("/groups", b"never"), Create("/groups/a")])
     assert await session.children("/groups") == []
     await session.commit([Create("/groups/b")])
-    assert reopened(tmp_path) == snapshot(store._tree) == {"/groups": (b"", 0), "/groups/b": (b"", 0)}
+    assert reopened(tmp_path) == picture(store._tree) == {"/groups": (b"", 0), "/groups/b": (b"", 0)}

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kproto import ErrorCode
-from replication import LeaderState, PartitionImage, Proposal, Refusal
-from replication.leader import JOIN_S
+from barnabas.kproto import ErrorCode
+from barnabas.replication import LeaderState, PartitionImage, Proposal, Refusal
+from barnabas.replication.leader import JOIN_S
 
 LAG = 10.0
 

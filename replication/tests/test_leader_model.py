@@ -12,9 +12,9 @@ from random import Random
 
 import pytest
 
-from kproto import ErrorCode
-from replication import LeaderState, PartitionImage, Proposal, Refusal
-from replication.leader import UNKNOWN_OFFSET
+from barnabas.kproto import ErrorCode
+from barnabas.replication import LeaderState, PartitionImage, Proposal, Refusal
+from barnabas.replication.leader import UNKNOWN_OFFSET
 
 LAG = 10.0
 BROKERS = (0, 1, 2, 3)

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from kproto import uuid_from_text
-from replication import paths
-from replication.image import BrokerImage, Endpoint
-from replication.paths import Assignment, BadNode, ProducerIdBlock, StateNode, TopicNode
-from replication.registration import decode_broker, encode_broker
+from barnabas.kproto import uuid_from_text
+from barnabas.replication import paths
+from barnabas.replication.image import BrokerImage, Endpoint
+from barnabas.replication.paths import Assignment, BadNode, ProducerIdBlock, StateNode, TopicNode
+from barnabas.replication.registration import decode_broker, encode_broker
 
 TOPIC_ID = uuid_from_text("5DhbiGy7QOiaWg31HDs8Ig")
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from compat_tests.zookeeper import ZooKeeper
-from replication.store import (
+from barnabas.replication.store import (
     ANY_VERSION,
     MAX_COMMIT_BYTES,
     Changed,
@@ -32,8 +31,8 @@ from replication.store import (
     VersionMoved,
     name_of,
 )
-from replication.store_memory import EmbeddedStore
-from replication.tests.store_homes import (
+from barnabas.replication.store_memory import EmbeddedStore
+from barnabas.replication.tests.store_homes import (
     Home,
     Kind,
     in_memory,
@@ -43,6 +42,7 @@ from replication.tests.store_homes import (
     on_zookeeper,
     simulated,
 )
+from compat_tests.zookeeper import ZooKeeper
 
 Connect = Callable[[], Awaitable[Store]]
 

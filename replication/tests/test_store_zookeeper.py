@@ -19,8 +19,8 @@ from kazoo.protocol.serialization import CheckVersion, Create2, SetData, Transac
 from kazoo.protocol.serialization import Delete as KazooDelete
 from kazoo.security import ACL, Id
 
-from replication import store_zk, store_zk_link
-from replication.store import (
+from barnabas.replication import store_zk, store_zk_link
+from barnabas.replication.store import (
     AccessDenied,
     Changed,
     Check,
@@ -37,11 +37,11 @@ from replication.store import (
     StoreError,
     StoreFailed,
 )
-from replication.store_zk import ZooKeeperStore, access_list, zookeeper_store
-from replication.store_zk_client import OneThread, failure, make_client, refusal
-from replication.store_zk_multi import Acl, Refused, decode_multi, encode_multi
-from replication.store_zk_settings import Login, ZooKeeperSettings, split_connect
-from replication.tests.fake_zookeeper import FakeZooKeeper, fake_zookeeper
+from barnabas.replication.store_zk import ZooKeeperStore, access_list, zookeeper_store
+from barnabas.replication.store_zk_client import OneThread, failure, make_client, refusal
+from barnabas.replication.store_zk_multi import Acl, Refused, decode_multi, encode_multi
+from barnabas.replication.store_zk_settings import Login, ZooKeeperSettings, split_connect
+from barnabas.replication.tests.fake_zookeeper import FakeZooKeeper, fake_zookeeper
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,9 +12,7 @@ import trio
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from compat_tests.ports import free_ports
-from compat_tests.zookeeper import ZooKeeper, ensemble, zookeeper
-from replication.store import (
+from barnabas.replication.store import (
     AccessDenied,
     Changed,
     Check,
@@ -26,9 +24,11 @@ from replication.store import (
     Set,
     StoreFailed,
 )
-from replication.store_zk import ZooKeeperStore, zookeeper_store
-from replication.store_zk_client import OneThread, tls_context
-from replication.store_zk_settings import Login, ZooKeeperSettings, ZooKeeperTls
+from barnabas.replication.store_zk import ZooKeeperStore, zookeeper_store
+from barnabas.replication.store_zk_client import OneThread, tls_context
+from barnabas.replication.store_zk_settings import Login, ZooKeeperSettings, ZooKeeperTls
+from compat_tests.ports import free_ports
+from compat_tests.zookeeper import ZooKeeper, ensemble, zookeeper
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kproto import ErrorCode, KafkaError, uuid_to_text
-from replication.image import BrokerImage, Image, PartitionImage, TopicImage
-from replication.topics import (
+from barnabas.kproto import ErrorCode, KafkaError, uuid_to_text
+from barnabas.replication.image import BrokerImage, Image, PartitionImage, TopicImage
+from barnabas.replication.topics import (
     NewTopic,
     TopicDefaults,
     TopicRequest,

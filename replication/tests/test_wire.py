@@ -7,17 +7,17 @@ from random import Random
 
 import pytest
 
-from kproto import ZERO_UUID, ErrorCode, decode, encode, uuid_from_text
-from kproto.messages import (
+from barnabas.kproto import ZERO_UUID, ErrorCode, decode, encode, uuid_from_text
+from barnabas.kproto.messages import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     StopReplicaRequest,
     StopReplicaResponse,
     UpdateMetadataRequest,
 )
-from replication import wire
-from replication.effects import LeaderAndIsr, PartitionChange, StoppedPartition, StopReplica, UpdateMetadata
-from replication.image import BrokerImage, Endpoint, PartitionImage
+from barnabas.replication import wire
+from barnabas.replication.effects import LeaderAndIsr, PartitionChange, StoppedPartition, StopReplica, UpdateMetadata
+from barnabas.replication.image import BrokerImage, Endpoint, PartitionImage
 
 TOPIC_ID = uuid_from_text("5DhbiGy7QOiaWg31HDs8Ig")
 BROKERS = tuple(BrokerImage(each, (Endpoint("PLAINTEXT", "127.0.0.1", 29391 + at),)) for at, each in ((1, 1), (2, 99)))

@@ -3,8 +3,8 @@
 `APIS` is the broker's list of what it serves, by key; ApiVersions, dispatch and the tests read the same tuple.
 """
 
-from server.api import Api
-from server.apis import (
+from barnabas.server.api import Api
+from barnabas.server.apis import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     allocate_producer_ids,

@@ -9,11 +9,11 @@ TRANSACTION_ABORTABLE, which does not happen here. Clients of transaction.versio
 
 from __future__ import annotations
 
-from kproto import ApiKey
-from kproto.messages import AddOffsetsToTxnRequest
-from server.api import PENDING, Api
-from server.context import RequestContext
-from server.services import Services
+from barnabas.kproto import ApiKey
+from barnabas.kproto.messages import AddOffsetsToTxnRequest
+from barnabas.server.api import PENDING, Api
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
 
 
 def handle(svc: Services, ctx: RequestContext, req: AddOffsetsToTxnRequest) -> object:

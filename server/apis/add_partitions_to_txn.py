@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproto import ApiKey, ErrorCode
-from kproto.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-from replication import Image
-from server.api import PENDING, Api
-from server.apis.portions import AT_ONCE, in_portions
-from server.context import RequestContext
-from server.services import Services
-from server.turns import Steps
+from barnabas.kproto import ApiKey, ErrorCode
+from barnabas.kproto.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from barnabas.replication import Image
+from barnabas.server.api import PENDING, Api
+from barnabas.server.apis.portions import AT_ONCE, in_portions
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
+from barnabas.server.turns import Steps
 
 _Asked = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 

@@ -8,11 +8,11 @@ Not done: authorization.
 
 from __future__ import annotations
 
-from kproto import ApiKey
-from kproto.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from server.api import Api
-from server.context import RequestContext
-from server.services import Services
+from barnabas.kproto import ApiKey
+from barnabas.kproto.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from barnabas.server.api import Api
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
 
 
 async def handle(svc: Services, ctx: RequestContext, req: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:

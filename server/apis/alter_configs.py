@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from kproto import ApiKey, ErrorCode
-from kproto.messages import AlterConfigsRequest, AlterConfigsResponse
-from server.api import Api
-from server.apis.config_alteration import alter_each, alter_stored, refuse_each
-from server.config_changes import Change, Operation, check_count, check_request
-from server.context import RequestContext
-from server.services import Services
+from barnabas.kproto import ApiKey, ErrorCode
+from barnabas.kproto.messages import AlterConfigsRequest, AlterConfigsResponse
+from barnabas.server.api import Api
+from barnabas.server.apis.config_alteration import alter_each, alter_stored, refuse_each
+from barnabas.server.config_changes import Change, Operation, check_count, check_request
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
 
 
 async def handle(svc: Services, ctx: RequestContext, req: AlterConfigsRequest) -> AlterConfigsResponse:

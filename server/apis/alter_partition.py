@@ -1,8 +1,8 @@
 """AlterPartition (key 56, versions 0-3): a leader reports which replicas are in sync (KIP-497). Between brokers.
 
 Behaviour: the controller writes the state of each partition if its leader, leader epoch and partition epoch are as the
-leader thinks, and answers what is in the store then; see `replication.controller_isr` for the errors per partition.
-Answers when the store has accepted all. Elsewhere NOT_CONTROLLER; an unknown or older broker epoch is
+leader thinks, and answers what is in the store then; see `barnabas.replication.controller_isr` for the errors per
+partition. Answers when the store has accepted all. Elsewhere NOT_CONTROLLER; an unknown or older broker epoch is
 STALE_BROKER_EPOCH.
 
 Versions: 1 recovery after an unclean election; 2 topic ids, and INELIGIBLE_REPLICA (OPERATION_NOT_ATTEMPTED before);
@@ -13,11 +13,11 @@ Not done: authorization.
 
 from __future__ import annotations
 
-from kproto import ApiKey
-from kproto.messages import AlterPartitionRequest, AlterPartitionResponse
-from server.api import Api
-from server.context import RequestContext
-from server.services import Services
+from barnabas.kproto import ApiKey
+from barnabas.kproto.messages import AlterPartitionRequest, AlterPartitionResponse
+from barnabas.server.api import Api
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
 
 
 async def handle(svc: Services, ctx: RequestContext, req: AlterPartitionRequest) -> AlterPartitionResponse:

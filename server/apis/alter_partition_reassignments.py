@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kproto import ApiKey, ErrorCode, KafkaError
-from kproto.messages import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
-from replication import Image
-from server.api import Api
-from server.context import RequestContext
-from server.services import Services
-from server.turns import Steps
+from barnabas.kproto import ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
+from barnabas.replication import Image
+from barnabas.server.api import Api
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
+from barnabas.server.turns import Steps
 
 _Topic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 _Partition = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse

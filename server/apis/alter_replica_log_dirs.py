@@ -21,12 +21,12 @@ import os
 
 import trio
 
-from kproto import ApiKey, ErrorCode, KafkaError
-from kproto.messages import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
-from logdir import LogDir
-from server.api import Api
-from server.context import RequestContext
-from server.services import Services
+from barnabas.kproto import ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
+from barnabas.logdir import LogDir
+from barnabas.server.api import Api
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
 
 _Topic = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 _Partition = AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult

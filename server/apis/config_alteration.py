@@ -12,9 +12,9 @@ from typing import Any
 
 import trio
 
-from kproto import ErrorCode, KafkaError
-from server.apis.config_resources import ResourceType, stored_broker, stored_group, stored_topic, unsupported
-from server.config_changes import (
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.server.apis.config_resources import ResourceType, stored_broker, stored_group, stored_topic, unsupported
+from barnabas.server.config_changes import (
     Change,
     apply,
     broker_row,
@@ -24,7 +24,7 @@ from server.config_changes import (
     group_row,
     topic_row,
 )
-from server.services import Services
+from barnabas.server.services import Services
 
 
 async def alter_each(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 
-from kproto import ErrorCode, KafkaError
-from server.services import Services
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.server.services import Services
 
 ALL_BROKERS = "<default>"
 """The name under which settings of all brokers are stored."""

@@ -10,14 +10,14 @@ there is, as long as there are no ACLs.
 
 from __future__ import annotations
 
-from kproto import ApiKey, ErrorCode, KafkaError
-from kproto.messages import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
-from server.api import Api
-from server.apis.consumer_group_heartbeat import is_enabled
-from server.apis.describe_groups import ALL_GROUP_OPERATIONS
-from server.context import RequestContext
-from server.services import Services
-from server.turns import Steps
+from barnabas.kproto import ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from barnabas.server.api import Api
+from barnabas.server.apis.consumer_group_heartbeat import is_enabled
+from barnabas.server.apis.describe_groups import ALL_GROUP_OPERATIONS
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
+from barnabas.server.turns import Steps
 
 _Group = ConsumerGroupDescribeResponse.DescribedGroup
 

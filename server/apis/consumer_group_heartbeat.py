@@ -2,7 +2,8 @@
 
 Behaviour: the member's epoch says what it wants (0 join, -1 leave, -2 leave for a while as a static member, else go
 on); null fields are unchanged. The answer brings the epoch, and the partitions to have whenever they are others. What
-the machine does with it: `coordinator.group`. It waits for no other member; only for what it changed to be committed.
+the machine does with it: `barnabas.coordinator.group`. It waits for no other member; only for what it changed to be
+committed.
 
 While the protocol is off (`group.coordinator.rebalance.protocols` without consumer, or group.version 0) the answer is
 UNSUPPORTED_VERSION, though ApiVersions lists the API, as in Apache Kafka.
@@ -16,11 +17,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproto import ApiKey, ErrorCode, KafkaError
-from kproto.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
-from server.api import PENDING, Api
-from server.context import RequestContext
-from server.services import Services
+from barnabas.kproto import ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from barnabas.server.api import PENDING, Api
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
 
 
 def is_enabled(svc: Services) -> bool:

@@ -16,11 +16,11 @@ from collections import Counter
 
 import trio
 
-from kproto import ApiKey, ErrorCode, KafkaError
-from kproto.messages import CreatePartitionsRequest, CreatePartitionsResponse
-from server.api import Api
-from server.context import RequestContext
-from server.services import Services
+from barnabas.kproto import ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import CreatePartitionsRequest, CreatePartitionsResponse
+from barnabas.server.api import Api
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
 
 _Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 

@@ -1,9 +1,10 @@
 """CreateTopics (key 19, versions 0-7): create topics, each for itself.
 
 Behaviour: partitions and replicas by count, or by a manual assignment, with settings. Every topic succeeds or fails
-alone; which mistake gets which code is said in `replication.topics`. The answer comes when all of them have leaders and
-this broker knows it, or after `timeout_ms` with REQUEST_TIMED_OUT (the creation goes on; at once if it is 0 or less).
-A name that stands twice, and `__cluster_metadata`, are refused with INVALID_REQUEST. `validate_only` creates nothing.
+alone; which mistake gets which code is said in `barnabas.replication.topics`. The answer comes when all of them have
+leaders and this broker knows it, or after `timeout_ms` with REQUEST_TIMED_OUT (the creation goes on; at once if it is 0
+or less). A name that stands twice, and `__cluster_metadata`, are refused with INVALID_REQUEST. `validate_only` creates
+nothing.
 
 Versions: 1 `validate_only` and messages; 4 counts of -1 for the broker's defaults (taken in all versions); 5 flexible,
 answers with partitions, replication factor and all settings of the topic (KIP-525); 7 with the topic id (zero for
@@ -19,15 +20,15 @@ from collections import Counter
 
 import trio
 
-from kproto import ApiKey, ErrorCode, KafkaError
-from kproto.messages import CreateTopicsRequest, CreateTopicsResponse
-from replication import NewTopic, TopicDefaults, TopicRequest, check_total, is_prohibited
-from server.api import Api
-from server.config import BrokerConfig
-from server.config_view import topic_entries
-from server.context import RequestContext
-from server.services import Services
-from server.turns import Steps
+from barnabas.kproto import ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import CreateTopicsRequest, CreateTopicsResponse
+from barnabas.replication import NewTopic, TopicDefaults, TopicRequest, check_total, is_prohibited
+from barnabas.server.api import Api
+from barnabas.server.config import BrokerConfig
+from barnabas.server.config_view import topic_entries
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
+from barnabas.server.turns import Steps
 
 _Result = CreateTopicsResponse.CreatableTopicResult
 _Config = CreateTopicsResponse.CreatableTopicConfigs

@@ -11,12 +11,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from kproto import ApiKey, ErrorCode, KafkaError
-from kproto.messages import DeleteGroupsRequest, DeleteGroupsResponse
-from server.api import PENDING, Api
-from server.apis.portions import AT_ONCE, in_portions
-from server.context import RequestContext
-from server.services import Services
+from barnabas.kproto import ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import DeleteGroupsRequest, DeleteGroupsResponse
+from barnabas.server.api import PENDING, Api
+from barnabas.server.apis.portions import AT_ONCE, in_portions
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
 
 _Result = DeleteGroupsResponse.DeletableGroupResult
 

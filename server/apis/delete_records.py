@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproto import ApiKey, ErrorCode, KafkaError
-from kproto.messages import DeleteRecordsRequest, DeleteRecordsResponse
-from replication import is_internal
-from server.api import PENDING, Api
-from server.context import RequestContext
-from server.partition import Partition
-from server.services import Services
-from server.turns import Steps
+from barnabas.kproto import ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import DeleteRecordsRequest, DeleteRecordsResponse
+from barnabas.replication import is_internal
+from barnabas.server.api import PENDING, Api
+from barnabas.server.context import RequestContext
+from barnabas.server.partition import Partition
+from barnabas.server.services import Services
+from barnabas.server.turns import Steps
 
 LOOK_AGAIN_SECONDS = 0.05
 _HIGH_WATERMARK = -1

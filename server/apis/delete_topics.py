@@ -17,12 +17,12 @@ from collections import Counter
 
 import trio
 
-from kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
-from kproto.messages import DeleteTopicsRequest, DeleteTopicsResponse
-from replication import Image
-from server.api import Api
-from server.context import RequestContext
-from server.services import Services
+from barnabas.kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import DeleteTopicsRequest, DeleteTopicsResponse
+from barnabas.replication import Image
+from barnabas.server.api import Api
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
 
 _Result = DeleteTopicsResponse.DeletableTopicResult
 

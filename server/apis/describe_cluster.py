@@ -11,12 +11,12 @@ Not done: authorization.
 
 from __future__ import annotations
 
-from kproto import ApiKey, ErrorCode
-from kproto.messages import DescribeClusterRequest, DescribeClusterResponse
-from server.api import Api
-from server.apis.authorized_operations import ALL_CLUSTER_OPERATIONS
-from server.context import RequestContext
-from server.services import Services
+from barnabas.kproto import ApiKey, ErrorCode
+from barnabas.kproto.messages import DescribeClusterRequest, DescribeClusterResponse
+from barnabas.server.api import Api
+from barnabas.server.apis.authorized_operations import ALL_CLUSTER_OPERATIONS
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
 
 BROKERS = 1
 CONTROLLERS = 2

@@ -14,16 +14,16 @@ Not done: client metrics, which have no settings here (INVALID_REQUEST); authori
 
 from __future__ import annotations
 
-from kproto import ApiKey, ErrorCode, KafkaError
-from kproto.messages import DescribeConfigsRequest, DescribeConfigsResponse
-from replication import name_fault
-from server import group_config, logs
-from server.api import Api
-from server.apis.config_resources import ResourceType, check_broker_id, stored_group, unsupported
-from server.config_view import ConfigEntry, Source, broker_entries, cluster_entries, topic_entries
-from server.context import RequestContext
-from server.services import Services
-from server.turns import Steps
+from barnabas.kproto import ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import DescribeConfigsRequest, DescribeConfigsResponse
+from barnabas.replication import name_fault
+from barnabas.server import group_config, logs
+from barnabas.server.api import Api
+from barnabas.server.apis.config_resources import ResourceType, check_broker_id, stored_group, unsupported
+from barnabas.server.config_view import ConfigEntry, Source, broker_entries, cluster_entries, topic_entries
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
+from barnabas.server.turns import Steps
 
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Entry = DescribeConfigsResponse.DescribeConfigsResourceResult

@@ -9,12 +9,12 @@ tells instance ids; 5 is flexible; 6 reports an unknown group as GROUP_ID_NOT_FO
 
 from __future__ import annotations
 
-from kproto import ApiKey, ErrorCode, KafkaError
-from kproto.messages import DescribeGroupsRequest, DescribeGroupsResponse
-from server.api import Api
-from server.context import RequestContext
-from server.services import Services
-from server.turns import Steps
+from barnabas.kproto import ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import DescribeGroupsRequest, DescribeGroupsResponse
+from barnabas.server.api import Api
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
+from barnabas.server.turns import Steps
 
 ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 """Bits of read, delete and describe: what can be done with a group."""

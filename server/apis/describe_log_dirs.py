@@ -14,13 +14,13 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 
-from kproto import ApiKey, ErrorCode
-from kproto.messages import DescribeLogDirsRequest, DescribeLogDirsResponse
-from logdir import LogDir
-from server.api import Api
-from server.context import RequestContext
-from server.services import Services
-from server.turns import Steps
+from barnabas.kproto import ApiKey, ErrorCode
+from barnabas.kproto.messages import DescribeLogDirsRequest, DescribeLogDirsResponse
+from barnabas.logdir import LogDir
+from barnabas.server.api import Api
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
+from barnabas.server.turns import Steps
 
 _Result = DescribeLogDirsResponse.DescribeLogDirsResult
 _Topic = DescribeLogDirsResponse.DescribeLogDirsTopic

@@ -8,13 +8,13 @@ name gives INVALID_TOPIC_EXCEPTION, an unknown topic 3, a partition elsewhere 6.
 
 from __future__ import annotations
 
-from kproto import ApiKey, ErrorCode, KafkaError
-from kproto.messages import DescribeProducersRequest, DescribeProducersResponse
-from replication import check_name
-from server.api import Api
-from server.context import RequestContext
-from server.services import Services
-from server.turns import Steps
+from barnabas.kproto import ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import DescribeProducersRequest, DescribeProducersResponse
+from barnabas.replication import check_name
+from barnabas.server.api import Api
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
+from barnabas.server.turns import Steps
 
 _Answer = DescribeProducersResponse.PartitionResponse
 _Producer = DescribeProducersResponse.ProducerState

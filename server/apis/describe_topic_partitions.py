@@ -15,15 +15,15 @@ from collections.abc import Collection, Iterable
 from heapq import merge
 from itertools import islice
 
-from kproto import ApiKey, ErrorCode, KafkaError
-from kproto.messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
-from replication import NO_LEADER, Image, PartitionImage, is_internal, name_fault
-from server.api import Api
-from server.apis.authorized_operations import ALL_TOPIC_OPERATIONS
-from server.apis.metadata import offline_replicas
-from server.context import RequestContext
-from server.services import Services
-from server.turns import Steps
+from barnabas.kproto import ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
+from barnabas.replication import NO_LEADER, Image, PartitionImage, is_internal, name_fault
+from barnabas.server.api import Api
+from barnabas.server.apis.authorized_operations import ALL_TOPIC_OPERATIONS
+from barnabas.server.apis.metadata import offline_replicas
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
+from barnabas.server.turns import Steps
 
 _Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 _Partition = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition

@@ -7,12 +7,12 @@ is a value in its row: not the coordinator (16), loading (14), unknown (105).
 
 from __future__ import annotations
 
-from kproto import ApiKey, KafkaError
-from kproto.messages import DescribeTransactionsRequest, DescribeTransactionsResponse
-from server.api import Api
-from server.context import RequestContext
-from server.services import Services
-from server.turns import Steps
+from barnabas.kproto import ApiKey, KafkaError
+from barnabas.kproto.messages import DescribeTransactionsRequest, DescribeTransactionsResponse
+from barnabas.server.api import Api
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
+from barnabas.server.turns import Steps
 
 _State = DescribeTransactionsResponse.TransactionState
 

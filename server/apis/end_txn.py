@@ -10,11 +10,11 @@ the answer has the producer id and epoch to go on with.
 
 from __future__ import annotations
 
-from kproto import ApiKey
-from kproto.messages import EndTxnRequest
-from server.api import PENDING, Api
-from server.context import RequestContext
-from server.services import Services
+from barnabas.kproto import ApiKey
+from barnabas.kproto.messages import EndTxnRequest
+from barnabas.server.api import PENDING, Api
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
 
 
 def handle(svc: Services, ctx: RequestContext, req: EndTxnRequest) -> object:

@@ -20,14 +20,14 @@ from collections.abc import Iterable
 
 import trio
 
-from kproto import ApiKey, ErrorCode
-from kproto.messages import FindCoordinatorRequest, FindCoordinatorResponse
-from server.api import Api
-from server.context import RequestContext
-from server.services import Services
-from server.shards import GroupShards
-from server.turns import Steps
-from server.txn_shards import TxnShards
+from barnabas.kproto import ApiKey, ErrorCode
+from barnabas.kproto.messages import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas.server.api import Api
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
+from barnabas.server.shards import GroupShards
+from barnabas.server.turns import Steps
+from barnabas.server.txn_shards import TxnShards
 
 _Coordinator = FindCoordinatorResponse.Coordinator
 
@@ -85,7 +85,7 @@ def _find(svc: Services, ctx: RequestContext, key_type: int, key: str) -> FindCo
     coordinators = _coordinators(svc, key_type)
     place = coordinators.place(key)
     if place is None:
-        if not svc.controller.has_image:
+        if not svc.controller.knows_cluster:
             return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "This broker does not know the cluster yet.")
         coordinators.want_topic()
         return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The topic {coordinators.topic} is being created.")

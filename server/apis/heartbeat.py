@@ -8,11 +8,11 @@ Versions: 3 adds static members; 4 is flexible.
 
 from __future__ import annotations
 
-from kproto import ApiKey, ErrorCode, KafkaError
-from kproto.messages import HeartbeatRequest, HeartbeatResponse
-from server.api import Api
-from server.context import RequestContext
-from server.services import Services
+from barnabas.kproto import ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import HeartbeatRequest, HeartbeatResponse
+from barnabas.server.api import Api
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
 
 
 def handle(svc: Services, ctx: RequestContext, req: HeartbeatRequest) -> HeartbeatResponse:

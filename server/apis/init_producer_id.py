@@ -18,11 +18,11 @@ Not done: two-phase commit (KIP-939, version 6).
 
 from __future__ import annotations
 
-from kproto import ApiKey, ErrorCode, KafkaError
-from kproto.messages import InitProducerIdRequest, InitProducerIdResponse
-from server.api import PENDING, Api
-from server.context import RequestContext
-from server.services import Services
+from barnabas.kproto import ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import InitProducerIdRequest, InitProducerIdResponse
+from barnabas.server.api import PENDING, Api
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
 
 
 async def handle(svc: Services, ctx: RequestContext, req: InitProducerIdRequest) -> object:

@@ -1,7 +1,8 @@
 """JoinGroup (key 11, versions 0-9): become, or stay, a member of a group.
 
 Behaviour: the request is parked until all members of the group have joined, or the rebalance time-out passes; all are
-answered together, the leader alone with the list of members and what they support. See `coordinator.group.classic`.
+answered together, the leader alone with the list of members and what they support. See
+`barnabas.coordinator.group.classic`.
 
 Versions: 1 adds the rebalance time-out (0: the session time-out stands in); 4 sends a new dynamic member back with
 MEMBER_ID_REQUIRED and its id, which it joins with (KIP-394); 5 adds static members (KIP-345); 6 is flexible; 7 tells
@@ -13,12 +14,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordinator import join_error
-from kproto import ApiKey, ErrorCode
-from kproto.messages import JoinGroupRequest, JoinGroupResponse
-from server.api import PENDING, Api
-from server.context import RequestContext
-from server.services import Services
+from barnabas.coordinator import join_error
+from barnabas.kproto import ApiKey, ErrorCode
+from barnabas.kproto.messages import JoinGroupRequest, JoinGroupResponse
+from barnabas.server.api import PENDING, Api
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
 
 
 def handle(svc: Services, ctx: RequestContext, req: JoinGroupRequest) -> Any:

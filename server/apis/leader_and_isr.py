@@ -19,17 +19,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kproto import ApiKey, ErrorCode
-from kproto.messages import LeaderAndIsrRequest, LeaderAndIsrResponse
-from server.api import Api
+from barnabas.kproto import ApiKey, ErrorCode
+from barnabas.kproto.messages import LeaderAndIsrRequest, LeaderAndIsrResponse
+from barnabas.server.api import Api
 
 if TYPE_CHECKING:
-    from server.context import RequestContext
-    from server.services import Services
+    from barnabas.server.context import RequestContext
+    from barnabas.server.services import Services
 
 
 async def handle(svc: Services, ctx: RequestContext, req: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-    from replication import wire  # a broker alone starts without it
+    from barnabas.replication import wire  # a broker alone starts without it
 
     listener = svc.config.inter_broker_listener
     protocol = next(each.protocol for each in svc.config.listeners if each.name == listener)
@@ -39,7 +39,7 @@ async def handle(svc: Services, ctx: RequestContext, req: LeaderAndIsrRequest) -
 
 
 def _on_error(req: LeaderAndIsrRequest, code: ErrorCode, version: int) -> LeaderAndIsrResponse:
-    from replication import wire  # a broker alone starts without it
+    from barnabas.replication import wire  # a broker alone starts without it
 
     message = wire.leader_and_isr(req, "", "PLAINTEXT")
     codes = {(change.topic, change.partition.index): code for change in message.partitions}

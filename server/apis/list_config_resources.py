@@ -10,13 +10,13 @@ Not done: authorization.
 
 from __future__ import annotations
 
-from kproto import ApiKey, ErrorCode
-from kproto.messages import ListConfigResourcesRequest, ListConfigResourcesResponse
-from server.api import Api
-from server.apis.config_resources import ResourceType
-from server.context import RequestContext
-from server.services import Services
-from server.turns import Steps
+from barnabas.kproto import ApiKey, ErrorCode
+from barnabas.kproto.messages import ListConfigResourcesRequest, ListConfigResourcesResponse
+from barnabas.server.api import Api
+from barnabas.server.apis.config_resources import ResourceType
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
+from barnabas.server.turns import Steps
 
 _Resource = ListConfigResourcesResponse.ConfigResource
 

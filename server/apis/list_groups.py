@@ -9,12 +9,12 @@ all groups here are "classic". Names in filters may be in any case; those that n
 
 from __future__ import annotations
 
-from kproto import ApiKey
-from kproto.messages import ListGroupsRequest, ListGroupsResponse
-from server.api import Api
-from server.context import RequestContext
-from server.services import Services
-from server.turns import Steps
+from barnabas.kproto import ApiKey
+from barnabas.kproto.messages import ListGroupsRequest, ListGroupsResponse
+from barnabas.server.api import Api
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
+from barnabas.server.turns import Steps
 
 
 def handle(svc: Services, ctx: RequestContext, req: ListGroupsRequest) -> Steps[ListGroupsResponse]:

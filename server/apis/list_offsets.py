@@ -27,14 +27,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kproto import ApiKey, ErrorCode, KafkaError
-from kproto.messages import ListOffsetsRequest, ListOffsetsResponse
-from logdir import LongBatch
-from server.api import Api
-from server.context import RequestContext
-from server.partition import Partition
-from server.services import Services
-from server.turns import Steps
+from barnabas.kproto import ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import ListOffsetsRequest, ListOffsetsResponse
+from barnabas.logdir import LongBatch
+from barnabas.server.api import Api
+from barnabas.server.context import RequestContext
+from barnabas.server.partition import Partition
+from barnabas.server.services import Services
+from barnabas.server.turns import Steps
 
 LATEST = -1
 EARLIEST = -2

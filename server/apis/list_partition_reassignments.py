@@ -9,12 +9,12 @@ Not done: authorization.
 
 from __future__ import annotations
 
-from kproto import ApiKey
-from kproto.messages import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
-from server.api import Api
-from server.context import RequestContext
-from server.services import Services
-from server.turns import Steps
+from barnabas.kproto import ApiKey
+from barnabas.kproto.messages import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
+from barnabas.server.api import Api
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
+from barnabas.server.turns import Steps
 
 _Topic = ListPartitionReassignmentsResponse.OngoingTopicReassignment
 _Partition = ListPartitionReassignmentsResponse.OngoingPartitionReassignment

@@ -18,7 +18,7 @@ topics; 2 cluster id; 4 `allow_auto_topic_creation`; 5 offline replicas; 6 LISTE
 before); 7 leader epoch; 8-10 operations on the cluster; 8 operations on topics; 9 flexible; 10 topic ids in answers;
 12 in requests; 13 an error of the whole answer (not used by this broker: it never asks clients to start over).
 
-What a topic's answer says is put together once per picture of the cluster (`server.picture_cache`).
+What a topic's answer says is put together once per picture of the cluster (`barnabas.server.picture_cache`).
 
 Not done: authorization (29; hidden topics).
 """
@@ -29,14 +29,14 @@ from collections.abc import Iterable
 
 import trio
 
-from kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
-from kproto.messages import MetadataRequest, MetadataResponse
-from replication import BrokerImage, Image, PartitionImage, TopicImage, is_internal, is_prohibited, name_fault
-from server.api import PENDING, Api
-from server.apis.authorized_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
-from server.context import RequestContext
-from server.services import Services
-from server.turns import Steps
+from barnabas.kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import MetadataRequest, MetadataResponse
+from barnabas.replication import BrokerImage, Image, PartitionImage, TopicImage, is_internal, is_prohibited, name_fault
+from barnabas.server.api import PENDING, Api
+from barnabas.server.apis.authorized_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
+from barnabas.server.turns import Steps
 
 _Broker = MetadataResponse.MetadataResponseBroker
 _Topic = MetadataResponse.MetadataResponseTopic
@@ -47,7 +47,7 @@ _LOOK_AGAIN_S = 0.05
 
 
 def handle(svc: Services, ctx: RequestContext, req: MetadataRequest) -> object:
-    if not svc.controller.has_image:
+    if not svc.controller.knows_cluster:
         return _answer_when_told(svc, ctx, req)
     return _answer_now(svc, ctx, req)
 
@@ -55,7 +55,7 @@ def handle(svc: Services, ctx: RequestContext, req: MetadataRequest) -> object:
 async def _answer_when_told(svc: Services, ctx: RequestContext, req: MetadataRequest) -> object:
     if req.topics:
         await svc.turns.run(_asked(req.topics, ctx.api_version))  # what is wrong with the request is said at once
-    while not svc.controller.has_image:
+    while not svc.controller.knows_cluster:
         await trio.sleep(_LOOK_AGAIN_S)
         if ctx.closed:
             return PENDING

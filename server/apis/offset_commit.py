@@ -3,8 +3,8 @@
 Behaviour: a member commits with its generation, or its epoch in a KIP-848 group; anybody else (generation -1) only
 while the group has no members.
 Topics and partitions that do not exist get their own error, the others are stored as one batch in
-`__consumer_offsets` (very many in portions: `server.apis.portions`) and answered when that is committed. A topic that
-is named twice is answered once, with all of its partitions.
+`__consumer_offsets` (very many in portions: `barnabas.server.apis.portions`) and answered when that is committed. A
+topic that is named twice is answered once, with all of its partitions.
 
 Versions: 1 adds the generation and a time of commit; 2 takes that back and adds a retention time of its own, which 5
 takes back: such offsets expire at their own time; 6 adds the leader epoch; 7 static members; 8 is flexible; members of
@@ -19,17 +19,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordinator import OffsetToCommit
-from kproto import ApiKey, ErrorCode, KafkaError
-from kproto.messages import OffsetCommitRequest, OffsetCommitResponse
-from server.api import PENDING, Api
-from server.apis.portions import AT_ONCE, Codes, Portion, in_portions
-from server.context import RequestContext
-from server.services import Services
-from server.turns import Steps
-
-UNITS_PER_STEP = 50
-"""A request of a few partitions has no steps to pay for."""
+from barnabas.coordinator import OffsetToCommit
+from barnabas.kproto import ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import OffsetCommitRequest, OffsetCommitResponse
+from barnabas.server.api import PENDING, Api
+from barnabas.server.apis.portions import AT_ONCE, Codes, Portion, in_portions
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
+from barnabas.server.turns import Steps
 
 
 class _Commit:
@@ -59,7 +56,6 @@ def handle(svc: Services, ctx: RequestContext, req: OffsetCommitRequest) -> Step
     commit = _Commit(ctx, response)
     offsets: list[OffsetToCommit] = []
     topics: dict[str | bytes, OffsetCommitResponse.OffsetCommitResponseTopic] = {}
-    units = 0
     for topic in req.topics:
         known = image.topics_by_id.get(topic.topic_id) if by_id else image.topics.get(topic.name)
         key = topic.topic_id if by_id else topic.name
@@ -68,15 +64,9 @@ def handle(svc: Services, ctx: RequestContext, req: OffsetCommitRequest) -> Step
             answered = OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
             topics[key] = answered
         answers = answered.partitions
-        units += 1
-        if units >= UNITS_PER_STEP:
-            yield units
-            units = 0
+        yield 1
         for partition in topic.partitions:
-            units += 1
-            if units >= UNITS_PER_STEP:
-                yield units
-                units = 0
+            yield 1
             answer = OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=partition.partition_index)
             answers.append(answer)
             if known is None:

@@ -19,14 +19,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from coordinator import FetchedOffset
-from kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
-from kproto.messages import OffsetFetchRequest, OffsetFetchResponse
-from replication import Image
-from server.api import Api
-from server.context import RequestContext
-from server.services import Services
-from server.turns import Steps
+from barnabas.coordinator import FetchedOffset
+from barnabas.kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import OffsetFetchRequest, OffsetFetchResponse
+from barnabas.replication import Image
+from barnabas.server.api import Api
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
+from barnabas.server.turns import Steps
 
 _Topic = OffsetFetchResponse.OffsetFetchResponseTopic
 _Partition = OffsetFetchResponse.OffsetFetchResponsePartition

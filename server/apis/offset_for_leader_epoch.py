@@ -11,12 +11,12 @@ id: whoever asks, only the leader answers; 4 flexible.
 
 from __future__ import annotations
 
-from kproto import ApiKey, ErrorCode, KafkaError
-from kproto.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
-from server.api import Api
-from server.context import RequestContext
-from server.services import Services
-from server.turns import Steps
+from barnabas.kproto import ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from barnabas.server.api import Api
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
+from barnabas.server.turns import Steps
 
 _Asked = OffsetForLeaderEpochRequest.OffsetForLeaderPartition
 _Answer = OffsetForLeaderEpochResponse.EpochEndOffset

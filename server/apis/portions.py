@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from kproto import ErrorCode
-from server.services import Services
+from barnabas.kproto import ErrorCode
+from barnabas.server.services import Services
 
 AT_ONCE = 500
 """How many items are one portion. A request with no more goes the direct way."""
@@ -21,7 +21,7 @@ class Collector(Protocol):
     """Who answers a request when it has the codes of all its items."""
 
     def let_go(self) -> str:
-        """As in `server.containment.Concerned`."""
+        """As in `barnabas.server.containment.Concerned`."""
 
 
 class Codes:

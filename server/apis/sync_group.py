@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproto import ApiKey, ErrorCode, KafkaError
-from kproto.messages import SyncGroupRequest
-from server.api import PENDING, Api
-from server.context import RequestContext
-from server.services import Services
+from barnabas.kproto import ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import SyncGroupRequest
+from barnabas.server.api import PENDING, Api
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
 
 
 def handle(svc: Services, ctx: RequestContext, req: SyncGroupRequest) -> Any:

@@ -3,8 +3,8 @@
 
 Behaviour: topics and partitions that do not exist get their own error. The others are stored as a batch of the
 transaction in the group's partition of `__consumer_offsets`, after its coordinator was asked whether that is part of it
-(`server.txn_verification`); nobody sees them before the marker. Errors of the log and of the verification are told of
-every offset: 47, 48, 49, 51, 120, and while nobody could be asked 14, 15, 16. Where nobody is asked
+(`barnabas.server.txn_verification`); nobody sees them before the marker. Errors of the log and of the verification are
+told of every offset: 47, 48, 49, 51, 120, and while nobody could be asked 14, 15, 16. Where nobody is asked
 (`transaction.partition.verification.enable=false`) a producer without id or epoch gets UNKNOWN_SERVER_ERROR: no batch
 of a transaction can be made for it, and that is what Apache Kafka makes of that.
 
@@ -19,17 +19,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from coordinator import OffsetToCommit
-from kproto import ApiKey, ErrorCode, KafkaError
-from kproto.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from logdir import InTransaction, Verification
-from server.api import PENDING, Api
-from server.apis.portions import AT_ONCE, Codes, Portion, in_portions
-from server.context import RequestContext
-from server.partition import Partition
-from server.services import Services
-from server.turns import Steps
-from server.txn_verification import Errors, operation_of_offset_commit
+from barnabas.coordinator import OffsetToCommit
+from barnabas.kproto import ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from barnabas.logdir import InTransaction, Verification
+from barnabas.server.api import PENDING, Api
+from barnabas.server.apis.portions import AT_ONCE, Codes, Portion, in_portions
+from barnabas.server.context import RequestContext
+from barnabas.server.partition import Partition
+from barnabas.server.services import Services
+from barnabas.server.turns import Steps
+from barnabas.server.txn_verification import Errors, operation_of_offset_commit
 
 _Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 _Partition = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition

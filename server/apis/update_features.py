@@ -11,12 +11,12 @@ result per feature, which before is there when all went well.
 
 from __future__ import annotations
 
-from kproto import ApiKey, ErrorCode, KafkaError
-from kproto.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
-from replication import features
-from server.api import Api
-from server.context import RequestContext
-from server.services import Services
+from barnabas.kproto import ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
+from barnabas.replication import features
+from barnabas.server.api import Api
+from barnabas.server.context import RequestContext
+from barnabas.server.services import Services
 
 _FAILED = "The update failed for all features since the following feature had an error: "
 

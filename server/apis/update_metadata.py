@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kproto import ApiKey
-from kproto.messages import UpdateMetadataRequest, UpdateMetadataResponse
-from server.api import Api
+from barnabas.kproto import ApiKey
+from barnabas.kproto.messages import UpdateMetadataRequest, UpdateMetadataResponse
+from barnabas.server.api import Api
 
 if TYPE_CHECKING:
-    from server.context import RequestContext
-    from server.services import Services
+    from barnabas.server.context import RequestContext
+    from barnabas.server.services import Services
 
 
 async def handle(svc: Services, ctx: RequestContext, req: UpdateMetadataRequest) -> UpdateMetadataResponse:
-    from replication import wire  # a broker alone starts without it
+    from barnabas.replication import wire  # a broker alone starts without it
 
     await svc.controller.receive(wire.update_metadata(req, ctx.api_version))
     return UpdateMetadataResponse()

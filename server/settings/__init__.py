@@ -13,9 +13,19 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from server.settings import cluster, consumer_groups, groups, log, network, security, topic, transactions, zookeeper
-from server.settings.consumer_groups import GroupSetting
-from server.settings.model import (
+from barnabas.server.settings import (
+    cluster,
+    consumer_groups,
+    groups,
+    log,
+    network,
+    security,
+    topic,
+    transactions,
+    zookeeper,
+)
+from barnabas.server.settings.consumer_groups import GroupSetting
+from barnabas.server.settings.model import (
     BadValue,
     Check,
     Scope,
@@ -26,7 +36,7 @@ from server.settings.model import (
     parse,
     render,
 )
-from server.settings.topic import BrokerKey, TopicSetting
+from barnabas.server.settings.topic import BrokerKey, TopicSetting
 
 SUBJECTS: Final[tuple[tuple[str, tuple[Setting, ...]], ...]] = (
     ("The broker and its connections", network.SETTINGS),

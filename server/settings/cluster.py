@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from server.settings.model import (
+from barnabas.server.settings.model import (
     LONG_MAX,
     Check,
     Scope,
@@ -28,7 +28,7 @@ _OLDEST_PROTOCOL = "1.0-IV0"
 
 
 def _is_protocol(value: Value) -> bool:
-    from replication import InterBrokerProtocol  # not at the top: few settings files name a version
+    from barnabas.replication import InterBrokerProtocol  # not at the top: few settings files name a version
 
     try:
         return InterBrokerProtocol.parse(str(value)).at_least(_OLDEST_PROTOCOL)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from server.settings.model import (
+from barnabas.server.settings.model import (
     INT_MAX,
     Check,
     Scope,

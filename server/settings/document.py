@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from server.settings import GROUP, SUBJECTS, TOPIC, Scope, Setting, Support
+from barnabas.server.settings import GROUP, SUBJECTS, TOPIC, Scope, Setting, Support
 
 _HEAD = """\
 # Settings

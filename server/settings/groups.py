@@ -5,7 +5,7 @@ Those of KIP-848 groups are in `consumer_groups`.
 
 from __future__ import annotations
 
-from server.settings.model import (
+from barnabas.server.settings.model import (
     INT_MAX,
     LEAST_SEGMENT_BYTES,
     PARTITIONS_AT_ONCE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from server.settings.model import (
+from barnabas.server.settings.model import (
     GZIP_LEVEL,
     LEAST_SEGMENT_BYTES,
     LONG_MAX,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from server.endpoints import parse_counts
-from server.settings.model import (
+from barnabas.server.endpoints import parse_counts
+from barnabas.server.settings.model import (
     INT_MAX,
     Check,
     Scope,

@@ -3,7 +3,7 @@ name: a broker that looks protected and is not would be worse than one that does
 
 from __future__ import annotations
 
-from server.settings.model import Scope, Setting, Type, at_least, family, no_effect, one_of, only
+from barnabas.server.settings.model import Scope, Setting, Type, at_least, family, no_effect, one_of, only
 
 _NO_TLS = "TLS is not available yet"
 _NO_SASL = "SASL is not available yet"

@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from server.settings.log import (
+from barnabas.server.settings.log import (
     CLEANUP_POLICIES,
     COMPRESSION_TYPES,
     MESSAGE_FORMAT,
     NO_PREALLOCATION,
     TIMESTAMP_TYPES,
 )
-from server.settings.model import (
+from barnabas.server.settings.model import (
     GZIP_LEVEL,
     LEAST_SEGMENT_BYTES,
     LONG_MAX,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from server.settings.model import (
+from barnabas.server.settings.model import (
     LEAST_SEGMENT_BYTES,
     PARTITIONS_AT_ONCE,
     Scope,

@@ -6,7 +6,18 @@ for ZooKeeper from. Here it is a setting like the others, and KAFKA_OPTS may hol
 
 from __future__ import annotations
 
-from server.settings.model import Check, Setting, Type, Value, at_least, no_effect, one_of, only, some_of, works
+from barnabas.server.settings.model import (
+    Check,
+    Setting,
+    Type,
+    Value,
+    at_least,
+    no_effect,
+    one_of,
+    only,
+    some_of,
+    works,
+)
 
 LOGIN_FILE = "java.security.auth.login.config"
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")

@@ -1,4 +1,4 @@
-"""`python -m server.sim --seeds 1-100 [--seconds 30] [--limit 300] [--trace]`: see the package."""
+"""`python -m barnabas.server.sim --seeds 1-100 [--seconds 30] [--limit 300] [--trace]`: see the package."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import os
 import sys
 from time import monotonic
 
-from server.sim.run import simulate
+from barnabas.server.sim.run import simulate
 
 
 def main(arguments: list[str]) -> int:
     """0 if all seeds went well, 1 if any failed."""
-    parser = argparse.ArgumentParser(prog="python -m server.sim", description="A cluster of three brokers from a seed.")
+    parser = argparse.ArgumentParser(
+        prog="python -m barnabas.server.sim", description="A cluster of three brokers from a seed."
+    )
     parser.add_argument("--seeds", default="1-10", metavar="A-B", help="seeds to run, first and last (or just one)")
     parser.add_argument("--seconds", type=float, default=30.0, help="virtual seconds in which things go wrong")
     parser.add_argument("--brokers", type=int, default=3, help="how many")
@@ -45,5 +47,5 @@ if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":
         # Sets of strings are walked in another order in every process, unless told otherwise.
         os.environ["PYTHONHASHSEED"] = "0"
-        os.execv(sys.executable, [sys.executable, "-m", "server.sim", *sys.argv[1:]])
+        os.execv(sys.executable, [sys.executable, "-m", "barnabas.server.sim", *sys.argv[1:]])
     sys.exit(main(sys.argv[1:]))

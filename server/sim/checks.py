@@ -18,9 +18,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kproto.records import iter_headers, iter_records
-from server.app import Broker
-from server.sim.world import World
+from barnabas.kproto.records import iter_headers, iter_records
+from barnabas.server.app import Broker
+from barnabas.server.sim.world import World
 
 TopicPartition = tuple[str, int]
 

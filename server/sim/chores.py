@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 import trio
 
-from kproto import ErrorCode
-from kproto.messages import DeleteRecordsRequest, ProduceRequest
-from kproto.records import Record, build_batch, iter_headers, iter_records
-from server.app import Broker
-from server.sim.checks import log_bytes
-from server.sim.client import Client, Gone
-from server.sim.load import create_topic
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import DeleteRecordsRequest, ProduceRequest
+from barnabas.kproto.records import Record, build_batch, iter_headers, iter_records
+from barnabas.server.app import Broker
+from barnabas.server.sim.checks import log_bytes
+from barnabas.server.sim.client import Client, Gone
+from barnabas.server.sim.load import create_topic
 
 SETTINGS = {"log.retention.check.interval.ms": "700", "log.initial.task.delay.ms": "500"}
 """Of brokers whose disks fail: retention has several rounds."""

@@ -16,11 +16,11 @@ from typing import Any, Protocol
 
 import trio
 
-from kproto import ApiKey, ErrorCode, decode, response_class
-from kproto.frame import FrameSplitter, parse_response_header, request_frame
-from kproto.messages import FindCoordinatorRequest, MetadataRequest
-from server.sim.network import Network, Stream
-from server.sim.world import World
+from barnabas.kproto import ApiKey, ErrorCode, decode, response_class
+from barnabas.kproto.frame import FrameSplitter, parse_response_header, request_frame
+from barnabas.kproto.messages import FindCoordinatorRequest, MetadataRequest
+from barnabas.server.sim.network import Network, Stream
+from barnabas.server.sim.world import World
 
 PATIENCE_S = 3.0
 """How long an answer may take when something is wrong with the broker or the way to it."""

@@ -18,14 +18,14 @@ from typing import Any, TypeVar
 
 import trio
 
-from replication import BrokerIdTaken, Endpoint, Image, Store, StoreError
-from server.app import Broker
-from server.config import BrokerConfig
-from server.partitions import Partitions
-from server.sim.disk import FAULT, GONE, SimDisk
-from server.sim.network import Network
-from server.sim.store import SimSession, SimStore
-from server.sim.world import DOMAIN, World
+from barnabas.replication import BrokerIdTaken, Endpoint, Image, Store, StoreError
+from barnabas.server.app import Broker
+from barnabas.server.config import BrokerConfig
+from barnabas.server.partitions import Partitions
+from barnabas.server.sim.disk import FAULT, GONE, SimDisk
+from barnabas.server.sim.network import Network
+from barnabas.server.sim.store import SimSession, SimStore
+from barnabas.server.sim.world import DOMAIN, World
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""`python -m server.sim.disk_faults [--brokers 1] [--seeds 1-3] [--each 2 | --every 7] [--codes EIO,ENOSPC]
+"""`python -m barnabas.server.sim.disk_faults [--brokers 1] [--seeds 1-3] [--each 2 | --every 7] [--codes EIO,ENOSPC]
 [--limit 600]`: each call of the disk fails once.
 
 A seed is run once to count the calls of each broker's disk while there is load: produce requests of several clients in
@@ -27,7 +27,7 @@ from random import Random
 from time import monotonic
 from typing import NamedTuple
 
-from server.sim.run import DiskFault, Outcome, simulate
+from barnabas.server.sim.run import DiskFault, Outcome, simulate
 
 CODES = (errno.ENOSPC, errno.EIO, errno.EMFILE, errno.EDQUOT, errno.EINTR)
 
@@ -129,7 +129,9 @@ def campaign(
 
 def main(arguments: list[str]) -> int:
     """0 if nothing was lost, 1 otherwise."""
-    parser = argparse.ArgumentParser(prog="python -m server.sim.disk_faults", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m barnabas.server.sim.disk_faults", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--seeds", default="1", metavar="A-B", help="seeds, first and last (or just one)")
     parser.add_argument("--brokers", type=int, default=1)
     parser.add_argument("--every", type=int, default=1, help="one in so many of all pairs of a call and an error")
@@ -165,5 +167,5 @@ if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":
         # Sets of strings are walked in another order in every process, unless told otherwise.
         os.environ["PYTHONHASHSEED"] = "0"
-        os.execv(sys.executable, [sys.executable, "-m", "server.sim.disk_faults", *sys.argv[1:]])
+        os.execv(sys.executable, [sys.executable, "-m", "barnabas.server.sim.disk_faults", *sys.argv[1:]])
     sys.exit(main(sys.argv[1:]))

@@ -15,20 +15,20 @@ from math import inf
 
 import trio
 
-from kproto import ErrorCode
-from kproto.messages import (
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import (
     AlterPartitionReassignmentsRequest,
     CreateTopicsRequest,
     DeleteTopicsRequest,
     ElectLeadersRequest,
 )
-from server.sim.client import Client, Gone
-from server.sim.cluster import Cluster, Machine
-from server.sim.network import Burden
-from server.sim.world import World
+from barnabas.server.sim.client import Client, Gone
+from barnabas.server.sim.cluster import Cluster, Machine
+from barnabas.server.sim.network import Burden
+from barnabas.server.sim.world import World
 
 DISK_ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
-"""Those that end a log directory; `server.sim.disk_faults` has the others."""
+"""Those that end a log directory; `barnabas.server.sim.disk_faults` has the others."""
 
 Fault = Callable[[], Awaitable[None]]
 

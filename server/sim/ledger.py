@@ -22,9 +22,9 @@ from collections import defaultdict
 from enum import Enum
 from typing import NamedTuple
 
-from kproto.records import COMMIT, iter_headers, iter_records, parse_control_record
-from server.sim.checks import TopicPartition
-from server.sim.world import World
+from barnabas.kproto.records import COMMIT, iter_headers, iter_records, parse_control_record
+from barnabas.server.sim.checks import TopicPartition
+from barnabas.server.sim.world import World
 
 
 class Entry(NamedTuple):

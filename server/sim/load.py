@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import trio
 
-from kproto import ErrorCode
-from kproto.messages import (
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import (
     CreateTopicsRequest,
     FetchRequest,
     HeartbeatRequest,
@@ -26,9 +26,9 @@ from kproto.messages import (
     ProduceRequest,
     SyncGroupRequest,
 )
-from kproto.records import Record, build_batch, iter_headers, iter_records
-from server.sim.checks import History, Item, TopicPartition
-from server.sim.client import Client, Gone
+from barnabas.kproto.records import Record, build_batch, iter_headers, iter_records
+from barnabas.server.sim.checks import History, Item, TopicPartition
+from barnabas.server.sim.client import Client, Gone
 
 PRODUCE_TIMEOUT_MS = 2000
 _RETRIABLE = frozenset(

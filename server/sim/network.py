@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import trio
 
-from server.sim.world import World
+from barnabas.server.sim.world import World
 
 Welcome = Callable[[trio.abc.Stream, str], None]
 

@@ -3,7 +3,7 @@
     outcome = simulate(17, seconds=30)
     outcome.violations == []
 
-`disk`: a call of a disk that fails, and nothing else goes wrong (`server.sim.disk_faults` tries all of them).
+`disk`: a call of a disk that fails, and nothing else goes wrong (`barnabas.server.sim.disk_faults` tries all of them).
 
 Start three brokers, make topics, begin the load; let things go wrong for `seconds` of virtual time; put them right, and
 give the cluster `CONVERGE_S` to acknowledge everything and to have all replicas in sync and identical. Then compare
@@ -21,17 +21,17 @@ from typing import NamedTuple
 
 import trio
 
-from server.sim import chores
-from server.sim.checks import Commit, History, TopicPartition, Watcher, check_logs, differences, log_bytes
-from server.sim.chores import Chores
-from server.sim.client import Client
-from server.sim.cluster import Cluster
-from server.sim.disk import SimDisk
-from server.sim.faults import Faults, restore_replicas
-from server.sim.ledger import Ledger
-from server.sim.load import Consumer, Lane, Member, committed_offset, create_topic, producer_id
-from server.sim.transactions import TIMEOUT_S, CommittedReader, Transactor, finalise
-from server.sim.world import World
+from barnabas.server.sim import chores
+from barnabas.server.sim.checks import Commit, History, TopicPartition, Watcher, check_logs, differences, log_bytes
+from barnabas.server.sim.chores import Chores
+from barnabas.server.sim.client import Client
+from barnabas.server.sim.cluster import Cluster
+from barnabas.server.sim.disk import SimDisk
+from barnabas.server.sim.faults import Faults, restore_replicas
+from barnabas.server.sim.ledger import Ledger
+from barnabas.server.sim.load import Consumer, Lane, Member, committed_offset, create_topic, producer_id
+from barnabas.server.sim.transactions import TIMEOUT_S, CommittedReader, Transactor, finalise
+from barnabas.server.sim.world import World
 
 TOPICS = {"t": 3, "u": 1}
 """With load that is not in transactions."""

@@ -1,7 +1,7 @@
 """Sessions with the coordination store that can be slow, cut off and expired, as ZooKeeper's are.
 
-One tree (`replication.EmbeddedStore`) for the cluster; `SimStore.connect(broker)` gives a session to one incarnation of
-a broker. What ZooKeeper and its client do is kept:
+One tree (`barnabas.replication.EmbeddedStore`) for the cluster; `SimStore.connect(broker)` gives a session to one
+incarnation of a broker. What ZooKeeper and its client do is kept:
 
 - Requests of one session are carried out in the order they were made, after a delay; answers take time as well.
 - *Interrupted* (the way is cut, or the broker stands still): commits under way end in ConnectionLost, done or not;
@@ -23,7 +23,7 @@ from typing import TypeVar
 
 import trio
 
-from replication import (
+from barnabas.replication import (
     Changed,
     ConnectionLost,
     EmbeddedSession,
@@ -36,7 +36,7 @@ from replication import (
     StoreClosed,
     StoreEvent,
 )
-from server.sim.world import Call, World
+from barnabas.server.sim.world import Call, World
 
 T = TypeVar("T")
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import trio
 
-from kproto import ErrorCode
-from kproto.messages import (
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     EndTxnRequest,
@@ -28,10 +28,10 @@ from kproto.messages import (
     TxnOffsetCommitRequest,
     UpdateFeaturesRequest,
 )
-from kproto.records import ABORT, Record, build_batch, iter_headers, iter_records, parse_control_record
-from server.sim.checks import TopicPartition
-from server.sim.client import Client, Gone
-from server.sim.ledger import Entry, Fate, Ledger, Transaction
+from barnabas.kproto.records import ABORT, Record, build_batch, iter_headers, iter_records, parse_control_record
+from barnabas.server.sim.checks import TopicPartition
+from barnabas.server.sim.client import Client, Gone
+from barnabas.server.sim.ledger import Entry, Fate, Ledger, Transaction
 
 TRANSACTIONAL = 1
 """The kind of key that FindCoordinator calls a transactional id."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import trio
 
-from kproto import ErrorCode
-from kproto.messages import (
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import (
     CreateTopicsRequest,
     FetchRequest,
     FindCoordinatorRequest,
@@ -18,8 +18,8 @@ from kproto.messages import (
     OffsetFetchRequest,
     ProduceRequest,
 )
-from kproto.records import Record, build_batch
-from server.testing import EmbeddedCluster, connected, embedded_cluster
+from barnabas.kproto.records import Record, build_batch
+from barnabas.server.testing import EmbeddedCluster, connected, embedded_cluster
 
 E = ErrorCode
 RETRY_S = 0.1

@@ -1,5 +1,5 @@
-"""Leader brokers whose every answer a test writes down, for tests of `server.followers`: real partitions and logs (on
-a disk in memory), memory streams, a mock clock.
+"""Leader brokers whose every answer a test writes down, for tests of `barnabas.server.followers`: real partitions and
+logs (on a disk in memory), memory streams, a mock clock.
 
     async with following() as world:
         world.follow(0)                            the controller says: follow leader 1 with epoch 5
@@ -16,18 +16,18 @@ from typing import Any
 import trio
 from trio.testing import memory_stream_pair
 
-from kproto import ApiKey, decode, encode, request_class
-from kproto.frame import FrameSplitter, parse_request_header, response_frame
-from kproto.messages import FetchRequest, FetchResponse, ListOffsetsResponse
-from kproto.records import Record, build_batch
-from logdir import LogConfig, LogDirs
-from logdir.memory_disk import MemoryDisk
-from replication import BrokerImage, Endpoint, Image, PartitionImage, TopicImage
-from server.config import BrokerConfig
-from server.followers import Followers
-from server.offload import inline
-from server.partition import Partition
-from server.partitions import Partitions
+from barnabas.kproto import ApiKey, decode, encode, request_class
+from barnabas.kproto.frame import FrameSplitter, parse_request_header, response_frame
+from barnabas.kproto.messages import FetchRequest, FetchResponse, ListOffsetsResponse
+from barnabas.kproto.records import Record, build_batch
+from barnabas.logdir import LogConfig, LogDirs
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.replication import BrokerImage, Endpoint, Image, PartitionImage, TopicImage
+from barnabas.server.config import BrokerConfig
+from barnabas.server.followers import Followers
+from barnabas.server.offload import inline
+from barnabas.server.partition import Partition
+from barnabas.server.partitions import Partitions
 
 NOW = 1_763_700_000_000
 TOPIC_ID = bytes(15) + b"\7"

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from logdir import Disk
+from barnabas.logdir import Disk
 
 WRITES = frozenset(
     {"pwritev", "truncate", "sync", "rename", "remove", "remove_dir", "make_dir", "sync_dir", "sync_all"}

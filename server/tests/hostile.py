@@ -7,13 +7,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from barnabas.kproto import ApiKey
+from barnabas.server.api import Api
+from barnabas.server.apis import APIS
+from barnabas.server.app import Broker
 from compat_tests.fuzz.damage import damaged_frame
 from compat_tests.fuzz.grammar import Grammar, Limits, Request
 from compat_tests.fuzz.pools import FIXED_TOPICS, Pools, Sent
-from kproto import ApiKey
-from server.api import Api
-from server.apis import APIS
-from server.app import Broker
 
 WELL_FORMED = Limits(odd_texts=False, huge_bytes=0, lies=False, damage=0.0, unserved=0.0)
 """Every request is one that must be answered."""

@@ -14,19 +14,19 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from kproto import ErrorCode, KafkaError, decode, encode, encoder, request_class, response_class
-from kproto.messages import FetchRequest
-from kproto.records import Record, build_batch, iter_records
-from logdir import AppendOrigin, FileSlice, LogConfig, LogDirs
-from logdir.memory_disk import MemoryDisk
-from replication import BrokerImage, Endpoint, Image, PartitionImage, Proposal, TopicImage
-from server.api import PENDING, Api
-from server.apis import fetch as fetch_api
-from server.config import BrokerConfig
-from server.fetch_sessions import FetchSessions
-from server.partition import Partition
-from server.partitions import Partitions
-from server.tests.apis.fakes import at_once
+from barnabas.kproto import ErrorCode, KafkaError, decode, encode, encoder, request_class, response_class
+from barnabas.kproto.messages import FetchRequest
+from barnabas.kproto.records import Record, build_batch, iter_records
+from barnabas.logdir import AppendOrigin, FileSlice, LogConfig, LogDirs
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.replication import BrokerImage, Endpoint, Image, PartitionImage, Proposal, TopicImage
+from barnabas.server.api import PENDING, Api
+from barnabas.server.apis import fetch as fetch_api
+from barnabas.server.config import BrokerConfig
+from barnabas.server.fetch_sessions import FetchSessions
+from barnabas.server.partition import Partition
+from barnabas.server.partitions import Partitions
+from barnabas.server.tests.apis.fakes import at_once
 
 NOW = 1_763_700_000_000
 TOPIC = "t"

@@ -1,8 +1,8 @@
 """How long single requests hold the loop: a broker in this process, a client in a thread, the longest run of the loop.
 
-    python -m server.tests.stalls                     # all requests, three times each
-    python -m server.tests.stalls --only delete -n 5  # those whose name has "delete" in it
-    python -m server.tests.stalls --only fetch --stacks  # and what takes the time
+    python -m barnabas.server.tests.stalls                     # all requests, three times each
+    python -m barnabas.server.tests.stalls --only delete -n 5  # those whose name has "delete" in it
+    python -m barnabas.server.tests.stalls --only fetch --stacks  # and what takes the time
 
 Milliseconds of the loop's thread between two looks at its sockets, the smallest of the maxima of all rounds: `cpu` is
 what the machine's other work cannot change, `wall` counts waiting for disk and interpreter too. `step` names the task
@@ -26,9 +26,9 @@ from typing import Any
 
 import trio
 
-from kproto import ApiKey, ErrorCode, decode, response_class
-from kproto.frame import parse_response_header, request_frame
-from kproto.messages import (
+from barnabas.kproto import ApiKey, ErrorCode, decode, response_class
+from barnabas.kproto.frame import parse_response_header, request_frame
+from barnabas.kproto.messages import (
     AddPartitionsToTxnRequest,
     AlterConfigsRequest,
     AlterPartitionReassignmentsRequest,
@@ -48,8 +48,8 @@ from kproto.messages import (
     OffsetCommitRequest,
     OffsetFetchRequest,
 )
-from server.offload import in_thread
-from server.testing import embedded_broker
+from barnabas.server.offload import in_thread
+from barnabas.server.testing import embedded_broker
 
 _ATTEMPTS = 50
 
@@ -366,7 +366,7 @@ async def _main(cases: list[Case], rounds: int, stacks: bool) -> None:
     async with embedded_broker(offload=in_thread) as broker:
         gc.collect()
         gc.freeze()
-        gc.set_threshold(50_000, 20, 50)  # as `server.process`
+        gc.set_threshold(50_000, 20, 50)  # as `barnabas.server.process`
         trio.lowlevel.add_instrument(loop)
         if stacks:
             threading.Thread(target=loop.sample, daemon=True).start()

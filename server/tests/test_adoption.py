@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kproto.records import Record, build_batch
-from kproto.stored import TransactionLogKey, TransactionLogValue, encode_versioned
-from logdir import LogConfig, LogDir, MetaProperties
-from logdir.tests.kit import stored
-from logdir.tests.test_survey import RED, batch, config, partition, producer_ids, topic
-from server.testing import embedded_broker
+from barnabas.kproto.records import Record, build_batch
+from barnabas.kproto.stored import TransactionLogKey, TransactionLogValue, encode_versioned
+from barnabas.logdir import LogConfig, LogDir, MetaProperties
+from barnabas.logdir.tests.kit import stored
+from barnabas.logdir.tests.test_survey import RED, batch, config, partition, producer_ids, topic
+from barnabas.server.testing import embedded_broker
 
 NOW = 1_750_000_000_000
 IDS = {"red": RED, "blue": bytes([2]) * 16, "gone": bytes([3]) * 16, "__consumer_offsets": bytes([4]) * 16}

@@ -17,16 +17,16 @@ import pytest
 import trio
 import trio.testing
 
-from kproto import ErrorCode, KafkaError
-from kproto.frame import request_frame
-from kproto.messages import FetchRequest, ProduceRequest
-from kproto.records import Record, build_batch, iter_headers, iter_records
-from logdir import AppendOrigin
-from server.app import Broker
-from server.sim.cluster import SharedRounds
-from server.sim.disk import SimDisk
-from server.testing import Client, connected, embedded_broker
-from server.tests.apis.test_produce import only, request, topic
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.frame import request_frame
+from barnabas.kproto.messages import FetchRequest, ProduceRequest
+from barnabas.kproto.records import Record, build_batch, iter_headers, iter_records
+from barnabas.logdir import AppendOrigin
+from barnabas.server.app import Broker
+from barnabas.server.sim.cluster import SharedRounds
+from barnabas.server.sim.disk import SimDisk
+from barnabas.server.testing import Client, connected, embedded_broker
+from barnabas.server.tests.apis.test_produce import only, request, topic
 
 E = ErrorCode
 BROKEN = (errno.EIO, errno.ENOSPC, errno.EDQUOT)

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import barnabas
-from kproto import ApiKey, decode, response_class
-from kproto.frame import parse_response_header, request_frame
-from kproto.messages import MetadataRequest
+from barnabas.kproto import ApiKey, decode, response_class
+from barnabas.kproto.frame import parse_response_header, request_frame
+from barnabas.kproto.messages import MetadataRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
@@ -166,7 +166,7 @@ def test_a_broker_that_ends_by_itself_is_told() -> None:
 
 
 def test_a_broker_that_does_not_stop_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas_process.STOP_SECONDS", 0.05)
+    monkeypatch.setattr("barnabas.process.STOP_SECONDS", 0.05)
     with barnabas.Broker() as broker:
         os.kill(broker.pid, signal.SIGSTOP)
         with pytest.raises(barnabas.BrokerError, match=r"did not stop within 0.05 s and was killed"):
@@ -221,7 +221,7 @@ def test_it_does_not_outlive_its_parent(tmp_path: Path, how: str, kept: bool) ->
 
 def test_packages_of_our_names_and_other_worries(tmp_path: Path) -> None:
     """The caller has a `server` package and others, first on every path, and wants all warnings to be errors."""
-    for name in barnabas.PACKAGES:
+    for name in ("server", "kproto", "logdir", "coordinator", "replication", "process"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("mine = True\nprint('imported', __name__)\n")
     code = (
@@ -245,7 +245,7 @@ def test_what_the_face_costs() -> None:
     """Importing it and making a `Broker` loads nothing of the broker."""
     code = (
         "import sys, barnabas; barnabas.Broker(); "
-        "print(sorted({'trio', 'server', 'kproto', 'logdir', 'asyncio', 'pytest'} & set(sys.modules)))"
+        "print(sorted({'trio', 'barnabas.server', 'barnabas.kproto', 'asyncio', 'pytest'} & set(sys.modules)))"
     )
     environment = {"PATH": "/bin", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, env=environment)

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from kproto.records import Record, build_batch, build_control_batch
-from logdir.index import OffsetIndex, TimeIndex
+from barnabas.kproto.records import Record, build_batch, build_control_batch
+from barnabas.logdir.index import OffsetIndex, TimeIndex
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 from pyspark.sql import datasource as ds
 
-import barnabas_spark
-from barnabas_spark_options import LOWEST, Narrowing, Options
+import barnabas.spark
+from barnabas.spark_options import LOWEST, Narrowing, Options
 
 T0 = 1_700_000_000_000
 BATCH, SEGMENT = 10, 50
@@ -64,7 +64,7 @@ def home(tmp_path: Path) -> Path:
 def reader_of(path: Path, *filters: ds.Filter, left: Sequence[ds.Filter] = (), **options: object) -> Any:
     """A reader as Spark makes it: planned in one process, unpickled in another."""
     given = {"path": str(path)} | {key.replace("_", "."): str(value) for key, value in options.items()}
-    source = barnabas_spark.BarnabasLogDataSource(given)
+    source = barnabas.spark.BarnabasLogDataSource(given)
     reader = source.reader(source.schema())
     assert list(reader.pushFilters(list(filters))) == list(left)
     return pickle.loads(pickle.dumps(reader))
@@ -120,9 +120,9 @@ def test_one_task_for_each_segment(home: Path) -> None:
 def test_several_directories(home: Path, tmp_path: Path) -> None:
     write_log(home / "second" / "more-3", 5)
     paths = json.dumps([f"file://{home}/other-0", f"{home}/second"])
-    source = barnabas_spark.BarnabasLogDataSource({"paths": paths})
+    source = barnabas.spark.BarnabasLogDataSource({"paths": paths})
     assert len(source.reader(source.schema()).partitions()) == 2
-    source = barnabas_spark.BarnabasLogDataSource({"paths": json.dumps([f"{home}/other-0", f"{home}"])})
+    source = barnabas.spark.BarnabasLogDataSource({"paths": json.dumps([f"{home}/other-0", f"{home}"])})
     reader = source.reader(source.schema())
     with pytest.raises(ValueError, match=r"other-0 is both in .* and in .*: give one"):
         reader.partitions()
@@ -235,7 +235,7 @@ def test_other_filters_are_left_to_spark(home: Path) -> None:
 
 def test_a_session_without_pushdown_is_not_refused(home: Path) -> None:
     """Spark looks whether the method is overridden, and ends the query if the setting is off."""
-    source = barnabas_spark.BarnabasLogDataSource({"path": str(home)})
+    source = barnabas.spark.BarnabasLogDataSource({"path": str(home)})
     reader = source.reader(source.schema())
     assert getattr(reader.pushFilters, "__func__", None) is ds.DataSourceReader.pushFilters
 
@@ -279,9 +279,9 @@ def test_no_log_there(tmp_path: Path) -> None:
 
 
 def test_columns(home: Path) -> None:
-    fields = barnabas_spark.BarnabasLogDataSource({"path": "x", "columns": "Offset, timestamptype"}).schema()
+    fields = barnabas.spark.BarnabasLogDataSource({"path": "x", "columns": "Offset, timestamptype"}).schema()
     assert fields.names == ["offset", "timestampType"]
-    source = barnabas_spark.BarnabasLogDataSource({"path": str(home / "other-0")})
+    source = barnabas.spark.BarnabasLogDataSource({"path": str(home / "other-0")})
     names = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
     assert source.schema().names == names
     reader = source.reader(fields)

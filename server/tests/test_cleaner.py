@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 import trio
 
-from kproto.messages import DeleteGroupsRequest, OffsetCommitRequest, OffsetFetchRequest
-from kproto.records import Record, build_batch, iter_headers, iter_records
-from logdir import CompactionAborted, CompactionStats, PartitionLog, StorageError
-from server import app
-from server.app import Broker
-from server.cleaner import Cleaner, Throttle
-from server.cleaner_process import CannotStart, Done, ProcessCompactor, WorkerDied
-from server.testing import Client, connected, embedded_broker
-from server.tests.apis.test_produce import only, request, topic
+from barnabas.kproto.messages import DeleteGroupsRequest, OffsetCommitRequest, OffsetFetchRequest
+from barnabas.kproto.records import Record, build_batch, iter_headers, iter_records
+from barnabas.logdir import CompactionAborted, CompactionStats, PartitionLog, StorageError
+from barnabas.server import app
+from barnabas.server.app import Broker
+from barnabas.server.cleaner import Cleaner, Throttle
+from barnabas.server.cleaner_process import CannotStart, Done, ProcessCompactor, WorkerDied
+from barnabas.server.testing import Client, connected, embedded_broker
+from barnabas.server.tests.apis.test_produce import only, request, topic
 
 SETTINGS = {
     "log_segment_bytes": "1000",

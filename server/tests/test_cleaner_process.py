@@ -14,11 +14,19 @@ from typing import Any
 import pytest
 import trio
 
-from kproto import KafkaError
-from kproto.records import Record, build_batch
-from logdir import AppendOrigin, CleanedSegment, CompactionAborted, CompactionLimits, LogConfig, LogDir, PartitionLog
-from server.cleaner_process import OffloadCompactor, ProcessCompactor, WorkerDied
-from server.offload import inline
+from barnabas.kproto import KafkaError
+from barnabas.kproto.records import Record, build_batch
+from barnabas.logdir import (
+    AppendOrigin,
+    CleanedSegment,
+    CompactionAborted,
+    CompactionLimits,
+    LogConfig,
+    LogDir,
+    PartitionLog,
+)
+from barnabas.server.cleaner_process import OffloadCompactor, ProcessCompactor, WorkerDied
+from barnabas.server.offload import inline
 
 pytestmark = pytest.mark.slow
 
@@ -161,9 +169,9 @@ async def test_giving_up_cancelling_and_bad_records(log_dir: LogDir) -> None:
 PARENT = """
 import sys, trio
 sys.path.insert(0, {root!r})
-from logdir import LogConfig, LogDir
-from server.tests.test_cleaner_process import Run, fill
-from server.cleaner_process import ProcessCompactor
+from barnabas.logdir import LogConfig, LogDir
+from barnabas.server.tests.test_cleaner_process import Run, fill
+from barnabas.server.cleaner_process import ProcessCompactor
 
 log_dir = LogDir({path!r}, wall_ms=lambda: 0)
 log_dir.open()

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from kproto.messages import (
+from barnabas.kproto.messages import (
     AllocateProducerIdsRequest,
     AlterPartitionReassignmentsRequest,
     AlterPartitionRequest,
@@ -17,17 +17,17 @@ from kproto.messages import (
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
 )
-from kproto.records import iter_headers, iter_records
-from replication.paths import (
+from barnabas.kproto.records import iter_headers, iter_records
+from barnabas.replication.paths import (
     PREFERRED_ELECTION,
     REASSIGNMENTS,
     encode_log_dir_event,
     encode_partitions,
     encode_reassignments,
 )
-from replication.store import Create, Store
-from server.testing import EmbeddedCluster, embedded_cluster
-from server.tests.cluster_users import User
+from barnabas.replication.store import Create, Store
+from barnabas.server.testing import EmbeddedCluster, embedded_cluster
+from barnabas.server.tests.cluster_users import User
 
 _Topic = AlterPartitionReassignmentsRequest.ReassignableTopic
 _Wish = AlterPartitionReassignmentsRequest.ReassignablePartition

@@ -5,16 +5,16 @@ from __future__ import annotations
 import trio
 from trio.testing import MockClock
 
-from kproto.messages import (
+from barnabas.kproto.messages import (
     DeleteTopicsRequest,
     HeartbeatRequest,
     JoinGroupRequest,
     OffsetCommitRequest,
     SyncGroupRequest,
 )
-from replication import GROUP_METADATA_TOPIC
-from server.testing import Client, connected
-from server.tests.cluster_users import RETRIABLE, E, User, three_brokers
+from barnabas.replication import GROUP_METADATA_TOPIC
+from barnabas.server.testing import Client, connected
+from barnabas.server.tests.cluster_users import RETRIABLE, E, User, three_brokers
 
 
 async def test_commits_survive_their_coordinators(autojump_clock: MockClock) -> None:

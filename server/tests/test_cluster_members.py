@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from kproto.messages import (
+from barnabas.kproto.messages import (
     ApiVersionsRequest,
     ControlledShutdownRequest,
     CreateTopicsRequest,
@@ -19,9 +19,9 @@ from kproto.messages import (
     InitProducerIdRequest,
     MetadataRequest,
 )
-from replication import GROUP_METADATA_TOPIC
-from server.testing import connected, embedded_broker
-from server.tests.cluster_users import E, User, three_brokers
+from barnabas.replication import GROUP_METADATA_TOPIC
+from barnabas.server.testing import connected, embedded_broker
+from barnabas.server.tests.cluster_users import E, User, three_brokers
 
 # -- who is who ----------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
-from kproto.messages import (
+from barnabas.kproto.messages import (
     AddPartitionsToTxnRequest,
     DescribeTransactionsRequest,
     EndTxnRequest,
@@ -20,10 +20,10 @@ from kproto.messages import (
     InitProducerIdRequest,
     ProduceRequest,
 )
-from kproto.records import ABORT, Record, build_batch, check_batch, iter_records, parse_control_record
-from replication import TRANSACTION_STATE_TOPIC
-from server.testing import START_OF_VIRTUAL_TIME, EmbeddedCluster
-from server.tests.cluster_users import RETRIABLE, RETRY_S, E, User, three_brokers
+from barnabas.kproto.records import ABORT, Record, build_batch, check_batch, iter_records, parse_control_record
+from barnabas.replication import TRANSACTION_STATE_TOPIC
+from barnabas.server.testing import START_OF_VIRTUAL_TIME, EmbeddedCluster
+from barnabas.server.tests.cluster_users import RETRIABLE, RETRY_S, E, User, three_brokers
 
 PARTITIONS = 3
 LOOK_S = 0.5

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from server.config import BrokerConfig, SettingsRefused, load, refusal, shown
-from server.endpoints import ListenAddress
-from server.properties import PropertiesError
-from server.settings import BROKER, Support
+from barnabas.server.config import BrokerConfig, SettingsRefused, load, refusal, shown
+from barnabas.server.endpoints import ListenAddress
+from barnabas.server.properties import PropertiesError
+from barnabas.server.settings import BROKER, Support
 
 
 def config(**settings: str) -> BrokerConfig:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from kproto import ErrorCode, KafkaError
-from server.config import BrokerConfig
-from server.config_changes import (
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.server.config import BrokerConfig
+from barnabas.server.config_changes import (
     CHANGES_MAX,
     Change,
     apply,

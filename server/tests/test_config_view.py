@@ -2,9 +2,16 @@
 
 import pytest
 
-from server.config import BrokerConfig
-from server.config_view import ConfigEntry, Source, broker_entries, cluster_entries, documentation, topic_entries
-from server.settings import BROKER, TOPIC, Support
+from barnabas.server.config import BrokerConfig
+from barnabas.server.config_view import (
+    ConfigEntry,
+    Source,
+    broker_entries,
+    cluster_entries,
+    documentation,
+    topic_entries,
+)
+from barnabas.server.settings import BROKER, TOPIC, Support
 
 
 def broker(static: dict[str, str] | None = None, **layers: dict[str, str]) -> BrokerConfig:

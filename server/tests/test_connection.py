@@ -7,9 +7,9 @@ import struct
 
 import pytest
 
-from kproto import ApiKey
-from server.connection import OUT_BYTES_MAX, PIPELINE_MAX, Connection, ProtocolViolation
-from server.context import RequestContext
+from barnabas.kproto import ApiKey
+from barnabas.server.connection import OUT_BYTES_MAX, PIPELINE_MAX, Connection, ProtocolViolation
+from barnabas.server.context import RequestContext
 
 
 class Transport:

@@ -16,25 +16,25 @@ from typing import Any
 import pytest
 import trio
 
-from coordinator import Reply
-from kproto import ApiKey, EncodeError, ErrorCode, KafkaError
-from kproto.messages import HeartbeatResponse
-from logdir import PartitionLog
-from server.api import PENDING, Api
-from server.commit_queue import CommitQueue
-from server.connection import Connection
-from server.containment import attempt, contain, serve
-from server.context import RequestContext
-from server.dispatch import Dispatcher
-from server.partition import Partition
-from server.route import Route
-from server.testing import connected, embedded_broker
-from server.tests.apis.data_world import DataWorld, data_world
-from server.tests.apis.test_produce import batch, only, request
-from server.tests.replicas import replica_world
-from server.tests.test_flushing import SlowThread
-from server.tests.test_shards import rig
-from server.timers import Timers
+from barnabas.coordinator import Reply
+from barnabas.kproto import ApiKey, EncodeError, ErrorCode, KafkaError
+from barnabas.kproto.messages import HeartbeatResponse
+from barnabas.logdir import PartitionLog
+from barnabas.server.api import PENDING, Api
+from barnabas.server.commit_queue import CommitQueue
+from barnabas.server.connection import Connection
+from barnabas.server.containment import attempt, contain, serve
+from barnabas.server.context import RequestContext
+from barnabas.server.dispatch import Dispatcher
+from barnabas.server.partition import Partition
+from barnabas.server.route import Route
+from barnabas.server.testing import connected, embedded_broker
+from barnabas.server.tests.apis.data_world import DataWorld, data_world
+from barnabas.server.tests.apis.test_produce import batch, only, request
+from barnabas.server.tests.replicas import replica_world
+from barnabas.server.tests.test_flushing import SlowThread
+from barnabas.server.tests.test_shards import rig
+from barnabas.server.timers import Timers
 
 TOO_LONG = "x" * 40_000
 """More than a string may have in an answer."""

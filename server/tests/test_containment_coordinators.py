@@ -13,18 +13,18 @@ import pytest
 import trio
 import trio.testing
 
-from coordinator import GroupShard, Record, Reply, Result
-from coordinator.group.classic import ClassicGroup
-from coordinator.txn.ids import TransactionalIds
-from kproto import ErrorCode, KafkaError
-from kproto.messages import AddPartitionsToTxnRequest
-from server.consumer_groups import _ToResolve
-from server.shard_driver import LOAD_RETRY_SECONDS, ShardDriver
-from server.shards import GroupShards
-from server.tests.test_shards import Rig, Token, rig
-from server.tests.test_txn_verification import T0, VERIFY
-from server.tests.test_txn_verification import Rig as VerificationRig
-from server.tests.txn_rig import txn_rig
+from barnabas.coordinator import GroupShard, Record, Reply, Result
+from barnabas.coordinator.group.classic import ClassicGroup
+from barnabas.coordinator.txn.ids import TransactionalIds
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.messages import AddPartitionsToTxnRequest
+from barnabas.server.consumer_groups import _ToResolve
+from barnabas.server.shard_driver import LOAD_RETRY_SECONDS, ShardDriver
+from barnabas.server.shards import GroupShards
+from barnabas.server.tests.test_shards import Rig, Token, rig
+from barnabas.server.tests.test_txn_verification import T0, VERIFY
+from barnabas.server.tests.test_txn_verification import Rig as VerificationRig
+from barnabas.server.tests.txn_rig import txn_rig
 
 E = ErrorCode
 

@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 import trio
 
-from kproto.messages import ApiVersionsRequest, FindCoordinatorRequest
-from server.connection import Connection
-from server.context import RequestContext
-from server.reactor import Reactor
-from server.route import Route
-from server.testing import connected, embedded_broker
-from server.tests.apis.test_fetch import fetch
-from server.tests.apis.test_produce import batch, request, topic
-from server.tests.test_containment import SILENT
-from server.tests.test_containment_wire import join
-from server.tests.test_reactor import dialled, reactor, until
+from barnabas.kproto.messages import ApiVersionsRequest, FindCoordinatorRequest
+from barnabas.server.connection import Connection
+from barnabas.server.context import RequestContext
+from barnabas.server.reactor import Reactor
+from barnabas.server.route import Route
+from barnabas.server.testing import connected, embedded_broker
+from barnabas.server.tests.apis.test_fetch import fetch
+from barnabas.server.tests.apis.test_produce import batch, request, topic
+from barnabas.server.tests.test_containment import SILENT
+from barnabas.server.tests.test_containment_wire import join
+from barnabas.server.tests.test_reactor import dialled, reactor, until
 
 
 class Echo:

@@ -12,29 +12,29 @@ from unittest.mock import ANY
 import pytest
 import trio
 
-from coordinator import GroupShard
-from coordinator.group.classic import ClassicGroup
-from coordinator.txn import TxnShard
-from kproto import ErrorCode
-from kproto.messages import (
+from barnabas.coordinator import GroupShard
+from barnabas.coordinator.group.classic import ClassicGroup
+from barnabas.coordinator.txn import TxnShard
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
     FindCoordinatorRequest,
     InitProducerIdRequest,
     JoinGroupRequest,
 )
-from logdir import LogDir, PartitionLog
-from replication import Controller
-from server.cleaner import Cleaner
-from server.controller import ControllerDriver
-from server.controller_channels import _Channel
-from server.controller_receiver import Receiver
-from server.isr import IsrManager
-from server.partition import Partition
-from server.partitions import Partitions
-from server.reactor import Reactor
-from server.testing import connected, embedded_cluster
-from server.tests.cluster_users import User
+from barnabas.logdir import LogDir, PartitionLog
+from barnabas.replication import Controller
+from barnabas.server.cleaner import Cleaner
+from barnabas.server.controller import ControllerDriver
+from barnabas.server.controller_channels import _Channel
+from barnabas.server.controller_receiver import Receiver
+from barnabas.server.isr import IsrManager
+from barnabas.server.partition import Partition
+from barnabas.server.partitions import Partitions
+from barnabas.server.reactor import Reactor
+from barnabas.server.testing import connected, embedded_cluster
+from barnabas.server.tests.cluster_users import User
 
 SETTINGS = {
     "log_initial_task_delay_ms": "0",

@@ -14,8 +14,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from kproto import EncodeError, ErrorCode
-from kproto.messages import (
+from barnabas.kproto import EncodeError, ErrorCode
+from barnabas.kproto.messages import (
     CreateTopicsRequest,
     DeleteGroupsRequest,
     DeleteRecordsRequest,
@@ -30,12 +30,12 @@ from kproto.messages import (
     OffsetDeleteRequest,
     WriteTxnMarkersRequest,
 )
-from server.apis import produce as produce_api
-from server.app import Broker
-from server.route import Route
-from server.testing import Client, connected, embedded_broker
-from server.tests.apis.test_fetch import fetch, flat, values
-from server.tests.apis.test_produce import batch, only, request
+from barnabas.server.apis import produce as produce_api
+from barnabas.server.app import Broker
+from barnabas.server.route import Route
+from barnabas.server.testing import Client, connected, embedded_broker
+from barnabas.server.tests.apis.test_fetch import fetch, flat, values
+from barnabas.server.tests.apis.test_produce import batch, only, request
 
 DOOMED = 666
 """The correlation id of requests whose answers cannot be encoded."""
@@ -215,14 +215,14 @@ async def test_a_produce_that_fails_as_a_whole(
 ) -> None:
     """Who asked for no answer gets none, but a closed connection."""
     async with broker() as (made, witness), connected(made) as client:
-        begin = produce_api._Pending.begin
+        handle = produce_api._append
 
-        def fails(self: produce_api._Pending, req: Any) -> None:
-            if self.ctx.client_id == "doomed":
+        def fails(svc: Any, ctx: Any, *args: Any) -> Any:
+            if ctx.client_id == "doomed":
                 raise ValueError("by the test")
-            begin(self, req)
+            return handle(svc, ctx, *args)
 
-        monkeypatch.setattr(produce_api._Pending, "begin", fails)
+        monkeypatch.setattr(produce_api, "_append", fails)
         answer = await outcome(client, request(batch(b"x"), acks=acks), 9)
         if acks:
             assert only(answer).error_code == ErrorCode.UNKNOWN_SERVER_ERROR

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import trio
 
-from kproto import ErrorCode, KafkaError
-from replication import (
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.replication import (
     BrokerIdTaken,
     BrokerImage,
     Commit,
@@ -31,9 +31,9 @@ from replication import (
     admin_tree,
     plan_creation,
 )
-from replication.store import Create, Delete, NodeExists, Set
-from server.config import BrokerConfig
-from server.controller import ControllerDriver
+from barnabas.replication.store import Create, Delete, NodeExists, Set
+from barnabas.server.config import BrokerConfig
+from barnabas.server.controller import ControllerDriver
 
 BROKER = BrokerImage(1, (Endpoint("PLAINTEXT", "127.0.0.1", 9092),))
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"

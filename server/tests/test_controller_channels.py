@@ -10,10 +10,10 @@ from typing import Any
 import trio
 from trio.testing import MockClock, memory_stream_pair
 
-from kproto import ApiKey, ErrorCode, decode, encode, request_class
-from kproto.frame import FrameSplitter, parse_request_header, response_frame
-from kproto.messages import LeaderAndIsrResponse, StopReplicaResponse, UpdateMetadataResponse
-from replication import (
+from barnabas.kproto import ApiKey, ErrorCode, decode, encode, request_class
+from barnabas.kproto.frame import FrameSplitter, parse_request_header, response_frame
+from barnabas.kproto.messages import LeaderAndIsrResponse, StopReplicaResponse, UpdateMetadataResponse
+from barnabas.replication import (
     BrokerImage,
     Endpoint,
     LeaderAndIsr,
@@ -25,8 +25,8 @@ from replication import (
     UpdateMetadata,
     wire,
 )
-from server.config import BrokerConfig
-from server.controller_channels import ControllerChannels, merge
+from barnabas.server.config import BrokerConfig
+from barnabas.server.controller_channels import ControllerChannels, merge
 
 TWO = BrokerImage(2, (Endpoint("PLAINTEXT", "two", 2),), epoch=20)
 THREE = BrokerImage(3, (Endpoint("PLAINTEXT", "three", 3),), epoch=30)

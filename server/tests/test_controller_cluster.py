@@ -9,13 +9,21 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from kproto import ErrorCode, KafkaError
-from kproto.messages import ProduceRequest
-from kproto.records import Record, build_batch
-from replication import Endpoint, Image, LeaderAndIsr, PartitionChange, StoppedPartition, StopReplica, TopicRequest
-from replication.store import Delete
-from server.controller import ControllerDriver
-from server.testing import EmbeddedCluster, connected, embedded_cluster
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.messages import ProduceRequest
+from barnabas.kproto.records import Record, build_batch
+from barnabas.replication import (
+    Endpoint,
+    Image,
+    LeaderAndIsr,
+    PartitionChange,
+    StoppedPartition,
+    StopReplica,
+    TopicRequest,
+)
+from barnabas.replication.store import Delete
+from barnabas.server.controller import ControllerDriver
+from barnabas.server.testing import EmbeddedCluster, connected, embedded_cluster
 
 
 @asynccontextmanager

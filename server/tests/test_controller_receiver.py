@@ -11,9 +11,9 @@ import pytest
 import trio
 from trio.testing import MockClock, Sequencer
 
-from kproto import ZERO_UUID, ErrorCode, KafkaError
-from logdir import StorageError
-from replication import (
+from barnabas.kproto import ZERO_UUID, ErrorCode, KafkaError
+from barnabas.logdir import StorageError
+from barnabas.replication import (
     BrokerImage,
     EmbeddedSession,
     EmbeddedStore,
@@ -30,9 +30,9 @@ from replication import (
     TopicImage,
     UpdateMetadata,
 )
-from replication.paths import Assignment, TopicNode, encode_topic
-from replication.store import Create
-from server.controller_receiver import AGAIN_S, Receiver
+from barnabas.replication.paths import Assignment, TopicNode, encode_topic
+from barnabas.replication.store import Create
+from barnabas.server.controller_receiver import AGAIN_S, Receiver
 
 TWO = BrokerImage(2, (Endpoint("PLAINTEXT", "two", 2),))
 TWO_MOVED = BrokerImage(2, (Endpoint("PLAINTEXT", "elsewhere", 2),))

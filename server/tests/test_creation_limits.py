@@ -11,9 +11,9 @@ import pytest
 import trio
 import trio.testing
 
-from kproto import ErrorCode, KafkaError
-from replication import MAX_NEW_PARTITIONS, TopicRequest
-from server.tests.test_controller import running
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.replication import MAX_NEW_PARTITIONS, TopicRequest
+from barnabas.server.tests.test_controller import running
 
 E = ErrorCode
 

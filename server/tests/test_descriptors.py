@@ -18,16 +18,16 @@ from typing import Any
 import pytest
 import trio
 
-from kproto.messages import CreateTopicsRequest, MetadataRequest
-from logdir import StorageError, half_of_the_limit
-from server import descriptors
-from server.descriptors import Allowance
-from server.partition import Partition
-from server.testing import Client, embedded_broker
-from server.tests.apis.test_fetch import fetch, flat, values
-from server.tests.apis.test_produce import batch, only, request
-from server.tests.test_barnabas_process import partitions_of_new_topic
-from server.tests.test_reactor import SMALL, SMALL_BUFFERS, dialled, fine, reactor, until
+from barnabas.kproto.messages import CreateTopicsRequest, MetadataRequest
+from barnabas.logdir import StorageError, half_of_the_limit
+from barnabas.server import descriptors
+from barnabas.server.descriptors import Allowance
+from barnabas.server.partition import Partition
+from barnabas.server.testing import Client, embedded_broker
+from barnabas.server.tests.apis.test_fetch import fetch, flat, values
+from barnabas.server.tests.apis.test_produce import batch, only, request
+from barnabas.server.tests.test_barnabas_process import partitions_of_new_topic
+from barnabas.server.tests.test_reactor import SMALL, SMALL_BUFFERS, dialled, fine, reactor, until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -191,7 +191,12 @@ async def test_an_answer_that_is_full_of_files(monkeypatch: pytest.MonkeyPatch) 
 def test_more_clients_than_descriptors(tmp_path: Path) -> None:
     """A broker that may have 200 survives 300 connections, with work for the disk meanwhile."""
     settings = [f"log.dirs={tmp_path}", "log.flush.offset.checkpoint.interval.ms=200", "log.initial.task.delay.ms=100"]
-    command = [sys.executable, str(ROOT / "barnabas.py"), "dev", *(x for each in settings for x in ("--set", each))]
+    command = [
+        sys.executable,
+        str(ROOT / "barnabas" / "__main__.py"),
+        "dev",
+        *(x for each in settings for x in ("--set", each)),
+    ]
     with subprocess.Popen(
         ["sh", "-c", 'ulimit -n 200; exec "$@"', "sh", *command],
         stdout=subprocess.PIPE,

@@ -1,8 +1,8 @@
 """One call of a disk fails, at any place, with any error: nothing acknowledged is lost, nobody waits for ever.
 
 The slow test lets `BARNABAS_DISK_FAULTS_EACH` (1) calls of each kind fail with each error, of a broker alone and of
-three, with the seed `BARNABAS_DISK_FAULTS_SEED` (1); `python -m server.sim.disk_faults` tries all of them. What a
-failed call means for those who share a round is in test_answered_is_written.py.
+three, with the seed `BARNABAS_DISK_FAULTS_SEED` (1); `python -m barnabas.server.sim.disk_faults` tries all of them.
+What a failed call means for those who share a round is in test_answered_is_written.py.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from logdir import OURS
-from server.sim.disk_faults import CODES, faults
-from server.sim.run import DiskFault, simulate
+from barnabas.logdir import OURS
+from barnabas.server.sim.disk_faults import CODES, faults
+from barnabas.server.sim.run import DiskFault, simulate
 
 ROOT = Path(__file__).resolve().parents[2]
 EACH = os.environ.get("BARNABAS_DISK_FAULTS_EACH", "1")
@@ -53,7 +53,7 @@ def test_one_call_fails(number: int, code: int) -> None:
 @pytest.mark.timeout(900 * int(EACH))
 @pytest.mark.parametrize("brokers", ["1", "3"])
 def test_calls_all_over_the_place_fail(brokers: str) -> None:
-    command = [sys.executable, "-m", "server.sim.disk_faults", "--brokers", brokers, "--seeds", SEED]
+    command = [sys.executable, "-m", "barnabas.server.sim.disk_faults", "--brokers", brokers, "--seeds", SEED]
     done = subprocess.run([*command, "--each", EACH], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert "lost=0" in done.stdout

@@ -2,8 +2,8 @@
 
 import pytest
 
-from server.environment import key_of, settings_from
-from server.settings import BROKER
+from barnabas.server.environment import key_of, settings_from
+from barnabas.server.settings import BROKER
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from kproto import ApiKey, ErrorCode, Message, decode, encode, request_class, response_class
-from kproto.classes import Record
-from kproto.notation import Struct
-from server.apis import APIS
-from server.route import Route
-from server.tests.test_every_version import codes
+from barnabas.kproto import ApiKey, ErrorCode, Message, decode, encode, request_class, response_class
+from barnabas.kproto.classes import Record
+from barnabas.kproto.notation import Struct
+from barnabas.server.apis import APIS
+from barnabas.server.route import Route
+from barnabas.server.tests.test_every_version import codes
 
 CODES = (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NOT_CONTROLLER, ErrorCode.INVALID_REQUEST)
 

@@ -11,11 +11,11 @@ from weakref import ref
 import pytest
 import trio
 
-from kproto import DecodeError, KafkaError
-from kproto.messages import CreatePartitionsRequest, CreateTopicsRequest, ProduceRequest
-from server.offload import in_thread
-from server.testing import connected, embedded_broker
-from server.tests.apis.test_produce import topic
+from barnabas.kproto import DecodeError, KafkaError
+from barnabas.kproto.messages import CreatePartitionsRequest, CreateTopicsRequest, ProduceRequest
+from barnabas.server.offload import in_thread
+from barnabas.server.testing import connected, embedded_broker
+from barnabas.server.tests.apis.test_produce import topic
 
 
 class Large:

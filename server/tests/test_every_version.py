@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 import trio
 
-from kproto import ApiKey, ErrorCode, decode, decoder, encode, request_class, response_class
-from kproto.classes import Record
-from kproto.frame import parse_response_header
-from kproto.messages import (
+from barnabas.kproto import ApiKey, ErrorCode, decode, decoder, encode, request_class, response_class
+from barnabas.kproto.classes import Record
+from barnabas.kproto.frame import parse_response_header
+from barnabas.kproto.messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     ApiVersionsRequest,
@@ -24,14 +24,14 @@ from kproto.messages import (
     OffsetCommitRequest,
     SyncGroupRequest,
 )
-from kproto.notation import Struct
-from kproto.records import Record as DataRecord
-from kproto.records import build_batch
-from kproto.records_legacy import build_message_set
-from server.apis import APIS
-from server.testing import Client, connected, embedded_broker
-from server.tests.apis.test_fetch import produce
-from server.tests.apis.test_produce import NOW_MS, batch, topic
+from barnabas.kproto.notation import Struct
+from barnabas.kproto.records import Record as DataRecord
+from barnabas.kproto.records import build_batch
+from barnabas.kproto.records_legacy import build_message_set
+from barnabas.server.apis import APIS
+from barnabas.server.testing import Client, connected, embedded_broker
+from barnabas.server.tests.apis.test_fetch import produce
+from barnabas.server.tests.apis.test_produce import NOW_MS, batch, topic
 
 TOPIC = 2
 """Resource type in requests about settings."""

@@ -8,9 +8,9 @@ from weakref import ref
 
 import pytest
 
-from kproto import ErrorCode, KafkaError
-from server import fetch_sessions
-from server.fetch_sessions import EVICTION_SECONDS, FetchSession, FetchSessions, FetchTarget, TargetKey
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.server import fetch_sessions
+from barnabas.server.fetch_sessions import EVICTION_SECONDS, FetchSession, FetchSessions, FetchTarget, TargetKey
 
 
 class Client:

@@ -10,10 +10,10 @@ import pytest
 import trio
 import trio.testing
 
-from kproto import ErrorCode
-from replication import TopicRequest
-from server.first_topics import REST_SECONDS, TRIES, VARIABLE, make_topics, parse_topic, topics_in
-from server.testing import embedded_broker
+from barnabas.kproto import ErrorCode
+from barnabas.replication import TopicRequest
+from barnabas.server.first_topics import REST_SECONDS, TRIES, VARIABLE, make_topics, parse_topic, topics_in
+from barnabas.server.testing import embedded_broker
 
 E = ErrorCode
 

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 import trio
 
-from kproto import ErrorCode
-from logdir import AppendOrigin, StorageError
-from replication import PartitionImage
-from server.app import Broker
-from server.flushing import RETRY_S
-from server.offload import inline
-from server.partition import Partition
-from server.testing import connected, embedded_broker, embedded_cluster
-from server.tests.apis.test_fetch import fetch, flat, values
-from server.tests.apis.test_produce import batch, only, request, topic
+from barnabas.kproto import ErrorCode
+from barnabas.logdir import AppendOrigin, StorageError
+from barnabas.replication import PartitionImage
+from barnabas.server.app import Broker
+from barnabas.server.flushing import RETRY_S
+from barnabas.server.offload import inline
+from barnabas.server.partition import Partition
+from barnabas.server.testing import connected, embedded_broker, embedded_cluster
+from barnabas.server.tests.apis.test_fetch import fetch, flat, values
+from barnabas.server.tests.apis.test_produce import batch, only, request, topic
 
 FLUSH_S = 0.4
 

@@ -10,9 +10,9 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
-from logdir import AppendOrigin
-from server.tests.fake_leaders import (
+from barnabas.kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
+from barnabas.logdir import AppendOrigin
+from barnabas.server.tests.fake_leaders import (
     NOW,
     TOPIC_ID,
     US,

@@ -9,11 +9,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from kproto import ApiKey, ErrorCode
-from kproto.messages import FetchResponse, OffsetForLeaderEpochResponse
-from logdir.memory_disk import MemoryDisk
-from server.partition import Partition
-from server.tests.fake_leaders import (
+from barnabas.kproto import ApiKey, ErrorCode
+from barnabas.kproto.messages import FetchResponse, OffsetForLeaderEpochResponse
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.server.partition import Partition
+from barnabas.server.tests.fake_leaders import (
     US,
     Asked,
     World,

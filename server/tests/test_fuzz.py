@@ -1,8 +1,8 @@
 """The whole broker against clients that send anything: nothing is answered with a bug, nothing harms the others.
 
-A bug of ours shows as a line at level ERROR (`server.dispatch` logs every exception that is not an answer), as an
-answer that cannot be read, as a connection that is closed although its request was well-formed, or as a witness whose
-own topic and group do not behave. Every test names its seed.
+A bug of ours shows as a line at level ERROR (`barnabas.server.dispatch` logs every exception that is not an answer), as
+an answer that cannot be read, as a connection that is closed although its request was well-formed, or as a witness
+whose own topic and group do not behave. Every test names its seed.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any
 import pytest
 import trio
 
+from barnabas.kproto import DecodeError, ErrorCode, decode, response_class
+from barnabas.kproto.frame import parse_response_header
+from barnabas.kproto.messages import CreateTopicsRequest, FindCoordinatorRequest
+from barnabas.server.api import Api
+from barnabas.server.apis import APIS
+from barnabas.server.app import Broker
+from barnabas.server.testing import Client, connected, embedded_broker
+from barnabas.server.tests.apis.test_fetch import fetch, flat, values
+from barnabas.server.tests.apis.test_produce import batch, only, request
+from barnabas.server.tests.hostile import ANYTHING, FIXED_TOPICS, WELL_FORMED, World, damaged_frame
+from barnabas.server.tests.test_reactor import dialled, until
 from compat_tests.fuzz.pools import Sent
-from kproto import DecodeError, ErrorCode, decode, response_class
-from kproto.frame import parse_response_header
-from kproto.messages import CreateTopicsRequest, FindCoordinatorRequest
-from server.api import Api
-from server.apis import APIS
-from server.app import Broker
-from server.testing import Client, connected, embedded_broker
-from server.tests.apis.test_fetch import fetch, flat, values
-from server.tests.apis.test_produce import batch, only, request
-from server.tests.hostile import ANYTHING, FIXED_TOPICS, WELL_FORMED, World, damaged_frame
-from server.tests.test_reactor import dialled, until
 
 CONNECTIONS = 6
 PATIENCE_SECONDS = 2.0

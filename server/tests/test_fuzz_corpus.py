@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.server.testing import broker_thread
 from compat_tests.fuzz.campaign import Target, prepare
 from compat_tests.fuzz.honest import Honest
 from compat_tests.fuzz.recording import read
 from compat_tests.fuzz.replay import Replay
-from server.testing import broker_thread
 
-CORPUS = Path(__file__).parents[2] / "compat_tests" / "fuzz" / "corpus"
+CORPUS = Path(__file__).resolve().parents[2] / "compat_tests" / "fuzz" / "corpus"
 FILES = sorted(CORPUS.glob("*.fuzz"))
 CPU_SECONDS_MAX = 0.3
 SIZE_MAX = 200_000

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from coordinator import GroupSettings, Topic
-from kproto import ErrorCode, KafkaError
-from replication import BrokerImage, Image, PartitionImage, TopicImage
-from server import group_config, group_patterns
-from server.config import BrokerConfig, SettingsRefused
-from server.consumer_groups import machine_config
-from server.group_topics import GroupTopics
+from barnabas.coordinator import GroupSettings, Topic
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.replication import BrokerImage, Image, PartitionImage, TopicImage
+from barnabas.server import group_config, group_patterns
+from barnabas.server.config import BrokerConfig, SettingsRefused
+from barnabas.server.consumer_groups import machine_config
+from barnabas.server.group_topics import GroupTopics
 
 
 def topic(name: str, *replicas: tuple[int, ...], leader: int = 1, topic_id: bytes = b"") -> TopicImage:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import trio
 
-from kproto.records import Record, build_batch
-from logdir import PartitionLog, StorageError
-from server.retention import retain
-from server.testing import connected, embedded_broker
-from server.tests.apis.test_fetch import Session, fetch, flat
-from server.tests.apis.test_produce import NOW_MS, batch, only, request, topic
+from barnabas.kproto.records import Record, build_batch
+from barnabas.logdir import PartitionLog, StorageError
+from barnabas.server.retention import retain
+from barnabas.server.testing import connected, embedded_broker
+from barnabas.server.tests.apis.test_fetch import Session, fetch, flat
+from barnabas.server.tests.apis.test_produce import NOW_MS, batch, only, request, topic
 
 HOUR = 3600.0
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import trio
 
-from kproto import ErrorCode
-from kproto.messages import AlterPartitionResponse, CreateTopicsRequest, ProduceRequest
-from kproto.records import Record, build_batch
-from logdir import AppendOrigin
-from replication import Image
-from server.partition import Partition
-from server.testing import EmbeddedCluster, connected, embedded_cluster
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import AlterPartitionResponse, CreateTopicsRequest, ProduceRequest
+from barnabas.kproto.records import Record, build_batch
+from barnabas.logdir import AppendOrigin
+from barnabas.replication import Image
+from barnabas.server.partition import Partition
+from barnabas.server.testing import EmbeddedCluster, connected, embedded_cluster
 
 LAG_MS = "2000"
 Ready = Callable[[Partition], bool]

@@ -12,13 +12,13 @@ import pytest
 import trio
 from trio.testing import memory_stream_pair
 
-from kproto import ApiKey, ErrorCode, decode, encoder, request_class
-from kproto.frame import FrameSplitter, parse_request_header, response_frame
-from kproto.messages import AlterPartitionRequest, AlterPartitionResponse, ApiVersionsResponse
-from replication import BrokerImage, Endpoint, Image
-from server.config import BrokerConfig
-from server.isr import IsrManager
-from server.tests.replicas import TOPIC, TOPIC_ID, ReplicaWorld, replica_world
+from barnabas.kproto import ApiKey, ErrorCode, decode, encoder, request_class
+from barnabas.kproto.frame import FrameSplitter, parse_request_header, response_frame
+from barnabas.kproto.messages import AlterPartitionRequest, AlterPartitionResponse, ApiVersionsResponse
+from barnabas.replication import BrokerImage, Endpoint, Image
+from barnabas.server.config import BrokerConfig
+from barnabas.server.isr import IsrManager
+from barnabas.server.tests.replicas import TOPIC, TOPIC_ID, ReplicaWorld, replica_world
 
 Script = Callable[[AlterPartitionRequest, int], AlterPartitionResponse | None]
 CONTROLLER = 9

@@ -4,9 +4,9 @@ Imports inside functions and under TYPE_CHECKING count too: a layer that knows a
 """
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ OURS = {
     "server": {"kproto", "logdir", "coordinator", "replication"},
     "barnabas": {"server"},
     # Runs in the user's Spark, and reads files: the one of our faces with packages of ours in it.
-    "barnabas_spark.py": {"kproto", "logdir"},
+    "barnabas/spark.py": {"kproto", "logdir"},
 }
 
 # … through the face of the package, or these public modules of it.
@@ -75,9 +75,9 @@ THIRD_PARTY = {
     "replication/store_zk_watches.py": {"kazoo", "trio"},
     "server": {"trio"},
     "server/patterns.py": {"re2"},
-    "barnabas_pytest.py": {"pytest"},
-    "barnabas_spark.py": {"pyarrow", "pyspark"},
-    "barnabas_spark_options.py": {"pyspark"},
+    "barnabas/pytest_plugin.py": {"pytest"},
+    "barnabas/spark.py": {"pyarrow", "pyspark"},
+    "barnabas/spark_options.py": {"pyspark"},
 }
 
 # Packages without IO: no clock, task, thread, socket or file; time and randomness are passed in.
@@ -113,6 +113,8 @@ MAY_DO_IO = {
 
 
 class Import(NamedTuple):
+    """`module`: of our packages' modules, the name without `barnabas.`, as the tables have it."""
+
     file: str
     line: int
     module: str
@@ -123,7 +125,7 @@ class Import(NamedTuple):
 
 def files(package: str) -> list[Path]:
     if package == "barnabas":
-        return sorted(ROOT.glob("barnabas*.py"))
+        return sorted((ROOT / package).glob("*.py"))  # not what is behind the links
     return sorted(path for path in (ROOT / package).rglob("*.py") if "tests" not in path.relative_to(ROOT).parts)
 
 
@@ -132,17 +134,24 @@ def imports(path: Path) -> Iterator[Import]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), name)):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield Import(name, node.lineno, alias.name)
+                yield Import(name, node.lineno, short(alias.name))
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name}:{node.lineno} imports relatively"
             assert node.module is not None
-            if node.module in PACKAGES:  # `from kproto import messages` is an import of the module
+            module = short(node.module)
+            if module == "barnabas" or module in PACKAGES:  # `from barnabas.kproto import messages` imports the module
                 for alias in node.names:
-                    place = ROOT / node.module / alias.name
+                    place = ROOT / module / alias.name
                     is_module = place.with_suffix(".py").exists() or (place / "__init__.py").exists()
-                    yield Import(name, node.lineno, f"{node.module}.{alias.name}" if is_module else node.module)
+                    yield Import(name, node.lineno, short(f"{module}.{alias.name}") if is_module else module)
             else:
-                yield Import(name, node.lineno, node.module)
+                yield Import(name, node.lineno, module)
+
+
+def short(module: str) -> str:
+    """`kproto.records` for `barnabas.kproto.records`."""
+    inner = module.removeprefix("barnabas.")
+    return inner if inner.partition(".")[0] in PACKAGES else module
 
 
 ALL = {package: [one for path in files(package) for one in imports(path)] for package in (*PACKAGES, "barnabas")}
@@ -186,7 +195,7 @@ def test_third_party(package: str) -> None:
         top = one.module.partition(".")[0]
         if top in PACKAGES or top in sys.stdlib_module_names or top == "__future__":
             continue
-        if package == "barnabas" and (ROOT / f"{top}.py").exists():
+        if package == top == "barnabas":
             continue
         if top not in THIRD_PARTY.get(one.file, set()) | THIRD_PARTY.get(package, set()):
             wrong.append(str(one))
@@ -212,22 +221,40 @@ def test_the_tables_speak_of_files_that_exist() -> None:
             assert place.with_suffix(".py").exists() or (place / "__init__.py").exists(), f"{package}.{module}"
 
 
-def test_no_installed_distribution_ships_our_names() -> None:
-    """Our packages have plain names; a dependency with one of them would hide ours or be hidden (guard 3 of five)."""
-    owners = metadata.packages_distributions()
-    for name in (*PACKAGES, "barnabas"):
-        others = {distribution for distribution in owners.get(name, ()) if distribution != "barnabas"}
-        assert not others, f"{name} is also shipped by {', '.join(sorted(others))}"
+# Whoever has the checkout on the path can import `server` too, and gets each module a second time: other classes, other
+# state. Installed there is none of these names.
+BARE = re.compile(rf"^\s*(?:from|import) +(?:{'|'.join(PACKAGES)})\b", re.MULTILINE)
+
+
+def test_our_packages_are_imported_by_their_full_names() -> None:
+    wrong = []
+    for folder in (*PACKAGES, "barnabas", CLIENTS, "examples"):
+        paths = (ROOT / folder).glob("*.py") if folder == "barnabas" else (ROOT / folder).rglob("*.py")
+        for path in paths:
+            found = BARE.search(path.read_text(encoding="utf-8"))
+            if found is not None:
+                wrong.append(f"{path.relative_to(ROOT)}: {found[0].strip()}")
+    assert not wrong, "\n".join(wrong)
+    assert BARE.search("import os\nfrom server import app")
+    assert BARE.search("def f():\n    import kproto.messages")
+    assert not BARE.search("from barnabas.server import app\nimport server_of_others")
+
+
+def test_nothing_is_loaded_under_two_names() -> None:
+    assert not {name.partition(".")[0] for name in sys.modules} & set(PACKAGES)
 
 
 def test_the_reader_finds_every_form_of_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test of the test."""
-    (tmp_path / "server").mkdir()
+    for package in ("server", "barnabas/kproto"):
+        (tmp_path / package).mkdir(parents=True)
+        (tmp_path / package / "__init__.py").touch()
     (tmp_path / "server" / "logs.py").touch()
     file = tmp_path / "kproto.py"
     file.write_text(
-        "import a.b, c\nfrom d.e import f\nif 0:\n    import i\n"
-        "def g():\n    from server import logs, Broker\n    import h\n"
+        "import a.b, c\nfrom d.e import f\nif 0:\n    import i, barnabas.logdir.x\n"
+        "def g():\n    from barnabas.server import logs, Broker\n    import h\n    from barnabas import kproto, main\n"
     )
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
-    assert {one.module for one in imports(file)} == {"a.b", "c", "d.e", "server.logs", "server", "h", "i"}
+    found = {one.module for one in imports(file)}
+    assert found == {"a.b", "c", "d.e", "server.logs", "server", "h", "i", "logdir.x", "kproto", "barnabas"}

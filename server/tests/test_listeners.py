@@ -8,11 +8,11 @@ import socket
 
 import pytest
 
-from server import listeners
-from server.config import BrokerConfig
-from server.endpoints import ListenAddress
-from server.listeners import CannotListen, bind, bind_all
-from server.testing import embedded_broker
+from barnabas.server import listeners
+from barnabas.server.config import BrokerConfig
+from barnabas.server.endpoints import ListenAddress
+from barnabas.server.listeners import CannotListen, bind, bind_all
+from barnabas.server.testing import embedded_broker
 
 LOCALHOST = ListenAddress("PLAINTEXT", "PLAINTEXT", "localhost", 0)
 

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from kproto.records import Record, build_batch
-from kproto.stored import OffsetCommitKey, OffsetCommitValue, encode_versioned
-from logdir.offline import open_log
-from logdir.offline.stats import log_stats
-from logdir.tests.kit import NOW
-from logdir.tests.offline_kit import copy, make_dir
-from server import cli
-from server.log_cli_dump import time_text
-from server.log_cli_progress import Progress, readable
-from server.log_cli_stats import lines
+from barnabas.kproto.records import Record, build_batch
+from barnabas.kproto.stored import OffsetCommitKey, OffsetCommitValue, encode_versioned
+from barnabas.logdir.offline import open_log
+from barnabas.logdir.offline.stats import log_stats
+from barnabas.logdir.tests.kit import NOW
+from barnabas.logdir.tests.offline_kit import copy, make_dir
+from barnabas.server import cli
+from barnabas.server.log_cli_dump import time_text
+from barnabas.server.log_cli_progress import Progress, readable
+from barnabas.server.log_cli_stats import lines
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -347,7 +347,7 @@ def test_a_reader_that_has_enough(tmp_path: Path) -> None:
     home.mkdir()
     data = b"".join(build_batch([Record(value=b"v")], base_offset=at) for at in range(5000))
     (home / f"{0:020d}.log").write_bytes(data)
-    command = [sys.executable, str(ROOT / "barnabas.py"), "log", "dump", str(home), "--json"]
+    command = [sys.executable, str(ROOT / "barnabas" / "__main__.py"), "log", "dump", str(home), "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None
@@ -365,7 +365,7 @@ def test_an_interrupt_ends_it_without_a_traceback(
         signal.raise_signal(signal.SIGINT)
         time.sleep(0)  # where the interpreter looks at signals
 
-    monkeypatch.setattr("logdir.offline.verify.verify", interrupted)
+    monkeypatch.setattr("barnabas.logdir.offline.verify.verify", interrupted)
     # A shell starts what it runs in the background with the signal ignored, and these tests with it.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

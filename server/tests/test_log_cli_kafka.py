@@ -15,9 +15,9 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 
+from barnabas.logdir.tests.test_kafka_files import dump, produce
+from barnabas.server import cli
 from compat_tests.brokers import Broker, start_kafka
-from logdir.tests.test_kafka_files import dump, produce
-from server import cli
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 

@@ -10,8 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from kproto import ErrorCode
-from kproto.messages import (
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import (
     DeleteRecordsRequest,
     DeleteTopicsRequest,
     DescribeLogDirsRequest,
@@ -21,12 +21,12 @@ from kproto.messages import (
     OffsetCommitRequest,
     OffsetForLeaderEpochRequest,
 )
-from logdir import LogDirError
-from replication import GROUP_METADATA_TOPIC
-from server.app import BrokerFailed
-from server.testing import connected, embedded_broker
-from server.tests.faulty_disk import FaultyDisk
-from server.tests.two_dirs import LONG_MS, World, fetch, two_dirs
+from barnabas.logdir import LogDirError
+from barnabas.replication import GROUP_METADATA_TOPIC
+from barnabas.server.app import BrokerFailed
+from barnabas.server.testing import connected, embedded_broker
+from barnabas.server.tests.faulty_disk import FaultyDisk
+from barnabas.server.tests.two_dirs import LONG_MS, World, fetch, two_dirs
 
 E = ErrorCode
 

@@ -8,12 +8,12 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
-from kproto import ErrorCode
-from kproto.messages import MetadataRequest
-from replication import Image
-from server.testing import embedded_cluster
-from server.tests import cluster_users as members
-from server.tests.faulty_disk import FaultyDisk
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import MetadataRequest
+from barnabas.replication import Image
+from barnabas.server.testing import embedded_cluster
+from barnabas.server.tests import cluster_users as members
+from barnabas.server.tests.faulty_disk import FaultyDisk
 
 E = ErrorCode
 BROKEN = 3

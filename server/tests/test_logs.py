@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from server import logs
+from barnabas.server import logs
 
 
 @pytest.fixture(autouse=True)

@@ -11,14 +11,14 @@ import pytest
 import trio
 import trio.testing
 
-from kproto import ErrorCode
-from kproto.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from replication import GROUP_METADATA_TOPIC, PartitionImage
-from server.config import BrokerConfig
-from server.marker_writer import MarkerWriter
-from server.partition import Partition
-from server.tests.apis.data_world import NOW, DataWorld, data_world
-from server.timers import Timers
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from barnabas.replication import GROUP_METADATA_TOPIC, PartitionImage
+from barnabas.server.config import BrokerConfig
+from barnabas.server.marker_writer import MarkerWriter
+from barnabas.server.partition import Partition
+from barnabas.server.tests.apis.data_world import NOW, DataWorld, data_world
+from barnabas.server.timers import Timers
 
 E = ErrorCode
 T0, T1 = ("t", 0), ("t", 1)

@@ -11,12 +11,20 @@ import pytest
 import trio
 import trio.testing
 
-from logdir import InconsistentMeta, LogDir, MetaProperties
-from replication import BrokerIdTaken, BrokerImage, EmbeddedStore, Store, WrongCluster, make_roots, register_broker
-from server.app import Broker
-from server.config import BrokerConfig
-from server.membership import REGISTRATION_GRACE_S, settle_broker_id, wait_for_old_registration
-from server.testing import embedded_broker, embedded_cluster
+from barnabas.logdir import InconsistentMeta, LogDir, MetaProperties
+from barnabas.replication import (
+    BrokerIdTaken,
+    BrokerImage,
+    EmbeddedStore,
+    Store,
+    WrongCluster,
+    make_roots,
+    register_broker,
+)
+from barnabas.server.app import Broker
+from barnabas.server.config import BrokerConfig
+from barnabas.server.membership import REGISTRATION_GRACE_S, settle_broker_id, wait_for_old_registration
+from barnabas.server.testing import embedded_broker, embedded_cluster
 
 
 def config(**settings: str) -> BrokerConfig:

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from trio.testing import MockClock
 
-from kproto import ErrorCode
-from kproto.messages import CreateTopicsRequest, IncrementalAlterConfigsRequest
-from server.app import BrokerFailed
-from server.testing import connected, embedded_broker
-from server.tests.apis.test_produce import batch, only, request, topic
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import CreateTopicsRequest, IncrementalAlterConfigsRequest
+from barnabas.server.app import BrokerFailed
+from barnabas.server.testing import connected, embedded_broker
+from barnabas.server.tests.apis.test_produce import batch, only, request, topic
 
 E = ErrorCode
 

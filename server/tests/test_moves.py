@@ -9,10 +9,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from kproto import ErrorCode
-from kproto.messages import DeleteTopicsRequest
-from server import moves
-from server.tests.two_dirs import LONG_MS, World, two_dirs
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import DeleteTopicsRequest
+from barnabas.server import moves
+from barnabas.server.tests.two_dirs import LONG_MS, World, two_dirs
 
 E = ErrorCode
 SEGMENTS = {"log_segment_bytes": "2000", "log_initial_task_delay_ms": "100"}

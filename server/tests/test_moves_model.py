@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from kproto.records import Record, build_batch, iter_headers
-from logdir import AppendOrigin, LogConfig, LogDirs, PartitionLog
-from logdir.memory_disk import MemoryDisk
-from replication import Image, PartitionImage
-from server import moves
-from server.config import BrokerConfig
-from server.offload import inline
-from server.partition import Partition
-from server.partitions import Partitions
+from barnabas.kproto.records import Record, build_batch, iter_headers
+from barnabas.logdir import AppendOrigin, LogConfig, LogDirs, PartitionLog
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.replication import Image, PartitionImage
+from barnabas.server import moves
+from barnabas.server.config import BrokerConfig
+from barnabas.server.offload import inline
+from barnabas.server.partition import Partition
+from barnabas.server.partitions import Partitions
 
 NOW = 1_763_700_000_000
 CONFIG = LogConfig(segment_bytes=600, file_delete_delay_ms=0)

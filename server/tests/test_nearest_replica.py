@@ -6,13 +6,13 @@ from typing import Any
 
 import trio
 
-from kproto import ErrorCode
-from kproto.messages import FetchRequest
-from kproto.records import Record, build_batch
-from logdir import AppendOrigin
-from server.partition import Partition
-from server.testing import Client, EmbeddedCluster, connected, embedded_cluster
-from server.tests.test_isr import create, isr_is
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import FetchRequest
+from barnabas.kproto.records import Record, build_batch
+from barnabas.logdir import AppendOrigin
+from barnabas.server.partition import Partition
+from barnabas.server.testing import Client, EmbeddedCluster, connected, embedded_cluster
+from barnabas.server.tests.test_isr import create, isr_is
 
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import trio
 
-from kproto import ApiKey, ErrorCode
-from kproto.messages import (
+from barnabas.kproto import ApiKey, ErrorCode
+from barnabas.kproto.messages import (
     AlterConfigsRequest,
     ApiVersionsRequest,
     CreatePartitionsRequest,
@@ -36,11 +36,11 @@ from kproto.messages import (
     OffsetForLeaderEpochRequest,
     SyncGroupRequest,
 )
-from kproto.records import Record, build_batch, iter_headers, iter_records
-from kproto.records_legacy import build_message_set, iter_legacy, iter_messages
-from server.testing import Client, connected, embedded_broker
-from server.tests.apis.test_fetch import fetch, flat
-from server.tests.apis.test_produce import NOW_MS, only, request
+from barnabas.kproto.records import Record, build_batch, iter_headers, iter_records
+from barnabas.kproto.records_legacy import build_message_set, iter_legacy, iter_messages
+from barnabas.server.testing import Client, connected, embedded_broker
+from barnabas.server.tests.apis.test_fetch import fetch, flat
+from barnabas.server.tests.apis.test_produce import NOW_MS, only, request
 
 EARLIEST, LATEST = -2, -1
 TOPIC = 2

@@ -13,7 +13,7 @@ from time import monotonic
 import confluent_kafka
 import pytest
 
-from server.testing import broker_thread
+from barnabas.server.testing import broker_thread
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)

@@ -7,8 +7,8 @@ import gc
 import pytest
 import re2
 
-from kproto import ErrorCode, KafkaError
-from server.patterns import compile_pattern
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.server.patterns import compile_pattern
 
 
 def test_all_of_a_text_has_to_match() -> None:

@@ -10,17 +10,17 @@ import pytest
 import trio
 from trio.testing import MockClock, memory_stream_pair
 
-from kproto import ApiKey, ErrorCode, encode
-from kproto.frame import FrameSplitter, parse_request_header, response_frame
-from kproto.messages import (
+from barnabas.kproto import ApiKey, ErrorCode, encode
+from barnabas.kproto.frame import FrameSplitter, parse_request_header, response_frame
+from barnabas.kproto.messages import (
     ApiVersionsResponse,
     FetchRequest,
     FetchResponse,
     HeartbeatRequest,
     HeartbeatResponse,
 )
-from replication import Endpoint
-from server.peers import PeerConnection, PeerError, tcp_connect
+from barnabas.replication import Endpoint
+from barnabas.server.peers import PeerConnection, PeerError, tcp_connect
 
 HERE = Endpoint("PLAINTEXT", "one", 1)
 THERE = Endpoint("PLAINTEXT", "two", 2)

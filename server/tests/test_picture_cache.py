@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from replication import Image
-from server.picture_cache import PictureCache
+from barnabas.replication import Image
+from barnabas.server.picture_cache import PictureCache
 
 
 def test_values_last_as_long_as_their_picture() -> None:

@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 import trio
 
-from kproto import ErrorCode, KafkaError
-from logdir import LogDirError, StorageError
-from server import logs, process
-from server.app import BrokerFailed
-from server.config import BrokerConfig
-from server.endpoints import ListenAddress
-from server.listeners import CannotListen, bind
-from server.testing import connected, embedded_broker
-from server.tests.apis.test_fetch import produce
-from server.tests.apis.test_produce import batch, topic
-from server.tests.test_logs import restored  # noqa: F401  # the log set-up is undone after each test
-from server.wording import causes, in_words
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.logdir import LogDirError, StorageError
+from barnabas.server import logs, process
+from barnabas.server.app import BrokerFailed
+from barnabas.server.config import BrokerConfig
+from barnabas.server.endpoints import ListenAddress
+from barnabas.server.listeners import CannotListen, bind
+from barnabas.server.testing import connected, embedded_broker
+from barnabas.server.tests.apis.test_fetch import produce
+from barnabas.server.tests.apis.test_produce import batch, topic
+from barnabas.server.tests.test_logs import restored  # noqa: F401  # the log set-up is undone after each test
+from barnabas.server.wording import causes, in_words
 
 
 def bug() -> Exception:
@@ -58,7 +58,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
         stream = io.StringIO()
         logs.set_up("info", style, stream=stream)
         monkeypatch.setattr(process, "Broker", lambda config: Ends(error))
-        monkeypatch.setattr("server.descriptors.raise_limit", lambda: None)
+        monkeypatch.setattr("barnabas.server.descriptors.raise_limit", lambda: None)
         assert process.run(BrokerConfig.from_values({}), pytest.fail) == 1
         return stream.getvalue().splitlines()
 

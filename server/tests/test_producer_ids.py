@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import trio
 
-from kproto import ErrorCode, KafkaError
-from replication import EmbeddedStore, ProducerIdBlock, ProducerIdsExhausted, StoreFailed, take_producer_ids
-from replication.store import Create
-from server.producer_ids import ProducerIds
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.replication import EmbeddedStore, ProducerIdBlock, ProducerIdsExhausted, StoreFailed, take_producer_ids
+from barnabas.replication.store import Create
+from barnabas.server.producer_ids import ProducerIds
 
 
 class Blocks:

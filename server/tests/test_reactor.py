@@ -22,20 +22,20 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from kproto.frame import request_frame
-from kproto.messages import (
+from barnabas.kproto.frame import request_frame
+from barnabas.kproto.messages import (
     ApiVersionsRequest,
     CreateTopicsRequest,
     MetadataRequest,
 )
-from server.app import Broker
-from server.connection import OUT_BYTES_MAX, Connection
-from server.context import RequestContext
-from server.reactor import _IN, Reactor
-from server.strangers import QUIET_SECONDS
-from server.testing import Client, embedded_broker
-from server.tests.apis.test_fetch import fetch, flat, values
-from server.tests.apis.test_produce import batch, only, request, topic
+from barnabas.server.app import Broker
+from barnabas.server.connection import OUT_BYTES_MAX, Connection
+from barnabas.server.context import RequestContext
+from barnabas.server.reactor import _IN, Reactor
+from barnabas.server.strangers import QUIET_SECONDS
+from barnabas.server.testing import Client, embedded_broker
+from barnabas.server.tests.apis.test_fetch import fetch, flat, values
+from barnabas.server.tests.apis.test_produce import batch, only, request, topic
 
 MIB = 1 << 20
 SECONDS = 30

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from kproto import ErrorCode, KafkaError
-from kproto.messages import FetchRequest
-from kproto.records import Record, build_batch
-from logdir import AppendOrigin, LogConfig, UnexpectedOffset
-from replication import Refusal
-from server.apis import fetch as fetch_api
-from server.tests.replicas import TOPIC, TOPIC_ID, Answer, ReplicaWorld, consume, offsets, replica_world
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.messages import FetchRequest
+from barnabas.kproto.records import Record, build_batch
+from barnabas.logdir import AppendOrigin, LogConfig, UnexpectedOffset
+from barnabas.replication import Refusal
+from barnabas.server.apis import fetch as fetch_api
+from barnabas.server.tests.replicas import TOPIC, TOPIC_ID, Answer, ReplicaWorld, consume, offsets, replica_world
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kproto import ErrorCode
-from kproto.messages import FetchRequest, ListOffsetsRequest
-from server.apis import fetch as fetch_api
-from server.apis import list_offsets
-from server.tests.apis.fakes import at_once
-from server.tests.replicas import TOPIC, TOPIC_ID, Answer, ReplicaWorld, consume, replica_world
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import FetchRequest, ListOffsetsRequest
+from barnabas.server.apis import fetch as fetch_api
+from barnabas.server.apis import list_offsets
+from barnabas.server.tests.apis.fakes import at_once
+from barnabas.server.tests.replicas import TOPIC, TOPIC_ID, Answer, ReplicaWorld, consume, replica_world
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import trio
 
-from kproto import ApiKey, decoder, uvarint
-from kproto.frame import parse_request_header, request_frame
-from kproto.messages import (
+from barnabas.kproto import ApiKey, decoder, uvarint
+from barnabas.kproto.frame import parse_request_header, request_frame
+from barnabas.kproto.messages import (
     AlterPartitionReassignmentsRequest,
     CreateTopicsRequest,
     DescribeConfigsRequest,
@@ -23,9 +23,9 @@ from kproto.messages import (
     OffsetFetchRequest,
     ProduceRequest,
 )
-from kproto.records import Record, build_batch
-from server.request_bounds import BOUNDS, GENERAL, bounds_of
-from server.testing import Client, connected, embedded_broker
+from barnabas.kproto.records import Record, build_batch
+from barnabas.server.request_bounds import BOUNDS, GENERAL, bounds_of
+from barnabas.server.testing import Client, connected, embedded_broker
 
 NAMES = [f"{i:05}".ljust(249, "n") for i in range(10_000)]
 """Topics with the longest names that there are."""

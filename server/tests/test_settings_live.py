@@ -3,16 +3,16 @@
 from pathlib import Path
 from typing import Any
 
-from kproto import ErrorCode
-from kproto.messages import (
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import (
     AlterConfigsRequest,
     CreateTopicsRequest,
     DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,
     ProduceRequest,
 )
-from kproto.records import Record, build_batch
-from server.testing import Client, connected, embedded_broker
+from barnabas.kproto.records import Record, build_batch
+from barnabas.server.testing import Client, connected, embedded_broker
 
 TOPIC, BROKER = 2, 4
 SET, DELETE = 0, 1

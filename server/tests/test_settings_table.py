@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import pytest
 
-from logdir.offset_map import OffsetMap
-from replication.topics import MAX_NEW_PARTITIONS
-from server.settings import BROKER, SUBJECTS, SYNONYMS, TOPIC, BadValue, Setting, Support, Type, parse, render
-from server.settings.model import LEAST_SEGMENT_BYTES, PARTITIONS_AT_ONCE
+from barnabas.logdir.offset_map import OffsetMap
+from barnabas.replication.topics import MAX_NEW_PARTITIONS
+from barnabas.server.settings import BROKER, SUBJECTS, SYNONYMS, TOPIC, BadValue, Setting, Support, Type, parse, render
+from barnabas.server.settings.model import LEAST_SEGMENT_BYTES, PARTITIONS_AT_ONCE
 
 
 class Fact(NamedTuple):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator import GroupConfig, GroupShard
-from coordinator.stored import CommittedOffset, offset_record
-from kproto.records import Record, build_batch, build_control_batch
-from kproto.records_legacy import build_message_set
-from server.shard_loading import replay_slice
+from barnabas.coordinator import GroupConfig, GroupShard
+from barnabas.coordinator.stored import CommittedOffset, offset_record
+from barnabas.kproto.records import Record, build_batch, build_control_batch
+from barnabas.kproto.records_legacy import build_message_set
+from barnabas.server.shard_loading import replay_slice
 
 
 def commits(*offsets: int, partition: int = 0) -> list[Record]:

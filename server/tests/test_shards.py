@@ -12,16 +12,16 @@ import pytest
 import trio
 import trio.testing
 
-from coordinator import OffsetToCommit
-from coordinator.tests.kit import subscription
-from kproto import ErrorCode, KafkaError
-from kproto.messages import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
-from replication import GROUP_METADATA_TOPIC, PartitionImage
-from server.config import BrokerConfig
-from server.shards import OPEN_SECONDS, GroupShards
-from server.tests.apis.data_world import NOW, DataWorld, data_world
-from server.tests.apis.fakes import at_once
-from server.timers import Timers
+from barnabas.coordinator import OffsetToCommit
+from barnabas.coordinator.tests.kit import subscription
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.messages import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+from barnabas.replication import GROUP_METADATA_TOPIC, PartitionImage
+from barnabas.server.config import BrokerConfig
+from barnabas.server.shards import OPEN_SECONDS, GroupShards
+from barnabas.server.tests.apis.data_world import NOW, DataWorld, data_world
+from barnabas.server.tests.apis.fakes import at_once
+from barnabas.server.timers import Timers
 
 E = ErrorCode
 TOPIC = GROUP_METADATA_TOPIC

@@ -12,11 +12,11 @@ import pytest
 import trio
 import trio.testing
 
-from kproto import ErrorCode, KafkaError
-from logdir import PartitionLog, StorageError
-from server.partition import Partition
-from server.tests.test_shards import Rig, rig
-from server.tests.txn_rig import txn_rig
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.logdir import PartitionLog, StorageError
+from barnabas.server.partition import Partition
+from barnabas.server.tests.test_shards import Rig, rig
+from barnabas.server.tests.txn_rig import txn_rig
 
 E = ErrorCode
 BROKEN = (errno.EIO, errno.ENOSPC)

@@ -2,7 +2,7 @@
 
 The slow test tries seeds for `BARNABAS_SIM_SECONDS` (300) of all cores together, at most `BARNABAS_SIM_SEEDS` (1,000)
 of them, from `BARNABAS_SIM_FIRST` (1) on. A failing seed is run again, with everything that happens in it, by
-`python -m server.sim --seeds N --trace`.
+`python -m barnabas.server.sim --seeds N --trace`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from kproto.records import Record, build_batch
-from server.sim.checks import History, Item, check_content
-from server.sim.cluster import Cluster
-from server.sim.run import simulate
-from server.sim.world import World
+from barnabas.kproto.records import Record, build_batch
+from barnabas.server.sim.checks import History, Item, check_content
+from barnabas.server.sim.cluster import Cluster
+from barnabas.server.sim.run import simulate
+from barnabas.server.sim.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = int(os.environ.get("BARNABAS_SIM_SECONDS", "300"))
@@ -32,7 +32,7 @@ KEY = ("t", 0)
 def simulated(*arguments: str) -> str:
     """What the command says, which must be that all is well."""
     done = subprocess.run(
-        [sys.executable, "-m", "server.sim", "--quiet", *arguments],
+        [sys.executable, "-m", "barnabas.server.sim", "--quiet", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,

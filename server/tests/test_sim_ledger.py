@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kproto.records import Record, build_batch, build_control_batch
-from server.sim.ledger import Fate, Ledger, Transaction, read_committed
-from server.sim.world import World
+from barnabas.kproto.records import Record, build_batch, build_control_batch
+from barnabas.server.sim.ledger import Fate, Ledger, Transaction, read_committed
+from barnabas.server.sim.world import World
 
 X0, X1 = ("x", 0), ("x", 1)
 

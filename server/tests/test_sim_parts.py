@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import trio
 
-from replication import ConnectionLost, SessionBack, SessionExpired, SessionLost
-from replication.store import Changed, Create, Delete
-from replication.tests import test_store_contract as contract
-from server.sim.disk import SimDisk
-from server.sim.network import Burden, Network, Stream
-from server.sim.store import SimSession, SimStore
-from server.sim.world import World
+from barnabas.replication import ConnectionLost, SessionBack, SessionExpired, SessionLost
+from barnabas.replication.store import Changed, Create, Delete
+from barnabas.replication.tests import test_store_contract as contract
+from barnabas.server.sim.disk import SimDisk
+from barnabas.server.sim.network import Burden, Network, Stream
+from barnabas.server.sim.store import SimSession, SimStore
+from barnabas.server.sim.world import World
 
 
 def in_world(main: Callable[[World], Awaitable[None]], seed: int = 0) -> World:

@@ -9,9 +9,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from replication import ConnectionLost, EmbeddedSession, EmbeddedStore, Node, Op, SessionExpired, StoreEvent
-from replication.store import Check, Create, Delete, NodeExists, NoSuchNode, Set, VersionMoved
-from server.steady_store import SteadyStore
+from barnabas.replication import ConnectionLost, EmbeddedSession, EmbeddedStore, Node, Op, SessionExpired, StoreEvent
+from barnabas.replication.store import Check, Create, Delete, NodeExists, NoSuchNode, Set, VersionMoved
+from barnabas.server.steady_store import SteadyStore
 
 
 class Wire:

@@ -11,19 +11,20 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from coordinator.tests.kit import subscription
-from kproto.frame import request_frame
-from kproto.messages import FetchRequest, JoinGroupRequest
-from server.app import Broker
-from server.testing import Client, connected, embedded_broker, embedded_cluster
-from server.tests.apis.test_fetch import fetch, produce
-from server.tests.apis.test_group_apis import Asker
-from server.tests.apis.test_produce import batch, only, request, topic
-from server.tests.cluster_users import E, User, three_brokers
-from server.tests.test_reactor import dialled, fine, moved_by_hand, reactor, until
+from barnabas.coordinator.tests.kit import subscription
+from barnabas.kproto.frame import request_frame
+from barnabas.kproto.messages import FetchRequest, JoinGroupRequest
+from barnabas.server.app import Broker
+from barnabas.server.testing import Client, connected, embedded_broker, embedded_cluster
+from barnabas.server.tests.apis.test_fetch import fetch, produce
+from barnabas.server.tests.apis.test_group_apis import Asker
+from barnabas.server.tests.apis.test_produce import batch, only, request, topic
+from barnabas.server.tests.cluster_users import E, User, three_brokers
+from barnabas.server.tests.test_reactor import dialled, fine, moved_by_hand, reactor, until
 
 SOON = 0.1
-"""Seconds; a stop that waits for one of the requests here would take `server.app.STOP_SECONDS`, or for ever."""
+"""Seconds; a stop that waits for one of the requests here would take `barnabas.server.app.STOP_SECONDS`, or for ever.
+"""
 FOR_EVER_MS = 100_000_000
 
 

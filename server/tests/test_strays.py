@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from trio.testing import MockClock
 
-from kproto import ErrorCode
-from kproto.messages import CreateTopicsRequest, DeleteTopicsRequest
-from logdir import Disk, InconsistentMeta
-from server.app import Broker
-from server.testing import connected, embedded_broker
-from server.tests.apis.test_produce import batch, only, request
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import CreateTopicsRequest, DeleteTopicsRequest
+from barnabas.logdir import Disk, InconsistentMeta
+from barnabas.server.app import Broker
+from barnabas.server.testing import connected, embedded_broker
+from barnabas.server.tests.apis.test_produce import batch, only, request
 
 E = ErrorCode
 

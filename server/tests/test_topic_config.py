@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from kproto import ErrorCode, KafkaError
-from server import topic_config
-from server.config import BrokerConfig
-from server.settings import TOPIC
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.server import topic_config
+from barnabas.server.config import BrokerConfig
+from barnabas.server.settings import TOPIC
 
 LONG_MAX = 2**63 - 1
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import trio
 
-from kproto.messages import MetadataResponse, OffsetFetchResponse
-from server.offload import inline
-from server.turns import TURN_UNITS, UNFINISHED, Abandoned, Arrays, Steps, Turns, first_turn
+from barnabas.kproto.messages import MetadataResponse, OffsetFetchResponse
+from barnabas.server.offload import inline
+from barnabas.server.turns import TURN_UNITS, UNFINISHED, Abandoned, Arrays, Steps, Turns, first_turn
 
 
 class Work:

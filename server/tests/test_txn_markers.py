@@ -12,11 +12,11 @@ import trio
 import trio.testing
 from trio.testing import MockClock, memory_stream_pair
 
-from kproto import ApiKey, ErrorCode, decode, encode, request_class
-from kproto.frame import FrameSplitter, parse_request_header, response_frame
-from kproto.messages import ApiVersionsResponse
-from replication import Endpoint, PartitionImage, StoreError
-from server.tests.txn_rig import TxnRig, txn_rig, written
+from barnabas.kproto import ApiKey, ErrorCode, decode, encode, request_class
+from barnabas.kproto.frame import FrameSplitter, parse_request_header, response_frame
+from barnabas.kproto.messages import ApiVersionsResponse
+from barnabas.replication import Endpoint, PartitionImage, StoreError
+from barnabas.server.tests.txn_rig import TxnRig, txn_rig, written
 
 E = ErrorCode
 T0, T1 = ("t", 0), ("t", 1)

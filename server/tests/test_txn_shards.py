@@ -9,12 +9,12 @@ import pytest
 import trio
 import trio.testing
 
-from kproto import ErrorCode, KafkaError
-from kproto.messages import AddPartitionsToTxnRequest, InitProducerIdRequest, ListTransactionsRequest
-from replication import PartitionImage
-from server.config import BrokerConfig
-from server.tests.apis.fakes import at_once
-from server.tests.txn_rig import TOPIC, Token, txn_rig
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.messages import AddPartitionsToTxnRequest, InitProducerIdRequest, ListTransactionsRequest
+from barnabas.replication import PartitionImage
+from barnabas.server.config import BrokerConfig
+from barnabas.server.tests.apis.fakes import at_once
+from barnabas.server.tests.txn_rig import TOPIC, Token, txn_rig
 
 E = ErrorCode
 T0, T1 = ("t", 0), ("t", 1)

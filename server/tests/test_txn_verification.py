@@ -11,13 +11,13 @@ import pytest
 import trio
 import trio.testing
 
-from kproto import ApiKey, ErrorCode
-from kproto.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-from replication import BrokerImage, Endpoint, Image, PartitionImage
-from server.config import BrokerConfig
-from server.peers import PeerError
-from server.timers import Timers
-from server.txn_verification import (
+from barnabas.kproto import ApiKey, ErrorCode
+from barnabas.kproto.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from barnabas.replication import BrokerImage, Endpoint, Image, PartitionImage
+from barnabas.server.config import BrokerConfig
+from barnabas.server.peers import PeerError
+from barnabas.server.timers import Timers
+from barnabas.server.txn_verification import (
     Errors,
     Operation,
     TxnVerification,

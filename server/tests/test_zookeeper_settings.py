@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import trustme
 
-from replication import Login, ZooKeeperSettings, ZooKeeperTls
-from server.config import BrokerConfig, SettingsRefused, load
-from server.jaas import JaasError, parse_jaas
-from server.zookeeper_settings import zookeeper_settings
+from barnabas.replication import Login, ZooKeeperSettings, ZooKeeperTls
+from barnabas.server.config import BrokerConfig, SettingsRefused, load
+from barnabas.server.jaas import JaasError, parse_jaas
+from barnabas.server.zookeeper_settings import zookeeper_settings
 
 LOGIN = "java.security.auth.login.config"
 JAAS = """

@@ -9,8 +9,8 @@ from typing import Any
 
 import trio
 
-from kproto import ErrorCode
-from kproto.messages import (
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import (
     AlterReplicaLogDirsRequest,
     CreateTopicsRequest,
     DescribeLogDirsRequest,
@@ -19,10 +19,10 @@ from kproto.messages import (
     MetadataRequest,
     ProduceRequest,
 )
-from kproto.records import Record, build_batch, iter_headers, iter_records
-from server.app import Broker
-from server.testing import Client, connected, embedded_broker
-from server.tests.faulty_disk import FaultyDisk
+from barnabas.kproto.records import Record, build_batch, iter_headers, iter_records
+from barnabas.server.app import Broker
+from barnabas.server.testing import Client, connected, embedded_broker
+from barnabas.server.tests.faulty_disk import FaultyDisk
 
 E = ErrorCode
 LONG_MS = 60_000

@@ -13,8 +13,8 @@ from typing import Any
 import trio
 import trio.testing
 
-from kproto import ErrorCode, KafkaError
-from kproto.messages import (
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     EndTxnRequest,
@@ -22,11 +22,11 @@ from kproto.messages import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from replication import TRANSACTION_STATE_TOPIC, BrokerImage, Endpoint, PartitionImage, StoreError
-from server.config import BrokerConfig
-from server.tests.apis.data_world import NOW, DataWorld, FakeProducerIds, data_world
-from server.timers import Timers
-from server.txn_shards import TxnShards
+from barnabas.replication import TRANSACTION_STATE_TOPIC, BrokerImage, Endpoint, PartitionImage, StoreError
+from barnabas.server.config import BrokerConfig
+from barnabas.server.tests.apis.data_world import NOW, DataWorld, FakeProducerIds, data_world
+from barnabas.server.timers import Timers
+from barnabas.server.txn_shards import TxnShards
 
 TOPIC = TRANSACTION_STATE_TOPIC
 E = ErrorCode

@@ -1,4 +1,4 @@
-"""python -m coordinator.tests.exactly_once --seeds 1-5000 [--steps 40] [--trace]"""
+"""python -m barnabas.coordinator.tests.exactly_once --seeds 1-5000 [--steps 40] [--trace]"""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import time
 import traceback
 from dataclasses import astuple, fields
 
-from coordinator.tests.exactly_once.run import Counts, run
+from barnabas.coordinator.tests.exactly_once.run import Counts, run
 
 
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(
-        prog="python -m coordinator.tests.exactly_once", description="Exactly once, simulated"
+        prog="python -m barnabas.coordinator.tests.exactly_once", description="Exactly once, simulated"
     )
     parser.add_argument("--seeds", default="1-200", help="FIRST-LAST, or one")
     parser.add_argument("--steps", type=int, default=40, help="of about a second each")

@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from coordinator.tests.exactly_once.partitions import Partition
-from coordinator.txn.states import DECIDED, TRANSITIONS, State
-from coordinator.txn.stored import parse_txn
-from coordinator.txn.transaction import LAST_EPOCH, Txn
+from barnabas.coordinator.tests.exactly_once.partitions import Partition
+from barnabas.coordinator.txn.states import DECIDED, TRANSITIONS, State
+from barnabas.coordinator.txn.stored import parse_txn
+from barnabas.coordinator.txn.transaction import LAST_EPOCH, Txn
 
 if TYPE_CHECKING:
-    from coordinator.tests.exactly_once.run import Run
+    from barnabas.coordinator.tests.exactly_once.run import Run
 
 
 class Reader:

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-from coordinator.tests.exactly_once.office import Office, error_of
-from coordinator.tests.exactly_once.partitions import Produce
-from coordinator.tests.exactly_once.world import Answer, Call, Life
-from kproto import ErrorCode
-from kproto.messages import (
+from barnabas.coordinator.tests.exactly_once.office import Office, error_of
+from barnabas.coordinator.tests.exactly_once.partitions import Produce
+from barnabas.coordinator.tests.exactly_once.world import Answer, Call, Life
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import (
     AddOffsetsToTxnRequest,
     EndTxnRequest,
     EndTxnResponse,
@@ -29,7 +29,7 @@ from kproto.messages import (
 )
 
 if TYPE_CHECKING:
-    from coordinator.tests.exactly_once.run import Run
+    from barnabas.coordinator.tests.exactly_once.run import Run
 
 TopicPartition = tuple[str, int]
 E = ErrorCode

@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from coordinator.machine import Record, Result
-from coordinator.tests.exactly_once.world import Answer, World
-from coordinator.txn import Leader, Marked, MarkerQueues, MarkersToWrite, NeedProducerId, TxnConfig, TxnShard
-from kproto import ErrorCode
-from kproto.messages import (
+from barnabas.coordinator.machine import Record, Result
+from barnabas.coordinator.tests.exactly_once.world import Answer, World
+from barnabas.coordinator.txn import Leader, Marked, MarkerQueues, MarkersToWrite, NeedProducerId, TxnConfig, TxnShard
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import (
     AddOffsetsToTxnRequest,
     EndTxnRequest,
     InitProducerIdRequest,
@@ -23,7 +23,7 @@ from kproto.messages import (
 )
 
 if TYPE_CHECKING:
-    from coordinator.tests.exactly_once.partitions import Partition
+    from barnabas.coordinator.tests.exactly_once.partitions import Partition
 
 TopicPartition = tuple[str, int]
 COMMIT_TIMEOUT_S = 5.0

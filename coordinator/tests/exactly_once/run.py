@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from coordinator.machine import Record
-from coordinator.tests.exactly_once import checks
-from coordinator.tests.exactly_once.clients import Attempt, Instance
-from coordinator.tests.exactly_once.office import Offices
-from coordinator.tests.exactly_once.partitions import Partition
-from coordinator.tests.exactly_once.world import LATE_S, World
-from coordinator.txn import TxnConfig
-from coordinator.txn.states import State
-from coordinator.txn.stored import txn_record
-from coordinator.txn.transaction import LAST_EPOCH, Txn
-from kproto import ErrorCode
+from barnabas.coordinator.machine import Record
+from barnabas.coordinator.tests.exactly_once import checks
+from barnabas.coordinator.tests.exactly_once.clients import Attempt, Instance
+from barnabas.coordinator.tests.exactly_once.office import Offices
+from barnabas.coordinator.tests.exactly_once.partitions import Partition
+from barnabas.coordinator.tests.exactly_once.world import LATE_S, World
+from barnabas.coordinator.txn import TxnConfig
+from barnabas.coordinator.txn.states import State
+from barnabas.coordinator.txn.stored import txn_record
+from barnabas.coordinator.txn.transaction import LAST_EPOCH, Txn
+from barnabas.kproto import ErrorCode
 
 NAMES = ("x", "y", "z")
 DATA = [("t", 0), ("t", 1), ("u", 0)]

@@ -1,4 +1,4 @@
-"""Some seeds of the simulation; `python -m coordinator.tests.exactly_once` runs more, BARNABAS_EOS_SEEDS here."""
+"""Some seeds of the simulation; `python -m barnabas.coordinator.tests.exactly_once` runs more, BARNABAS_EOS_SEEDS."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from coordinator.tests.exactly_once.run import run
+from barnabas.coordinator.tests.exactly_once.run import run
 
 
 def test_a_few_seeds() -> None:

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, NamedTuple
 
-from coordinator.machine import Now
+from barnabas.coordinator.machine import Now
 
 WALL_START_MS = 1_700_000_000_000
 LATE_S = 8.0

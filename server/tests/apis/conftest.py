@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from logdir.producers import Producers
-from server.txn_verification import Errors, TxnVerification
+from barnabas.logdir.producers import Producers
+from barnabas.server.txn_verification import Errors, TxnVerification
 
 
 @pytest.fixture

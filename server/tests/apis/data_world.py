@@ -14,16 +14,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from kproto import ErrorCode, KafkaError, decode, encode, request_class, response_class
-from kproto.records import Record, build_batch, build_control_batch
-from logdir import AppendOrigin, LogConfig, LogDirs
-from replication import Image, PartitionImage, TopicImage, is_internal
-from server.api import Api
-from server.offload import inline
-from server.partition import Partition
-from server.partitions import Partitions
-from server.tests.apis.fakes import at_once
-from server.turns import Turns
+from barnabas.kproto import ErrorCode, KafkaError, decode, encode, request_class, response_class
+from barnabas.kproto.records import Record, build_batch, build_control_batch
+from barnabas.logdir import AppendOrigin, LogConfig, LogDirs
+from barnabas.replication import Image, PartitionImage, TopicImage, is_internal
+from barnabas.server.api import Api
+from barnabas.server.offload import inline
+from barnabas.server.partition import Partition
+from barnabas.server.partitions import Partitions
+from barnabas.server.tests.apis.fakes import at_once
+from barnabas.server.turns import Turns
 
 NOW = 1_763_700_000_000
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from types import GeneratorType, MappingProxyType, SimpleNamespace
 from typing import Any
 
-from kproto import decode, encode
-from replication import BrokerImage, Image, PartitionImage, TopicImage
-from server.config import BrokerConfig
+from barnabas.kproto import decode, encode
+from barnabas.replication import BrokerImage, Image, PartitionImage, TopicImage
+from barnabas.server.config import BrokerConfig
 
 Edit = Callable[[Mapping[str, str]], Mapping[str, str]]
 

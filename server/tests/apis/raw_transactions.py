@@ -7,8 +7,8 @@ from typing import Any
 
 import trio
 
-from kproto import ErrorCode
-from kproto.messages import (
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     EndTxnRequest,
@@ -20,9 +20,9 @@ from kproto.messages import (
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
 )
-from kproto.records import Record, build_batch, iter_headers, iter_records
-from server.app import Broker
-from server.testing import Client
+from barnabas.kproto.records import Record, build_batch, iter_headers, iter_records
+from barnabas.server.app import Broker
+from barnabas.server.testing import Client
 
 E = ErrorCode
 NOW_MS = 1_750_000_000_000

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kproto import ErrorCode
-from kproto.messages import AlterConfigsRequest, IncrementalAlterConfigsRequest
-from server import logs
-from server.apis import alter_configs, incremental_alter_configs
-from server.tests.apis.fakes import World, context, over_the_wire, topic_image
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import AlterConfigsRequest, IncrementalAlterConfigsRequest
+from barnabas.server import logs
+from barnabas.server.apis import alter_configs, incremental_alter_configs
+from barnabas.server.tests.apis.fakes import World, context, over_the_wire, topic_image
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kproto import ErrorCode
-from kproto.messages import AlterReplicaLogDirsRequest
-from server.apis.alter_replica_log_dirs import API
-from server.tests.apis.data_world import data_world
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import AlterReplicaLogDirsRequest
+from barnabas.server.apis.alter_replica_log_dirs import API
+from barnabas.server.tests.apis.data_world import data_world
 
 E = ErrorCode
 

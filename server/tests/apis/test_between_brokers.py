@@ -12,9 +12,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from kproto import ZERO_UUID, ErrorCode
-from kproto.messages import LeaderAndIsrResponse, MetadataRequest, StopReplicaResponse, UpdateMetadataResponse
-from replication import (
+from barnabas.kproto import ZERO_UUID, ErrorCode
+from barnabas.kproto.messages import LeaderAndIsrResponse, MetadataRequest, StopReplicaResponse, UpdateMetadataResponse
+from barnabas.replication import (
     BrokerImage,
     Endpoint,
     LeaderAndIsr,
@@ -25,8 +25,8 @@ from replication import (
     UpdateMetadata,
     wire,
 )
-from server.app import Broker
-from server.testing import Client, connected, embedded_broker, embedded_cluster
+from barnabas.server.app import Broker
+from barnabas.server.testing import Client, connected, embedded_broker, embedded_cluster
 
 TOPIC_ID = bytes(range(16))
 OTHER = BrokerImage(7, (Endpoint("PLAINTEXT", "seven", 9097),), rack="r7")

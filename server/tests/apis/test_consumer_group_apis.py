@@ -11,8 +11,8 @@ import pytest
 import trio
 import trio.testing
 
-from kproto import ErrorCode
-from kproto.messages import (
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -32,8 +32,8 @@ from kproto.messages import (
     OffsetFetchRequest,
     UpdateFeaturesRequest,
 )
-from server import consumer_groups
-from server.testing import Client, connected, embedded_broker
+from barnabas.server import consumer_groups
+from barnabas.server.testing import Client, connected, embedded_broker
 
 E = ErrorCode
 GROUP = 32

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kproto import ErrorCode, KafkaError
-from kproto.messages import DeleteRecordsRequest, DeleteRecordsResponse
-from server.apis.delete_records import API
-from server.tests.apis.data_world import NOW, data_world
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.messages import DeleteRecordsRequest, DeleteRecordsResponse
+from barnabas.server.apis.delete_records import API
+from barnabas.server.tests.apis.data_world import NOW, data_world
 
 Answer = DeleteRecordsResponse.DeleteRecordsPartitionResult
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from kproto import ErrorCode
-from kproto.messages import DescribeConfigsRequest, DescribeConfigsResponse
-from server import logs
-from server.apis import describe_configs
-from server.config import BrokerConfig
-from server.settings import TOPIC, Type
-from server.tests.apis.fakes import World, at_once, context, over_the_wire, topic_image
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import DescribeConfigsRequest, DescribeConfigsResponse
+from barnabas.server import logs
+from barnabas.server.apis import describe_configs
+from barnabas.server.config import BrokerConfig
+from barnabas.server.settings import TOPIC, Type
+from barnabas.server.tests.apis.fakes import World, at_once, context, over_the_wire, topic_image
 
 TOPIC_TYPE, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 VERSIONS = range(5)

@@ -7,11 +7,11 @@ import os
 
 import pytest
 
-from kproto import ErrorCode
-from kproto.messages import DescribeLogDirsRequest
-from logdir import StorageError
-from server.apis.describe_log_dirs import API
-from server.tests.apis.data_world import NOW, data_world
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import DescribeLogDirsRequest
+from barnabas.logdir import StorageError
+from barnabas.server.apis.describe_log_dirs import API
+from barnabas.server.tests.apis.data_world import NOW, data_world
 
 VERSIONS = range(6)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kproto import ErrorCode
-from kproto.messages import DescribeProducersRequest, DescribeProducersResponse
-from server.apis.describe_producers import API
-from server.tests.apis.data_world import NOW, data_world
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import DescribeProducersRequest, DescribeProducersResponse
+from barnabas.server.apis.describe_producers import API
+from barnabas.server.tests.apis.data_world import NOW, data_world
 
 State = DescribeProducersResponse.ProducerState
 

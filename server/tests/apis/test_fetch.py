@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import trio
 
-from kproto import ErrorCode
-from kproto.messages import FetchRequest, FetchResponse
-from kproto.records import iter_headers, iter_records
-from server.testing import Client, connected, embedded_broker
-from server.tests.apis.test_produce import batch, request, topic
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import FetchRequest, FetchResponse
+from barnabas.kproto.records import iter_headers, iter_records
+from barnabas.server.testing import Client, connected, embedded_broker
+from barnabas.server.tests.apis.test_produce import batch, request, topic
 
 MIB = 1 << 20
 

@@ -11,14 +11,21 @@ from typing import Any
 import pytest
 import trio
 
-from kproto.messages import ListOffsetsRequest
-from kproto.records import Record, build_batch, build_control_batch, iter_headers, iter_records, parse_control_record
-from logdir import AppendOrigin
-from server.app import Broker
-from server.partition import Partition
-from server.testing import connected, embedded_broker, embedded_cluster
-from server.tests.apis.test_fetch import MIB, fetch, flat
-from server.tests.apis.test_produce import topic
+from barnabas.kproto.messages import ListOffsetsRequest
+from barnabas.kproto.records import (
+    Record,
+    build_batch,
+    build_control_batch,
+    iter_headers,
+    iter_records,
+    parse_control_record,
+)
+from barnabas.logdir import AppendOrigin
+from barnabas.server.app import Broker
+from barnabas.server.partition import Partition
+from barnabas.server.testing import connected, embedded_broker, embedded_cluster
+from barnabas.server.tests.apis.test_fetch import MIB, fetch, flat
+from barnabas.server.tests.apis.test_produce import topic
 
 NOW = 1_750_000_000_000
 

@@ -8,13 +8,13 @@ import pytest
 import trio
 import trio.testing
 
-from kproto import ErrorCode
-from kproto.messages import FetchRequest, FetchResponse
-from server.partitions import Partitions
-from server.testing import connected
-from server.tests.apis.test_fetch import produce
-from server.tests.apis.test_large_requests import Calls, asking
-from server.tests.apis.test_produce import batch
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import FetchRequest, FetchResponse
+from barnabas.server.partitions import Partitions
+from barnabas.server.testing import connected
+from barnabas.server.tests.apis.test_fetch import produce
+from barnabas.server.tests.apis.test_large_requests import Calls, asking
+from barnabas.server.tests.apis.test_produce import batch
 
 MANY = 5000
 

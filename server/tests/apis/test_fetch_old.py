@@ -1,5 +1,5 @@
 """Fetch 0-3, for clients older than Kafka 0.11: message sets made of batches. Where nothing else is said, Apache Kafka
-3.9.1 gave the same messages for the same batches and requests (and filled the answer up, see `server.legacy`).
+3.9.1 gave the same messages for the same batches and requests (and filled the answer up, see `barnabas.server.legacy`).
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import trio
 
-from kproto import ErrorCode, KafkaError
-from kproto.records import Record, build_batch, build_control_batch
-from kproto.records_legacy import iter_legacy, iter_messages
-from logdir import AppendOrigin
-from server.app import Broker
-from server.legacy import RESPONSE_BYTES_MAX
-from server.partition import Partition
-from server.testing import Client, connected, embedded_broker
-from server.tests.apis.test_fetch import fetch, flat, produce
-from server.tests.apis.test_produce import NOW_MS, topic
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.records import Record, build_batch, build_control_batch
+from barnabas.kproto.records_legacy import iter_legacy, iter_messages
+from barnabas.logdir import AppendOrigin
+from barnabas.server.app import Broker
+from barnabas.server.legacy import RESPONSE_BYTES_MAX
+from barnabas.server.partition import Partition
+from barnabas.server.testing import Client, connected, embedded_broker
+from barnabas.server.tests.apis.test_fetch import fetch, flat, produce
+from barnabas.server.tests.apis.test_produce import NOW_MS, topic
 
 VERSIONS = (0, 1, 2, 3)
 HEADERS = (("h", b"1"),)

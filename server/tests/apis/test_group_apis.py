@@ -10,9 +10,9 @@ import pytest
 import trio
 import trio.testing
 
-from coordinator.tests.kit import subscription
-from kproto import ZERO_UUID, ErrorCode
-from kproto.messages import (
+from barnabas.coordinator.tests.kit import subscription
+from barnabas.kproto import ZERO_UUID, ErrorCode
+from barnabas.kproto.messages import (
     CreateTopicsRequest,
     DeleteGroupsRequest,
     DeleteTopicsRequest,
@@ -28,7 +28,7 @@ from kproto.messages import (
     OffsetFetchRequest,
     SyncGroupRequest,
 )
-from server.apis import (
+from barnabas.server.apis import (
     delete_groups,
     describe_groups,
     find_coordinator,
@@ -40,8 +40,8 @@ from server.apis import (
     offset_fetch,
     sync_group,
 )
-from server.app import Broker
-from server.testing import Client, connected, embedded_broker
+from barnabas.server.app import Broker
+from barnabas.server.testing import Client, connected, embedded_broker
 
 E = ErrorCode
 

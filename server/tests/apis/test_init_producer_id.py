@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kproto import ErrorCode, KafkaError
-from kproto.messages import InitProducerIdRequest
-from server.apis.init_producer_id import API
-from server.tests.apis.data_world import data_world
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.messages import InitProducerIdRequest
+from barnabas.server.apis.init_producer_id import API
+from barnabas.server.tests.apis.data_world import data_world
 
 VERSIONS = range(6)
 

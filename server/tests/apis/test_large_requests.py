@@ -13,8 +13,8 @@ import pytest
 import trio
 import trio.testing
 
-from kproto import ErrorCode
-from kproto.messages import (
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import (
     AddPartitionsToTxnRequest,
     AlterPartitionReassignmentsRequest,
     ConsumerGroupDescribeRequest,
@@ -39,10 +39,10 @@ from kproto.messages import (
     UpdateFeaturesRequest,
     WriteTxnMarkersRequest,
 )
-from server.app import Broker
-from server.offload import inline
-from server.testing import Client, connected, embedded_broker
-from server.turns import TURN_UNITS
+from barnabas.server.app import Broker
+from barnabas.server.offload import inline
+from barnabas.server.testing import Client, connected, embedded_broker
+from barnabas.server.turns import TURN_UNITS
 
 E = ErrorCode
 MANY = 20_000
@@ -140,7 +140,7 @@ async def test_metadata_of_very_many_names(autojump_clock: trio.testing.MockCloc
 async def test_settings_alike_are_put_together_once(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
-    from server.apis import describe_configs
+    from barnabas.server.apis import describe_configs
 
     async with asking() as (broker, client):
         await broker.services.controller.auto_create([f"t{number}" for number in range(30)])

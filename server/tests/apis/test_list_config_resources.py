@@ -2,10 +2,10 @@
 
 import pytest
 
-from kproto import ErrorCode
-from kproto.messages import ListConfigResourcesRequest
-from server.apis import list_config_resources
-from server.tests.apis.fakes import World, at_once, context, over_the_wire, topic_image
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import ListConfigResourcesRequest
+from barnabas.server.apis import list_config_resources
+from barnabas.server.tests.apis.fakes import World, at_once, context, over_the_wire, topic_image
 
 
 def ask(types: list[int], version: int = 1) -> tuple[int, list[tuple[int, str]]]:

@@ -9,12 +9,12 @@ import pytest
 import trio
 import trio.testing
 
-from kproto import ZERO_UUID
-from kproto.messages import DescribeClusterRequest, DescribeTopicPartitionsRequest, MetadataRequest
-from replication import BrokerImage, Endpoint, PartitionImage, TopicImage, TopicRequest
-from server.apis import describe_cluster, describe_topic_partitions, metadata
-from server.tests.apis.topic_rig import TopicRig, topic_rig
-from server.tests.test_controller import CLUSTER
+from barnabas.kproto import ZERO_UUID
+from barnabas.kproto.messages import DescribeClusterRequest, DescribeTopicPartitionsRequest, MetadataRequest
+from barnabas.replication import BrokerImage, Endpoint, PartitionImage, TopicImage, TopicRequest
+from barnabas.server.apis import describe_cluster, describe_topic_partitions, metadata
+from barnabas.server.tests.apis.topic_rig import TopicRig, topic_rig
+from barnabas.server.tests.test_controller import CLUSTER
 
 _Asked = MetadataRequest.MetadataRequestTopic
 VERSIONS = range(14)

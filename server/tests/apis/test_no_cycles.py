@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import pytest
 import trio.testing
 
-from kproto.messages import (
+from barnabas.kproto.messages import (
     AddPartitionsToTxnRequest,
     CreateTopicsRequest,
     DeleteRecordsRequest,
@@ -24,10 +24,10 @@ from kproto.messages import (
     OffsetDeleteRequest,
     WriteTxnMarkersRequest,
 )
-from server.apis.portions import AT_ONCE
-from server.context import RequestContext
-from server.partition import Partition
-from server.testing import connected, embedded_broker
+from barnabas.server.apis.portions import AT_ONCE
+from barnabas.server.context import RequestContext
+from barnabas.server.partition import Partition
+from barnabas.server.testing import connected, embedded_broker
 
 MANY = AT_ONCE + 100
 
@@ -45,7 +45,7 @@ def left_in_cycles() -> Iterator[Counter[str]]:
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
         for one in gc.garbage:
-            if type(one).__module__ == "kproto.messages" or isinstance(one, RequestContext | type | Exception):
+            if type(one).__module__ == "barnabas.kproto.messages" or isinstance(one, RequestContext | type | Exception):
                 found[type(one).__qualname__] += 1
     finally:
         gc.set_debug(0)

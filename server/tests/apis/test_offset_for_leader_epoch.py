@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kproto import ErrorCode
-from kproto.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
-from server.apis.offset_for_leader_epoch import API
-from server.tests.apis.data_world import NOW, data_world
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from barnabas.server.apis.offset_for_leader_epoch import API
+from barnabas.server.tests.apis.data_world import NOW, data_world
 
 Answer = OffsetForLeaderEpochResponse.EpochEndOffset
 

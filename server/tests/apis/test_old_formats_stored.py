@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import trio
 
-from kproto.messages import ListOffsetsRequest
-from kproto.records import Record, build_batch
-from kproto.records_legacy import build_message_set, iter_any
-from logdir import AppendOrigin
-from server.app import Broker
-from server.partition import Partition
-from server.testing import connected, embedded_broker
-from server.tests.apis.test_fetch import fetch, flat
-from server.tests.apis.test_produce import topic
+from barnabas.kproto.messages import ListOffsetsRequest
+from barnabas.kproto.records import Record, build_batch
+from barnabas.kproto.records_legacy import build_message_set, iter_any
+from barnabas.logdir import AppendOrigin
+from barnabas.server.app import Broker
+from barnabas.server.partition import Partition
+from barnabas.server.testing import connected, embedded_broker
+from barnabas.server.tests.apis.test_fetch import fetch, flat
+from barnabas.server.tests.apis.test_produce import topic
 
 NOW = 1_750_000_000_000
 APPENDED_AT = NOW + 500

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import trio
 
-from kproto import ErrorCode
-from kproto.messages import FetchRequest, ProduceRequest, ProduceResponse
-from kproto.records import Record, build_batch
-from replication import PartitionImage
-from server.app import Broker, BrokerFailed
-from server.testing import Client, connected, embedded_broker
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import FetchRequest, ProduceRequest, ProduceResponse
+from barnabas.kproto.records import Record, build_batch
+from barnabas.replication import PartitionImage
+from barnabas.server.app import Broker, BrokerFailed
+from barnabas.server.testing import Client, connected, embedded_broker
 
 NOW_MS = 1_750_000_000_000
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import trio
 
-from kproto import ErrorCode
-from kproto.messages import MetadataRequest, ProduceRequest
-from kproto.records import Record, iter_headers, iter_records
-from kproto.records_legacy import build_message_set
-from server.testing import Client, connected, embedded_broker
-from server.tests.apis.test_produce import NOW_MS, batch, only, read_all, request, topic
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import MetadataRequest, ProduceRequest
+from barnabas.kproto.records import Record, iter_headers, iter_records
+from barnabas.kproto.records_legacy import build_message_set
+from barnabas.server.testing import Client, connected, embedded_broker
+from barnabas.server.tests.apis.test_produce import NOW_MS, batch, only, read_all, request, topic
 
 VERSIONS = (0, 1, 2)
 

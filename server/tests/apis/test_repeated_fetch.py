@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 import trio
 
-from kproto import ApiKey, decode, response_class, uvarint
-from kproto.frame import parse_response_header, request_frame
-from kproto.messages import FetchRequest
-from replication import PartitionImage
-from server.app import Broker
-from server.connection import Connection
-from server.context import RequestContext
-from server.partition import Partition
-from server.repeated_fetch import RepeatedFetch
-from server.testing import Client, connected, embedded_broker
-from server.tests.apis.test_fetch import fetch, flat, values
-from server.tests.apis.test_fetch_committed import Writer
-from server.tests.apis.test_produce import topic
+from barnabas.kproto import ApiKey, decode, response_class, uvarint
+from barnabas.kproto.frame import parse_response_header, request_frame
+from barnabas.kproto.messages import FetchRequest
+from barnabas.replication import PartitionImage
+from barnabas.server.app import Broker
+from barnabas.server.connection import Connection
+from barnabas.server.context import RequestContext
+from barnabas.server.partition import Partition
+from barnabas.server.repeated_fetch import RepeatedFetch
+from barnabas.server.testing import Client, connected, embedded_broker
+from barnabas.server.tests.apis.test_fetch import fetch, flat, values
+from barnabas.server.tests.apis.test_fetch_committed import Writer
+from barnabas.server.tests.apis.test_produce import topic
 
 SEED = int(os.environ.get("BARNABAS_FETCH_SEED", "0"))
 TURNS = 300

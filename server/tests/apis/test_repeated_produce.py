@@ -13,15 +13,15 @@ import pytest
 import trio
 import trio.testing
 
-from kproto import ErrorCode, uvarint
-from kproto.frame import request_frame
-from kproto.messages import ProduceRequest
-from kproto.records import Record, build_batch, check_batch, iter_headers
-from logdir.memory_disk import MemoryDisk
-from server import repeated_produce
-from server.repeated_produce import RepeatedProduce
-from server.testing import connected, embedded_broker
-from server.tests.apis.test_produce import NOW_MS, only, read_all, request, topic
+from barnabas.kproto import ErrorCode, uvarint
+from barnabas.kproto.frame import request_frame
+from barnabas.kproto.messages import ProduceRequest
+from barnabas.kproto.records import Record, build_batch, check_batch, iter_headers
+from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.server import repeated_produce
+from barnabas.server.repeated_produce import RepeatedProduce
+from barnabas.server.testing import connected, embedded_broker
+from barnabas.server.tests.apis.test_produce import NOW_MS, only, read_all, request, topic
 
 VERSIONS = range(9, 14)
 SEED = int(os.environ.get("BARNABAS_PRODUCE_SEED", "0"))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kproto import ZERO_UUID
-from kproto.messages import (
+from barnabas.kproto import ZERO_UUID
+from barnabas.kproto.messages import (
     AlterPartitionReassignmentsRequest,
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -18,8 +18,8 @@ from kproto.messages import (
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
 )
-from replication.store import Create
-from server.apis import (
+from barnabas.replication.store import Create
+from barnabas.server.apis import (
     alter_partition_reassignments,
     create_partitions,
     create_topics,
@@ -27,7 +27,7 @@ from server.apis import (
     elect_leaders,
     list_partition_reassignments,
 )
-from server.tests.apis.topic_rig import TopicRig, topic_rig
+from barnabas.server.tests.apis.topic_rig import TopicRig, topic_rig
 
 _Topic = CreateTopicsRequest.CreatableTopic
 _Assignment = CreateTopicsRequest.CreatableReplicaAssignment

@@ -11,8 +11,8 @@ import pytest
 import trio
 import trio.testing
 
-from kproto import ErrorCode
-from kproto.messages import (
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     DescribeTransactionsRequest,
@@ -22,9 +22,9 @@ from kproto.messages import (
     ListTransactionsRequest,
     MetadataRequest,
 )
-from server.app import Broker
-from server.testing import Client, connected, embedded_broker
-from server.tests.apis.test_produce import topic
+from barnabas.server.app import Broker
+from barnabas.server.testing import Client, connected, embedded_broker
+from barnabas.server.tests.apis.test_produce import topic
 
 E = ErrorCode
 

@@ -10,10 +10,10 @@ import pytest
 import trio
 import trio.testing
 
-from kproto import ErrorCode
-from kproto.messages import ApiVersionsRequest, UpdateFeaturesRequest, UpdateFeaturesResponse
-from replication import features
-from server.testing import Client, connected, embedded_broker, embedded_cluster
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import ApiVersionsRequest, UpdateFeaturesRequest, UpdateFeaturesResponse
+from barnabas.replication import features
+from barnabas.server.testing import Client, connected, embedded_broker, embedded_cluster
 
 E = ErrorCode
 TV, GV = "transaction.version", "group.version"

@@ -9,13 +9,13 @@ from typing import Any
 
 import trio
 
-from kproto import KafkaError, decode, encode, response_class
-from server.api import PENDING, Api
-from server.offload import inline
-from server.picture_cache import PictureCache
-from server.tests.apis.fakes import at_once
-from server.tests.test_controller import Rig, running
-from server.turns import Turns
+from barnabas.kproto import KafkaError, decode, encode, response_class
+from barnabas.server.api import PENDING, Api
+from barnabas.server.offload import inline
+from barnabas.server.picture_cache import PictureCache
+from barnabas.server.tests.apis.fakes import at_once
+from barnabas.server.tests.test_controller import Rig, running
+from barnabas.server.turns import Turns
 
 
 class Context:

@@ -1,6 +1,6 @@
 """Spark reads log directories directly, without a broker: the data source `barnabas-log`.
 
-    from barnabas_spark import BarnabasLogDataSource, register
+    from barnabas.spark import BarnabasLogDataSource, register
 
     register(spark)      # = spark.dataSource.register(BarnabasLogDataSource), and filters are pushed down
     day = spark.read.format("barnabas-log").option("subscribe", "orders").load("/copy/of/kafka-logs")
@@ -48,13 +48,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from barnabas_spark_options import (
+from barnabas.spark_options import (
     EARLIEST,
     HIGHEST,
     LATEST,
@@ -70,11 +69,11 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import SparkSession
 
-    from logdir.offline import LogReader, SegmentReader
+    from barnabas.logdir.offline import LogReader, SegmentReader
 
 __all__ = ["BarnabasLogDataSource", "register"]
 
-log = logging.getLogger("barnabas_spark")
+log = logging.getLogger("barnabas.spark")
 
 INTERNAL: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata")
 TRIES: Final = 5
@@ -381,7 +380,7 @@ class LogReaderOfSpark(DataSourceReader):
         if self.options.strict:
             yield from self._arrow(segment, one, start, one.end, check_crcs=True)
             return
-        from kproto.records import CorruptRecords
+        from barnabas.kproto.records import CorruptRecords
 
         try:
             for batch in self._arrow(segment, one, start, one.end, check_crcs=True):
@@ -414,7 +413,7 @@ def _good_parts(segment: SegmentReader, start: int, end: int) -> Iterator[tuple[
     """The ranges of offsets in [start, end) whose batches have the right checksum, up to where there is no batch at
     all; says what is left out.
     """
-    from kproto.records import CorruptRecords
+    from barnabas.kproto.records import CorruptRecords
 
     seen = start
     try:
@@ -435,11 +434,7 @@ def _good_parts(segment: SegmentReader, start: int, end: int) -> Iterator[tuple[
 
 
 def _offline() -> Any:
-    """`logdir.offline` of this installation, imported where it is used: not for a look at the schema."""
-    from logdir import offline
+    """`barnabas.logdir.offline`, imported where it is used: not for a look at the schema."""
+    from barnabas.logdir import offline
 
-    home = Path(__file__).resolve().parent
-    place = Path(offline.__file__).resolve()
-    if home not in place.parents:
-        raise ImportError(f"the package 'logdir' of {place.parents[2]} hides that of {home}; move it off the path")
     return offline

@@ -1,7 +1,7 @@
 """A broker as a child process, for the test suites of other programs: `barnabas.Broker`.
 
-A process and not a thread, because the broker's packages have plain names that the program under test may use itself,
-and because a test can then kill it. What runs in the caller's process is this file and Python's library.
+A process and not a thread, so that a test can kill it and shares no memory, loop or signal with it. What runs in the
+caller's process is this file and Python's library.
 
 The child cannot outlive its parent: its standard input is a pipe that only the parent holds, and it stops when that
 ends (`barnabas dev --leash`), however the parent went. The port is bound, without listening, for as long as the
@@ -190,7 +190,7 @@ class Broker:
 
     def _start(self) -> None:
         home = self._prepare()
-        command = [sys.executable, "-P", str(Path(__file__).with_name("barnabas.py")), "dev"]
+        command = [sys.executable, "-P", str(Path(__file__).with_name("__main__.py")), "dev"]
         command += ["--port", str(self._port), "--data", str(self.data), "--log-level", self._log_level, "--leash"]
         if self._data is None:
             command.append(str(home))

@@ -1,4 +1,4 @@
-"""What a Spark query asks of `barnabas-log`: its options and its filters. `barnabas_spark.py` says what they mean.
+"""What a Spark query asks of `barnabas-log`: its options and its filters. `barnabas/spark.py` says what they mean.
 
 Offsets count records, sizes are bytes, times milliseconds since 1970; filters on `timestamp` come as datetimes with
 microseconds.

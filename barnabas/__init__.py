@@ -1,0 +1,43 @@
+"""Barnabas, a broker that speaks Apache Kafka's protocol. This module is its face.
+
+    import barnabas
+
+    with barnabas.Broker(settings={"num.partitions": "3"}) as broker:      # a broker for a test suite
+        producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
+
+Nothing is imported here before it is asked for: a test suite that uses `Broker` has none of the broker's modules in its
+own process, which is why the face has no imports at its top.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # as `typing` has it, which takes its time
+if TYPE_CHECKING:
+    from typing import Any
+
+    from barnabas.process import Broker, BrokerError
+
+__all__ = ["Broker", "BrokerError", "main"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Broker", "BrokerError"):
+        from barnabas import process
+
+        return getattr(process, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def main() -> None:
+    """The `barnabas` command."""
+    import signal
+
+    # First of all: Ctrl-C ends the process as SIGTERM does, not with a traceback out of some import.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from barnabas.server import signals
+
+    signals.leave_at_once()
+
+    from barnabas.server.cli import run
+
+    run()
