@@ -9,9 +9,8 @@ Environment and command line come first, as always.
 from __future__ import annotations
 
 import socket
-from typing import Final
+from typing import Final, Protocol
 
-from barnabas.server.config import BrokerConfig
 from barnabas.server.settings import BROKER
 
 ORIGIN: Final = "default without a file"
@@ -34,7 +33,13 @@ def fill(values: dict[str, str], origins: dict[str, str]) -> None:
             origins[key] = ORIGIN
 
 
-def explain(config: BrokerConfig) -> list[str]:
+class Origins(Protocol):
+    """The settings in force (`server.config.BrokerConfig`)."""
+
+    def origin(self, key: str) -> str: ...
+
+
+def explain(config: Origins) -> list[str]:
     """What to log of the settings that came from here: how to have it otherwise."""
     lines = []
     if config.origin(_LISTENERS) == ORIGIN:
