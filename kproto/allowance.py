@@ -53,7 +53,8 @@ class Allowance:
             raise TooMuchWork(is_for_now=False)
         if units > self.left:
             raise TooMuchWork(is_for_now=True)
-        return min(BATCH_MAX, self.left) - units
+        left = self.left
+        return (left if left < BATCH_MAX else BATCH_MAX) - units
 
     def exceeded(self, units: int) -> TooMuchWork:
         """To be raised: a batch was given up after so many units."""

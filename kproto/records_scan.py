@@ -138,9 +138,12 @@ def validate_records(
     count = header.record_count
     room = UNLIMITED if allowance is None else allowance.ask(count)
     try:
-        data = records_data(buf, offset, header, min(max_bytes, room << 9), room)
-        left = room - (len(data) >> 9 if codec else 0)
-        all_keys, consecutive, low, high, left = _scan(data, count, MAX_ODD_RECORDS if codec else count, left)
+        if codec:
+            data = records_data(buf, offset, header, min(max_bytes, room << 9), room)
+            found = _scan(data, count, MAX_ODD_RECORDS, room - (len(data) >> 9))
+        else:
+            found = _scan(records_data(buf, offset, header), count, count, room)
+        all_keys, consecutive, low, high, left = found
     except (TooBig, _OutOfRoom) as exc:
         if allowance is not None:
             raise allowance.exceeded(count + room) from None
@@ -164,7 +167,7 @@ def validate_records(
         if allowance is not None and allowance.left < SLOW_PASS_UNITS * count:
             raise TooMuchWork(is_for_now=False)
         latest = _refuse_bad_records(buf, offset, max_bytes, keys_required, oldest_ms, newest_ms)
-    return Scan(max(latest, NO_TIMESTAMP), consecutive)
+    return Scan(latest if latest > NO_TIMESTAMP else NO_TIMESTAMP, consecutive)
 
 
 class _OutOfRoom(Exception):

@@ -35,6 +35,7 @@ from barnabas.kproto.crc32c import crc32c
 from barnabas.kproto.errors import ErrorCode, KafkaError
 from barnabas.kproto.records import BatchHeader, CorruptRecords, stamp_log_append_time
 from barnabas.kproto.records_scan import RecordsRefused
+from barnabas.kproto.records_uniform import RECORDS_MIN
 from barnabas.logdir import layout
 from barnabas.logdir.config import LONG_MAX, LogConfig
 from barnabas.logdir.cutting import Cut
@@ -244,11 +245,16 @@ class LogAppender:
         append_time = -1
         late = max_timestamp - now_ms > self._after_max_ms
         if late or (
-            self._validate and (attributes & 7 or not self._familiar.knows(view, count, first_time, max_timestamp))
+            self._validate
+            and (
+                attributes & 7
+                or count < RECORDS_MIN
+                or not self._familiar.knows(view, count, first_time, max_timestamp)
+            )
         ):
             view, max_timestamp, _ = validate(view, self._config, now_ms, max_timestamp, allowance)
             size = len(view)
-            if not attributes & 7:
+            if not attributes & 7 and count >= RECORDS_MIN:
                 self._familiar.learn(view, count)
         if self._rewrite:
             view, max_timestamp, append_time = rewrite(view, self._config, now_ms, allowance)

@@ -374,7 +374,7 @@ async def read_cluster(
 
 
 async def read_deletions(store: Store) -> list[str]:
-    """Topics that somebody wishes deleted."""
+    """Topics whose deletion was requested."""
     return await store.children(paths.DELETE_TOPICS)
 
 
@@ -435,7 +435,7 @@ async def write_config(
 
 
 async def remove_topic(store: Store, guard: Check | None, name: str) -> None:
-    """Remove a topic's nodes, its settings and the wish to delete it, in this order; whatever is there of it."""
+    """Remove a topic's nodes, its settings and the request to delete it, in this order; whatever is there of it."""
     doomed = [*await _under(store, paths.topic(name)), paths.config_entity(paths.TOPIC_CONFIG, name)]
     doomed.append(paths.topic_deletion(name))
     found = await store.get_many(doomed)

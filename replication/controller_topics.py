@@ -224,7 +224,7 @@ class Topics:
         return None
 
     def refusal(self, commit: Commit, error: StoreError) -> KafkaError | None:
-        """What whoever asked for this commit is told when it is given up; None: it may be done."""
+        """The answer to whoever asked for this commit, when it is given up; None: it may be done."""
         if isinstance(error, NodeExists) and commit.topics:
             if commit.topics[0].topic_id in self._perhaps_created:  # perhaps it is ours: who asked waits for its id
                 return None

@@ -4,7 +4,7 @@ A driver carries them out in the order given. Several `Commit`s that stand toget
 may run at the same time; their outcome goes back into the machine (`committed`, `refused`). `Tell`s are carried by
 the inter-broker connections, or by a direct call where the broker is this one. `Later` cuts what is long.
 
-The messages hold values of the picture, not of the wire: LeaderAndIsr (key 4), StopReplica (5), UpdateMetadata (6).
+The messages hold values of the image, not of the wire: LeaderAndIsr (key 4), StopReplica (5), UpdateMetadata (6).
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Remove the nodes of a deleted topic, the wish for its deletion last; then call `Controller.removed`, once for
+    """Remove the nodes of a deleted topic, the request for its deletion last; then call `Controller.removed`, once for
     those that stand together.
     """
 
@@ -142,7 +142,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A request is done (error None) or refused. What it did may still be on its way to the brokers' pictures."""
+    """A request is done (error None) or refused. What it did may still be on its way to the brokers' images."""
 
     token: object = field(repr=False)
     error: KafkaError | None = None
@@ -166,7 +166,7 @@ def answer(token: object, error: KafkaError | None = None) -> list[Effect]:
 
 
 def apply_update(image: Image, update: UpdateMetadata, configs: Mapping[str, Mapping[str, str]]) -> Image:
-    """A broker's picture after an UpdateMetadata. configs: settings of topics new to the picture, by name."""
+    """A broker's image after an UpdateMetadata. configs: settings of topics new to the image, by name."""
     by_topic: dict[str, list[PartitionChange]] = {}
     for change in update.partitions:
         by_topic.setdefault(change.topic, []).append(change)

@@ -41,7 +41,7 @@ UNSAFE_DOWNGRADE: Final = 3
 
 
 class FeatureUpdate(NamedTuple):
-    """One wish: `level` and the number of the upgrade type, as sent."""
+    """One request: `level` and the number of the upgrade type, as sent."""
 
     feature: str
     level: int

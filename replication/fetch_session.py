@@ -11,7 +11,7 @@ The leader does not repeat high watermark and log start of a partition while the
 did with them: they may have come with a diverging epoch, or in an answer to what was asked in an earlier epoch. `told`
 keeps them, so that a partition that is not mentioned can still be brought up to them.
 
-With topic ids (Fetch 13+) partitions are named by id; a topic that was created anew is another one, and both halves of
+With topic ids (Fetch 13+) partitions are named by id; a topic that was created again is another one, and both halves of
 the change (forget the old, add the new) go into one request. Requests that name topics by id and by name do not mix in
 one session: a change begins a new one.
 """

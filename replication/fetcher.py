@@ -8,9 +8,10 @@ The machine decides and remembers; logs are looked at through `ReplicaLog` and c
     Wait     until that time, or until `add` or `remove` is called
 
 Any error lets a partition rest for `backoff_s`; meanwhile the leader's session forgets it, so that it does not answer
-the same error at once and for ever. After an election the leader may only not have heard of it yet (errors 6, 75, 3,
-100, 103): then the rests begin at `FIRST_REST_S` and double, so that a fail-over is not held up by a second for nothing
-(Apache Kafka rests in full). What concerns the whole conversation (lost connection, refused request) lets all rest.
+the same error at once, again and again. After an election the leader may only not have heard of it yet
+(NOT_LEADER_OR_FOLLOWER, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID):
+then the rests begin at `FIRST_REST_S` and double, so that a fail-over is not held up by a second for nothing (Apache
+Kafka rests in full). What concerns the whole conversation (lost connection, refused request) lets all rest.
 
 While nothing happens a round costs the same for one partition as for thousands: only changes are looked at.
 
@@ -105,7 +106,7 @@ class Fetcher:
     # -- which partitions --------------------------------------------------------------------------------------------
 
     def add(self, key: Key, topic_id: bytes, leader_epoch: int, log: ReplicaLog) -> Followed:
-        """Fetch a partition, or go on with it: the same epoch changes nothing but the topic id."""
+        """Fetch a partition, or continue with it: the same epoch changes nothing but the topic id."""
         known = self.partitions.get(key)
         if known is not None and known.leader_epoch == leader_epoch and known.log is log:
             if known.topic_id != topic_id:
@@ -515,9 +516,9 @@ class Fetcher:
             return []
         followed.lag = max(0, followed.leader_end_offset - max(offset, own_end))
         if offset > own_end:
-            log.warning("%s-%d: the leader starts at %d, starting anew from %d", *followed.key, offset, own_end)
+            log.warning("%s-%d: the leader starts at %d, starting again from %d", *followed.key, offset, own_end)
             return [Restart(followed, offset)]
-        # Its log moved meanwhile, and has our end: go on there. Not at once, lest we go round in circles.
+        # Its log moved meanwhile, and has our end: continue there. Not at once, lest we go round in circles.
         self._set(followed, State.FETCHING)
         self._rest(followed, now)
         return []
@@ -540,7 +541,7 @@ class Fetcher:
             followed.refusals = 0
             self._unconfirmed.pop(key, None)
             if moved:
-                # Whoever got something is asked for last, should the session begin anew.
+                # Whoever got something is asked for last, should the session begin again.
                 self.partitions[key] = self.partitions.pop(key)
         elif isinstance(action, Restart):
             self._set(followed, State.FETCHING)

@@ -1,7 +1,7 @@
-"""The picture of the cluster: brokers, topics, partitions, configurations. Immutable, and replaced whole.
+"""The image of the cluster: brokers, topics, partitions, configurations. Immutable, and replaced whole.
 
-A request reads the picture once and answers from it; whoever changes something makes a new one that shares all the
-rest. The tables of topics (by name, by id) are copied for a new picture: 20 to 60 µs for 2,000 topics, so changes that
+A request reads the image once and answers from it; whoever changes something makes a new image that shares all the
+rest. The tables of topics (by name, by id) are copied for a new image: 20 to 60 µs for 2,000 topics, so changes that
 come together should go into one call of `with_topics`.
 
 Epochs: `BrokerImage.epoch` is the czxid of the registration; `leader_epoch` counts leaderships of a partition from 0;
@@ -136,7 +136,7 @@ class TopicImage:
 
 @dataclass(frozen=True)
 class Image:
-    """The whole picture. broker_configs: by broker id in decimal, and '<default>' for all brokers. group_configs: by
+    """The whole cluster. broker_configs: by broker id in decimal, and '<default>' for all brokers. group_configs: by
     group id, of groups that have settings of their own.
     """
 
@@ -149,7 +149,7 @@ class Image:
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
-    def __hash__(self) -> int:  # a key for what is cached per picture
+    def __hash__(self) -> int:  # a key for what is cached per image
         return id(self)
 
     @cached_property
@@ -158,7 +158,7 @@ class Image:
         return tuple(sorted(self.topics))
 
     def with_topics(self, changed: Iterable[TopicImage], removed: Iterable[str] = ()) -> Image:
-        """The picture with topics added or replaced, and others gone (names; unknown ones are ignored)."""
+        """The image with topics added or replaced, and others gone (names; unknown ones are ignored)."""
         topics = dict(self.topics)
         by_id = dict(self.topics_by_id)
         for name in removed:
@@ -174,22 +174,22 @@ class Image:
         return replace(self, topics=topics, topics_by_id=by_id)
 
     def with_brokers(self, brokers: Mapping[int, BrokerImage]) -> Image:
-        """The picture with another set of live brokers."""
+        """The image with another set of live brokers."""
         return replace(self, brokers=dict(sorted(brokers.items())))
 
     def with_broker_config(self, name: str, config: Mapping[str, str]) -> Image:
-        """The picture with another dynamic configuration of a broker ('1', or '<default>')."""
+        """The image with another dynamic configuration of a broker ('1', or '<default>')."""
         return replace(self, broker_configs={**self.broker_configs, name: MappingProxyType(dict(config))})
 
     def with_group_config(self, group_id: str, config: Mapping[str, str]) -> Image:
-        """The picture with other settings of a group; without entry if there are none."""
+        """The image with other settings of a group; without entry if there are none."""
         configs = {**self.group_configs, group_id: MappingProxyType(dict(config))}
         if not config:
             del configs[group_id]
         return replace(self, group_configs=configs)
 
     def with_controller(self, controller_id: int, controller_epoch: int) -> Image:
-        """The picture with another controller; −1 for none."""
+        """The image with another controller; −1 for none."""
         return replace(self, controller_id=controller_id, controller_epoch=controller_epoch)
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:

@@ -1,4 +1,4 @@
-"""Between the nodes of the tree and the picture: topics and partition states in both forms."""
+"""Between the nodes of the tree and the image: topics and partition states in both forms."""
 
 from __future__ import annotations
 

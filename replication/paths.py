@@ -8,7 +8,7 @@
     /controller_epoch                         the epoch in decimal
     /config/<topics|brokers|…>/<name>         {"version":1,"config":{"key":"value"}}
     /config/changes/config_change_N           {"version":2,"entity_path":"topics/T"}
-    /admin/delete_topics/T                    empty: a wish
+    /admin/delete_topics/T                    empty: a request
     /admin/reassign_partitions                {"version":1,"partitions":[{"topic":…,"partition":0,"replicas":[1,2]}]}
     /admin/preferred_replica_election         {"version":1,"partitions":[{"topic":…,"partition":0}]}
     /isr_change_notification/isr_change_N     the same form: states that leaders have written
@@ -108,7 +108,7 @@ def state(name: str, index: int) -> str:
 
 
 def topic_deletion(name: str) -> str:
-    """Path of the wish to delete a topic."""
+    """Path of the request to delete a topic."""
     return f"{DELETE_TOPICS}/{name}"
 
 

@@ -6,7 +6,7 @@ One interface, two homes: the embedded store (`store_memory.py`, one broker, no 
 What is taken over from ZooKeeper, because Kafka's protocol leans on it:
 
 - A node has bytes, a *version* that counts its writes from 0, and the transaction ids of its creation (`czxid`; a
-  broker's registration turns it into the broker epoch) and last write (`mzxid`). Ids rise with every commit, for ever.
+  broker's registration turns it into the broker epoch) and last write (`mzxid`). Ids rise with every commit.
 - `commit` is all or none, and every operation in it sees the ones before it.
 - Ephemeral nodes live as long as the session that made them. They have no children.
 - A sequential node gets ten digits appended, higher than any sibling made before it.

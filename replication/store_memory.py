@@ -10,7 +10,7 @@ crash could take back. File IO goes through `run_io`: inline by default, a threa
 
 Failures: a commit that cannot be written down (a path that is too long) is refused before anything changes. When the
 disk refuses, also for lack of room, what was written of the flush is cut off again, the memory is ahead of the disk,
-and the store says so for ever (`StoreFailed`): to whoever waited for the flush, and to everybody after. `on_failure`
+and the store says so from then on (`StoreFailed`): to who waited for the flush, and to everybody after. `on_failure`
 hears of it once. Shortages that pass are none of the disk's, and are waited out (`journal_files.py`).
 
 A snapshot, due when the journal has doubled, takes the loop some 2 µs per node to collect; writing it is IO.

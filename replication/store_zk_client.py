@@ -227,7 +227,7 @@ def make_client(
     digest: tuple[str, str] | None,
 ) -> Any:
     """A client that is not started. hosts: without path. sasl: user and password for DIGEST-MD5; digest: for the
-    scheme of that name. It reconnects for ever, each second in the end.
+    scheme of that name. It reconnects until it is stopped, in the end each second.
     """
     share = session_timeout / (hosts.count(",") + 1)
     return KazooClient(

@@ -8,7 +8,7 @@ Each request says what the end of a connection means to it:
 - a read is asked again on the next connection, whatever the session;
 - a commit belongs to the session in which it was made. On the wire when the connection ends: its fate is unknown
   (ConnectionLost). Still in our queue: it waits for the connection. When the session expires: SessionExpired;
-- a watch is dropped; all watches are set anew when there is a connection.
+- a watch is dropped; all watches are set again when there is a connection.
 
 kazoo's thread calls `_heard` and `_listen`, which only post to trio. One thing is shared: the count of ended sessions,
 raised under a lock before kazoo serves a new session. A request is handed over under the same lock and only if the
@@ -264,7 +264,10 @@ class Link:
         if had_session:
             log.warning("the ZooKeeper session is over (%s)", detail)
             self.on_lost()
-        if detail in (KeeperState.AUTH_FAILED, KeeperState.CLOSED):  # kazoo has given up; otherwise it goes on alone
+        if detail in (
+            KeeperState.AUTH_FAILED,
+            KeeperState.CLOSED,
+        ):  # kazoo has given up; otherwise it continues by itself
             if detail == KeeperState.AUTH_FAILED:
                 log.error("ZooKeeper refuses our login")
                 self.on_refused()
@@ -301,7 +304,7 @@ class Link:
         try:
             self._client.stop()
             self._client.close()
-        except Exception as exc:  # kazoo's complaints about its own thread: the process goes on without it
+        except Exception as exc:  # kazoo's complaints about its own thread: the process continues without it
             log.warning("the ZooKeeper session was not ended in order: %s", exc)
 
 

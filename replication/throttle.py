@@ -20,7 +20,7 @@ UNLIMITED = 2**63 - 1
 
 
 class ReplicationThrottle:
-    """One direction of one broker. rate: bytes per second, to be set anew when the setting changes."""
+    """One direction of one broker. rate: bytes per second, to be set again when the setting changes."""
 
     __slots__ = ("_window", "rate", "sample_s", "samples")
 

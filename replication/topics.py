@@ -1,20 +1,20 @@
 """Creating topics and adding partitions: what is allowed, and what the result will be. Pure.
 
-`plan_creation` and `plan_expansion` check a request against the picture and return what to write; they raise KafkaError
+`plan_creation` and `plan_expansion` check a request against the image and return what to write; they raise KafkaError
 with the code that goes into the answer for that topic. The order of the checks is Kafka's (`ZkAdminManager.scala`,
 `AdminZkClient.scala`), since it decides which of several mistakes a client is told. Manual assignments are checked as
 strictly as newer Kafka does (`ReplicationControlManager.java`): brokers must be live, lists not empty.
 
 | mistake | code |
 | --- | --- |
-| topic exists, or is being deleted | 36 TOPIC_ALREADY_EXISTS |
-| bad name; or differs from an existing one only in `.` and `_` | 17 INVALID_TOPIC_EXCEPTION |
-| partitions | 37 INVALID_PARTITIONS |
-| replication factor ≤ 0 or above the number of live brokers | 38 INVALID_REPLICATION_FACTOR |
-| manual assignment: gaps, repeats, uneven, empty, unknown brokers | 39 INVALID_REPLICA_ASSIGNMENT |
-| settings: null value, unknown key, bad value | 40 INVALID_CONFIG |
-| manual assignment together with counts | 42 INVALID_REQUEST |
-| more than 10,000 new partitions at once (KIP-599's spirit; as Kafka 4.1) | 44 POLICY_VIOLATION |
+| topic exists, or is being deleted | TOPIC_ALREADY_EXISTS |
+| bad name; or differs from an existing one only in `.` and `_` | INVALID_TOPIC_EXCEPTION |
+| partitions | INVALID_PARTITIONS |
+| replication factor ≤ 0 or above the number of live brokers | INVALID_REPLICATION_FACTOR |
+| manual assignment: gaps, repeats, uneven, empty, unknown brokers | INVALID_REPLICA_ASSIGNMENT |
+| settings: null value, unknown key, bad value | INVALID_CONFIG |
+| manual assignment together with counts | INVALID_REQUEST |
+| more than 10,000 new partitions at once (KIP-599's spirit; as Kafka 4.1) | POLICY_VIOLATION |
 
 Not here: reassignment; policies of CreateTopicPolicy's kind; quotas of KIP-599.
 """
@@ -98,7 +98,7 @@ def plan_creation(
 ) -> NewTopic:
     """The topic that `request` asks for. Raises KafkaError.
 
-    reserved: topics on their way into the picture, folded name (`fold`) → name. deleting: topics on their way out.
+    reserved: topics on their way into the image, folded name (`fold`) → name. deleting: topics on their way out.
     """
     name = request.name
     if name in image.topics:
@@ -134,7 +134,7 @@ def plan_expansion(
 ) -> Assignments:
     """Replicas of the partitions to add so that the topic has `count`. Raises KafkaError.
 
-    manual: replicas of each new partition in order, or None to place them here. New leaders go on round-robin from the
+    manual: replicas of each new partition in order, or None to place them here. New leaders follow round-robin from the
     leader of partition 0, as if the partitions had been there from the start.
     """
     topic = image.topics.get(name)

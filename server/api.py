@@ -74,7 +74,7 @@ class Api:
     the whole request fails; without it a response with its top-level `error_code` set. `pipelined`: the next request
     of the same connection may start before this one is answered (answers still leave in order). `learn(services,
     context, frame, request)` looks at a request that was handled, to take up the next one like it the short way
-    (`Connection.repeated`).
+    (`Connection.repeated`); those of versions before `learn_from` it need not see.
     """
 
     key: ApiKey
@@ -84,6 +84,7 @@ class Api:
     on_error: ErrorAnswer | None = None
     pipelined: bool = False
     learn: Learner | None = None
+    learn_from: int = 0
 
     def is_served(self, *, clustered: bool) -> bool:
         """Whether a broker serves it, which is in a cluster or runs alone."""

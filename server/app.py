@@ -472,7 +472,7 @@ class Broker:
             nursery.start_soon(serve, log, "looking for deleted topics", forget)
             nursery.start_soon(serve, log, "learning of the cluster", self._learn_of_cluster)
             with trio.move_on_after(PICTURE_SECONDS) as limit:
-                await self._controller.told.wait()
+                await self._controller.image_received.wait()
             if limit.cancelled_caught:
                 log.warning("no controller has told this broker of the cluster for %g s", PICTURE_SECONDS)
         descriptors.warn_if_too_few(sum(len(each.logs) for each in dirs.online))
@@ -502,7 +502,7 @@ class Broker:
         with trio.move_on_after(TOPICS_SECONDS):  # some may be gone by now, or on their way out
             await image_until(lambda image: all(name in image.topics for name in self._topics_at_start))
         self._topics_at_start = ()
-        self._controller.told.set()
+        self._controller.image_received.set()
 
     async def _hand_over(self) -> None:
         """In a cluster, let others lead what this broker leads while it still serves."""

@@ -1,4 +1,4 @@
-"""The command line: `barnabas serve`, `barnabas dev`, `barnabas config`, `barnabas log` (log_cli.py).
+"""The command line: `barnabas serve`, `dev`, `config`, `log` (log_cli.py) and `health`.
 
 Exit codes: 0 ended as asked, a stop by SIGTERM or SIGINT included · 1 the broker failed · 2 the command line or the
 settings cannot be used. Only what the chosen command needs is imported: a broker answers half a second after it was
@@ -38,6 +38,7 @@ examples:
   barnabas dev                                         a throw-away broker on a free port
   barnabas config --check server.properties            what would be said about this file
   barnabas log verify /data                            check a log directory, without a broker
+  barnabas health --bootstrap localhost:9092           does a broker answer?
 
 settings: Apache Kafka's own, from --set over KAFKA_* variables over the file; listed by `barnabas config --all`
 exit codes: 0 ended as asked, 1 the broker failed, 2 the command line or the settings cannot be used
@@ -116,6 +117,17 @@ def parser() -> argparse.ArgumentParser:
     config.add_argument("--markdown", action="store_true", help="print docs/settings.md")
 
     log_cli.add_parser(commands)
+    health = commands.add_parser(
+        "health",
+        help="ask a broker whether it serves",
+        description="Ask a broker for its versions and its cluster. Exit code 0: it answers; 1: it does not.",
+    )
+    health.add_argument(
+        "--bootstrap",
+        metavar="HOST:PORT",
+        help="the broker (default: where the KAFKA_* variables let one listen, else localhost:9092)",
+    )
+    health.add_argument("--timeout", type=_seconds, default=5.0, metavar="SECONDS", help="for each answer (default: 5)")
     return top
 
 
@@ -153,6 +165,12 @@ def _add_logging(command: argparse.ArgumentParser, default_level: str) -> None:
     )
 
 
+def _seconds(text: str) -> float:
+    if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text) is None or not float(text):
+        raise argparse.ArgumentTypeError(f"a number of seconds above 0 is expected, not {text[:40]!r}")
+    return float(text)
+
+
 def _port(text: str) -> int:
     if re.fullmatch("[0-9]{1,5}", text) is None or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"a number from 0 to 65535 is expected, not {text[:40]!r}")
@@ -188,7 +206,7 @@ def main(
             from barnabas.server import log_cli_run
 
             return log_cli_run.run(chosen)
-        code = _config(chosen, environment)
+        code = _health(chosen, environment) if chosen.command == "health" else _config(chosen, environment)
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # `barnabas config --all | head`
@@ -379,6 +397,20 @@ def _run(config: BrokerConfig, topics: Sequence[TopicRequest], *, announce: bool
                 raise
 
     return process.run(config, ready, topics)
+
+
+# -- health ----------------------------------------------------------------------------------------
+
+
+def _health(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    from barnabas.server import health
+
+    try:
+        print(health.check(chosen.bootstrap or health.bootstrap_of(environ), chosen.timeout))
+    except health.Unhealthy as error:
+        print(f"barnabas: {error}", file=sys.stderr)
+        return FAILED
+    return OK
 
 
 # -- config ----------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ OUT_BYTES_MAX = 256 * 1024
 PIPELINE_MAX = 256
 _GROW_FROM_BYTES = 16 * 1024
 _GROW_FACTOR = 4
+_FRAME_BYTES_GENERAL = GENERAL.frame_bytes
 
 _LENGTH = struct.Struct(">i")
 _KEY = struct.Struct(">h")
@@ -212,7 +213,7 @@ class Connection:
             size: int = _LENGTH.unpack_from(view, position)[0]
             if size <= 0 or size > self.max_frame_bytes:
                 raise self._violation(view, position, f"frame length {size} (allowed: 1 to {self.max_frame_bytes})")
-            if size > GENERAL.frame_bytes and end - position >= 6:
+            if size > _FRAME_BYTES_GENERAL and end - position >= 6:
                 key: int = _KEY.unpack_from(view, position + 4)[0]
                 if size > bounds_of(key).frame_bytes:
                     allowed = f"allowed for API key {key}: 1 to {bounds_of(key).frame_bytes}"

@@ -2,9 +2,9 @@
 
 `ControllerDriver` is `ControllerLoop` with these requests on top; those about single partitions are in
 `controller_requests.py`. Each asks the machine at once (what is wrong is known before anything is written), hands its
-effects to the loop, and waits until the outcome is there *and* this broker's picture shows it, or the time is over:
+effects to the loop, and waits until the outcome is there *and* this broker's image shows it, or the time is over:
 then the answer is REQUEST_TIMED_OUT though the work goes on, as in Apache Kafka. A time limit of 0 or less means not to
-wait for the picture.
+wait for the image.
 
 Errors of a single topic are values (`TopicOutcome`); NOT_CONTROLLER is raised, for it concerns the whole request.
 """
@@ -234,7 +234,7 @@ class ControllerDriver(ControllerRequests):
         await self.reload_config(kind, name)
 
     async def auto_create(self, names: Collection[str]) -> dict[str, ErrorCode]:
-        """Create topics that a client or a coordinator needs; NONE means that the picture has them, with leaders.
+        """Create topics that a client or a coordinator needs; NONE means that the image has them, with leaders.
 
         Waits a little for that: LEADER_NOT_AVAILABLE says that they are on their way. Internal topics get their own
         settings. Of names for more partitions than a request may create (`MAX_NEW_PARTITIONS`) the last ones are not
@@ -363,7 +363,7 @@ class ControllerDriver(ControllerRequests):
         *,
         slow: bool = False,
     ) -> None:
-        """Wait for the slots, then for the picture. slow: the slots themselves are filled when all is over.
+        """Wait for the slots, then for the image. slow: the slots themselves are filled when all is over.
 
         Without time to wait, the slots of quick requests are awaited nevertheless: whether the store took the request
         is what the answer is about.

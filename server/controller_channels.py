@@ -1,15 +1,15 @@
 """The controller's connections to the other brokers: one queue and one task each, for one term of office.
 
-A message is sent again every 100 ms until it is answered, the broker is gone (or has registered anew), or the term is
-over. One is in flight per broker, so they arrive in order, and a broker that is slow or cannot be reached holds up
+A message is sent again every 100 ms until it is answered, the broker is gone (or has registered again), or the term has
+ended. One is in flight per broker, so they arrive in order, and a broker that is slow or cannot be reached holds up
 nobody else. Versions follow the inter-broker protocol, and the listener is the one between brokers.
 
 UpdateMetadata that queue up for such a broker are merged where they stand next to each other: the brokers of the last
 one, and of each partition its last state. Deletions are not merged, for the receiver forgets by them.
 
-Errors of single partitions go back to the machine; errors of a whole message are not retried (11: a newer controller
-epoch has begun; 77: the broker has registered anew and will be told everything). Source:
-`ControllerChannelManager.scala` (3.9).
+Errors of single partitions go back to the machine; errors of a whole message are not retried
+(STALE_CONTROLLER_EPOCH: a newer controller epoch has begun; STALE_BROKER_EPOCH: the broker has registered again and
+will be notified of everything). Source: `ControllerChannelManager.scala` (3.9).
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ RETRY_SECONDS = 0.1
 _COMPLAIN_EVERY = 100  # attempts between two log lines about the same broker
 
 Answered = Callable[[int, Message, ErrorCode, Mapping[tuple[str, int], ErrorCode]], None]
-"""broker, what it was told, error of the whole, codes by partition (none for UpdateMetadata)."""
+"""broker, the message, error of the whole, codes by partition (none for UpdateMetadata)."""
 
 
 class ControllerChannels:
-    """See the module. nursery: where the senders run; broker_id: ours, the client id; answered: told every answer."""
+    """See the module. nursery: where the senders run; broker_id: ours, the client id; answered: gets every answer."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class ControllerChannels:
                 channel.broker = broker
 
     def close(self) -> None:
-        """The term is over: nothing more is sent."""
+        """The term has ended: nothing more is sent."""
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
@@ -182,12 +182,12 @@ class _Channel:
                 )
             except PeerError as error:
                 if attempts % _COMPLAIN_EVERY == 0:
-                    log.warning("broker %d cannot be told: %s; trying again", self.broker.id, error)
+                    log.warning("broker %d cannot be reached: %s; trying again", self.broker.id, error)
                 attempts += 1
                 await trio.sleep(RETRY_SECONDS)
             else:
                 if attempts:
-                    log.info("broker %d can be told again", self.broker.id)
+                    log.info("broker %d can be reached again", self.broker.id)
                 return response
 
 

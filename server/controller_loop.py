@@ -1,6 +1,6 @@
 """This broker as a member of the cluster, and perhaps its controller: session, registration, election, events.
 
-`ControllerLoop.run` registers the broker and stands for controller. Who wins reads the tree into a picture, and a
+`ControllerLoop.run` registers the broker and stands for controller. Who wins reads the tree into an image, and a
 `ControllerTerm` carries out what the machine (`barnabas.replication.Controller`) decides. Changes in the store are
 looked at in batches: what changed is read again and given to the machine.
 
@@ -9,10 +9,10 @@ looked at in batches: what changed is read again and given to the machine.
     answers of brokers ──► machine ────┘  one task, in order └► slots of requests filled
 
 While another broker is controller there is no term: requests are refused with NOT_CONTROLLER, and this broker does what
-it is told. When /controller vanishes, all stand again. A lost session or a refused guard ends the term. After a lost
-session the broker waits until its old registration is gone, registers anew – with a higher broker epoch, by which
-whichever controller knows that it must be told everything – and stands again. Lost connections are waited for
-(`SteadyStore`).
+that controller's messages say. When /controller vanishes, all stand again. A lost session or a refused guard ends the
+term. After a lost session the broker waits until its old registration is gone, registers again – with a higher broker
+epoch, by which every controller knows that it must be notified of everything – and stands again. Lost connections are
+waited for (`SteadyStore`).
 
 Every broker watches for the controller and for changed settings; the controller alone watches brokers, topics and
 requests. Source: `KafkaController.scala`, `KafkaServer.scala` (3.9).
@@ -80,7 +80,7 @@ from barnabas.server.config import BrokerConfig
 from barnabas.server.config_notices import ConfigNotices
 from barnabas.server.containment import RESTART_SECONDS, contain, serve
 from barnabas.server.controller_receiver import Codes, LocalReplicas, Receiver
-from barnabas.server.controller_term import NEWER_EPOCH, SESSION_EXPIRED, ControllerTerm, Slot, TermOver
+from barnabas.server.controller_term import NEWER_EPOCH, SESSION_EXPIRED, ControllerTerm, Slot, TermEnded
 from barnabas.server.membership import wait_for_old_registration
 from barnabas.server.peers import Connect
 from barnabas.server.steady_store import SteadyStore
@@ -98,7 +98,7 @@ class ControllerLoop:
     broker: id, endpoints and rack to register. connect: opens connections to other brokers; None: there are none.
     cluster_id: what the log directory says, or None; make_cluster_id: for the first broker of a cluster. recovered:
     logs of this broker may have lost their ends since it last ran, so what it leads gets new leader epochs if no other
-    controller has seen it come. broker_configs_changed: told the dynamic settings of brokers, by id and '<default>'.
+    controller has seen it come. broker_configs_changed: gets the dynamic settings of brokers, by id and '<default>'.
     """
 
     def __init__(
@@ -133,21 +133,21 @@ class ControllerLoop:
         self._term: ControllerTerm | None = None
         self._won: Term | None = None  # the last election that we won
         self._watching: trio.CancelScope | None = None
-        self._adrift = False  # the session is lost, and we have not joined again
+        self._session_lost = False  # and we have not joined again
         self._inbox: list[Effect | StoreEvent] = []
         self._mail = trio.Event()
         self._auto_creating: set[str] = set()
         self._nursery: trio.Nursery | None = None
-        self.told = trio.Event()  # see `knows_cluster`
+        self.image_received = trio.Event()  # see `has_image`
         if connect is None:
-            self.told.set()
+            self.image_received.set()
 
     # -- what others use ---------------------------------------------------------------------------------------------
 
     @property
-    def knows_cluster(self) -> bool:
-        """The picture can be believed: in a cluster, a controller has told this broker of all that was there."""
-        return self.told.is_set()
+    def has_image(self) -> bool:
+        """The image can be believed: in a cluster, a controller has sent this broker all that was there."""
+        return self.image_received.is_set()
 
     @property
     def image(self) -> Image:
@@ -165,7 +165,7 @@ class ControllerLoop:
         return self._broker.epoch
 
     async def image_until(self, ready: Callable[[Image], bool]) -> None:
-        """Wait until the picture is as wanted. Looks at every new picture, at least once."""
+        """Wait until the image is as wanted. Looks at every new image, at least once."""
         await self._receiver.image_until(ready)
 
     def machine(self) -> Controller:
@@ -187,7 +187,7 @@ class ControllerLoop:
         self._post(effects)
 
     async def receive(self, message: Message) -> Codes:
-        """Do what a controller, ours or another broker's, tells this broker; outcome by partition.
+        """Do what a message of a controller, ours or another broker's, says; outcome by partition.
 
         Raises KafkaError STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH.
         """
@@ -197,7 +197,7 @@ class ControllerLoop:
         return codes
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve for ever; started once this broker is registered, and if it is controller, leads what it has to lead.
+        """Serve until cancelled; started once this broker is registered and, as controller, leads what it has to lead.
 
         Raises BrokerIdTaken, WrongCluster, StoreError.
         """
@@ -238,17 +238,17 @@ class ControllerLoop:
         self._broker = await register_broker(self._store, self._broker, self._wall_ms())
 
     async def _rejoin(self) -> None:
-        """Another session begins: register anew, catch up with the settings, stand for controller."""
+        """Another session begins: register again, catch up with the settings, stand for controller."""
         registered = await read_broker(self._store, self._broker.id)
         # Sessions may have changed several times: what was registered or won in the present one still stands.
         if registered is None or registered.epoch != self._broker.epoch:
             session_s = self._config().int("zookeeper.session.timeout.ms") / 1000
             await wait_for_old_registration(self._store, self._broker.id, session_s)
             self._broker = await register_broker(self._store, self._broker, self._wall_ms())
-            log.info("broker %d has registered anew, with epoch %d", self._broker.id, self._broker.epoch)
+            log.info("broker %d has registered again, with epoch %d", self._broker.id, self._broker.epoch)
         if self._won is not None:
             await leave_controller(self._store, self._won)
-        self._adrift = False
+        self._session_lost = False
         await self._notices.look()
         await self._elect()
 
@@ -286,14 +286,14 @@ class ControllerLoop:
             )
         self._term = ControllerTerm(machine, self._store, self.receive, channels)
         log.info("controller epoch %d begins with %d topics", term.epoch, len(image.topics))
-        bounced = [self._broker.id] if self._recovered else []
+        restarted = [self._broker.id] if self._recovered else []
         self._recovered = False
         requests = await admin_tree.begin_admin_nodes(self._store, machine.guard, self._unreadable)
         deletions = await read_deletions(self._store)
         await self._perform(
             machine.elected(
                 deletions,
-                bounced,
+                restarted,
                 returned,
                 reassignments=requests.reassignments,
                 elections=requests.elections,
@@ -307,7 +307,7 @@ class ControllerLoop:
             self._watching = None
         self._inbox = [item for item in self._inbox if isinstance(item, StoreEvent)]
         if self._term is not None:
-            log.warning("no longer the controller: %s", why)
+            log.warning("controller epoch %d has ended: %s", self._term.machine.epoch, why)
             term, self._term = self._term, None
             term.end()
 
@@ -350,7 +350,7 @@ class ControllerLoop:
                 case Changed():
                     changed |= item.paths
                 case SessionLost():
-                    self._adrift = True
+                    self._session_lost = True
                     effects.clear()
                     back = False
                     self._resign(SESSION_EXPIRED)
@@ -361,12 +361,12 @@ class ControllerLoop:
         await self._attempt(partial(self._perform, effects))
         if back:
             await self._attempt(self._rejoin)
-        elif changed and not self._adrift:  # when we join again, everything is read
+        elif changed and not self._session_lost:  # when we join again, everything is read
             await self._attempt(partial(self._look, changed))
 
     async def _attempt(self, step: Callable[[], object]) -> None:
         """A `_step`. If it fails by a fault of ours, what the controller has in mind may be half done: another term
-        shall read the tree anew, of another broker if there is one.
+        shall read the tree again, of another broker if there is one.
         """
         try:
             await self._step(step)
@@ -374,7 +374,7 @@ class ControllerLoop:
             if _ends_broker(error):
                 raise
             contain(log, "a step of the controller's", error)
-            self._resign("it has failed")
+            self._resign("a step of it failed")
             await trio.sleep(RESTART_SECONDS)
             if self._won is not None:
                 won, self._won = self._won, None
@@ -384,8 +384,8 @@ class ControllerLoop:
         """Something that ends with the term or the session, if need be."""
         try:
             await step()  # type: ignore[misc]
-        except TermOver as over:
-            self._resign(str(over))
+        except TermEnded as ended:
+            self._resign(str(ended))
         except SessionExpired:
             self._resign(SESSION_EXPIRED)  # SessionLost and SessionBack are on their way
         except CommitRefused as error:
@@ -405,7 +405,7 @@ class ControllerLoop:
                 self._resign("the controller's node was removed")
                 await self._elect()
             elif controller != self._broker.id and self._term is not None:
-                raise TermOver(f"broker {controller} is")
+                raise TermEnded(f"broker {controller} is the controller")
         if self._term is not None:
             machine = self._term.machine
             if about.brokers:

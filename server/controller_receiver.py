@@ -1,11 +1,11 @@
-"""What a controller tells this broker, done: lead, follow, give up, and the picture of the cluster.
+"""What a controller tells this broker, done: lead, follow, stop, and the image of the cluster.
 
 Messages come from the controller of another broker (`server/apis/{leader_and_isr,update_metadata,stop_replica}.py`) or
 from our own (a direct call); one is done at a time, in the order in which they came. Refused as a whole: those of a
 controller whose epoch is below the highest seen (a deposed one, late), and those meant for an earlier registration of
 this broker. What cannot be done for a single partition is an error code of that partition.
 
-The picture (`image`) changes by UpdateMetadata alone; settings of topics are read from the store when a topic is new,
+The image (`image`) changes by UpdateMetadata alone; settings of topics are read from the store when a topic is new,
 and when a notification says so (`ControllerLoop`). Source: `ReplicaManager.scala` (becomeLeaderOrFollower,
 stopReplicas, maybeUpdateMetadataCache), `ZkMetadataCache.scala` (3.9).
 
@@ -121,7 +121,7 @@ class Receiver:
         self._some_postponed = trio.Event()
 
     async def run(self) -> None:
-        """Try again, for ever, what the process lacked something for."""
+        """Try again, until cancelled, what the process lacked something for."""
         while True:
             if not self._postponed:
                 self._some_postponed = trio.Event()
@@ -133,7 +133,7 @@ class Receiver:
                     if codes[change.topic, change.partition.index] is ErrorCode.NONE:
                         log.info("%s-%d: tried again", change.topic, change.partition.index)
 
-    # -- the picture -------------------------------------------------------------------------------------------------
+    # -- the image ---------------------------------------------------------------------------------------------------
 
     @property
     def image(self) -> Image:
@@ -141,14 +141,14 @@ class Receiver:
         return self._image
 
     def replace_image(self, image: Image) -> None:
-        """Put another picture in place, and wake who waits for one."""
+        """Put another image in place, and wake who waits for one."""
         if image is not self._image:
             self._image = image
             moved, self._moved = self._moved, trio.Event()
             moved.set()
 
     async def image_until(self, ready: Callable[[Image], bool]) -> None:
-        """Wait until the picture is as wanted. Looks at every new picture, at least once."""
+        """Wait until the image is as wanted. Looks at every new image, at least once."""
         await trio.lowlevel.checkpoint()
         while not ready(self._image):
             await self._moved.wait()
@@ -282,7 +282,7 @@ class Receiver:
         )
 
     async def _configs_of(self, changes: Sequence[PartitionChange]) -> Mapping[str, Mapping[str, str]]:
-        """Settings of the topics of `changes`, by name; read from the store where the picture does not have them."""
+        """Settings of the topics of `changes`, by name; read from the store where the image does not have them."""
         configs: dict[str, Mapping[str, str]] = {}
         unknown: list[str] = []
         for change in changes:

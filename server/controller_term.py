@@ -2,8 +2,8 @@
 
 Commits that stand together are written at the same time, so that they share a sync. Messages to this broker are calls
 (`Receiver.receive`), the others go out through `ControllerChannels`; what brokers answer goes back into the machine.
-A refused guard – /controller_epoch has another version – ends the term (`TermOver`): the machine is dropped with all it
-had in mind, for its successor reads the tree.
+A refused guard – /controller_epoch has another version – ends the term (`TermEnded`): the machine is dropped with all
+it had in hand, for its successor reads the tree.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Slot:
         return self.error
 
 
-class TermOver(Exception):
+class TermEnded(Exception):
     """Somebody else is controller, or our session is gone."""
 
 
@@ -102,7 +102,7 @@ class ControllerTerm:
         self._slots: set[Slot] = set()
 
     def owe(self, slots: Iterable[Slot]) -> None:
-        """These are filled in any case, at the latest when the term is over."""
+        """These are filled in any case, at the latest when the term ends."""
         self._slots.update(slots)
 
     def end(self) -> None:
@@ -137,11 +137,11 @@ class ControllerTerm:
         return []
 
     async def perform(self, effects: Iterable[Effect]) -> None:
-        """Carry out effects in order, with what follows from them. Raises TermOver, SessionExpired."""
+        """Carry out effects in order, with what follows from them. Raises TermEnded, SessionExpired."""
         queue = deque(effects)
         while queue:
             if self.is_over:
-                raise TermOver("another broker is")
+                raise TermEnded("another broker is the controller")
             match queue[0]:
                 case Commit():
                     commits: list[Commit] = []
@@ -168,7 +168,7 @@ class ControllerTerm:
                 case Later(decide):
                     await trio.lowlevel.checkpoint()
                     if self.is_over:
-                        raise TermOver("another broker is")
+                        raise TermEnded("another broker is the controller")
                     queue.popleft()
                     queue.extendleft(reversed(decide()))
                 case Answer() as answer:
@@ -200,7 +200,7 @@ class ControllerTerm:
                 for one in commits:
                     nursery.start_soon(commit, one)
         if over or any(is_over(error) for _, error in refused):
-            raise TermOver(over[0] if over else NEWER_EPOCH)
+            raise TermEnded(over[0] if over else NEWER_EPOCH)
         order = {id(one): number for number, one in enumerate(commits)}  # the scheduler has shuffled them
         accepted.sort(key=lambda one: order[id(one)])
         effects = self.machine.committed(accepted)
@@ -233,7 +233,7 @@ class ControllerTerm:
             for name in names:
                 nursery.start_soon(remove, name)
         if over:
-            raise TermOver(over[0])
+            raise TermEnded(over[0])
         for name in names:
             log.info("topic %s deleted", name)
         return self.machine.removed(names)
@@ -254,15 +254,15 @@ class ControllerTerm:
         try:
             codes = await self._receive(message)
         except KafkaError as error:
-            if error.code is ErrorCode.STALE_BROKER_EPOCH:  # we have registered anew, and will read of it
+            if error.code is ErrorCode.STALE_BROKER_EPOCH:  # we have registered again, and will read of it
                 return []
-            raise TermOver(NEWER_EPOCH) from None
+            raise TermEnded(NEWER_EPOCH) from None
         return self.answered(self.machine.broker_id, message, codes)
 
     def _send(self, broker_id: int, message: Message) -> None:
         broker = self.machine.image.brokers.get(broker_id)
-        if broker is None or broker.epoch > message.broker_epoch:  # gone; or back, and told everything since
-            log.debug("broker %d is not told: %s", broker_id, message)
+        if broker is None or broker.epoch > message.broker_epoch:  # gone; or back, and notified of everything since
+            log.debug("broker %d is gone or has restarted; not sent: %s", broker_id, message)
         elif self._channels is None:
             log.error("broker %d cannot be reached: this broker has no connections to others", broker_id)
         else:

@@ -76,20 +76,21 @@ class Dispatcher:
             return context
         try:
             response = route.handle(self._services, context, request)
-            if type(response) is GeneratorType:
-                steps = response
-                response = first_turn(steps)
-                if response is UNFINISHED:
-                    response = steps
+            if response is not PENDING:
+                if type(response) is GeneratorType:
+                    steps = response
+                    response = first_turn(steps)
+                    if response is UNFINISHED:
+                        response = steps
+                kind = type(response)
+                if kind is GeneratorType or kind is CoroutineType:
+                    self._nursery.start_soon(self._finish, context, request, response)
+                    return context
+                if response is not PENDING:
+                    context.reply(response)
         except Exception as error:
             self._failed(context, request, error)
             return context
-        if response is not PENDING:
-            kind = type(response)
-            if kind is GeneratorType or kind is CoroutineType:
-                self._nursery.start_soon(self._finish, context, request, response)
-                return context
-            context.reply(response)
         # What follows the message is ignored, as Apache Kafka does, but such a frame is no example for others.
         if route.learn is not None and end == len(frame):
             try:

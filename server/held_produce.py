@@ -43,7 +43,7 @@ BATCHES_PER_TURN: Final = 1000
 
 
 class Appending(Protocol):
-    """A request's batches, one after the other; they are numbered from 0."""
+    """The batches of a request that are left, one after the other; they are numbered from 0."""
 
     ctx: RequestContext
     count: int
@@ -63,7 +63,7 @@ class Appending(Protocol):
         """The settings of the log that the batch is for, None if it cannot be appended at all."""
 
     def pause(self) -> None:
-        """What was appended so far is about to be written."""
+        """What was appended so far, before this was made as well, is about to be written."""
 
     def finish(self) -> None:
         """All is appended."""
@@ -89,20 +89,16 @@ class HeldProduces:
         self._turn = turn
         self._thread = trio.Lock()
 
-    def run(self, appending: Appending) -> bool:
-        """Append what can be appended now. False: the request is held, and the rest is appended later."""
-        number, is_stuck = self._one_turn(appending, 0)
-        if number == appending.count:
-            return True
-        for later in range(number, appending.count):
-            records = appending.records(later)
+    def hold(self, appending: Appending, is_stuck: bool) -> None:
+        """Append later what is left of a request. is_stuck: the first batch is too much for any turn."""
+        for number in range(appending.count):
+            records = appending.records(number)
             # The arena belongs to the round. A frame that has a buffer of its own stays there.
             if records is not None and len(records.obj) <= ARENA_BYTES:  # type: ignore[arg-type]
-                appending.replace(later, memoryview(bytearray(records)))
+                appending.replace(number, memoryview(bytearray(records)))
         appending.pause()
         release = appending.ctx.hold()
-        self._nursery.start_soon(self._go_on, appending, number, is_stuck, release)
-        return False
+        self._nursery.start_soon(self._go_on, appending, is_stuck, release)
 
     async def elsewhere(self, fn: Callable[..., T], *args: Any) -> T:
         """Call something that belongs to a Produce request in the thread; an `Offload`."""
@@ -121,7 +117,8 @@ class HeldProduces:
                 return number, not error.is_for_now
         return end, False
 
-    async def _go_on(self, appending: Appending, number: int, is_stuck: bool, release: Callable[[], None]) -> None:
+    async def _go_on(self, appending: Appending, is_stuck: bool, release: Callable[[], None]) -> None:
+        number = 0
         try:
             while number < appending.count:
                 if is_stuck:

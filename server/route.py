@@ -35,7 +35,7 @@ class Route:
         is_old = api.old is not None and version <= api.old.last
         self.handle = api.old.handle if api.old is not None and is_old else api.handle
         self.pipelined = api.pipelined and not is_old
-        self.learn = None if is_old else api.learn
+        self.learn = None if is_old or version < api.learn_from else api.learn
         self.is_async = inspect.iscoroutinefunction(self.handle)
         decode = decoder(request_class(api.key), version)
         # What a task keeps must not lie in the round's receive buffer.

@@ -61,7 +61,7 @@ class Cluster:
         self.tree.apply([Create(path) for path in made], 1)
         self.unclean = unclean
         self.live = brokers(*live)
-        self.pictures: dict[int, Image] = {}
+        self.images: dict[int, Image] = {}
         self.led: dict[int, dict[TopicPartition, PartitionImage]] = {}
         self.stopped: dict[int, set[TopicPartition]] = {}
         self.trace: list[str] = []
@@ -192,7 +192,7 @@ class Cluster:
         assert message.controller_epoch == self.machine.epoch
         match message:
             case UpdateMetadata():
-                self.pictures[broker] = apply_update(self.pictures.get(broker, Image()), message, {})
+                self.images[broker] = apply_update(self.images.get(broker, Image()), message, {})
             case LeaderAndIsr():
                 return self._asked_to_lead(broker, message)
             case StopReplica():
@@ -254,7 +254,7 @@ class Cluster:
         return partition.leader, partition.leader_epoch, partition.isr
 
     def read(self) -> Image:
-        """The picture as a new controller reads it."""
+        """The image as a new controller reads it."""
         image = Image().with_brokers(self.live)
         for seen in self.seen():
             assert seen.node.topic_id is not None
@@ -299,7 +299,7 @@ class Cluster:
             if self.live.get(broker) != before.get(broker):
                 self.led.pop(broker, None)
                 self.stopped.pop(broker, None)
-                self.pictures.pop(broker, None)
+                self.images.pop(broker, None)
 
     def shrink(self, name: str, index: int, isr: tuple[int, ...]) -> None:
         """The leader writes another ISR into the tree by itself, as old brokers do."""
@@ -428,7 +428,7 @@ def check(cluster: Cluster, where: str) -> None:
             assert set(isr) <= set(cluster.live), f"{where}: dead brokers in sync"
             assert leader in isr, where
             for broker in cluster.live:
-                known = cluster.pictures[broker].partition(topic.name, partition.index)
+                known = cluster.images[broker].partition(topic.name, partition.index)
                 assert known is not None, f"{where}: broker {broker} does not know {topic.name}"
                 assert (known.leader, known.leader_epoch, known.isr) == (
                     partition.leader,

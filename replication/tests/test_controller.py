@@ -31,8 +31,8 @@ def test_a_topic_is_one_commit_and_everybody_hears_of_it() -> None:
         "3: t-1 led by 2 epoch 0 isr [2, 3] new",
     ]
     assert cluster.answers == {"t": None}
-    assert {len(image.topics["t"].partitions) for image in cluster.pictures.values()} == {2}
-    assert sorted(cluster.pictures) == [1, 2, 3]
+    assert {len(image.topics["t"].partitions) for image in cluster.images.values()} == {2}
+    assert sorted(cluster.images) == [1, 2, 3]
 
 
 def test_a_dead_leader_is_replaced_and_leaves_the_isr() -> None:
@@ -51,7 +51,7 @@ def test_a_dead_leader_is_replaced_and_leaves_the_isr() -> None:
     cluster.alive(1, 2, 3)
     assert cluster.state("t", 0) == (2, 1, (2, 3)), "a broker that is back joins the ISR when it has caught up"
     assert told(cluster) == ["1: t-0 led by 2 epoch 1 isr [2, 3]", "1: t-1 led by 3 epoch 1 isr [3, 2]"]
-    assert cluster.pictures[1].topics["t"].partitions[0].leader == 2
+    assert cluster.images[1].topics["t"].partitions[0].leader == 2
 
 
 def test_the_last_in_sync_replica_is_waited_for() -> None:
@@ -60,7 +60,7 @@ def test_the_last_in_sync_replica_is_waited_for() -> None:
     cluster.alive(2, 3)
     cluster.alive(3)
     assert cluster.state("t") == (-1, 2, (2,))
-    assert cluster.pictures[3].topics["t"].partitions[0].leader == -1
+    assert cluster.images[3].topics["t"].partitions[0].leader == -1
     cluster.alive(1, 3)
     assert cluster.state("t") == (-1, 2, (2,)), "1 is behind: no unclean election"
     cluster.alive(1, 2, 3)
@@ -167,10 +167,10 @@ def test_a_topic_nobody_alive_can_lead_waits() -> None:
     cluster.tree.apply([Create(paths.topic("t"), paths.encode_topic(seen.node))], 1)
     cluster.run(cluster.machine.topics_seen([seen]))
     assert cluster.state("t", 0) == (-1, -1, ())
-    assert [p.has_state for p in cluster.pictures[2].topics["t"].partitions] == [False, True]
+    assert [p.has_state for p in cluster.images[2].topics["t"].partitions] == [False, True]
     cluster.alive(1, 2, 3, 9)
     assert cluster.state("t", 0) == (9, 0, (9,))
-    assert cluster.pictures[2].topics["t"].partitions[0].leader == 9
+    assert cluster.images[2].topics["t"].partitions[0].leader == 9
 
 
 def test_the_states_of_a_large_topic_are_decided_a_commit_at_a_time() -> None:
@@ -183,15 +183,15 @@ def test_the_states_of_a_large_topic_are_decided_a_commit_at_a_time() -> None:
         most = max(most, sum(len(effect.states) for effect in cluster.queue if isinstance(effect, Commit)))
     assert most == STATES_PER_COMMIT
     assert cluster.answers == {"t": None}
-    assert all(partition.leader == 1 for partition in cluster.pictures[3].topics["t"].partitions)
-    assert len(cluster.pictures[3].topics["t"].partitions) == len(new.assignments)
+    assert all(partition.leader == 1 for partition in cluster.images[3].topics["t"].partitions)
+    assert len(cluster.images[3].topics["t"].partitions) == len(new.assignments)
 
 
 def test_a_large_topic_that_is_deleted_while_its_states_are_decided() -> None:
     cluster = Cluster()
     new = NewTopic("t", b"t" * 16, dict.fromkeys(range(2 * STATES_PER_COMMIT), (1, 2)), {})
     cluster.queue.extend(cluster.machine.create(new, "t"))
-    while not cluster.pictures or "t" not in cluster.pictures[1].topics:
+    while not cluster.images or "t" not in cluster.images[1].topics:
         cluster.step()
     cluster.queue.extendleft(cluster.machine.delete("t", "gone"))
     cluster.run()
@@ -237,7 +237,7 @@ def test_deletion_waits_for_every_replica() -> None:
     cluster.run(cluster.machine.delete("t", "one"))
     assert told(cluster) == ["1: delete t-0", "2: delete t-0", "2: delete t-1"]
     assert "t" in cluster.machine.deleting
-    assert all("t" not in image.topics for image in cluster.pictures.values())
+    assert all("t" not in image.topics for image in cluster.images.values())
     assert cluster.answers["one"] is None, "whoever asked need not wait for a dead broker"
     cluster.run(cluster.machine.delete("t", "two"))
     assert cluster.tree.get(paths.topic("t"))

@@ -61,7 +61,7 @@ def test_a_leader_shrinks_and_expands() -> None:
     assert (after.leader, after.leader_epoch, after.isr, after.partition_epoch) == (1, 0, (1,), 1)
     assert cluster.state("t") == (1, 0, (1,))
     assert told(cluster) == [], "the leader learns from the answer; LeaderAndIsr is not sent"
-    assert all(image.topics["t"].partitions[0].isr == (1,) for image in cluster.pictures.values())
+    assert all(image.topics["t"].partitions[0].isr == (1,) for image in cluster.images.values())
     assert isinstance(ask(cluster, isr=ids(1, 3)), PartitionImage)
     assert cluster.state("t") == (1, 0, (1, 3))
 
@@ -227,7 +227,7 @@ def test_a_broker_that_stops_leaves_nothing_behind() -> None:
 
 def offline(cluster: Cluster) -> list[tuple[int, ...]]:
     """Offline replicas of t's partitions, as broker 3 shows them."""
-    return [partition.offline_replicas for partition in cluster.pictures[3].topics["t"].partitions]
+    return [partition.offline_replicas for partition in cluster.images[3].topics["t"].partitions]
 
 
 def test_what_nobody_else_can_lead_remains_and_is_tried_again() -> None:
@@ -364,7 +364,7 @@ def test_states_that_leaders_wrote_are_told_to_all() -> None:
     cluster.shrink("t", 0, (1,))
     cluster.run(cluster.machine.states_seen({KEY: cluster.stored("t"), ("ghost", 0): None, ("t", 8): None}))
     assert cluster.state("t") == (1, 0, (1,))
-    assert cluster.pictures[3].topics["t"].partitions[0].isr == (1,)
+    assert cluster.images[3].topics["t"].partitions[0].isr == (1,)
 
 
 def test_a_failed_log_directory() -> None:

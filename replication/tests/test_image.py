@@ -1,4 +1,4 @@
-"""The picture: replaced whole, shared where nothing changed, and what UpdateMetadata makes of it."""
+"""The image: replaced whole, shared where nothing changed, and what UpdateMetadata makes of it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_updates_of_a_brokers_picture() -> None:
     after = apply_update(image, update(moved), {"a": {"not": "asked"}})
     assert [p.leader for p in after.topics["a"].partitions] == [2, 1]
     assert after.topics["a"].config == {"x": "y"}, "settings of known topics are not the controller's to tell"
-    assert apply_update(after, update(), {}) is after, "nothing new, no new picture"
+    assert apply_update(after, update(), {}) is after, "nothing new, no new image"
     again = PartitionChange("a", b"2".ljust(16), LED)
     anew = apply_update(after, update(again), {"a": {"n": "ew"}})
     assert len(anew.topics["a"].partitions) == 1, "another topic of the same name"

@@ -26,7 +26,7 @@ from barnabas.replication.store import (
 from barnabas.replication.store_memory import EmbeddedSession, EmbeddedStore
 from barnabas.replication.tree import Tree
 
-Picture = dict[str, tuple[bytes, int, int, int]]
+Snapshot = dict[str, tuple[bytes, int, int, int]]
 
 
 class MemoryFiles:
@@ -69,7 +69,7 @@ class MemoryFiles:
             raise OSError("the machine stops")
 
 
-def picture(tree: Tree) -> Picture:
+def snapshot(tree: Tree) -> Snapshot:
     """Persistent nodes with their numbers."""
     return {put.path: (put.data, put.version, put.czxid, put.mzxid) for put in tree.lasting_nodes()}
 
@@ -91,12 +91,12 @@ def random_ops(rng: Random, existing: list[str]) -> list[Op]:
     return ops
 
 
-async def random_history(store: EmbeddedStore, rng: Random, commits: int) -> list[tuple[int, Picture]]:
-    """Random commits; the model is a plain dict kept beside. Returns the picture after every commit, by its id."""
+async def random_history(store: EmbeddedStore, rng: Random, commits: int) -> list[tuple[int, Snapshot]]:
+    """Random commits; the model is a plain dict kept beside. Returns the snapshot after every commit, by its id."""
     session = store.connect()
     model: dict[str, tuple[bytes, int, int, int]] = {}
     ephemeral: set[str] = set()
-    history: list[tuple[int, Picture]] = [(store._tree.zxid, {})]
+    history: list[tuple[int, Snapshot]] = [(store._tree.zxid, {})]
     for _ in range(commits):
         ops = random_ops(rng, ["/", *model, *ephemeral])
         try:
@@ -132,7 +132,7 @@ async def test_a_crash_at_every_byte_of_the_journal(seed: int) -> None:
     store = EmbeddedStore.open(files)
     frames = [len(files.files[JOURNAL])]  # where each confirmed commit ends
     rng = Random(seed)
-    history = [(0, Picture())]
+    history = [(0, Snapshot())]
     for _ in range(30):
         more = await random_history_step(store, rng, history)
         if more is not None:
@@ -142,14 +142,14 @@ async def test_a_crash_at_every_byte_of_the_journal(seed: int) -> None:
     for cut in range(frames[0], len(whole) + 1):
         reopened = EmbeddedStore.open(crashed := MemoryFiles({JOURNAL: whole[:cut]}))
         confirmed = max(index for index, end in enumerate(frames) if end <= cut)
-        assert picture(reopened._tree) == history[confirmed][1], f"seed {seed}, cut at {cut}"
+        assert snapshot(reopened._tree) == history[confirmed][1], f"seed {seed}, cut at {cut}"
         assert reopened._tree.zxid == history[confirmed][0]
         assert len(crashed.files[JOURNAL]) == frames[confirmed], "the unconfirmed rest is cut off"
 
 
 async def random_history_step(
-    store: EmbeddedStore, rng: Random, history: list[tuple[int, Picture]]
-) -> tuple[int, Picture] | None:
+    store: EmbeddedStore, rng: Random, history: list[tuple[int, Snapshot]]
+) -> tuple[int, Snapshot] | None:
     session = store.connect()
     try:
         if not await session.commit(random_ops(rng, ["/", *store._tree._entries])):
@@ -157,7 +157,7 @@ async def random_history_step(
     except StoreError:
         return None
     assert store._tree.zxid == history[-1][0] + 1
-    return store._tree.zxid, picture(store._tree)
+    return store._tree.zxid, snapshot(store._tree)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -165,9 +165,9 @@ async def test_random_commits_against_a_dict(seed: int) -> None:
     files = MemoryFiles()
     store = EmbeddedStore.open(files, snapshot_after_bytes=2000)
     history = await random_history(store, Random(seed), 150)
-    assert picture(store._tree) == history[-1][1], f"seed {seed}"
+    assert snapshot(store._tree) == history[-1][1], f"seed {seed}"
     reopened = EmbeddedStore.open(MemoryFiles(files.files))
-    assert picture(reopened._tree) == history[-1][1], f"seed {seed}"
+    assert snapshot(reopened._tree) == history[-1][1], f"seed {seed}"
     assert reopened._tree.zxid == history[-1][0]
     assert SNAPSHOT in files.files, "the history is long enough to come by a snapshot"
 
@@ -177,20 +177,20 @@ async def test_a_crash_anywhere_between_and_in_snapshots(seed: int) -> None:
     rng = Random(seed)
     files = MemoryFiles()
     EmbeddedStore.open(files, snapshot_after_bytes=300)
-    confirmed: list[tuple[int, Picture]] = [(0, {})]
+    confirmed: list[tuple[int, Snapshot]] = [(0, {})]
     attempted = confirmed
     for _ in range(4):  # several lives, each ended by a crash
         files = MemoryFiles(files.files, bytes_left=rng.randrange(1, 6000))
         store = EmbeddedStore.open(files, snapshot_after_bytes=300)
-        now = picture(store._tree)
+        now = snapshot(store._tree)
         assert now in (confirmed[-1][1], attempted[-1][1]), f"seed {seed}"
         confirmed = attempted = [(store._tree.zxid, now)]
         for _ in range(2000):
             try:
                 await store.connect().commit(random_ops(rng, ["/", *store._tree._entries]))
-                confirmed = [(store._tree.zxid, picture(store._tree))]
+                confirmed = [(store._tree.zxid, snapshot(store._tree))]
             except StoreFailed:
-                attempted = [(store._tree.zxid, picture(store._tree))]
+                attempted = [(store._tree.zxid, snapshot(store._tree))]
                 break
             except StoreError:
                 pass

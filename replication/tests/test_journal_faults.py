@@ -22,7 +22,7 @@ from barnabas.replication.store import MAX_PATH_BYTES, Create, Delete, Op, PathT
 from barnabas.replication.store_memory import EmbeddedStore
 from barnabas.replication.tree import Tree
 
-Picture = dict[str, tuple[bytes, int]]
+Snapshot = dict[str, tuple[bytes, int]]
 CODES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.EINTR)
 
 
@@ -56,15 +56,15 @@ class FailingSystem:
         return made
 
 
-def picture(tree: Tree) -> Picture:
+def snapshot(tree: Tree) -> Snapshot:
     return {put.path: (put.data, put.version) for put in tree.lasting_nodes()}
 
 
-def reopened(path: Path) -> Picture:
+def reopened(path: Path) -> Snapshot:
     """What a restart finds, on a disk that works."""
     files = DirectoryFiles(path)
     try:
-        return picture(EmbeddedStore.open(files)._tree)
+        return snapshot(EmbeddedStore.open(files)._tree)
     finally:
         files.close()
 
@@ -77,26 +77,26 @@ def history() -> Iterator[list[Op]]:
     yield [Delete("/a/3")]
 
 
-async def run(path: Path, system: FailingSystem) -> tuple[Picture, Picture, bool]:
+async def run(path: Path, system: FailingSystem) -> tuple[Snapshot, Snapshot, bool]:
     """Commit the history, as far as it goes; what was confirmed, what was attempted, and whether the store failed."""
     heard: list[StoreFailed] = []
     store = EmbeddedStore.open(DirectoryFiles(path, system), snapshot_after_bytes=400)
     store.on_failure = heard.append
     session = store.connect()
-    confirmed: Picture = picture(store._tree)
+    confirmed: Snapshot = snapshot(store._tree)
     failed = False
     for ops in history():
         try:
             await session.commit(ops)
             assert not failed, "a store that has failed takes nothing more"
-            confirmed = picture(store._tree)
+            confirmed = snapshot(store._tree)
         except StoreFailed:
             failed = True
             with pytest.raises(StoreFailed):
                 await session.get("/a")
     assert len(heard) == failed, "told once"
     await store.aclose()
-    return confirmed, picture(store._tree), failed
+    return confirmed, snapshot(store._tree), failed
 
 
 @pytest.fixture(scope="module")
@@ -153,13 +153,13 @@ async def test_out_of_descriptors_nothing_is_missing(tmp_path: Path) -> None:
         await session.commit(ops)
     assert not (tmp_path / SNAPSHOT).exists(), "a snapshot can wait"
     assert system.names.count("open") < 30, "and is not tried for every commit"
-    assert reopened(tmp_path) == picture(store._tree)
+    assert reopened(tmp_path) == snapshot(store._tree)
     system.fails = lambda count, call: 0
     for number in itertools.count(100):
         await session.commit([Create(f"/{number}", b"x" * 100)])
         if (tmp_path / SNAPSHOT).exists():
             break
-    assert reopened(tmp_path) == picture(store._tree)
+    assert reopened(tmp_path) == snapshot(store._tree)
 
 
 async def test_no_room_is_a_failure_that_leaves_no_trace(tmp_path: Path) -> None:
@@ -200,4 +200,4 @@ async def test_what_cannot_be_encoded_is_refused_and_the_store_goes_on(
             await session.commit([Set("/groups", b"never"), Create("/groups/a")])
     assert await session.children("/groups") == []
     await session.commit([Create("/groups/b")])
-    assert reopened(tmp_path) == picture(store._tree) == {"/groups": (b"", 0), "/groups/b": (b"", 0)}
+    assert reopened(tmp_path) == snapshot(store._tree) == {"/groups": (b"", 0), "/groups/b": (b"", 0)}

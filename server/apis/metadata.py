@@ -47,7 +47,7 @@ _LOOK_AGAIN_S = 0.05
 
 
 def handle(svc: Services, ctx: RequestContext, req: MetadataRequest) -> object:
-    if not svc.controller.knows_cluster:
+    if not svc.controller.has_image:
         return _answer_when_told(svc, ctx, req)
     return _answer_now(svc, ctx, req)
 
@@ -55,7 +55,7 @@ def handle(svc: Services, ctx: RequestContext, req: MetadataRequest) -> object:
 async def _answer_when_told(svc: Services, ctx: RequestContext, req: MetadataRequest) -> object:
     if req.topics:
         await svc.turns.run(_asked(req.topics, ctx.api_version))  # what is wrong with the request is said at once
-    while not svc.controller.knows_cluster:
+    while not svc.controller.has_image:
         await trio.sleep(_LOOK_AGAIN_S)
         if ctx.closed:
             return PENDING

@@ -28,6 +28,9 @@ from barnabas.server.context import RequestContext
 from barnabas.server.services import Services
 from barnabas.server.turns import Steps
 
+UNITS_PER_STEP = 50
+"""A request of a few partitions has no steps to pay for."""
+
 
 class _Commit:
     """The answer in the making: errors of single partitions are in, those in `open` wait for the coordinator."""
@@ -56,6 +59,7 @@ def handle(svc: Services, ctx: RequestContext, req: OffsetCommitRequest) -> Step
     commit = _Commit(ctx, response)
     offsets: list[OffsetToCommit] = []
     topics: dict[str | bytes, OffsetCommitResponse.OffsetCommitResponseTopic] = {}
+    units = 0
     for topic in req.topics:
         known = image.topics_by_id.get(topic.topic_id) if by_id else image.topics.get(topic.name)
         key = topic.topic_id if by_id else topic.name
@@ -64,9 +68,15 @@ def handle(svc: Services, ctx: RequestContext, req: OffsetCommitRequest) -> Step
             answered = OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
             topics[key] = answered
         answers = answered.partitions
-        yield 1
+        units += 1
+        if units >= UNITS_PER_STEP:
+            yield units
+            units = 0
         for partition in topic.partitions:
-            yield 1
+            units += 1
+            if units >= UNITS_PER_STEP:
+                yield units
+                units = 0
             answer = OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=partition.partition_index)
             answers.append(answer)
             if known is None:

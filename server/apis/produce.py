@@ -28,16 +28,17 @@ from typing import Any
 import trio
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
-from barnabas.kproto.allowance import Allowance
+from barnabas.kproto.allowance import Allowance, TooMuchWork
 from barnabas.kproto.messages import ProduceRequest, ProduceResponse
 from barnabas.kproto.records import BATCH_OVERHEAD, RecordsRefused
 from barnabas.logdir import AppendInfo, AppendOrigin, LogConfig
 from barnabas.server.api import PENDING, Api, Old
 from barnabas.server.context import RequestContext
+from barnabas.server.held_produce import BATCHES_PER_TURN
 from barnabas.server.leader_hints import HINTED_IN_PRODUCE, LeaderHints
 from barnabas.server.legacy import up_converted
 from barnabas.server.partition import Partition
-from barnabas.server.repeated_produce import RepeatedProduce, beginning
+from barnabas.server.repeated_produce import FLEXIBLE_FROM, RepeatedProduce, beginning
 from barnabas.server.services import Services
 from barnabas.server.transactional_produce import (
     ATTRIBUTES_LOW_BYTE_AT,
@@ -48,7 +49,6 @@ from barnabas.server.transactional_produce import (
 
 _TopicResponse = ProduceResponse.TopicProduceResponse
 _PartitionResponse = ProduceResponse.PartitionProduceResponse
-_Batch = tuple[ProduceRequest.TopicProduceData, ProduceRequest.PartitionProduceData, list[_PartitionResponse]]
 
 ADMIN_CLIENT_ID = "__admin_client"
 _ACKS = (-1, 0, 1)
@@ -57,27 +57,23 @@ _ZSTD = 4
 
 
 class _Pending:
-    """A Produce request from its first append to its answer. It is what `barnabas.server.held_produce` calls
-    `Appending`.
+    """A Produce request from its first append to its answer.
 
-    `appended`: partition, answer and end offset of what was staged; the first `settled` of it are written. `commits`:
-    what is still to be committed, or synced, before the answer.
+    `appended`: partition, answer and end offset of what was staged, and is not known to be written. `commits`: what is
+    still to be committed, or synced, before the answer. The request itself is not kept: it is larger than its answer,
+    and there may be many.
     """
 
     __slots__ = (
         "acks",
         "admission",
         "appended",
-        "batches",
         "commits",
-        "count",
         "ctx",
         "failed",
-        "now_ms",
-        "req",
         "response",
-        "settled",
         "svc",
+        "timeout_ms",
         "timer",
         "waits",
     )
@@ -92,15 +88,11 @@ class _Pending:
     ) -> None:
         self.svc = svc
         self.ctx = ctx
-        self.req = req
         self.acks = req.acks
+        self.timeout_ms = req.timeout_ms
         self.response = response
         self.admission = admission
-        self.now_ms = svc.wall_ms
-        self.batches: list[_Batch] = []
-        self.count = 0
         self.appended: list[tuple[Partition, ProduceResponse.PartitionProduceResponse, int]] = []
-        self.settled = 0
         self.commits: dict[_Commit, None] = {}
         self.failed = False
         self.timer: Any = None
@@ -108,31 +100,46 @@ class _Pending:
 
     # -- its batches
 
-    def begin(self) -> None:
-        """Append all of them, now or some of them later."""
-        batches = self.batches
-        for topic in self.req.topic_data:
-            answers: list[ProduceResponse.PartitionProduceResponse] = []
-            self.response.responses.append(
-                _TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
-            )
-            for data in topic.partition_data:
-                batches.append((topic, data, answers))
-        self.count = len(batches)
-        if self.svc.held.run(self):
-            self.finish()
+    def begin(self, req: ProduceRequest) -> None:
+        """Append all of them; from the first one on that would take too long, later."""
+        svc = self.svc
+        now_ms = svc.wall_ms()
+        allowance = svc.partitions.allowance
+        responses = self.response.responses
+        left = BATCHES_PER_TURN
+        try:
+            for topic in req.topic_data:
+                answers: list[ProduceResponse.PartitionProduceResponse] = []
+                responses.append(_TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
+                for data in topic.partition_data:
+                    if not left:
+                        raise TooMuchWork(is_for_now=True)
+                    left -= 1
+                    self.append(req, topic, data, answers, now_ms, allowance)
+        except TooMuchWork as error:
+            svc.held.hold(_Rest(self, req), is_stuck=not error.is_for_now)
+        else:
+            svc.partitions.after_write(self.written)
 
-    def append(self, number: int, allowance: Allowance) -> None:
-        """Stage a batch, or put down why it cannot be. Raises `TooMuchWork`."""
-        topic, data, answers = self.batches[number]
+    def append(
+        self,
+        req: ProduceRequest,
+        topic: ProduceRequest.TopicProduceData,
+        data: ProduceRequest.PartitionProduceData,
+        answers: list[_PartitionResponse],
+        now_ms: int,
+        allowance: Allowance,
+    ) -> None:
+        """Stage a batch, or put down why it cannot be. Raises `TooMuchWork`, and then nothing has happened."""
+        acks = self.acks
         version = self.ctx.api_version
         try:
-            if self.acks not in _ACKS:
+            if acks not in _ACKS:
                 raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-            partition = self._partition(topic, data)
+            partition = _partition(self.svc, version, topic, data)
             records: Any = data.records
             if allowance.prepared_for is None:
-                records = _one_batch(records, version, self.req.transactional_id)
+                records = _one_batch(records, version, req.transactional_id)
             elif isinstance(records, KafkaError):
                 raise records
             if partition.topic.startswith("__"):
@@ -140,8 +147,8 @@ class _Pending:
             info = partition.append(
                 records,
                 origin=AppendOrigin.CLIENT,
-                now_ms=self.now_ms(),
-                required_acks=self.acks,
+                now_ms=now_ms,
+                required_acks=acks,
                 in_txn=None if self.admission is None else self.admission(partition),
                 allowance=allowance,
             )
@@ -154,44 +161,14 @@ class _Pending:
             self.appended.append((partition, answer, info.last_offset + 1))
         answers.append(answer)
 
-    def _partition(
-        self, topic: ProduceRequest.TopicProduceData, data: ProduceRequest.PartitionProduceData
-    ) -> Partition:
-        if self.ctx.api_version >= 13:
-            return self.svc.partitions.get_by_id(topic.topic_id, data.index)
-        return self.svc.partitions.get(topic.name, data.index)
-
-    def records(self, number: int) -> memoryview | None:
-        records = self.batches[number][1].records
-        if isinstance(records, bytearray):
-            return memoryview(records)
-        return records if isinstance(records, memoryview) else None
-
-    def replace(self, number: int, records: memoryview | KafkaError) -> None:
-        self.batches[number][1].records = records  # type: ignore[assignment]  # an outcome where records were
-
-    def config(self, number: int) -> LogConfig | None:
-        topic, data, _ = self.batches[number]
-        try:
-            return self._partition(topic, data).log.config
-        except KafkaError:
-            return None
-
-    def pause(self) -> None:
-        self.svc.partitions.after_write(self._settle)
-
-    def finish(self) -> None:
-        self.svc.partitions.after_write(self.written)
-
     # -- its answer
 
-    def _settle(self) -> None:
-        """What was staged so far is written."""
-        new = self.appended[self.settled :] if self.settled else self.appended
-        self.settled = len(self.appended)
-        for partition, answer, end_offset in new:
-            error = partition.outcome_of(end_offset - 1)
-            if error is not None:
+    def settle(self) -> None:
+        """What was staged so far is written, or lost."""
+        for partition, answer, end_offset in self.appended:
+            if end_offset > partition.log.log_end_offset:
+                error = partition.outcome_of(end_offset - 1)
+                assert error is not None
                 self.failed = True
                 _fill_error(answer, error, self.ctx.api_version)
             elif self.acks == -1:
@@ -199,6 +176,7 @@ class _Pending:
                     partition.when_committed(end_offset, self._commit(answer, partition))
             elif self.acks and partition.held_at is not None and partition.held_at < end_offset:
                 partition.when_flushed(end_offset, self._commit(answer, partition))
+        self.appended.clear()
 
     def _commit(self, answer: ProduceResponse.PartitionProduceResponse, partition: Partition) -> _Commit:
         commit = _Commit(self, answer, partition)
@@ -207,13 +185,13 @@ class _Pending:
 
     def written(self) -> None:
         """The round's write is done, and all is appended."""
-        self._settle()
+        self.settle()
         if self.acks == 0:
             self._finish_silently()
         elif self.commits:
             self.waits = True
             if self.acks == -1:
-                self.timer = self.svc.timers.after(max(self.req.timeout_ms, 0) / 1000, self._timed_out)
+                self.timer = self.svc.timers.after(max(self.timeout_ms, 0) / 1000, self._timed_out)
         else:
             self._reply()
 
@@ -250,6 +228,50 @@ class _Pending:
         self._reply()
 
 
+class _Rest:
+    """The batches of a request that were not appended at once: what `barnabas.server.held_produce` calls `Appending`."""
+
+    def __init__(self, pending: _Pending, req: ProduceRequest) -> None:
+        self._pending = pending
+        self._req = req
+        self.ctx = pending.ctx
+        self.now_ms = pending.svc.wall_ms
+        responses = pending.response.responses
+        for topic in req.topic_data[len(responses) :]:
+            responses.append(_TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[]))
+        self._batches = [
+            (topic, data, answered.partition_responses)
+            for topic, answered in zip(req.topic_data, responses, strict=True)
+            for data in topic.partition_data[len(answered.partition_responses) :]
+        ]
+        self.count = len(self._batches)
+
+    def append(self, number: int, allowance: Allowance) -> None:
+        self._pending.append(self._req, *self._batches[number], self.now_ms(), allowance)
+
+    def records(self, number: int) -> memoryview | None:
+        records = self._batches[number][1].records
+        if isinstance(records, bytearray):
+            return memoryview(records)
+        return records if isinstance(records, memoryview) else None
+
+    def replace(self, number: int, records: memoryview | KafkaError) -> None:
+        self._batches[number][1].records = records  # type: ignore[assignment]  # an outcome where records were
+
+    def config(self, number: int) -> LogConfig | None:
+        topic, data, _ = self._batches[number]
+        try:
+            return _partition(self._pending.svc, self.ctx.api_version, topic, data).log.config
+        except KafkaError:
+            return None
+
+    def pause(self) -> None:
+        self._pending.svc.partitions.after_write(self._pending.settle)
+
+    def finish(self) -> None:
+        self._pending.svc.partitions.after_write(self._pending.written)
+
+
 class _Commit:
     """The callback of one partition of a waiting request."""
 
@@ -272,13 +294,22 @@ class _Commit:
 def handle(svc: Services, ctx: RequestContext, req: ProduceRequest) -> object:
     if req.transactional_id is not None:
         return produce_in_transaction(svc, ctx, req, partial(_append, svc, ctx, req))
-    return _append(svc, ctx, req, None)
+    _Pending(svc, ctx, req, ProduceResponse(responses=[])).begin(req)
+    return PENDING
 
 
 def _append(svc: Services, ctx: RequestContext, req: ProduceRequest, admission: Admission | None) -> object:
     """Stage what can be appended. admission: of transactional batches, None if they need none."""
-    _Pending(svc, ctx, req, ProduceResponse(responses=[]), admission).begin()
+    _Pending(svc, ctx, req, ProduceResponse(responses=[]), admission).begin(req)
     return PENDING
+
+
+def _partition(
+    svc: Services, version: int, topic: ProduceRequest.TopicProduceData, data: ProduceRequest.PartitionProduceData
+) -> Partition:
+    if version >= 13:
+        return svc.partitions.get_by_id(topic.topic_id, data.index)
+    return svc.partitions.get(topic.name, data.index)
 
 
 def _answer(index: int, info: AppendInfo) -> ProduceResponse.PartitionProduceResponse:
@@ -415,4 +446,13 @@ def _on_error(req: ProduceRequest, code: ErrorCode, version: int) -> ProduceResp
     )
 
 
-API = Api(ApiKey.PRODUCE, (0, 13), handle, old=Old(2, handle_old), on_error=_on_error, pipelined=True, learn=_learn)
+API = Api(
+    ApiKey.PRODUCE,
+    (0, 13),
+    handle,
+    old=Old(2, handle_old),
+    on_error=_on_error,
+    pipelined=True,
+    learn=_learn,
+    learn_from=FLEXIBLE_FROM,
+)

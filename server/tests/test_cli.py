@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -303,25 +304,57 @@ def test_told_to_stop_before_the_broker_is_there(
     assert list(tmp_path.iterdir()) == []
 
 
+IMPORTED = "import time:"
+OURS_IS_UP = re.compile(rf"{IMPORTED}.*\bserver\.(\w+\.)*signals$")
+"""What `-X importtime` says when the module that handles signals is there."""
+MOMENTS = 10
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_told_to_stop_at_any_moment(tmp_path: Path, number: signal.Signals) -> None:
-    """But for the first moments, in which Python starts: then the signal ends the process by itself."""
-    for after_ms in range(40, 600, 40):
-        with subprocess.Popen(
-            [sys.executable, str(ROOT / "barnabas" / "__main__.py"), "dev"],
-            env={**os.environ, "TMPDIR": str(tmp_path)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            time.sleep(after_ms / 1000)
-            process.send_signal(number)
-            _, err = process.communicate(timeout=30)
-        if "Traceback" not in err or "barnabas.py" in err:  # else Python itself was not up yet
-            assert (process.returncode in (0, -number), err) == (True, ""), after_ms
-        assert list(tmp_path.iterdir()) == []
-    assert process.returncode == 0
+    """From the first lines of ours on, while modules are imported and after that: quietly, and nothing is left behind.
+
+    Before, while Python starts and its own modules are imported, it may say "KeyboardInterrupt", or even swallow it.
+    """
+    imports = _told_to_stop(tmp_path, signal.SIGTERM, None, 1)
+    assert imports > 10 * MOMENTS
+    for after in range(1, imports, imports // MOMENTS):
+        _told_to_stop(tmp_path, number, after, 0)
+    for pause_s in (0, 0.005, 0.02, 0.05, 0.1):
+        _told_to_stop(tmp_path, number, imports, pause_s)
+
+
+def _told_to_stop(directory: Path, number: signal.Signals, after: int | None, pause_s: float) -> int:
+    """Start a broker and stop it *pause_s* after that many imports behind the first lines of ours (None: when it is
+    there). How many imports there were.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-X", "importtime", str(ROOT / "barnabas" / "__main__.py"), "dev"],
+        env={**os.environ, "TMPDIR": str(directory)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process:
+        if after is None:
+            assert process.stdout.readline().startswith("bootstrap=")
+        else:
+            while not OURS_IS_UP.match(line := process.stderr.readline().rstrip()):
+                assert line.startswith(IMPORTED), line
+            for _ in range(after - 1):
+                process.stderr.readline()
+        time.sleep(pause_s)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    said = [line for line in err.splitlines() if not line.startswith(IMPORTED)]
+    assert (process.returncode in (0, -number), said) == (True, []), after
+    assert not out or out.startswith("bootstrap=")
+    assert list(directory.iterdir()) == []
+    imports = [line for line in err.splitlines() if line.startswith(IMPORTED)]
+    return len(imports) - next((index for index, line in enumerate(imports) if OURS_IS_UP.match(line)), 0)
 
 
 @pytest.mark.slow

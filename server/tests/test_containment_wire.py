@@ -215,14 +215,14 @@ async def test_a_produce_that_fails_as_a_whole(
 ) -> None:
     """Who asked for no answer gets none, but a closed connection."""
     async with broker() as (made, witness), connected(made) as client:
-        handle = produce_api._append
+        begin = produce_api._Pending.begin
 
-        def fails(svc: Any, ctx: Any, *args: Any) -> Any:
-            if ctx.client_id == "doomed":
+        def fails(self: produce_api._Pending, req: Any) -> None:
+            if self.ctx.client_id == "doomed":
                 raise ValueError("by the test")
-            return handle(svc, ctx, *args)
+            begin(self, req)
 
-        monkeypatch.setattr(produce_api, "_append", fails)
+        monkeypatch.setattr(produce_api._Pending, "begin", fails)
         answer = await outcome(client, request(batch(b"x"), acks=acks), 9)
         if acks:
             assert only(answer).error_code == ErrorCode.UNKNOWN_SERVER_ERROR

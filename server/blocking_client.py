@@ -1,0 +1,97 @@
+"""A client of one broker over a blocking socket: a request, its answer, the next one.
+
+For what asks a few questions outside of an event loop: `barnabas health`, and `barnabas.Broker` in the process of its
+caller. Any broker that speaks Kafka's protocol will do; no retries, no other brokers of the cluster, PLAINTEXT only.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from types import TracebackType
+from typing import Any, Final, Self
+
+from barnabas.kproto import ApiKey, DecodeError, decode, response_class
+from barnabas.kproto.frame import parse_response_header, request_frame
+
+ANSWER_BYTES_MAX: Final = 100 * 1024 * 1024
+_PORT: Final = 9092
+
+
+class NoAnswer(Exception):
+    """The broker cannot be reached, does not answer in time, or what answers is no broker; the message says which."""
+
+
+class BlockingClient:
+    """A connection to `bootstrap` (`host:port`), for one thread. timeout_s: for connecting, and for each answer.
+
+    Raises NoAnswer, here and in `ask`; the connection is of no use after that.
+    """
+
+    def __init__(self, bootstrap: str, *, timeout_s: float = 10.0, client_id: str = "barnabas") -> None:
+        self.bootstrap = bootstrap
+        self._timeout_s = timeout_s
+        self._client_id = client_id
+        self._correlation_id = 0
+        try:
+            self._socket = socket.create_connection(split_bootstrap(bootstrap), timeout=timeout_s)
+        except OSError as error:
+            raise NoAnswer(f"no connection to {bootstrap}: {error.strerror or error}") from None
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def ask(self, request: Any, version: int) -> Any:
+        """The answer to `request`, in the same version."""
+        self._correlation_id += 1
+        key = ApiKey(request.__description__.api_key)
+        frame = request_frame(version, self._correlation_id, self._client_id, request)
+        deadline = time.monotonic() + self._timeout_s
+        try:
+            self._socket.settimeout(self._timeout_s)
+            self._socket.sendall(frame)
+            size = int.from_bytes(self._receive(4, deadline), "big")
+            if not 4 <= size <= ANSWER_BYTES_MAX:
+                raise NoAnswer(f"what listens on {self.bootstrap} does not speak Kafka's protocol")
+            frame = self._receive(size, deadline)
+        except TimeoutError:
+            raise NoAnswer(f"{self.bootstrap} did not answer {key.name} within {self._timeout_s:g} s") from None
+        except OSError as error:
+            raise NoAnswer(f"{self.bootstrap} did not answer {key.name}: {error.strerror or error}") from None
+        try:
+            correlation_id, offset = parse_response_header(key, version, frame)
+            if correlation_id != self._correlation_id:
+                raise DecodeError("the answer is to another request")
+            return decode(response_class(key), version, frame, offset)
+        except DecodeError as error:
+            raise NoAnswer(f"what {self.bootstrap} answers to {key.name} cannot be read: {error}") from None
+
+    def _receive(self, size: int, deadline: float) -> bytes:
+        """Exactly `size` bytes. Raises OSError, also for an end before."""
+        received = bytearray()
+        while len(received) < size:
+            self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+            piece = self._socket.recv(min(size - len(received), 1 << 20))
+            if not piece:
+                raise OSError("the connection was closed")
+            received += piece
+        return bytes(received)
+
+
+def split_bootstrap(text: str) -> tuple[str, int]:
+    """`host:port`, `[::1]:port` or a host alone. Raises NoAnswer for what is none of these."""
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]") or (":" in host and not host.startswith("[")):
+        host, port = text, str(_PORT)
+    if not port.isdecimal() or int(port) > 65535 or not host.strip("[]"):
+        raise NoAnswer(f"{text!r} is no HOST:PORT")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,54 @@
+"""`barnabas health`: does a broker answer? For a container's health check, and for scripts that wait for a broker.
+
+Healthy means that it says which versions it speaks, and that its picture of the cluster has brokers and a controller.
+Partitions without a leader do not count: to restart this broker would not help them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from barnabas.kproto.messages import ApiVersionsRequest, MetadataRequest
+from barnabas.server.blocking_client import BlockingClient, NoAnswer
+from barnabas.server.config import BrokerConfig, SettingsRefused, load
+from barnabas.server.endpoints import ANY_ADDRESS
+
+_METADATA: Final = 3
+_NEWEST_METADATA: Final = 12
+_LOCALHOST: Final = "localhost"
+
+
+class Unhealthy(Exception):
+    """The broker is not there or not well; the message says why."""
+
+
+def check(bootstrap: str, timeout_s: float) -> str:
+    """What a healthy broker says of its cluster. Raises Unhealthy."""
+    try:
+        with BlockingClient(bootstrap, timeout_s=timeout_s, client_id="barnabas-health") as client:
+            spoken = client.ask(ApiVersionsRequest(), 0)
+            newest = next((api.max_version for api in spoken.api_keys if api.api_key == _METADATA), None)
+            if newest is None:
+                raise Unhealthy(f"{bootstrap} does not offer Metadata")
+            # No topics: an empty list from version 1 on.
+            cluster = client.ask(MetadataRequest(topics=[]), min(newest, _NEWEST_METADATA))
+    except NoAnswer as error:
+        raise Unhealthy(str(error)) from None
+    if not cluster.brokers:
+        raise Unhealthy(f"{bootstrap} answers, and knows of no brokers yet")
+    if cluster.controller_id < 0:
+        raise Unhealthy(f"{bootstrap} answers, and knows of no controller")
+    count = len(cluster.brokers)
+    return f"{bootstrap} answers: {count} broker{'' if count == 1 else 's'}, controller {cluster.controller_id}"
+
+
+def bootstrap_of(environ: Mapping[str, str]) -> str:
+    """Where a broker listens that this environment configures, as a container's does: its first listener."""
+    try:
+        config = load(environ=environ)
+    except SettingsRefused:
+        config = BrokerConfig.from_values({"listeners": f"PLAINTEXT://{_LOCALHOST}:9092"})
+    first = config.listeners[0]
+    host = _LOCALHOST if first.host in ANY_ADDRESS else first.host
+    return f"[{host}]:{first.port}" if ":" in host else f"{host}:{first.port}"

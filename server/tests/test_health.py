@@ -1,0 +1,142 @@
+"""`barnabas health`, and the blocking client below it: a broker, nobody, and what is no broker."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from barnabas.kproto import encode
+from barnabas.kproto.frame import response_frame
+from barnabas.kproto.messages import ApiVersionsResponse, MetadataResponse
+from barnabas.server import cli
+from barnabas.server.blocking_client import NoAnswer, split_bootstrap
+from barnabas.server.health import bootstrap_of
+from barnabas.server.testing import broker_thread
+
+Answers = Callable[[bytes], bytes | None]
+
+
+@contextmanager
+def answering(answer: Answers) -> Iterator[str]:
+    """Something that listens, and answers each frame of its only client with what `answer` returns; None: hang up."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            sock, _ = listening.accept()
+            with suppress(ConnectionError), sock, sock.makefile("rb") as frames:
+                while head := frames.read(4):
+                    reply = answer(frames.read(int.from_bytes(head, "big")))
+                    if reply is None:
+                        return
+                    sock.sendall(reply)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def call(*arguments: str, **environ: str) -> int:
+    return cli.main(["health", *arguments], environ)
+
+
+def frame(api_key: int, version: int, correlation_id: int, message: object) -> bytes:
+    parts = response_frame(api_key, version, correlation_id, [encode(message, version)])  # type: ignore[type-var]
+    return b"".join(map(bytes, parts))  # type: ignore[arg-type]
+
+
+def old_broker(cluster: MetadataResponse) -> Answers:
+    """Speaks Metadata up to version 1."""
+    key = ApiVersionsResponse.ApiVersion(api_key=3, min_version=0, max_version=1)
+    answers = {18: (0, ApiVersionsResponse(api_keys=[key])), 3: (1, cluster)}
+
+    def answer(request: bytes) -> bytes:
+        api_key = int.from_bytes(request[:2], "big")
+        version, message = answers[api_key]
+        assert int.from_bytes(request[2:4], "big") == version
+        return frame(api_key, version, int.from_bytes(request[4:8], "big"), message)
+
+    return answer
+
+
+def test_a_broker_that_serves(capsys: pytest.CaptureFixture[str]) -> None:
+    with broker_thread() as bootstrap:
+        assert call("--bootstrap", bootstrap) == 0
+        assert capsys.readouterr().out == f"{bootstrap} answers: 1 broker, controller 1\n"
+        assert call(KAFKA_LISTENERS=f"PLAINTEXT://0.0.0.0:{bootstrap.rpartition(':')[2]}") == 0
+
+
+def test_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        assert call("--bootstrap", address) == 1
+    assert capsys.readouterr().err == f"barnabas: no connection to {address}: Connection refused\n"
+    assert call("--bootstrap", "host:port") == 1
+    assert capsys.readouterr().err == "barnabas: 'host:port' is no HOST:PORT\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda _: None, "did not answer API_VERSIONS: the connection was closed"),
+        (lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak Kafka's protocol"),
+        (lambda _: b"\0\0\0\4\0\0\0\x63", "cannot be read: the answer is to another request"),
+        (lambda _: b"", "did not answer API_VERSIONS within 0.05 s"),
+        (old_broker(MetadataResponse(brokers=[], controller_id=1)), "knows of no brokers yet"),
+    ],
+)
+def test_what_is_no_healthy_broker(answer: Answers, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    timeout = "0.05" if "within" in said else "10"
+    with answering(answer) as address:
+        assert call("--bootstrap", address, "--timeout", timeout) == 1
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("controller", "code"), [(7, 0), (-1, 1)])
+def test_an_old_broker(controller: int, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    broker = MetadataResponse.MetadataResponseBroker(node_id=7, host="h", port=1)
+    with answering(old_broker(MetadataResponse(brokers=[broker, broker], controller_id=controller))) as address:
+        assert call("--bootstrap", address) == code
+    out, err = capsys.readouterr()
+    assert out + err in (
+        f"{address} answers: 2 brokers, controller 7\n",
+        f"barnabas: {address} answers, and knows of no controller\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("environ", "bootstrap"),
+    [
+        ({}, "localhost:9092"),
+        ({"KAFKA_LISTENERS": "OUTSIDE://:19092,INSIDE://:9093"}, "localhost:9092"),  # refused: names without protocol
+        ({"KAFKA_LISTENERS": "PLAINTEXT://0.0.0.0:19092"}, "localhost:19092"),
+        ({"KAFKA_LISTENERS": "PLAINTEXT://[::1]:19092"}, "[::1]:19092"),
+        ({"KAFKA_LISTENERS": "PLAINTEXT://broker-1:19092", "KAFKA_ZOOKEEPER_CONNECT": "z"}, "broker-1:19092"),
+    ],
+)
+def test_where_the_environments_broker_listens(environ: dict[str, str], bootstrap: str) -> None:
+    assert bootstrap_of(environ) == bootstrap
+
+
+def test_addresses() -> None:
+    assert split_bootstrap("h:1") == ("h", 1)
+    assert split_bootstrap("h") == ("h", 9092)
+    assert split_bootstrap("[::1]:2") == ("::1", 2)
+    assert split_bootstrap("[::1]") == split_bootstrap("::1") == ("::1", 9092)
+    for text in ("", ":1", "h:65536", "h:x"):
+        with pytest.raises(NoAnswer):
+            split_bootstrap(text)
+
+
+def test_seconds_that_are_none(capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("0", "-1", "soon", "1e9"):
+        with pytest.raises(SystemExit) as ended:
+            call(f"--timeout={text}")
+        assert ended.value.code == 2
+        assert "a number of seconds above 0 is expected" in capsys.readouterr().err
