@@ -229,7 +229,7 @@ class _Pending:
 
 
 class _Rest:
-    """The batches of a request that were not appended at once: what `barnabas.server.held_produce` calls `Appending`."""
+    """The batches of a request that were not appended at once: an `Appending` of `barnabas.server.held_produce`."""
 
     def __init__(self, pending: _Pending, req: ProduceRequest) -> None:
         self._pending = pending
