@@ -307,14 +307,22 @@ class Cluster:
         self.wait(lambda: number not in self.tree.brokers(), f"broker {number} is gone from ZooKeeper", timeout)
 
     def wait(
-        self, condition: Callable[[], object], what: str | Callable[[], str], timeout: float = 60, pause: float = 0.1
+        self, condition: Callable[[], object], what: str | Callable[[], str], timeout: float = 120, pause: float = 0.1
     ) -> None:
-        """Return when *condition* holds. Raises NodeFailed with the ends of all logs when it does not in time."""
+        """Return when *condition* holds; it does not while a client's question in it is refused or not answered. Raises
+        NodeFailed with the ends of all logs when it does not in time.
+        """
         deadline = time.monotonic() + timeout
-        while not condition():
+        while True:
+            refusal = None
+            try:
+                if condition():
+                    return
+            except KafkaException as refused:
+                refusal = refused
             if time.monotonic() > deadline:
                 said = what if isinstance(what, str) else what()
-                raise NodeFailed(f"waited {timeout} s in vain until {said}\n{self.logs()}")
+                raise NodeFailed(f"waited {timeout} s in vain until {said} ({refusal})\n{self.logs()}")
             time.sleep(pause)
 
     def logs(self, size: int = 2500) -> str:
