@@ -1,12 +1,9 @@
 """Who leads, who is in sync, where that is written: the cluster's state as values and pure machines.
 
-This face is what `server` may use. The store (`Store`, `EmbeddedStore`) waits; everything else neither waits nor does
-IO. What only members of a cluster need (fetching from leaders, ZooKeeper, messages on the wire) is imported when it is
-first asked for: a broker alone starts without it.
+This face is what `server` may use, and these modules beside it, without which a broker alone starts: `fetcher` and
+`follower` (fetching from leaders), `store_zk` and `store_zk_settings` (ZooKeeper), `wire` (messages of the controller);
+for a few places `admin_tree`, `features`, `found_topics`. The stores wait; everything else neither waits nor does IO.
 """
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from barnabas.replication import admin_tree, features
 from barnabas.replication.cluster_tree import (
@@ -127,50 +124,6 @@ from barnabas.replication.topics import (
     plan_expansion,
 )
 
-if TYPE_CHECKING:
-    from barnabas.replication import wire
-    from barnabas.replication.fetcher import Fetcher
-    from barnabas.replication.follower import (
-        Append,
-        Ask,
-        Do,
-        FetcherSettings,
-        Followed,
-        FollowerAction,
-        ReplicaLog,
-        Restart,
-        Truncate,
-        Wait,
-    )
-    from barnabas.replication.store_zk import zookeeper_store
-    from barnabas.replication.store_zk_settings import Login, ZooKeeperSettings, ZooKeeperTls
-
-_OF_CLUSTERS = {
-    "Fetcher": "fetcher",
-    "Append": "follower",
-    "Ask": "follower",
-    "Do": "follower",
-    "FetcherSettings": "follower",
-    "Followed": "follower",
-    "FollowerAction": "follower",
-    "ReplicaLog": "follower",
-    "Restart": "follower",
-    "Truncate": "follower",
-    "Wait": "follower",
-    "Login": "store_zk_settings",
-    "ZooKeeperSettings": "store_zk_settings",
-    "ZooKeeperTls": "store_zk_settings",
-    "zookeeper_store": "store_zk",
-}
-
-
-def __getattr__(name: str) -> Any:
-    module = _OF_CLUSTERS.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{module}"), name)
-
-
 __all__ = [
     "BROKER_CONFIG",
     "DEFAULT_ENTITY",
@@ -186,8 +139,6 @@ __all__ = [
     "WATCHED",
     "WATCHED_BY_ALL",
     "Answer",
-    "Append",
-    "Ask",
     "BadNode",
     "BrokerIdTaken",
     "BrokerImage",
@@ -199,22 +150,16 @@ __all__ = [
     "ConnectionLost",
     "Controller",
     "DirectoryFiles",
-    "Do",
     "Effect",
     "EmbeddedSession",
     "EmbeddedStore",
     "Endpoint",
-    "Fetcher",
-    "FetcherSettings",
-    "Followed",
     "Follower",
-    "FollowerAction",
     "Image",
     "InterBrokerProtocol",
     "Later",
     "LeaderAndIsr",
     "LeaderState",
-    "Login",
     "Message",
     "NewTopic",
     "NoSuchNode",
@@ -230,9 +175,7 @@ __all__ = [
     "Refusal",
     "Registration",
     "Remove",
-    "ReplicaLog",
     "ReplicationThrottle",
-    "Restart",
     "SessionBack",
     "SessionExpired",
     "SessionLost",
@@ -249,12 +192,8 @@ __all__ = [
     "TopicDefaults",
     "TopicImage",
     "TopicRequest",
-    "Truncate",
     "UpdateMetadata",
-    "Wait",
     "WrongCluster",
-    "ZooKeeperSettings",
-    "ZooKeeperTls",
     "admin_tree",
     "apply_update",
     "check_name",
@@ -300,8 +239,6 @@ __all__ = [
     "throttled_partitions",
     "topic_names",
     "watch_registration",
-    "wire",
     "write_config",
     "write_isr",
-    "zookeeper_store",
 ]

@@ -32,21 +32,9 @@ from barnabas.coordinator import java_string_hash
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import FetchRequest
 from barnabas.logdir import StorageError, UnexpectedOffset
-from barnabas.replication import (
-    Append,
-    Ask,
-    BrokerImage,
-    Do,
-    Endpoint,
-    Fetcher,
-    FetcherSettings,
-    FollowerAction,
-    Image,
-    ReplicationThrottle,
-    Truncate,
-    Wait,
-    throttled_partitions,
-)
+from barnabas.replication import BrokerImage, Endpoint, Image, ReplicationThrottle, throttled_partitions
+from barnabas.replication.fetcher import Fetcher
+from barnabas.replication.follower import Append, Ask, Do, FetcherSettings, FollowerAction, Truncate, Wait
 from barnabas.server.offload import Offload
 from barnabas.server.peers import Connect, PeerConnection, PeerError
 

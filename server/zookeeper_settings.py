@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from barnabas.replication import Login, ZooKeeperSettings, ZooKeeperTls
+from barnabas.replication.store_zk_settings import Login, ZooKeeperSettings, ZooKeeperTls
 from barnabas.server.config import BrokerConfig, SettingsRefused, refusal
 from barnabas.server.jaas import JaasError, parse_jaas
 

@@ -48,7 +48,16 @@ PUBLIC = {
     },
     "logdir": {"cleaner_checkpoint", "compaction", "compaction_run", "memory_disk", "offline", "survey"},
     "coordinator": {"txn"},
-    "replication": {"admin_tree", "features", "found_topics", "wire"},
+    "replication": {
+        "admin_tree",
+        "features",
+        "fetcher",
+        "follower",
+        "found_topics",
+        "store_zk",
+        "store_zk_settings",
+        "wire",
+    },
     "server": {"cli", "signals"},
 }
 

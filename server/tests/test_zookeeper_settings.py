@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from barnabas.replication import Login, ZooKeeperSettings, ZooKeeperTls
+from barnabas.replication.store_zk_settings import Login, ZooKeeperSettings, ZooKeeperTls
 from barnabas.server.config import BrokerConfig, SettingsRefused, load
 from barnabas.server.jaas import JaasError, parse_jaas
 from barnabas.server.zookeeper_settings import zookeeper_settings
