@@ -1,11 +1,9 @@
-"""The controller's driver on an embedded store: elections, topics, settings, sessions, crashes, 2,000 topics."""
+"""The controller's driver: topics are created, grown, deleted and configured; 2,000 of them."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -13,124 +11,19 @@ import trio
 
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.replication import (
-    BrokerIdTaken,
-    BrokerImage,
     Commit,
     Controller,
     DirectoryFiles,
     Effect,
-    EmbeddedSession,
     EmbeddedStore,
-    Endpoint,
     Image,
-    NewTopic,
-    PartitionImage,
-    TopicDefaults,
     TopicRequest,
-    WrongCluster,
     admin_tree,
-    plan_creation,
 )
-from barnabas.replication.store import Create, Delete, NodeExists, Set
-from barnabas.server.config import BrokerConfig
-from barnabas.server.controller import ControllerDriver
+from barnabas.replication.store import Create
+from barnabas.server.tests.controller_driver_rig import FilesInMemory, code_of, new_topic, running
 
-BROKER = BrokerImage(1, (Endpoint("PLAINTEXT", "127.0.0.1", 9092),))
-CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 E = ErrorCode
-
-
-class Replicas:
-    """Stands for the broker's partitions."""
-
-    def __init__(self) -> None:
-        self.led: dict[tuple[str, int], tuple[bytes, PartitionImage, Mapping[str, str]]] = {}
-        self.deleted: list[tuple[str, int]] = []
-        self.configs: list[tuple[str, dict[str, str]]] = []
-        self.broken: set[str] = set()
-
-    def become_leader(
-        self, topic: str, topic_id: bytes, image: PartitionImage, config: Mapping[str, str], *, is_new: bool
-    ) -> None:
-        if topic in self.broken:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no space")
-        self.led[topic, image.index] = (topic_id, image, dict(config))
-
-    def become_follower(
-        self,
-        topic: str,
-        topic_id: bytes,
-        image: PartitionImage,
-        config: Mapping[str, str],
-        leader: BrokerImage | None,
-        *,
-        is_new: bool,
-    ) -> None:
-        assert leader is None, "there is nobody to follow"
-
-    def stop(self, topic: str, index: int, leader_epoch: int, delete: bool) -> None:
-        if delete:
-            self.led.pop((topic, index), None)
-            self.deleted.append((topic, index))
-
-    async def settle_deletions(self) -> None:
-        pass
-
-    def config_changed(self, topic: str, config: Mapping[str, str]) -> None:
-        self.configs.append((topic, dict(config)))
-
-
-class Rig:
-    """A driver, what it drives, and the store behind it."""
-
-    def __init__(self, store: EmbeddedStore, broker: BrokerImage = BROKER, **options: Any) -> None:
-        self.store = store
-        self.session: EmbeddedSession = store.connect()
-        self.replicas = Replicas()
-        self.now_ms = 1_000_000
-        self.broker_configs: list[dict[str, dict[str, str]]] = []
-        values = options.pop("values", {})
-        self.config = BrokerConfig.from_values({"log.dirs": "/nowhere", **values})
-        self.driver = ControllerDriver(
-            self.session,
-            broker,
-            self.replicas,
-            config=lambda: self.config,
-            wall_ms=lambda: self.now_ms,
-            rng=Random(7),
-            make_cluster_id=lambda: CLUSTER,
-            broker_configs_changed=lambda c: self.broker_configs.append({k: dict(v) for k, v in c.items()}),
-            **options,
-        )
-
-    async def create(self, *names: str, timeout_ms: int = 5000, **fields: Any) -> list[ErrorCode]:
-        outcomes = await self.driver.create_topics([TopicRequest(n, **fields) for n in names], timeout_ms=timeout_ms)
-        return [code_of(outcomes[name].error) for name in names]
-
-
-def code_of(error: KafkaError | None) -> ErrorCode:
-    return ErrorCode.NONE if error is None else error.code
-
-
-@asynccontextmanager
-async def running(store: EmbeddedStore | None = None, **options: Any) -> AsyncIterator[Rig]:
-    rig = Rig(store or EmbeddedStore.open(), **options)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(rig.driver.run)
-        yield rig
-        nursery.cancel_scope.cancel()
-
-
-async def test_a_first_start() -> None:
-    async with running() as rig:
-        image = rig.driver.image
-        assert image.cluster_id == CLUSTER
-        assert (image.controller_id, image.controller_epoch) == (1, 1)
-        assert image.brokers[1].endpoints == BROKER.endpoints
-        assert image.brokers[1].epoch > 0
-        assert rig.driver.is_active
-        assert (await rig.session.get("/controller_epoch")).data == b"1"  # type: ignore[union-attr]
-        assert "changes" in await rig.session.children("/config")
 
 
 async def test_create_and_what_it_leaves_behind() -> None:
@@ -168,11 +61,6 @@ async def test_the_log_names_topics_that_are_made_grow_and_go(caplog: pytest.Log
         "topic orders deleted",
         "topic found found in the store: 1 partition, replication factor 1",
     ]
-
-
-def new_topic(rig: Rig, name: str) -> NewTopic:
-    request = TopicRequest(name)
-    return plan_creation(rig.driver.image, request, TopicDefaults(), check_config=lambda _: None, rng=Random(1))
 
 
 async def test_what_is_refused() -> None:
@@ -232,37 +120,11 @@ async def test_a_slow_store_times_out(autojump_clock: trio.testing.MockClock) ->
         await trio.sleep(10)
         work()
 
-    async with running(EmbeddedStore.open(_Nowhere(), run_io=slowly)) as rig:
+    async with running(EmbeddedStore.open(FilesInMemory(), run_io=slowly)) as rig:
         start = trio.current_time()
         assert await rig.create("t", timeout_ms=3000) == [7]
         assert trio.current_time() - start == pytest.approx(3)
         await rig.driver.image_until(lambda image: "t" in image.topics)
-
-
-class _Nowhere:
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-
-    def read(self, name: str) -> bytes | None:
-        return self.files.get(name)
-
-    def hold(self, name: str) -> None:
-        pass
-
-    def sync_names(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def replace(self, name: str, data: bytes) -> None:
-        self.files[name] = data
-
-    def append(self, name: str, data: bytes) -> None:
-        self.files[name] += data
-
-    def truncate(self, name: str, length: int) -> None:
-        self.files[name] = self.files[name][:length]
 
 
 async def test_delete_leaves_nothing_and_frees_the_name() -> None:
@@ -380,108 +242,12 @@ async def test_settings_of_a_topic() -> None:
         assert len(rig.driver.image.topics["t"].config) == 22, "no change is lost to another"
 
 
-async def test_settings_of_brokers_and_notifications_that_age() -> None:
-    store = EmbeddedStore.open()
-    async with running(store) as rig:
-        await rig.driver.alter_broker_config(None, lambda before: {**before, "log.retention.ms": "9"})
-        await rig.driver.alter_broker_config(1, lambda before: {"log.cleaner.threads": "2"})
-        expected = {"<default>": {"log.retention.ms": "9"}, "1": {"log.cleaner.threads": "2"}}
-        assert {k: dict(v) for k, v in rig.driver.image.broker_configs.items()} == expected
-        assert rig.broker_configs[-1] == expected
-        await trio.testing.wait_all_tasks_blocked()
-        assert len(await rig.session.children("/config/changes")) == 2
-        rig.now_ms += 16 * 60 * 1000
-        await rig.driver.alter_broker_config(1, lambda before: {})
-        await trio.testing.wait_all_tasks_blocked()
-        assert len(await rig.session.children("/config/changes")) == 1
-    await rig.session.aclose()
-    async with running(store) as rig:
-        assert rig.broker_configs[0]["<default>"] == {"log.retention.ms": "9"}
-
-
-async def test_other_tools_write_the_tree() -> None:
-    """An old kafka-topics or kafka-configs with --zookeeper: settings, then the topic; no topic id before 2.8."""
-    async with running() as rig:
-        tool = rig.store.connect()
-        await tool.commit([Create("/config/topics/old", b'{"version":1,"config":{"retention.ms":"7"}}')])
-        await tool.commit([Create("/brokers/topics/old", b'{"version":1,"partitions":{"1":[1],"0":[1]}}')])
-        await rig.driver.image_until(lambda image: "old" in image.topics)
-        topic = rig.driver.image.topics["old"]
-        assert [p.leader for p in topic.partitions] == [1, 1]
-        assert topic.config == {"retention.ms": "7"}
-        assert topic.topic_id != bytes(16)
-        node = await tool.get("/brokers/topics/old")
-        assert node is not None
-        assert b'"topic_id":"' in node.data
-        await tool.commit([Set("/brokers/topics/old", node.data.replace(b'"1":[1]', b'"1":[1],"2":[1]'))])
-        await rig.driver.image_until(lambda image: len(image.topics["old"].partitions) == 3)
-        await tool.commit([Create("/admin/delete_topics/old"), Create("/admin/delete_topics/never")])
-        await rig.driver.image_until(lambda image: not image.topics)
-        await trio.testing.wait_all_tasks_blocked()
-        assert await tool.children("/admin/delete_topics") == []
-        assert await tool.children("/brokers/topics") == []
-
-
-async def test_what_cannot_be_read_is_left_out() -> None:
-    store = EmbeddedStore.open()
-    async with running(store) as rig:
-        await rig.create("good", "bad", "halfbad", "strange")
-    tool = store.connect()
-    await tool.commit(
-        [
-            Set("/brokers/topics/bad", b"no json"),
-            Set("/brokers/topics/halfbad/partitions/0/state", b"[]"),
-            Set("/config/topics/strange", b'{"config":7}'),
-            Create("/brokers/ids/12", b"\xff"),
-        ]
-    )
-    await rig.session.aclose()
-    async with running(store) as rig:
-        assert sorted(rig.driver.image.topics) == ["good", "halfbad", "strange"]
-        assert rig.driver.image.topics["halfbad"].partitions[0].leader == -1, "nobody knows who is in sync"
-        assert ("halfbad", 0) not in rig.replicas.led
-        assert await rig.create("bad") == [36]
-
-
 async def test_a_partition_that_cannot_be_opened_does_not_stop_the_others() -> None:
     async with running() as rig:
         rig.replicas.broken = {"b"}
         assert await rig.create("a", "b", "c", timeout_ms=100) == [0, ErrorCode.REQUEST_TIMED_OUT, 0]
         assert set(rig.replicas.led) == {("a", 0), ("c", 0)}
         assert rig.driver.image.topics["b"].partitions[0].leader == -1, "its only replica is offline"
-
-
-async def test_a_restart_after_a_clean_stop_and_after_a_crash(tmp_path: Path) -> None:
-    store = EmbeddedStore.open(DirectoryFiles(tmp_path))
-    async with running(store) as rig:
-        await rig.create("t", partitions=2)
-        await rig.driver.alter_topic_config("t", lambda before: {"retention.ms": "1"})
-        before = rig.driver.image
-    for recovered, epoch in ((False, 0), (True, 2), (False, 2)):
-        store = EmbeddedStore.open(DirectoryFiles(tmp_path))
-        async with running(store, recovered=recovered) as rig:
-            image = rig.driver.image
-            assert image.cluster_id == CLUSTER
-            assert image.controller_epoch > before.controller_epoch
-            assert image.brokers[1].epoch > before.brokers[1].epoch
-            assert image.topics["t"].topic_id == before.topics["t"].topic_id
-            assert image.topics["t"].config == {"retention.ms": "1"}
-            assert [p.leader_epoch for p in image.topics["t"].partitions] == [epoch, epoch]
-            assert [rig.replicas.led["t", index][1] for index in (0, 1)] == list(image.topics["t"].partitions)
-            before = image
-
-
-async def test_a_deletion_goes_on_after_a_crash() -> None:
-    store = EmbeddedStore.open()
-    async with running(store) as rig:
-        await rig.create("t", "kept")
-    await rig.session.aclose()
-    await store.connect().commit([Create("/admin/delete_topics/t")])
-    async with running(store) as rig:
-        assert sorted(rig.driver.image.topics) == ["kept"]
-        assert rig.replicas.deleted == [("t", 0)]
-        assert ("t", 0) not in rig.replicas.led
-        assert await rig.session.children("/brokers/topics") == ["kept"]
 
 
 async def test_an_old_setting_does_not_stop_a_new_topic() -> None:
@@ -500,102 +266,6 @@ async def test_deletion_disabled_drops_requests() -> None:
         await trio.testing.wait_all_tasks_blocked()
         assert "t" in rig.driver.image.topics
         assert await rig.session.children("/admin/delete_topics") == []
-
-
-async def test_a_lost_session_and_its_return() -> None:
-    async with running() as rig:
-        await rig.create("t")
-        before = rig.driver.image
-        await rig.session.expire()
-        await rig.driver.image_until(lambda image: image.controller_epoch == 2)
-        assert rig.driver.image.brokers[1].epoch > before.brokers[1].epoch
-        assert rig.driver.image.topics["t"].topic_id == before.topics["t"].topic_id
-        assert await rig.create("u") == [0]
-
-
-async def test_requests_under_way_when_the_session_ends_are_refused() -> None:
-    gate = trio.Event()
-    gate.set()
-
-    async def gated(work: Callable[[], None]) -> None:
-        await gate.wait()
-        work()
-
-    async with running(EmbeddedStore.open(_Nowhere(), run_io=gated)) as rig:
-        gate = trio.Event()
-        codes: list[ErrorCode] = []
-
-        async def create() -> None:
-            codes.extend(await rig.create("t"))
-
-        async with trio.open_nursery() as nursery:
-            rig.driver._resign("a test wants it")
-            with pytest.raises(KafkaError) as caught:
-                await rig.create("t")
-            assert caught.value.code == ErrorCode.NOT_CONTROLLER
-            gate.set()
-            await rig.driver._elect()
-            assert not rig.driver.is_active, "/controller is still there"
-            await rig.store.connect().commit([Delete("/controller")])
-            await rig.driver.image_until(lambda image: image.controller_epoch == 2)
-            gate = trio.Event()
-            nursery.start_soon(create)
-            await trio.testing.wait_all_tasks_blocked()
-            rig.driver._resign("a test wants it")
-            await trio.testing.wait_all_tasks_blocked()
-            gate.set()
-        assert codes == [41]
-
-
-async def test_another_controller_deposes_this_one() -> None:
-    async with running() as rig:
-        other = rig.store.connect()
-        node = await other.get("/controller_epoch")
-        assert node is not None
-        await other.commit([Set("/controller_epoch", b"2"), Delete("/controller")])
-        await other.commit([Create("/controller", b'{"version":1,"brokerid":9,"timestamp":"1"}', ephemeral=True)])
-        await trio.testing.wait_all_tasks_blocked()
-        assert not rig.driver.is_active
-        with pytest.raises(KafkaError) as caught:
-            await rig.create("t")
-        assert caught.value.code == ErrorCode.NOT_CONTROLLER
-        assert await rig.driver.auto_create(["auto", "a/b"]) == {"auto": E.LEADER_NOT_AVAILABLE, "a/b": E(17)}
-        assert (await other.get("/brokers/topics/auto")) is not None, "left for the controller, wherever it is"
-        await other.aclose()
-        await rig.driver.image_until(lambda image: image.controller_epoch == 3)
-        assert await rig.create("t") == [0]
-        assert await rig.driver.auto_create(["auto"]) == {"auto": ErrorCode.NONE}
-
-
-async def test_topics_left_for_the_controller(autojump_clock: trio.testing.MockClock) -> None:
-    async with running() as rig:
-        session = rig.store.connect()
-        await session.commit([Create("/config/topics/old", b'{"version":1,"config":{"retention.ms":"1"}}')])
-        new = plan_creation(
-            rig.driver.image, TopicRequest("old", 2), TopicDefaults(), check_config=lambda config: None, rng=Random(1)
-        )
-        await admin_tree.leave_topic(session, new)
-        await rig.driver.image_until(lambda image: "old" in image.topics)
-        topic = rig.driver.image.topics["old"]
-        assert (len(topic.partitions), topic.config, topic.topic_id) == (2, {}, new.topic_id)
-        with pytest.raises(NodeExists):
-            await admin_tree.leave_topic(session, new)
-
-
-async def test_a_guard_that_fails_ends_the_term() -> None:
-    async with running() as rig:
-        await rig.store.connect().commit([Set("/controller_epoch", b"7")])
-        assert await rig.create("t") == [41]
-        assert not rig.driver.is_active
-
-
-async def test_identities_that_do_not_fit() -> None:
-    store = EmbeddedStore.open()
-    async with running(store):
-        with pytest.raises(BrokerIdTaken):
-            await Rig(store).driver.run()
-        with pytest.raises(WrongCluster):
-            await Rig(store, BrokerImage(2, ()), cluster_id="another").driver.run()
 
 
 async def test_auto_creation() -> None:
@@ -624,25 +294,6 @@ async def test_auto_creation() -> None:
         }
         assert await rig.driver.auto_create(["t"]) == {"t": 0}, "somebody was faster"
         assert await rig.driver.auto_create([]) == {}
-
-
-async def test_elections_by_an_administrator() -> None:
-    async with running() as rig:
-        await rig.create("t", partitions=2)
-        for unclean in (False, True):
-            result = await rig.driver.elect_leaders([("t", 0), ("no", 1)], unclean=unclean, timeout_ms=100)
-            assert {key: code_of(error) for key, error in result.items()} == {("t", 0): 84, ("no", 1): 3}
-            assert await rig.driver.elect_leaders(None, unclean=unclean, timeout_ms=100) == {}
-
-
-async def test_producer_id_blocks() -> None:
-    store = EmbeddedStore.open()
-    async with running(store) as rig:
-        blocks = [await rig.driver.allocate_producer_id_block() for _ in range(3)]
-        assert [(block.first, block.last) for block in blocks] == [(0, 999), (1000, 1999), (2000, 2999)]
-        node = await rig.session.get("/latest_producer_id_block")
-        assert node is not None
-        assert node.data == b'{"version":1,"broker":1,"block_start":"2000","block_end":"2999"}'
 
 
 async def test_two_thousand_topics_in_one_request_and_one_by_one(tmp_path: Path) -> None:

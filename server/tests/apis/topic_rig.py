@@ -14,7 +14,7 @@ from barnabas.server.api import PENDING, Api
 from barnabas.server.offload import inline
 from barnabas.server.picture_cache import PictureCache
 from barnabas.server.tests.apis.fakes import at_once
-from barnabas.server.tests.test_controller import Rig, running
+from barnabas.server.tests.controller_driver_rig import Rig, running
 from barnabas.server.turns import Turns
 
 
