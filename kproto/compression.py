@@ -15,7 +15,8 @@ What Apache Kafka's readers accept is accepted:
 - lz4: the frame format, blocks linked or independent, several frames. Message format v0 has a known fault: its header
   checksum also covers the magic number (KAFKA-3160); `lz4_v0=True` does not look at that byte when reading, as Apache
   Kafka does not, and writes the faulty one, which is what readers of that time expect.
-- zstd: frames with and without content size, several frames, windows up to 128 MiB.
+- zstd: frames with and without content size, up to 256 of them (nobody writes more than one, and each costs a
+  decompressor), windows up to 128 MiB.
 
 `compress` writes what the Java clients write: xerial framing in 32 KiB blocks, lz4 frames of independent 64 KiB
 blocks without content size.
@@ -24,17 +25,38 @@ The plain bytes are put together in steps of 4 MiB: a thread may do this beside 
 interpreter while it copies. The libraries let go of the interpreter while they work.
 
 The libraries are loaded on first use: a broker that keeps its producers' batches as they are never needs most of
-them. Sizes are bytes.
+them. zlib is Python's own, snappy and lz4 are cramjam's, zstd is Python's own from 3.14 on and `backports.zstd` before:
+each has wheels for every platform that Python has. Sizes are bytes.
 """
 
 from __future__ import annotations
 
-import io
 import struct
+import sys
 import zlib
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.kproto.errors import ErrorCode, KafkaError
+from barnabas.kproto import lz4_frames
+from barnabas.kproto.codecs import (
+    CODEC_NAMES,
+    GZIP,
+    LZ4,
+    MAX_DECOMPRESSED_BYTES,
+    NONE,
+    SNAPPY,
+    STEP_BYTES_MAX,
+    UNLIMITED,
+    ZSTD,
+    Buffer,
+    CorruptRecords,
+    TooBig,
+    cramjam_library,
+    joined,
+    missing_library,
+    too_big,
+    too_many,
+)
+from barnabas.kproto.lz4_frames import is_linked as lz4_is_linked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +70,7 @@ __all__ = [
     "SNAPPY",
     "UNLIMITED",
     "ZSTD",
+    "Buffer",
     "Compressor",
     "CorruptRecords",
     "TooBig",
@@ -55,39 +78,6 @@ __all__ = [
     "decompress",
     "lz4_is_linked",
 ]
-
-NONE: Final = 0
-GZIP: Final = 1
-SNAPPY: Final = 2
-LZ4: Final = 3
-ZSTD: Final = 4
-
-CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
-"""The names used by `compression.type`, by number."""
-
-MAX_DECOMPRESSED_BYTES: Final = 128 * 1024 * 1024
-"""What one batch may grow to unless the caller says otherwise. Producers bound a batch before compression
-(`batch.size`, `max.request.size`).
-"""
-
-UNLIMITED: Final = 1 << 62
-
-_STEP_BYTES_MAX: Final = 4 * 1024 * 1024
-
-Buffer = bytes | bytearray | memoryview
-
-
-class CorruptRecords(KafkaError):
-    """Stored or received records that cannot be what they claim to be: cut off, wrong checksum, undecodable. Error
-    CORRUPT_MESSAGE (2).
-    """
-
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
-
-
-class TooBig(CorruptRecords):
-    """There may be nothing wrong with the data but that they pass the bounds they were given."""
 
 
 def decompress(
@@ -107,14 +97,14 @@ def decompress(
     """
     if codec == NONE:
         if len(data) > max_bytes:
-            raise _too_big(codec, max_bytes)
+            raise too_big(codec, max_bytes)
         return bytes(data)
     if codec == GZIP:
         return _gunzip(data, max_bytes, pieces_max)
     if codec == SNAPPY:
         return _unsnappy(bytes(data), max_bytes, pieces_max)
     if codec == LZ4:
-        return _unlz4(_with_valid_lz4_header(bytes(data)) if lz4_v0 else data, max_bytes, pieces_max)
+        return lz4_frames.decompress(data, max_bytes, pieces_max, is_v0=lz4_v0)
     if codec == ZSTD:
         return _unzstd(data, max_bytes, pieces_max)
     raise CorruptRecords(f"unknown compression codec {codec}")
@@ -133,10 +123,10 @@ def compress(codec: int, data: Buffer, *, level: int | None = None, lz4_v0: bool
     if codec == SNAPPY:
         return _snappy(data)
     if codec == LZ4:
-        frame = _lz4(data, level)
-        return _with_faulty_lz4_header(frame) if lz4_v0 else frame
+        frame = lz4_frames.compress(data, level)
+        return lz4_frames.with_faulty_header(frame) if lz4_v0 else frame
     if codec == ZSTD:
-        packed: bytes = _library("zstandard").ZstdCompressor(level=3 if level is None else level).compress(data)
+        packed: bytes = _zstd().compress(data, 3 if level is None else level)
         return packed
     raise ValueError(f"unknown compression codec {codec}")
 
@@ -165,42 +155,6 @@ class Compressor:
         return compress(self._codec, self._packed, level=self._level, lz4_v0=self._lz4_v0)
 
 
-def _too_big(codec: int, max_bytes: int) -> TooBig:
-    return TooBig(f"{CODEC_NAMES[codec]} data decompresses to more than {max_bytes} bytes")
-
-
-def _too_many(codec: int) -> TooBig:
-    return TooBig(f"{CODEC_NAMES[codec]} data in more pieces than are allowed")
-
-
-def _joined(parts: list[bytes]) -> bytes:
-    if len(parts) == 1:
-        return parts[0]
-    if sum(map(len, parts)) < 2 * _STEP_BYTES_MAX:
-        return b"".join(parts)
-    # `join` would hold the interpreter while it copies 128 MiB. This copies part by part, and gives away what it has.
-    whole = io.BytesIO()
-    for part in parts:
-        whole.write(part)
-    return whole.getvalue()
-
-
-def _library(name: str) -> Any:
-    """Import on first use (`sys.modules` is the cache)."""
-    try:
-        if name == "lz4.frame":
-            import lz4.frame as library
-        elif name == "cramjam":
-            import cramjam as library
-        else:
-            import zstandard as library
-    except ImportError as exc:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"the Python package {name.split('.')[0]} is not installed"
-        ) from exc
-    return library
-
-
 # ---- gzip
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -222,7 +176,7 @@ def _gunzip(data: Buffer, max_bytes: int, pieces_max: int) -> bytes:
         unpacker = zlib.decompressobj(31)
         pieces_max -= 1
         if pieces_max < 0:
-            raise _too_many(GZIP)
+            raise too_many(GZIP)
         while not unpacker.eof:
             piece: Buffer = view[position : position + size]
             if not piece:
@@ -232,21 +186,21 @@ def _gunzip(data: Buffer, max_bytes: int, pieces_max: int) -> bytes:
             is_full = True
             while is_full:
                 # One byte more than allowed tells "exactly full" from "too much".
-                step = min(room + 1, _STEP_BYTES_MAX)
+                step = min(room + 1, STEP_BYTES_MAX)
                 try:
                     part = unpacker.decompress(piece, step)
                 except zlib.error as exc:
                     raise CorruptRecords(f"gzip: {exc}") from None
                 room -= len(part)
                 if room < 0:
-                    raise _too_big(GZIP, max_bytes)
+                    raise too_big(GZIP, max_bytes)
                 if part:
                     parts.append(part)
                 piece = unpacker.unconsumed_tail
                 is_full = len(part) == step
         position -= len(unpacker.unused_data)
         if bytes(view[position : position + 2]) != _GZIP_MAGIC:
-            return _joined(parts)
+            return joined(parts)
         size = _GZIP_NEXT_MEMBER_BYTES
 
 
@@ -268,7 +222,7 @@ def _unsnappy(data: bytes, max_bytes: int, pieces_max: int) -> bytes:
     while position < end:
         pieces_max -= 1
         if pieces_max < 0:
-            raise _too_many(SNAPPY)
+            raise too_many(SNAPPY)
         if data.startswith(_XERIAL_MAGIC, position):
             position += 16
             if position > end:
@@ -284,7 +238,7 @@ def _unsnappy(data: bytes, max_bytes: int, pieces_max: int) -> bytes:
         parts.append(part)
         room -= len(part)
         position += length
-    return _joined(parts)
+    return joined(parts)
 
 
 def _unsnappy_block(block: bytes, room: int, max_bytes: int) -> bytes:
@@ -300,12 +254,12 @@ def _unsnappy_block(block: bytes, room: int, max_bytes: int) -> bytes:
     else:
         raise CorruptRecords("snappy: data ends inside the block's length")
     if plain > room:
-        raise _too_big(SNAPPY, max_bytes)
+        raise too_big(SNAPPY, max_bytes)
     # A copy element is 2 bytes at least and gives 64 at most: a claim beyond that is a lie, refused before memory is
     # set aside for it.
     if plain > len(block) * 32:
         raise CorruptRecords(f"snappy: a block of {len(block)} bytes cannot hold {plain}")
-    cramjam = _library("cramjam")
+    cramjam = cramjam_library()
     try:
         part = bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as exc:
@@ -316,7 +270,7 @@ def _unsnappy_block(block: bytes, room: int, max_bytes: int) -> bytes:
 
 
 def _snappy(data: Buffer) -> bytes:
-    raw: Callable[[Any], Any] = _library("cramjam").snappy.compress_raw
+    raw: Callable[[Any], Any] = cramjam_library().snappy.compress_raw
     view = memoryview(data)
     parts = [_XERIAL_HEADER]
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
@@ -326,167 +280,69 @@ def _snappy(data: Buffer) -> bytes:
     return b"".join(parts)
 
 
-# ---- lz4
-
-_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
-_LZ4_INDEPENDENT: Final = 0x20
-_LZ4_CONTENT_SIZE: Final = 0x08
-_LZ4_DICTIONARY_ID: Final = 0x01
-
-
-def lz4_is_linked(data: Buffer) -> bool:
-    """Whether a (whole) lz4 frame uses linked blocks, which Java readers refuse ("dependent block stream is
-    unsupported").
-    """
-    return len(data) > 4 and not data[4] & _LZ4_INDEPENDENT
-
-
-_LZ4_NEXT_FRAME_BYTES: Final = 64 * 1024
-
-
-def _unlz4(data: Buffer, max_bytes: int, pieces_max: int) -> bytes:
-    library = _library("lz4.frame")
-    view = memoryview(data)
-    context = library.create_decompression_context()
-    parts: list[bytes] = []
-    room = max_bytes
-    position = 0
-    # The library makes a buffer of the size it is allowed, so growth is ours: start near the usual ratio and double.
-    step = max(4 * len(view), 65536)
-    while True:
-        is_end = False
-        pieces_max -= 1
-        if pieces_max < 0:
-            raise _too_many(LZ4)
-        while not is_end:
-            try:
-                part, size, is_end = library.decompress_chunk(
-                    context, view[position:], max_length=min(step, room + 1, _STEP_BYTES_MAX)
-                )
-            except (RuntimeError, ValueError, EOFError) as exc:
-                raise CorruptRecords(f"lz4: {exc}") from None
-            position += size
-            room -= len(part)
-            if room < 0:
-                raise _too_big(LZ4, max_bytes)
-            if part:
-                parts.append(part)
-            elif not size and not is_end:
-                raise CorruptRecords("lz4: data ends inside a frame")
-            step *= 2
-        if bytes(view[position : position + 4]) != _LZ4_MAGIC:
-            return _joined(parts)
-        step = _LZ4_NEXT_FRAME_BYTES
-
-
-def _lz4(data: Buffer, level: int | None) -> bytes:
-    library = _library("lz4.frame")
-    frame: bytes = library.compress(
-        data,
-        # Kafka's default, 9, means the fast compressor; every other level the thorough one, whose scale starts at 3
-        # here.
-        compression_level=0 if level is None or level == 9 else max(level, 3),
-        block_size=library.BLOCKSIZE_MAX64KB,
-        block_linked=False,
-        store_size=False,
-    )
-    return frame
-
-
-def _lz4_header_end(frame: bytes) -> int:
-    """Where the header checksum byte of a frame stands."""
-    if len(frame) < 7 or frame[:4] != _LZ4_MAGIC:
-        raise CorruptRecords("lz4: not a frame")
-    flags = frame[4]
-    end = 6 + (8 if flags & _LZ4_CONTENT_SIZE else 0) + (4 if flags & _LZ4_DICTIONARY_ID else 0)
-    if end >= len(frame):
-        raise CorruptRecords("lz4: data ends inside the frame header")
-    return end
-
-
-def _with_valid_lz4_header(frame: bytes) -> bytes:
-    """The frame with the right header checksum, whatever it carries."""
-    end = _lz4_header_end(frame)
-    return frame[:end] + bytes((_xxh32(frame[4:end]) >> 8 & 255,)) + frame[end + 1 :]
-
-
-def _with_faulty_lz4_header(frame: bytes) -> bytes:
-    end = _lz4_header_end(frame)
-    return frame[:end] + bytes((_xxh32(frame[:end]) >> 8 & 255,)) + frame[end + 1 :]
-
-
-def _xxh32(data: bytes) -> int:
-    """xxHash32 with seed 0 for the short texts of lz4 headers, magic included (at most 18 bytes)."""
-    mask = 0xFFFFFFFF
-    p1, p2, p3, p4, p5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
-    position = 0
-    if len(data) >= 16:
-        lanes = [(p1 + p2) & mask, p2, 0, -p1 & mask]
-        for i, word in enumerate(struct.unpack_from("<4I", data)):
-            lane = (lanes[i] + word * p2) & mask
-            lanes[i] = (lane << 13 | lane >> 19) * p1 & mask
-        value = (
-            sum((lane << by | lane >> 32 - by) & mask for lane, by in zip(lanes, (1, 7, 12, 18), strict=True)) & mask
-        )
-        position = 16
-    else:
-        value = p5
-    value = (value + len(data)) & mask
-    while position + 4 <= len(data):
-        value = (value + int.from_bytes(data[position : position + 4], "little") * p3) & mask
-        value = (value << 17 | value >> 15) * p4 & mask
-        position += 4
-    for byte in data[position:]:
-        value = (value + byte * p5) & mask
-        value = (value << 11 | value >> 21) * p1 & mask
-    value = (value ^ value >> 15) * p2 & mask
-    value = (value ^ value >> 13) * p3 & mask
-    return value ^ value >> 16
-
-
 # ---- zstd
 
+_UINT32_LE: Final = struct.Struct("<I")
 _ZSTD_MAGIC: Final = 0xFD2FB528
 _ZSTD_SKIPPABLE: Final = 0x184D2A50
-_ZSTD_MAX_WINDOW_BYTES: Final = 1 << 27
-_UINT32_LE: Final = struct.Struct("<I")
+_ZSTD_WINDOW_LOG_MAX: Final = 27
+_ZSTD_FRAMES_MAX: Final = 256
+"""A decompressor, of which each frame needs one, takes some ten microseconds to make."""
+
+
+def _zstd() -> Any:
+    """`compression.zstd`, or what has the same names for older Pythons; imported on first use."""
+    try:
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
+    except ImportError as exc:
+        raise missing_library("backports.zstd" if sys.version_info < (3, 14) else "compression.zstd") from exc
+    return zstd
 
 
 def _unzstd(data: Buffer, max_bytes: int, pieces_max: int) -> bytes:
-    library = _library("zstandard")
-    _check_zstd_frames(data, pieces_max)
+    library = _zstd()
+    view = memoryview(data)
+    options = {library.DecompressionParameter.window_log_max: _ZSTD_WINDOW_LOG_MAX}
     parts: list[bytes] = []
     room = max_bytes
-    # A stream reader, since frames written by streaming (all of Java's) do not state their size.
-    reader = library.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES).stream_reader(
-        data, read_across_frames=True
-    )
-    step = max(4 * len(data), 65536)
-    try:
-        while True:
-            part = reader.read(min(step, room + 1, _STEP_BYTES_MAX))
-            if not part:
-                break
-            parts.append(part)
+    for start, end in _zstd_frames(view, pieces_max):
+        unpacker = library.ZstdDecompressor(options=options)
+        piece: Buffer = view[start:end]
+        step = max(4 * len(piece), 65536)
+        # Step by step, since frames written by streaming (all of Java's) do not state their size. What a step does
+        # not read the library keeps.
+        while not unpacker.eof:
+            try:
+                part = unpacker.decompress(piece, min(step, room + 1, STEP_BYTES_MAX))
+            except library.ZstdError as exc:
+                raise CorruptRecords(f"zstd: {exc}") from None
+            piece = b""
             room -= len(part)
             if room < 0:
-                raise _too_big(ZSTD, max_bytes)
+                raise too_big(ZSTD, max_bytes)
+            if part:
+                parts.append(part)
+            elif not unpacker.eof:
+                raise CorruptRecords("zstd: data ends inside a frame")
             step *= 2
-    except library.ZstdError as exc:
-        raise CorruptRecords(f"zstd: {exc}") from None
-    return _joined(parts)
+    return joined(parts)
 
 
-def _check_zstd_frames(data: Buffer, pieces_max: int) -> None:
-    """Walk the frames and blocks (RFC 8878, sections 3.1.1 and 3.1.2) to see that the last one is whole: the stream
-    reader takes an early end for the end.
+def _zstd_frames(data: memoryview, pieces_max: int) -> list[tuple[int, int]]:
+    """Where the frames begin and end, without those to be skipped; walks over them and their blocks (RFC 8878, sections
+    3.1.1 and 3.1.2).
     """
+    frames = []
     position = 0
     try:
         while position < len(data) or position == 0:
             pieces_max -= 1
             if pieces_max < 0:
-                raise _too_many(ZSTD)
+                raise too_many(ZSTD)
+            start = position
             (magic,) = _UINT32_LE.unpack_from(data, position)
             if magic & ~15 == _ZSTD_SKIPPABLE:
                 position += 8 + _UINT32_LE.unpack_from(data, position + 4)[0]
@@ -505,9 +361,13 @@ def _check_zstd_frames(data: Buffer, pieces_max: int) -> None:
                 position += 3 + (1 if repeated_byte else block >> 3)
                 pieces_max -= 1
                 if pieces_max < 0:
-                    raise _too_many(ZSTD)
+                    raise too_many(ZSTD)
             position += flags & 4  # the content checksum
+            frames.append((start, position))
+            if len(frames) > _ZSTD_FRAMES_MAX:
+                raise too_many(ZSTD)
     except (IndexError, struct.error):
         raise CorruptRecords("zstd: data ends inside a frame") from None
     if position != len(data):
         raise CorruptRecords("zstd: data ends inside a frame")
+    return frames

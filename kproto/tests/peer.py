@@ -1,7 +1,7 @@
 """kafka-python's codecs and record builders, the independent implementation that the record tests compare with.
 
 Its import calls something that Python 3.11 deprecates, which the suite would turn into an error. For lz4 in format v0
-it wants the xxhash package; our own few lines stand in, which the tests of compression compare with the checksums
+it wants the xxhash package; our own few lines stand in, which the tests of lz4 frames compare with the checksums
 that the lz4 library writes.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from types import SimpleNamespace
 
-from barnabas.kproto.compression import _xxh32
+from barnabas.kproto.lz4_frames import xxh32
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -21,7 +21,7 @@ with warnings.catch_warnings():
 
 if codec.xxhash is None:
     codec.xxhash = SimpleNamespace(
-        xxh32=lambda data: SimpleNamespace(digest=lambda: _xxh32(bytes(data)).to_bytes(4, "big"))
+        xxh32=lambda data: SimpleNamespace(digest=lambda: xxh32(bytes(data)).to_bytes(4, "big"))
     )
 
 __all__ = [

@@ -71,7 +71,8 @@ CLIENTS_OURS = {
 # Third-party modules, by the one file or package that may know them.
 THIRD_PARTY = {
     "kproto/crc32c.py": {"crc32c"},
-    "kproto/compression.py": {"cramjam", "lz4", "zstandard"},
+    "kproto/codecs.py": {"cramjam"},
+    "kproto/compression.py": {"backports", "compression"},  # zstd, of Python's library from 3.14 on
     "logdir/offline/arrow_fast.py": {"numpy", "pyarrow"},
     "logdir/offline/columns.py": {"numpy"},
     "logdir/offline/source.py": {"pyarrow"},
