@@ -19,6 +19,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import sysconfig
 import venv
 from pathlib import Path
 
@@ -27,6 +28,9 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 WITHOUT_SPARK = ("groups", "produce_consume", "topics")
 """Examples that need a small client only."""
+# With clients' regular expressions where google-re2 need not be compiled: no wheels for musl (Alpine) and 3.15.
+_HAS_RE2 = sys.version_info < (3, 15) and "musl" not in str(sysconfig.get_config_var("SOABI"))
+SERVED = "[regex]" if _HAS_RE2 else ""
 
 
 def main(arguments: list[str]) -> int:
@@ -43,7 +47,7 @@ def main(arguments: list[str]) -> int:
             return example(rest)
         if command == "test" and rest in ([], ["--all"]):
             return test(everything=bool(rest))
-        install("" if command == "serve" else "[test]")
+        install(SERVED if command == "serve" else "[test]")
         if command == "serve":
             os.execv(PYTHON, [str(PYTHON), "-P", "-m", "barnabas", "serve", *rest])
         os.chdir(ROOT)

@@ -7,13 +7,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from barnabas.kproto import KafkaError
-from barnabas.server.patterns import compile_pattern
+from barnabas.server.patterns import NoExpressions, compile_pattern
 
 
 def why_invalid(pattern: str) -> str | None:
     """What is wrong with an expression, as a client is told; None if nothing is."""
     try:
         compile_pattern(pattern)
+    except NoExpressions as error:
+        return f"SubscribedTopicRegex `{pattern}` cannot be used: {error.message}."
     except KafkaError as error:
         # What follows the colon is the expression.
         text = (error.message or "").partition(": ")[0]
@@ -22,7 +24,9 @@ def why_invalid(pattern: str) -> str | None:
 
 
 def matches(patterns: Collection[str], names: Collection[str]) -> Mapping[str, frozenset[str]]:
-    """The names that match each of the patterns; none for one that is invalid (a newer release may have stored it)."""
+    """The names that match each of the patterns; none for one that is invalid (a newer release may have stored it, or a
+    broker that has google-re2).
+    """
     found: dict[str, frozenset[str]] = {}
     for pattern in patterns:
         try:

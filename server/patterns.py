@@ -1,21 +1,49 @@
 """Filters that clients send as regular expressions: RE2's syntax, as Apache Kafka uses it (KIP-1152), and its promise
 that matching takes time in proportion to the text, whatever the expression.
 
+The library, google-re2, has no wheel for every Python and platform, so an installation may lack it (`barnabas[regex]`
+brings it). Such a broker says so when it starts, refuses every expression, and serves all else.
+
 The library keeps the last 128 expressions in memory, each of which may take 8 MiB, whoever sent it; here none outlives
 its use.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-
-import re2
+from importlib.util import find_spec
 
 from barnabas.kproto import ErrorCode, KafkaError
 
+log = logging.getLogger("barnabas.broker")
+
+
+class NoExpressions(KafkaError):
+    """INVALID_REGULAR_EXPRESSION, whatever the expression: google-re2 is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            "this broker matches no regular expressions, as the Python package google-re2 is not installed there",
+        )
+
+
+def say_if_unsupported() -> None:
+    """For the broker's log, when it starts. The library itself is loaded by who first needs it."""
+    if find_spec("re2") is None:
+        log.info(
+            "regular expressions of consumers (group.protocol=consumer) and of admin clients are refused with "
+            "INVALID_REGULAR_EXPRESSION: the Python package google-re2 is not installed"
+        )
+
 
 def compile_pattern(pattern: str) -> Callable[[str], bool]:
-    """Whether all of a text matches. Raises KafkaError INVALID_REGULAR_EXPRESSION."""
+    """Whether all of a text matches. Raises KafkaError INVALID_REGULAR_EXPRESSION, of which `NoExpressions` is one."""
+    try:
+        import re2
+    except ImportError:
+        raise NoExpressions from None
     options = re2.Options()
     options.log_errors = False
     try:

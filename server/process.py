@@ -14,7 +14,7 @@ import trio
 
 from barnabas.logdir import LogDirError, StorageError
 from barnabas.replication import BrokerIdTaken, StoreError, TopicRequest, WrongCluster
-from barnabas.server import descriptors
+from barnabas.server import descriptors, patterns
 from barnabas.server.app import Broker, BrokerFailed
 from barnabas.server.config import BrokerConfig
 from barnabas.server.containment import attempt
@@ -40,6 +40,7 @@ def run(config: BrokerConfig, ready: Callable[[str], None], topics: Sequence[Top
     If it ends by itself, the last line of its log, the only one at FATAL, says why.
     """
     descriptors.raise_limit()
+    patterns.say_if_unsupported()
     keep_freed_pages()
     sys.setswitchinterval(SWITCH_SECONDS)
     try:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import logging
+import sys
 
 import pytest
 import re2
 
 from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.server import group_patterns, patterns
 from barnabas.server.patterns import compile_pattern
 
 
@@ -35,3 +38,38 @@ def test_no_expression_outlives_its_use() -> None:
     assert kept() == before + 1
     del is_match
     assert kept() == before
+
+
+@pytest.fixture
+def without_re2(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an installation without google-re2."""
+    monkeypatch.setitem(sys.modules, "re2", None)
+    monkeypatch.setattr(patterns, "find_spec", lambda name: None)
+
+
+@pytest.mark.usefixtures("without_re2")
+def test_without_the_library_every_expression_is_refused_by_its_name() -> None:
+    with pytest.raises(KafkaError, match="package google-re2 is not installed") as refused:
+        compile_pattern("a")
+    assert refused.value.code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    why = group_patterns.why_invalid("a.*")
+    assert why == (
+        "SubscribedTopicRegex `a.*` cannot be used: this broker matches no regular expressions, as the Python package "
+        "google-re2 is not installed there."
+    )
+    assert group_patterns.matches(["a.*"], ["ab"]) == {"a.*": frozenset()}
+
+
+@pytest.mark.usefixtures("without_re2")
+def test_without_the_library_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "barnabas.broker"):
+        patterns.say_if_unsupported()
+    (line,) = caplog.messages
+    assert "INVALID_REGULAR_EXPRESSION" in line
+    assert "google-re2 is not installed" in line
+
+
+def test_with_the_library_there_is_nothing_to_say(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "barnabas.broker"):
+        patterns.say_if_unsupported()
+    assert caplog.messages == []
