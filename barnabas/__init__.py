@@ -34,7 +34,7 @@ def main() -> None:
 
     # First of all: Ctrl-C ends the process as SIGTERM does, not with a traceback out of some import.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from barnabas.server import signals
+    from barnabas.server.runtime import signals
 
     signals.leave_at_once()
 

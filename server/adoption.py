@@ -36,7 +36,7 @@ from barnabas.replication import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, 
 from barnabas.replication.found_topics import FoundTopic, enter_topics, is_new, reserve_producer_ids
 from barnabas.server.config import BrokerConfig
 from barnabas.server.controller import auto_topic
-from barnabas.server.offload import Offload
+from barnabas.server.runtime.offload import Offload
 
 log = logging.getLogger("barnabas.broker")
 

@@ -10,7 +10,7 @@ A handler is one of four kinds:
   once, later, on the same thread. The cheap way to wait (a fetch for bytes, a join for a rebalance): no task is made;
 - a generator function that yields the units of each item it went through and returns the response, or PENDING: for
   requests that may name, or be answered with, any number of items. It runs at once as far as one turn goes, the rest
-  in turns with everything else (`barnabas.server.turns`), with the request that it may keep;
+  in turns with everything else (`barnabas.server.runtime.turns`), with the request that it may keep;
 - an `async def` that returns the response, or `PENDING` after `ctx` was answered or handed on: it runs as a trio task
   of the broker, with a request that it may keep.
 

@@ -45,12 +45,10 @@ from barnabas.replication import (
     settle_cluster_id,
     topic_names,
 )
-from barnabas.server import descriptors
 from barnabas.server.apis import APIS
 from barnabas.server.cleaner import Cleaner
 from barnabas.server.cleaner_process import OffloadCompactor, ProcessCompactor
 from barnabas.server.config import BrokerConfig
-from barnabas.server.containment import serve
 from barnabas.server.controller import ControllerDriver
 from barnabas.server.controller_client import ControllerClient
 from barnabas.server.dispatch import Dispatcher
@@ -61,20 +59,22 @@ from barnabas.server.housekeeping import Housekeeping
 from barnabas.server.listeners import Door, bind_all, sweep_idle
 from barnabas.server.marker_writer import MarkerWriter
 from barnabas.server.membership import open_store, settle_broker_id, wait_for_old_registration
-from barnabas.server.offload import Offload, in_thread
 from barnabas.server.partitions import Partitions
 from barnabas.server.peers import Connect, tcp_connect
 from barnabas.server.picture_cache import PictureCache
 from barnabas.server.producer_ids import ProducerIds
 from barnabas.server.reactor import Reactor
+from barnabas.server.runtime import descriptors
+from barnabas.server.runtime.containment import serve
+from barnabas.server.runtime.offload import Offload, in_thread
+from barnabas.server.runtime.timers import Timers
+from barnabas.server.runtime.turns import Turns
 from barnabas.server.services import Services
 from barnabas.server.shards import GroupShards
 from barnabas.server.stopping import FAILED_STOP_SECONDS, STOP_SECONDS, close_logs, finish_requests, save_logs
 from barnabas.server.storage import FailedDirs, load_dirs, make_dirs, metadata_dir
 from barnabas.server.streams import StreamTransport
-from barnabas.server.timers import Timers
 from barnabas.server.topic_config import LogConfigs
-from barnabas.server.turns import Turns
 from barnabas.server.txn_shards import TxnShards
 from barnabas.server.txn_verification import TxnVerification
 

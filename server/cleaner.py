@@ -50,15 +50,15 @@ from barnabas.logdir import (
     dirtiest,
 )
 from barnabas.server.cleaner_process import CannotStart, Compactor, WorkerDied, WorkerFailed
-from barnabas.server.containment import attempt, contain
 from barnabas.server.partition import Partition
 from barnabas.server.retention import retain
-from barnabas.server.wording import in_words
+from barnabas.server.runtime.containment import attempt, contain
+from barnabas.server.runtime.wording import in_words
 
 if TYPE_CHECKING:
     from barnabas.server.config import BrokerConfig
-    from barnabas.server.offload import Offload
     from barnabas.server.partitions import Partitions
+    from barnabas.server.runtime.offload import Offload
 
 log = logging.getLogger("barnabas.cleaner")
 

@@ -17,8 +17,8 @@ import trio
 
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.logdir import CleanedSegment, CompactionAborted, CompactionLimits, CompactionPlan, CompactionStats, Disk
-from barnabas.server.offload import Offload
-from barnabas.server.wording import in_words
+from barnabas.server.runtime.offload import Offload
+from barnabas.server.runtime.wording import in_words
 
 Spend = Callable[[int], Awaitable[None]]
 """So many bytes were read or written: wait until the next may be. Raises CompactionAborted to have it given up."""

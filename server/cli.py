@@ -183,8 +183,8 @@ def main(
     *,
     signals: ModuleType | None = None,
 ) -> int:
-    """Run one command; returns the exit code. `environ`: os.environ if None. `signals`: `barnabas.server.signals` where
-    the process is ours, and with it what its signals do.
+    """Run one command; returns the exit code. `environ`: os.environ if None. `signals`:
+    `barnabas.server.runtime.signals` where the process is ours, and with it what its signals do.
     """
     command_line = parser()
     chosen = command_line.parse_args(arguments)
@@ -213,7 +213,7 @@ def main(
         _write_to_nobody()
         return OK
     except OSError as error:  # `barnabas config --all > /dev/full`, no room for a temporary directory
-        from barnabas.server.wording import in_words
+        from barnabas.server.runtime.wording import in_words
 
         print(f"barnabas: {in_words(error)}", file=sys.stderr)
         _write_to_nobody()
@@ -273,7 +273,7 @@ def _refused_files(file: str | None) -> Iterator[None]:
 
 
 def _set_up_log(chosen: argparse.Namespace) -> None:
-    from barnabas.server import logs
+    from barnabas.server.runtime import logs
 
     levels = {}
     for text in chosen.logger:
@@ -473,7 +473,7 @@ def _show(config: BrokerConfig, keys: Sequence[str], *, everything: bool) -> int
 
 def run() -> NoReturn:
     """The console script."""
-    from barnabas.server import signals
+    from barnabas.server.runtime import signals
 
     try:
         sys.exit(main(signals=signals))

@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 
 from barnabas.kproto import ErrorCode
-from barnabas.server.containment import contain
+from barnabas.server.runtime.containment import contain
 
 log = logging.getLogger("barnabas.partition")
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from barnabas.replication import BadNode, Store, StoreError, drop_config_changes, read_config_changes
-from barnabas.server.containment import contain
+from barnabas.server.runtime.containment import contain
 
 log = logging.getLogger("barnabas.controller")
 

@@ -23,14 +23,14 @@ from barnabas.kproto.messages import ConsumerGroupDescribeResponse, ConsumerGrou
 from barnabas.replication import Image
 from barnabas.server import group_config
 from barnabas.server.config import BrokerConfig
-from barnabas.server.containment import attempt
 from barnabas.server.group_topics import GroupTopics
-from barnabas.server.offload import Offload, in_thread
 from barnabas.server.partition import Partition
 from barnabas.server.partitions import Partitions
+from barnabas.server.runtime.containment import attempt
+from barnabas.server.runtime.offload import Offload, in_thread
+from barnabas.server.runtime.timers import Timers
 from barnabas.server.settings.consumer_groups import ASSIGNORS
 from barnabas.server.shard_driver import CreateTopic, Led, ShardDriver
-from barnabas.server.timers import Timers
 
 INLINE_MATCHES = 500
 """Names times expressions that are matched on the loop: one takes some 7 us."""

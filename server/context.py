@@ -12,7 +12,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, Protocol
 
 from barnabas.kproto import ErrorCode, Part
-from barnabas.server.containment import contain
+from barnabas.server.runtime.containment import contain
 
 if TYPE_CHECKING:
     from barnabas.server.connection import Connection

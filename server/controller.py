@@ -50,9 +50,9 @@ from barnabas.replication import (
 )
 from barnabas.server import config_changes
 from barnabas.server.config import BrokerConfig
-from barnabas.server.containment import attempt
 from barnabas.server.controller_loop import Slot
 from barnabas.server.controller_requests import ControllerRequests
+from barnabas.server.runtime.containment import attempt
 
 log = logging.getLogger("barnabas.controller")
 

@@ -33,8 +33,8 @@ from barnabas.replication import (
     UpdateMetadata,
     wire,
 )
-from barnabas.server.containment import contain
 from barnabas.server.peers import Connect, PeerConnection, PeerError
+from barnabas.server.runtime.containment import contain
 
 if TYPE_CHECKING:
     from barnabas.server.config import BrokerConfig

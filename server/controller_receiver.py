@@ -49,7 +49,7 @@ from barnabas.replication import (
     read_topic_configs,
     read_topics,
 )
-from barnabas.server.containment import contain
+from barnabas.server.runtime.containment import contain
 
 log = logging.getLogger("barnabas.controller")
 

@@ -24,8 +24,8 @@ from barnabas.replication import (
     StoreError,
     take_producer_ids,
 )
-from barnabas.server.containment import serve
 from barnabas.server.controller_loop import ControllerLoop, Slot
+from barnabas.server.runtime.containment import serve
 
 log = logging.getLogger("barnabas.controller")
 

@@ -5,8 +5,8 @@ version out of range closes the connection without an answer, as Apache Kafka do
 unknown version, in format 0, so that the client can try again (KIP-511). Our mistakes: logged once with their
 context, answered with UNKNOWN_SERVER_ERROR, and nobody else notices.
 
-A request that is long goes on in a task, in turns with everything else (`barnabas.server.turns`): one whose frame is
-large, or whose handler is a generator that has more to do than fits into a round. Produce alone never does
+A request that is long goes on in a task, in turns with everything else (`barnabas.server.runtime.turns`): one whose
+frame is large, or whose handler is a generator that has more to do than fits into a round. Produce alone never does
 (`pipelined`).
 """
 
@@ -23,11 +23,11 @@ from barnabas.kproto import ApiKey, DecodeError, ErrorCode, KafkaError, Part
 from barnabas.kproto.frame import parse_request_header
 from barnabas.server.api import PENDING, Api
 from barnabas.server.connection import Connection, ProtocolViolation, Slot
-from barnabas.server.containment import contain
 from barnabas.server.context import RequestContext
 from barnabas.server.route import Route
+from barnabas.server.runtime.containment import contain
+from barnabas.server.runtime.turns import LARGE_FRAME_BYTES, UNFINISHED, Abandoned, first_turn
 from barnabas.server.services import Services
-from barnabas.server.turns import LARGE_FRAME_BYTES, UNFINISHED, Abandoned, first_turn
 
 log = logging.getLogger("barnabas.requests")
 

@@ -12,7 +12,7 @@ from barnabas.server.partition import Partition
 from barnabas.server.services import Services
 
 PART = 250
-"""How many partitions of a large request are dealt with in one step (`barnabas.server.turns`)."""
+"""How many partitions of a large request are dealt with in one step (`barnabas.server.runtime.turns`)."""
 
 
 def targets_of(topics: Iterable[FetchRequest.FetchTopic], by_id: bool) -> Iterable[tuple[TargetKey, FetchTarget]]:

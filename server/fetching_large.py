@@ -1,4 +1,5 @@
-"""Fetches of very many partitions: looked at, and answered, in turns with everybody else (`barnabas.server.turns`).
+"""Fetches of very many partitions: looked at, and answered, in turns with everybody else
+(`barnabas.server.runtime.turns`).
 
 One look at a partition costs up to 10 us, where it is unknown, so that a session of 100,000 of them would hold the loop
 for a second with every request. Smaller fetches look at everything at once, which needs nothing to be remembered
@@ -13,7 +14,7 @@ from barnabas.kproto.messages import FetchResponse
 from barnabas.server.fetch_sessions import FetchTarget
 from barnabas.server.fetch_targets import PART
 from barnabas.server.fetching import Answer, Fetch, Plan, has_more
-from barnabas.server.turns import Steps
+from barnabas.server.runtime.turns import Steps
 
 AT_ONCE = 2000
 """With more partitions than this a fetch goes in turns."""

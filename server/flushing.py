@@ -20,9 +20,9 @@ import logging
 import trio
 
 from barnabas.logdir import StorageError
-from barnabas.server.containment import contain
-from barnabas.server.offload import Offload
 from barnabas.server.partition import Partition
+from barnabas.server.runtime.containment import contain
+from barnabas.server.runtime.offload import Offload
 
 log = logging.getLogger("barnabas.housekeeping")
 

@@ -35,8 +35,8 @@ from barnabas.logdir import StorageError, UnexpectedOffset
 from barnabas.replication import BrokerImage, Endpoint, Image, ReplicationThrottle, throttled_partitions
 from barnabas.replication.fetcher import Fetcher
 from barnabas.replication.follower import Append, Ask, Do, FetcherSettings, FollowerAction, Truncate, Wait
-from barnabas.server.offload import Offload
 from barnabas.server.peers import Connect, PeerConnection, PeerError
+from barnabas.server.runtime.offload import Offload
 
 if TYPE_CHECKING:
     from barnabas.server.config import BrokerConfig

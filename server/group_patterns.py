@@ -1,5 +1,5 @@
 """Regular expressions that members of KIP-848 groups subscribe to, matched against whole topic names; see
-`barnabas.server.patterns`. Internal topics match like others, as in Apache Kafka.
+`barnabas.server.runtime.patterns`. Internal topics match like others, as in Apache Kafka.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from barnabas.kproto import KafkaError
-from barnabas.server.patterns import NoExpressions, compile_pattern
+from barnabas.server.runtime.patterns import NoExpressions, compile_pattern
 
 
 def why_invalid(pattern: str) -> str | None:

@@ -30,10 +30,10 @@ import trio
 from barnabas.kproto.allowance import Allowance, TooMuchWork
 from barnabas.kproto.errors import KafkaError
 from barnabas.logdir import LogConfig, prepare
-from barnabas.server.containment import contain
 from barnabas.server.context import RequestContext
-from barnabas.server.offload import Offload
 from barnabas.server.reactor import ARENA_BYTES
+from barnabas.server.runtime.containment import contain
+from barnabas.server.runtime.offload import Offload
 
 log = logging.getLogger("barnabas.requests")
 
@@ -70,8 +70,8 @@ class Appending(Protocol):
 
 
 class HeldProduces:
-    """Who may use the thread; one per broker. turn: whose turn it is, of all long requests (`barnabas.server.turns`).
-    allowance: of the round; renewed at its end.
+    """Who may use the thread; one per broker. turn: whose turn it is, of all long requests
+    (`barnabas.server.runtime.turns`). allowance: of the round; renewed at its end.
     """
 
     def __init__(

@@ -33,14 +33,14 @@ import trio
 
 from barnabas.logdir import Checkpoint, LogDir, LogDirs, PartitionLog, StorageError
 from barnabas.server.cleaner import Cleaner
-from barnabas.server.containment import attempt, contain, serve
 from barnabas.server.flushing import Flusher
 from barnabas.server.retention import retain
+from barnabas.server.runtime.containment import attempt, contain, serve
 
 if TYPE_CHECKING:
     from barnabas.server.config import BrokerConfig
-    from barnabas.server.offload import Offload
     from barnabas.server.partitions import Partitions
+    from barnabas.server.runtime.offload import Offload
 
 log = logging.getLogger("barnabas.housekeeping")
 

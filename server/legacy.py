@@ -33,8 +33,8 @@ from barnabas.kproto import KafkaError
 from barnabas.kproto.records import LOG_OVERHEAD
 from barnabas.kproto.records_legacy import STEP, down_converting, up_converting
 from barnabas.logdir import FileSlice, LogConfig
-from barnabas.server.offload import Offload
 from barnabas.server.partition import Partition
+from barnabas.server.runtime.offload import Offload
 
 BATCH_BYTES_MAX: Final = 16 * 1024 * 1024
 """What one batch may decompress to while it is converted."""

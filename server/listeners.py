@@ -19,7 +19,7 @@ import trio
 from barnabas.server.config import BrokerConfig
 from barnabas.server.connection import Connection, Dispatch, Transport
 from barnabas.server.endpoints import ListenAddress
-from barnabas.server.wording import system_says
+from barnabas.server.runtime.wording import system_says
 
 if TYPE_CHECKING:
     from barnabas.server.reactor import Reactor

@@ -30,7 +30,7 @@ from barnabas.replication import (
     watch_registration,
 )
 from barnabas.server.config import BrokerConfig
-from barnabas.server.offload import Offload
+from barnabas.server.runtime.offload import Offload
 
 log = logging.getLogger("barnabas.broker")
 

@@ -28,7 +28,7 @@ import trio
 
 from barnabas.logdir import AppendOrigin, PartitionLog, Promoted, StorageError, UnexpectedOffset
 from barnabas.replication import ReplicationThrottle
-from barnabas.server.offload import Offload
+from barnabas.server.runtime.offload import Offload
 
 if TYPE_CHECKING:
     from barnabas.server.config import BrokerConfig

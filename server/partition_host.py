@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from barnabas.server.containment import contain
+from barnabas.server.runtime.containment import contain
 
 if TYPE_CHECKING:
     from barnabas.logdir import StorageError

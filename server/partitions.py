@@ -33,9 +33,9 @@ from barnabas.replication import (
     PartitionImage,
     Proposal,
 )
-from barnabas.server.containment import contain
-from barnabas.server.offload import Offload, inline
 from barnabas.server.partition import Partition
+from barnabas.server.runtime.containment import contain
+from barnabas.server.runtime.offload import Offload, inline
 from barnabas.server.throttles import LeaderThrottle
 
 log = logging.getLogger("barnabas.partitions")

@@ -14,13 +14,13 @@ import trio
 
 from barnabas.logdir import LogDirError, StorageError
 from barnabas.replication import BrokerIdTaken, StoreError, TopicRequest, WrongCluster
-from barnabas.server import descriptors, patterns
 from barnabas.server.app import Broker, BrokerFailed
 from barnabas.server.config import BrokerConfig
-from barnabas.server.containment import attempt
-from barnabas.server.heap import TRIM_INTERVAL_S, Balloon, give_back, is_at_rest, keep_freed_pages
 from barnabas.server.listeners import CannotListen
-from barnabas.server.wording import causes, crash, in_words, system_says
+from barnabas.server.runtime import descriptors, patterns
+from barnabas.server.runtime.containment import attempt
+from barnabas.server.runtime.heap import TRIM_INTERVAL_S, Balloon, give_back, is_at_rest, keep_freed_pages
+from barnabas.server.runtime.wording import causes, crash, in_words, system_says
 
 log = logging.getLogger("barnabas.broker")
 

@@ -30,10 +30,10 @@ import trio
 
 from barnabas.logdir import FileSlice
 from barnabas.server.connection import Connection, ProtocolViolation
-from barnabas.server.containment import contain
-from barnabas.server.descriptors import Allowance
+from barnabas.server.runtime.containment import contain
+from barnabas.server.runtime.descriptors import Allowance
+from barnabas.server.runtime.wording import system_says
 from barnabas.server.strangers import Quiet
-from barnabas.server.wording import system_says
 
 log = logging.getLogger("barnabas.network")
 

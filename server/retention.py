@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 from barnabas.logdir import StorageError
-from barnabas.server.containment import contain
 from barnabas.server.partition import Partition
+from barnabas.server.runtime.containment import contain
 
 log = logging.getLogger("barnabas.housekeeping")
 

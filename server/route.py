@@ -10,7 +10,7 @@ from barnabas.kproto import ErrorCode, Part, decoder, encoder, request_class, re
 from barnabas.kproto.frame import response_frame
 from barnabas.server.api import Api
 from barnabas.server.request_bounds import bounds_of
-from barnabas.server.turns import LARGE_ANSWER_ITEMS, Arrays
+from barnabas.server.runtime.turns import LARGE_ANSWER_ITEMS, Arrays
 
 
 class Route:

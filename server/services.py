@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from barnabas.server.fetch_sessions import FetchSessions
     from barnabas.server.held_produce import HeldProduces
     from barnabas.server.marker_writer import MarkerWriter
-    from barnabas.server.offload import Offload
     from barnabas.server.partitions import Partitions
     from barnabas.server.picture_cache import PictureCache
     from barnabas.server.producer_ids import ProducerIds
+    from barnabas.server.runtime.offload import Offload
+    from barnabas.server.runtime.timers import Timers
+    from barnabas.server.runtime.turns import Turns
     from barnabas.server.shards import GroupShards
-    from barnabas.server.timers import Timers
-    from barnabas.server.turns import Turns
     from barnabas.server.txn_shards import TxnShards
     from barnabas.server.txn_verification import TxnVerification
 

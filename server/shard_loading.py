@@ -24,7 +24,7 @@ from barnabas.kproto.records import (
     read_header,
 )
 from barnabas.kproto.records_legacy import iter_legacy
-from barnabas.server.containment import contain
+from barnabas.server.runtime.containment import contain
 
 log = logging.getLogger("barnabas.coordinators")
 

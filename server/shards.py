@@ -32,11 +32,11 @@ from barnabas.kproto.messages import (
 from barnabas.logdir import InTransaction
 from barnabas.replication import GROUP_METADATA_TOPIC, Image, TopicImage
 from barnabas.server.consumer_groups import ConsumerGroups, machine_config
-from barnabas.server.containment import attempt, contain, serve
 from barnabas.server.partition import Partition
+from barnabas.server.runtime.containment import attempt, contain, serve
+from barnabas.server.runtime.turns import Steps
 from barnabas.server.shard_driver import Led, Producer
 from barnabas.server.shard_loading import Replayed
-from barnabas.server.turns import Steps
 
 OPEN_SECONDS = 2.0
 """How long loaded groups wait at most for the high watermark to pass what was loaded."""

@@ -9,10 +9,10 @@ from functools import partial
 import trio
 
 from barnabas.logdir import LogDirs, StorageError
-from barnabas.server.containment import contain
-from barnabas.server.offload import Offload
 from barnabas.server.partitions import Partitions
 from barnabas.server.reactor import Reactor
+from barnabas.server.runtime.containment import contain
+from barnabas.server.runtime.offload import Offload
 
 log = logging.getLogger("barnabas.broker")
 

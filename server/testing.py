@@ -36,8 +36,8 @@ from barnabas.logdir import Disk
 from barnabas.replication import EmbeddedSession, EmbeddedStore, Endpoint, Image, PartitionImage
 from barnabas.server.app import Broker
 from barnabas.server.config import BrokerConfig
-from barnabas.server.offload import Offload, in_thread, inline
 from barnabas.server.peers import tcp_connect
+from barnabas.server.runtime.offload import Offload, in_thread, inline
 
 TEST_SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:0",

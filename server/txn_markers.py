@@ -28,9 +28,9 @@ from barnabas.kproto import ApiKey
 from barnabas.kproto.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from barnabas.replication import Image, StoreError
 from barnabas.server.config import BrokerConfig
-from barnabas.server.containment import contain
 from barnabas.server.peers import Connect, PeerConnection, PeerError
-from barnabas.server.timers import Timer, Timers
+from barnabas.server.runtime.containment import contain
+from barnabas.server.runtime.timers import Timer, Timers
 
 log = logging.getLogger("barnabas.transactions")
 

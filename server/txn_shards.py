@@ -38,14 +38,14 @@ from barnabas.kproto.messages import (
 )
 from barnabas.replication import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Image
 from barnabas.server.config import BrokerConfig
-from barnabas.server.containment import Concerned, attempt, contain, serve
 from barnabas.server.partition import Partition
 from barnabas.server.partitions import Partitions
 from barnabas.server.peers import Connect
+from barnabas.server.runtime.containment import Concerned, attempt, contain, serve
+from barnabas.server.runtime.timers import Timers
+from barnabas.server.runtime.turns import Steps
 from barnabas.server.shard_driver import CreateTopic, Led, ShardDriver
 from barnabas.server.shard_loading import Replayed
-from barnabas.server.timers import Timers
-from barnabas.server.turns import Steps
 
 if TYPE_CHECKING:
     from barnabas.coordinator.txn import Marked, MarkersToWrite, NeedProducerId, TxnConfig, TxnShard

@@ -30,13 +30,13 @@ import trio
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from barnabas.replication import Endpoint, Image, PartitionImage
-from barnabas.server.containment import contain
 from barnabas.server.peers import Connect, PeerConnection, PeerError
+from barnabas.server.runtime.containment import contain
 
 if TYPE_CHECKING:
     from barnabas.server.config import BrokerConfig
     from barnabas.server.partitions import Partitions
-    from barnabas.server.timers import Timers
+    from barnabas.server.runtime.timers import Timers
 
 log = logging.getLogger("barnabas.transactions")
 

@@ -19,8 +19,8 @@ from barnabas.replication import Image
 from barnabas.server.api import PENDING, Api
 from barnabas.server.apis.portions import AT_ONCE, in_portions
 from barnabas.server.context import RequestContext
+from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
-from barnabas.server.turns import Steps
 
 _Asked = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 

@@ -20,8 +20,8 @@ from barnabas.kproto.messages import AlterPartitionReassignmentsRequest, AlterPa
 from barnabas.replication import Image
 from barnabas.server.api import Api
 from barnabas.server.context import RequestContext
+from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
-from barnabas.server.turns import Steps
 
 _Topic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 _Partition = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse

@@ -16,8 +16,8 @@ from barnabas.server.api import Api
 from barnabas.server.apis.consumer_group_heartbeat import is_enabled
 from barnabas.server.apis.describe_groups import ALL_GROUP_OPERATIONS
 from barnabas.server.context import RequestContext
+from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
-from barnabas.server.turns import Steps
 
 _Group = ConsumerGroupDescribeResponse.DescribedGroup
 

@@ -27,8 +27,8 @@ from barnabas.server.api import Api
 from barnabas.server.config import BrokerConfig
 from barnabas.server.config_view import topic_entries
 from barnabas.server.context import RequestContext
+from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
-from barnabas.server.turns import Steps
 
 _Result = CreateTopicsResponse.CreatableTopicResult
 _Config = CreateTopicsResponse.CreatableTopicConfigs

@@ -23,8 +23,8 @@ from barnabas.replication import is_internal
 from barnabas.server.api import PENDING, Api
 from barnabas.server.context import RequestContext
 from barnabas.server.partition import Partition
+from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
-from barnabas.server.turns import Steps
 
 LOOK_AGAIN_SECONDS = 0.05
 _HIGH_WATERMARK = -1

@@ -13,8 +13,8 @@ from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import DescribeGroupsRequest, DescribeGroupsResponse
 from barnabas.server.api import Api
 from barnabas.server.context import RequestContext
+from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
-from barnabas.server.turns import Steps
 
 ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 """Bits of read, delete and describe: what can be done with a group."""

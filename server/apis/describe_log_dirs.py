@@ -19,8 +19,8 @@ from barnabas.kproto.messages import DescribeLogDirsRequest, DescribeLogDirsResp
 from barnabas.logdir import LogDir
 from barnabas.server.api import Api
 from barnabas.server.context import RequestContext
+from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
-from barnabas.server.turns import Steps
 
 _Result = DescribeLogDirsResponse.DescribeLogDirsResult
 _Topic = DescribeLogDirsResponse.DescribeLogDirsTopic

@@ -13,8 +13,8 @@ from barnabas.kproto.messages import DescribeProducersRequest, DescribeProducers
 from barnabas.replication import check_name
 from barnabas.server.api import Api
 from barnabas.server.context import RequestContext
+from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
-from barnabas.server.turns import Steps
 
 _Answer = DescribeProducersResponse.PartitionResponse
 _Producer = DescribeProducersResponse.ProducerState

@@ -22,8 +22,8 @@ from barnabas.server.api import Api
 from barnabas.server.apis.authorized_operations import ALL_TOPIC_OPERATIONS
 from barnabas.server.apis.metadata import offline_replicas
 from barnabas.server.context import RequestContext
+from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
-from barnabas.server.turns import Steps
 
 _Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 _Partition = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition

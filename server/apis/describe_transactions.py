@@ -11,8 +11,8 @@ from barnabas.kproto import ApiKey, KafkaError
 from barnabas.kproto.messages import DescribeTransactionsRequest, DescribeTransactionsResponse
 from barnabas.server.api import Api
 from barnabas.server.context import RequestContext
+from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
-from barnabas.server.turns import Steps
 
 _State = DescribeTransactionsResponse.TransactionState
 

@@ -19,8 +19,8 @@ from barnabas.kproto.messages import ElectLeadersRequest, ElectLeadersResponse
 from barnabas.replication import Image
 from barnabas.server.api import Api
 from barnabas.server.context import RequestContext
+from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
-from barnabas.server.turns import Steps
 
 PREFERRED = 0
 UNCLEAN = 1

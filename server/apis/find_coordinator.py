@@ -24,9 +24,9 @@ from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas.server.api import Api
 from barnabas.server.context import RequestContext
+from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
 from barnabas.server.shards import GroupShards
-from barnabas.server.turns import Steps
 from barnabas.server.txn_shards import TxnShards
 
 _Coordinator = FindCoordinatorResponse.Coordinator

@@ -15,8 +15,8 @@ from barnabas.kproto.messages import ListConfigResourcesRequest, ListConfigResou
 from barnabas.server.api import Api
 from barnabas.server.apis.config_resources import ResourceType
 from barnabas.server.context import RequestContext
+from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
-from barnabas.server.turns import Steps
 
 _Resource = ListConfigResourcesResponse.ConfigResource
 

@@ -13,8 +13,8 @@ from barnabas.kproto import ApiKey
 from barnabas.kproto.messages import ListGroupsRequest, ListGroupsResponse
 from barnabas.server.api import Api
 from barnabas.server.context import RequestContext
+from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
-from barnabas.server.turns import Steps
 
 
 def handle(svc: Services, ctx: RequestContext, req: ListGroupsRequest) -> Steps[ListGroupsResponse]:

@@ -33,8 +33,8 @@ from barnabas.logdir import LongBatch
 from barnabas.server.api import Api
 from barnabas.server.context import RequestContext
 from barnabas.server.partition import Partition
+from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
-from barnabas.server.turns import Steps
 
 LATEST = -1
 EARLIEST = -2

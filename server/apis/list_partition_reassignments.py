@@ -13,8 +13,8 @@ from barnabas.kproto import ApiKey
 from barnabas.kproto.messages import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
 from barnabas.server.api import Api
 from barnabas.server.context import RequestContext
+from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
-from barnabas.server.turns import Steps
 
 _Topic = ListPartitionReassignmentsResponse.OngoingTopicReassignment
 _Partition = ListPartitionReassignmentsResponse.OngoingPartitionReassignment

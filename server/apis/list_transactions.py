@@ -15,8 +15,8 @@ from barnabas.kproto import ApiKey
 from barnabas.kproto.messages import ListTransactionsRequest, ListTransactionsResponse
 from barnabas.server.api import Api
 from barnabas.server.context import RequestContext
+from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
-from barnabas.server.turns import Steps
 
 
 def handle(svc: Services, ctx: RequestContext, req: ListTransactionsRequest) -> Steps[ListTransactionsResponse]:
@@ -27,7 +27,7 @@ def _compiled(pattern: str | None) -> Callable[[str], bool] | None:
     """Raises KafkaError INVALID_REGULAR_EXPRESSION."""
     if not pattern:
         return None
-    from barnabas.server.patterns import compile_pattern  # few ask, and it is a library of its own
+    from barnabas.server.runtime.patterns import compile_pattern  # few ask, and it is a library of its own
 
     return compile_pattern(pattern)
 

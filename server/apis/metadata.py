@@ -35,8 +35,8 @@ from barnabas.replication import BrokerImage, Image, PartitionImage, TopicImage,
 from barnabas.server.api import PENDING, Api
 from barnabas.server.apis.authorized_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
 from barnabas.server.context import RequestContext
+from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
-from barnabas.server.turns import Steps
 
 _Broker = MetadataResponse.MetadataResponseBroker
 _Topic = MetadataResponse.MetadataResponseTopic

@@ -25,8 +25,8 @@ from barnabas.kproto.messages import OffsetCommitRequest, OffsetCommitResponse
 from barnabas.server.api import PENDING, Api
 from barnabas.server.apis.portions import AT_ONCE, Codes, Portion, in_portions
 from barnabas.server.context import RequestContext
+from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
-from barnabas.server.turns import Steps
 
 UNITS_PER_STEP = 50
 """A request of a few partitions has no steps to pay for."""

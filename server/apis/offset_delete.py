@@ -15,8 +15,8 @@ from barnabas.kproto.messages import OffsetDeleteRequest, OffsetDeleteResponse
 from barnabas.server.api import PENDING, Api
 from barnabas.server.apis.portions import AT_ONCE, Codes, Portion, in_portions
 from barnabas.server.context import RequestContext
+from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
-from barnabas.server.turns import Steps
 
 
 class _Deletion:

@@ -25,8 +25,8 @@ from barnabas.kproto.messages import OffsetFetchRequest, OffsetFetchResponse
 from barnabas.replication import Image
 from barnabas.server.api import Api
 from barnabas.server.context import RequestContext
+from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
-from barnabas.server.turns import Steps
 
 _Topic = OffsetFetchResponse.OffsetFetchResponseTopic
 _Partition = OffsetFetchResponse.OffsetFetchResponsePartition

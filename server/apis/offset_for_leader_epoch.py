@@ -15,8 +15,8 @@ from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from barnabas.server.api import Api
 from barnabas.server.context import RequestContext
+from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
-from barnabas.server.turns import Steps
 
 _Asked = OffsetForLeaderEpochRequest.OffsetForLeaderPartition
 _Answer = OffsetForLeaderEpochResponse.EpochEndOffset

@@ -21,7 +21,7 @@ class Collector(Protocol):
     """Who answers a request when it has the codes of all its items."""
 
     def let_go(self) -> str:
-        """As in `barnabas.server.containment.Concerned`."""
+        """As in `barnabas.server.runtime.containment.Concerned`."""
 
 
 class Codes:

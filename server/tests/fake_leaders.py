@@ -25,9 +25,9 @@ from barnabas.logdir.memory_disk import MemoryDisk
 from barnabas.replication import BrokerImage, Endpoint, Image, PartitionImage, TopicImage
 from barnabas.server.config import BrokerConfig
 from barnabas.server.followers import Followers
-from barnabas.server.offload import inline
 from barnabas.server.partition import Partition
 from barnabas.server.partitions import Partitions
+from barnabas.server.runtime.offload import inline
 
 NOW = 1_763_700_000_000
 TOPIC_ID = bytes(15) + b"\7"

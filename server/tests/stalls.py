@@ -48,7 +48,7 @@ from barnabas.kproto.messages import (
     OffsetCommitRequest,
     OffsetFetchRequest,
 )
-from barnabas.server.offload import in_thread
+from barnabas.server.runtime.offload import in_thread
 from barnabas.server.testing import embedded_broker
 
 _ATTEMPTS = 50

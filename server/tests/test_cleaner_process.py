@@ -26,7 +26,7 @@ from barnabas.logdir import (
     PartitionLog,
 )
 from barnabas.server.cleaner_process import OffloadCompactor, ProcessCompactor, WorkerDied
-from barnabas.server.offload import inline
+from barnabas.server.runtime.offload import inline
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ import pytest
 from barnabas.replication import TopicRequest
 from barnabas.server import cli, process
 from barnabas.server.config import BrokerConfig
-from barnabas.server.tests.test_logs import restored  # noqa: F401  # the log set-up is undone after each test
+from barnabas.server.tests.runtime.test_logs import restored  # noqa: F401  # the log set-up is undone after each test
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -276,7 +276,8 @@ def test_dev_for_real(tmp_path: Path, number: signal.Signals) -> None:
 
 SIGNALLED = """
 import os, signal, sys
-from barnabas.server import cli, process, signals
+from barnabas.server import cli, process
+from barnabas.server.runtime import signals
 sys.argv = sys.argv[1:]
 signals.leave_at_once()
 if sys.argv[1] == "dev":

@@ -13,7 +13,7 @@ import trio
 
 from barnabas.kproto import DecodeError, KafkaError
 from barnabas.kproto.messages import CreatePartitionsRequest, CreateTopicsRequest, ProduceRequest
-from barnabas.server.offload import in_thread
+from barnabas.server.runtime.offload import in_thread
 from barnabas.server.testing import connected, embedded_broker
 from barnabas.server.tests.apis.test_produce import topic
 

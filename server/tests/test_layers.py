@@ -84,7 +84,7 @@ THIRD_PARTY = {
     "replication/store_zk_link.py": {"kazoo", "trio"},
     "replication/store_zk_watches.py": {"kazoo", "trio"},
     "server": {"trio"},
-    "server/patterns.py": {"re2"},
+    "server/runtime/patterns.py": {"re2"},
     "barnabas/pytest_plugin.py": {"pytest"},
     "barnabas/spark.py": {"pyarrow", "pyspark"},
     "barnabas/spark_options.py": {"pyspark"},
@@ -263,8 +263,8 @@ def test_the_reader_finds_every_form_of_import(tmp_path: Path, monkeypatch: pyte
     file = tmp_path / "kproto.py"
     file.write_text(
         "import a.b, c\nfrom d.e import f\nif 0:\n    import i, barnabas.logdir.x\n"
-        "def g():\n    from barnabas.server import logs, Broker\n    import h\n    from barnabas import kproto, main\n"
+        "def g():\n    from barnabas.server import Broker; from barnabas.server.runtime import logs\n    import h\n    from barnabas import kproto, main\n"
     )
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
     found = {one.module for one in imports(file)}
-    assert found == {"a.b", "c", "d.e", "server.logs", "server", "h", "i", "logdir.x", "kproto", "barnabas"}
+    assert found == {"a.b", "c", "d.e", "server.runtime.logs", "server", "h", "i", "logdir.x", "kproto", "barnabas"}

@@ -17,8 +17,8 @@ from barnabas.replication import GROUP_METADATA_TOPIC, PartitionImage
 from barnabas.server.config import BrokerConfig
 from barnabas.server.marker_writer import MarkerWriter
 from barnabas.server.partition import Partition
+from barnabas.server.runtime.timers import Timers
 from barnabas.server.tests.apis.data_world import NOW, DataWorld, data_world
-from barnabas.server.timers import Timers
 
 E = ErrorCode
 T0, T1 = ("t", 0), ("t", 1)

@@ -15,9 +15,9 @@ from barnabas.logdir.memory_disk import MemoryDisk
 from barnabas.replication import Image, PartitionImage
 from barnabas.server import moves
 from barnabas.server.config import BrokerConfig
-from barnabas.server.offload import inline
 from barnabas.server.partition import Partition
 from barnabas.server.partitions import Partitions
+from barnabas.server.runtime.offload import inline
 
 NOW = 1_763_700_000_000
 CONFIG = LogConfig(segment_bytes=600, file_delete_delay_ms=0)

@@ -17,16 +17,17 @@ import trio
 
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.logdir import LogDirError, StorageError
-from barnabas.server import logs, process
+from barnabas.server import process
 from barnabas.server.app import BrokerFailed
 from barnabas.server.config import BrokerConfig
 from barnabas.server.endpoints import ListenAddress
 from barnabas.server.listeners import CannotListen, bind
+from barnabas.server.runtime import logs
+from barnabas.server.runtime.wording import causes, in_words
 from barnabas.server.testing import connected, embedded_broker
 from barnabas.server.tests.apis.test_fetch import produce
 from barnabas.server.tests.apis.test_produce import batch, topic
-from barnabas.server.tests.test_logs import restored  # noqa: F401  # the log set-up is undone after each test
-from barnabas.server.wording import causes, in_words
+from barnabas.server.tests.runtime.test_logs import restored  # noqa: F401  # the log set-up is undone after each test
 
 
 def bug() -> Exception:
@@ -58,7 +59,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
         stream = io.StringIO()
         logs.set_up("info", style, stream=stream)
         monkeypatch.setattr(process, "Broker", lambda config: Ends(error))
-        monkeypatch.setattr("barnabas.server.descriptors.raise_limit", lambda: None)
+        monkeypatch.setattr("barnabas.server.runtime.descriptors.raise_limit", lambda: None)
         assert process.run(BrokerConfig.from_values({}), pytest.fail) == 1
         return stream.getvalue().splitlines()
 

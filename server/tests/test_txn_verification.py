@@ -16,7 +16,7 @@ from barnabas.kproto.messages import AddPartitionsToTxnRequest, AddPartitionsToT
 from barnabas.replication import BrokerImage, Endpoint, Image, PartitionImage
 from barnabas.server.config import BrokerConfig
 from barnabas.server.peers import PeerError
-from barnabas.server.timers import Timers
+from barnabas.server.runtime.timers import Timers
 from barnabas.server.txn_verification import (
     Errors,
     Operation,

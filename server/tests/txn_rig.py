@@ -24,8 +24,8 @@ from barnabas.kproto.messages import (
 )
 from barnabas.replication import TRANSACTION_STATE_TOPIC, BrokerImage, Endpoint, PartitionImage, StoreError
 from barnabas.server.config import BrokerConfig
+from barnabas.server.runtime.timers import Timers
 from barnabas.server.tests.apis.data_world import NOW, DataWorld, FakeProducerIds, data_world
-from barnabas.server.timers import Timers
 from barnabas.server.txn_shards import TxnShards
 
 TOPIC = TRANSACTION_STATE_TOPIC

@@ -8,8 +8,8 @@ import pytest
 
 from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import AlterConfigsRequest, IncrementalAlterConfigsRequest
-from barnabas.server import logs
 from barnabas.server.apis import alter_configs, incremental_alter_configs
+from barnabas.server.runtime import logs
 from barnabas.server.tests.apis.fakes import World, context, over_the_wire, topic_image
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32

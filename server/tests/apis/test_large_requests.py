@@ -40,9 +40,9 @@ from barnabas.kproto.messages import (
     WriteTxnMarkersRequest,
 )
 from barnabas.server.app import Broker
-from barnabas.server.offload import inline
+from barnabas.server.runtime.offload import inline
+from barnabas.server.runtime.turns import TURN_UNITS
 from barnabas.server.testing import Client, connected, embedded_broker
-from barnabas.server.turns import TURN_UNITS
 
 E = ErrorCode
 MANY = 20_000

@@ -11,8 +11,8 @@ from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import ListOffsetsRequest, ListOffsetsResponse
 from barnabas.server.apis import list_offsets
 from barnabas.server.apis.list_offsets import API
+from barnabas.server.runtime.turns import UNFINISHED, Turns, first_turn
 from barnabas.server.tests.apis.data_world import NOW, DataWorld, data_world
-from barnabas.server.turns import UNFINISHED, Turns, first_turn
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 VERSIONS = range(1, 12)

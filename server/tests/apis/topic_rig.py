@@ -11,11 +11,11 @@ import trio
 
 from barnabas.kproto import KafkaError, decode, encode, response_class
 from barnabas.server.api import PENDING, Api
-from barnabas.server.offload import inline
 from barnabas.server.picture_cache import PictureCache
+from barnabas.server.runtime.offload import inline
+from barnabas.server.runtime.turns import Turns
 from barnabas.server.tests.apis.fakes import at_once
 from barnabas.server.tests.controller_driver_rig import Rig, running
-from barnabas.server.turns import Turns
 
 
 class Context:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from barnabas.server.timers import Timers
+from barnabas.server.runtime.timers import Timers
 
 
 async def test_timers_fire_in_order_at_their_time(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.server import logs
+from barnabas.server.runtime import logs
 
 
 @pytest.fixture(autouse=True)

@@ -24,8 +24,8 @@ from typing import Any, Final, TypeVar
 
 import trio
 
-from barnabas.server.containment import attempt
-from barnabas.server.offload import Offload
+from barnabas.server.runtime.containment import attempt
+from barnabas.server.runtime.offload import Offload
 
 log = logging.getLogger("barnabas.requests")
 

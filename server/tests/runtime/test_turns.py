@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from barnabas.kproto.messages import MetadataResponse, OffsetFetchResponse
-from barnabas.server.offload import inline
-from barnabas.server.turns import TURN_UNITS, UNFINISHED, Abandoned, Arrays, Steps, Turns, first_turn
+from barnabas.server.runtime.offload import inline
+from barnabas.server.runtime.turns import TURN_UNITS, UNFINISHED, Abandoned, Arrays, Steps, Turns, first_turn
 
 
 class Work:

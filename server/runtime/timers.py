@@ -14,7 +14,7 @@ from itertools import count
 
 import trio
 
-from barnabas.server.containment import contain
+from barnabas.server.runtime.containment import contain
 
 log = logging.getLogger("barnabas.timers")
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reaso
 
 FAULTS = """
 import resource
-from barnabas.server.heap import keep_freed_pages
+from barnabas.server.runtime.heap import keep_freed_pages
 assert keep_freed_pages()
 for _ in range(3):
     bytearray(1 << 20)
@@ -22,7 +22,7 @@ for _ in range(200):
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 HOLES = """
-from barnabas.server.heap import give_back, keep_freed_pages
+from barnabas.server.runtime.heap import give_back, keep_freed_pages
 def resident():
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * 4096
@@ -38,7 +38,7 @@ print(full - resident())
 
 REST = """
 import ctypes
-from barnabas.server.heap import give_back, keep_freed_pages
+from barnabas.server.runtime.heap import give_back, keep_freed_pages
 libc = ctypes.CDLL(None)
 libc.sbrk.restype = ctypes.c_void_p
 assert keep_freed_pages()
@@ -51,7 +51,7 @@ print(busy - libc.sbrk(0))
 """
 CYCLE = """
 import gc
-from barnabas.server.heap import give_back, keep_freed_pages
+from barnabas.server.runtime.heap import give_back, keep_freed_pages
 assert keep_freed_pages()
 gc.disable()
 class Cycle:
@@ -68,7 +68,7 @@ print(int(Cycle.gone))
 """
 THREADS = """
 import threading
-from barnabas.server.heap import keep_freed_pages
+from barnabas.server.runtime.heap import keep_freed_pages
 assert keep_freed_pages()
 kept = []
 many = [threading.Thread(target=lambda: kept.append(bytearray(100_000))) for _ in range(20)]
@@ -85,7 +85,7 @@ print(sum(first <= one < last for one in addresses))
 """
 BALLOON = """
 import gc
-from barnabas.server.heap import SLICE_BLOCKS, Balloon
+from barnabas.server.runtime.heap import SLICE_BLOCKS, Balloon
 def resident():
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * 4096

@@ -20,16 +20,16 @@ import trio
 
 from barnabas.kproto.messages import CreateTopicsRequest, MetadataRequest
 from barnabas.logdir import StorageError, half_of_the_limit
-from barnabas.server import descriptors
-from barnabas.server.descriptors import Allowance
 from barnabas.server.partition import Partition
+from barnabas.server.runtime import descriptors
+from barnabas.server.runtime.descriptors import Allowance
 from barnabas.server.testing import Client, embedded_broker
 from barnabas.server.tests.apis.test_fetch import fetch, flat, values
 from barnabas.server.tests.apis.test_produce import batch, only, request
 from barnabas.server.tests.test_barnabas_process import partitions_of_new_topic
 from barnabas.server.tests.test_reactor import SMALL, SMALL_BUFFERS, dialled, fine, reactor, until
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ import pytest
 import re2
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.server import group_patterns, patterns
-from barnabas.server.patterns import compile_pattern
+from barnabas.server import group_patterns
+from barnabas.server.runtime import patterns
+from barnabas.server.runtime.patterns import compile_pattern
 
 
 def test_all_of_a_text_has_to_match() -> None:
