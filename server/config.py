@@ -23,7 +23,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from barnabas.server.endpoints import (
+from barnabas.server.settings import BROKER, Support, Value, consumer_groups
+from barnabas.server.settings.endpoints import (
     ANY_ADDRESS,
     ListenAddress,
     parse_counts,
@@ -31,7 +32,6 @@ from barnabas.server.endpoints import (
     parse_protocol_map,
     split_list,
 )
-from barnabas.server.settings import BROKER, Support, Value, consumer_groups
 
 if TYPE_CHECKING:
     from barnabas.replication import InterBrokerProtocol

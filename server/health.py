@@ -12,7 +12,7 @@ from typing import Final
 from barnabas.kproto.messages import ApiVersionsRequest, MetadataRequest
 from barnabas.server.blocking_client import BlockingClient, NoAnswer
 from barnabas.server.config import BrokerConfig, SettingsRefused, load
-from barnabas.server.endpoints import ANY_ADDRESS
+from barnabas.server.settings.endpoints import ANY_ADDRESS
 
 _METADATA: Final = 3
 _NEWEST_METADATA: Final = 12

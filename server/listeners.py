@@ -18,8 +18,8 @@ import trio
 
 from barnabas.server.config import BrokerConfig
 from barnabas.server.connection import Connection, Dispatch, Transport
-from barnabas.server.endpoints import ListenAddress
 from barnabas.server.runtime.wording import system_says
+from barnabas.server.settings.endpoints import ListenAddress
 
 if TYPE_CHECKING:
     from barnabas.server.reactor import Reactor

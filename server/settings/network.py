@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.server.endpoints import parse_counts
+from barnabas.server.settings.endpoints import parse_counts
 from barnabas.server.settings.model import (
     INT_MAX,
     Check,

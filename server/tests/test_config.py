@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from barnabas.server.config import BrokerConfig, SettingsRefused, load, refusal, shown
-from barnabas.server.endpoints import ListenAddress
 from barnabas.server.properties import PropertiesError
 from barnabas.server.settings import BROKER, Support
+from barnabas.server.settings.endpoints import ListenAddress
 
 
 def config(**settings: str) -> BrokerConfig:

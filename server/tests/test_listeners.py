@@ -10,8 +10,8 @@ import pytest
 
 from barnabas.server import listeners
 from barnabas.server.config import BrokerConfig
-from barnabas.server.endpoints import ListenAddress
 from barnabas.server.listeners import CannotListen, bind, bind_all
+from barnabas.server.settings.endpoints import ListenAddress
 from barnabas.server.testing import embedded_broker
 
 LOCALHOST = ListenAddress("PLAINTEXT", "PLAINTEXT", "localhost", 0)

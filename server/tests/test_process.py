@@ -20,10 +20,10 @@ from barnabas.logdir import LogDirError, StorageError
 from barnabas.server import process
 from barnabas.server.app import BrokerFailed
 from barnabas.server.config import BrokerConfig
-from barnabas.server.endpoints import ListenAddress
 from barnabas.server.listeners import CannotListen, bind
 from barnabas.server.runtime import logs
 from barnabas.server.runtime.wording import causes, in_words
+from barnabas.server.settings.endpoints import ListenAddress
 from barnabas.server.testing import connected, embedded_broker
 from barnabas.server.tests.apis.test_fetch import produce
 from barnabas.server.tests.apis.test_produce import batch, topic

@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.server.endpoints import ListenAddress, parse_counts, parse_listeners, parse_protocol_map
+from barnabas.server.settings.endpoints import ListenAddress, parse_counts, parse_listeners, parse_protocol_map
 
 MAP = {"PLAINTEXT": "PLAINTEXT", "INTERNAL": "PLAINTEXT", "SSL": "SSL"}
 

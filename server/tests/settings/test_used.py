@@ -8,7 +8,7 @@ import pytest
 from barnabas.server.settings import BROKER, TOPIC, Support
 from barnabas.server.topic_config import NOT_OF_THE_LOG
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 # Topic settings that the log asks for through a property of LogConfig.
 BY_PROPERTY = {
