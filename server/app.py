@@ -48,7 +48,8 @@ from barnabas.replication import (
 from barnabas.server.apis import APIS
 from barnabas.server.cleaner import Cleaner
 from barnabas.server.cleaner_process import OffloadCompactor, ProcessCompactor
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
+from barnabas.server.config.topics import LogConfigs
 from barnabas.server.controller import ControllerDriver
 from barnabas.server.controller_client import ControllerClient
 from barnabas.server.dispatch import Dispatcher
@@ -74,7 +75,6 @@ from barnabas.server.shards import GroupShards
 from barnabas.server.stopping import FAILED_STOP_SECONDS, STOP_SECONDS, close_logs, finish_requests, save_logs
 from barnabas.server.storage import FailedDirs, load_dirs, make_dirs, metadata_dir
 from barnabas.server.streams import StreamTransport
-from barnabas.server.topic_config import LogConfigs
 from barnabas.server.txn_shards import TxnShards
 from barnabas.server.txn_verification import TxnVerification
 

@@ -56,7 +56,7 @@ from barnabas.server.runtime.containment import attempt, contain
 from barnabas.server.runtime.wording import in_words
 
 if TYPE_CHECKING:
-    from barnabas.server.config import BrokerConfig
+    from barnabas.server.config.broker import BrokerConfig
     from barnabas.server.partitions import Partitions
     from barnabas.server.runtime.offload import Offload
 

@@ -22,7 +22,7 @@ from barnabas.server import log_cli
 
 if TYPE_CHECKING:
     from barnabas.replication import TopicRequest
-    from barnabas.server.config import BrokerConfig
+    from barnabas.server.config.broker import BrokerConfig
     from barnabas.server.leash import Leash
 
 OK, FAILED, REFUSED = 0, 1, 2
@@ -245,13 +245,13 @@ class _Refused(Exception):
 
 def _load(file: str | None, environ: Mapping[str, str] | None, overrides: Sequence[str]) -> BrokerConfig:
     """Settings, or `_Refused`."""
-    from barnabas.server.config import SettingsRefused, load
+    from barnabas.server.config.broker import SettingsRefused, load
 
     with _refused_files(file):
         try:
             config = load(file, environ=environ, overrides=overrides)
             if config.is_clustered:
-                from barnabas.server.zookeeper_settings import zookeeper_settings
+                from barnabas.server.config.zookeeper import zookeeper_settings
 
                 zookeeper_settings(config)  # what it refuses is refused before anything starts
             return config
@@ -262,7 +262,7 @@ def _load(file: str | None, environ: Mapping[str, str] | None, overrides: Sequen
 @contextmanager
 def _refused_files(file: str | None) -> Iterator[None]:
     """`_Refused` for a file of settings that cannot be read."""
-    from barnabas.server.properties import PropertiesError
+    from barnabas.server.config.properties import PropertiesError
 
     try:
         yield
@@ -377,7 +377,8 @@ def _run(config: BrokerConfig, topics: Sequence[TopicRequest], *, announce: bool
     import logging
 
     gc.disable()  # modules are no garbage: looking for some while they are made is a twentieth of the start
-    from barnabas.server import default_file, process
+    from barnabas.server import process
+    from barnabas.server.config import default_file
 
     gc.freeze()
     gc.enable()
@@ -434,7 +435,7 @@ def _config(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _check(file: str) -> int:
-    from barnabas.server.config_check import check
+    from barnabas.server.config.check import check
 
     with _refused_files(file):
         found = check(file)
@@ -453,8 +454,8 @@ def _count(number: int, what: str) -> str:
 
 
 def _show(config: BrokerConfig, keys: Sequence[str], *, everything: bool) -> int:
-    from barnabas.server import default_file
-    from barnabas.server.config_view import Source, broker_entries
+    from barnabas.server.config import default_file
+    from barnabas.server.config.describe import Source, broker_entries
     from barnabas.server.settings import BROKER
 
     unknown = [key for key in keys if key not in BROKER and not config.is_set(key)]

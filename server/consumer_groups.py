@@ -21,8 +21,8 @@ from barnabas.coordinator import GroupConfig, GroupSettings, GroupShard, Resolve
 from barnabas.kproto import ErrorCode, KafkaError, uuid_to_text
 from barnabas.kproto.messages import ConsumerGroupDescribeResponse, ConsumerGroupHeartbeatRequest
 from barnabas.replication import Image
-from barnabas.server import group_config
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config import groups as group_config
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.group_topics import GroupTopics
 from barnabas.server.partition import Partition
 from barnabas.server.partitions import Partitions

@@ -35,7 +35,7 @@ from barnabas.replication import (
 from barnabas.server.peers import Connect, PeerConnection, PeerError
 
 if TYPE_CHECKING:
-    from barnabas.server.config import BrokerConfig
+    from barnabas.server.config.broker import BrokerConfig
     from barnabas.server.controller import ControllerDriver
 
 log = logging.getLogger("barnabas.broker")

@@ -76,7 +76,7 @@ from barnabas.replication import (
     topic_names,
 )
 from barnabas.server.admin_nodes import look_at_admin_nodes
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config_notices import ConfigNotices
 from barnabas.server.controller_receiver import Codes, LocalReplicas, Receiver
 from barnabas.server.controller_term import NEWER_EPOCH, SESSION_EXPIRED, ControllerTerm, Slot, TermEnded

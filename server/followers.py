@@ -39,7 +39,7 @@ from barnabas.server.peers import Connect, PeerConnection, PeerError
 from barnabas.server.runtime.offload import Offload
 
 if TYPE_CHECKING:
-    from barnabas.server.config import BrokerConfig
+    from barnabas.server.config.broker import BrokerConfig
     from barnabas.server.partition import Partition
 
 log = logging.getLogger("barnabas.followers")

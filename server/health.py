@@ -11,7 +11,7 @@ from typing import Final
 
 from barnabas.kproto.messages import ApiVersionsRequest, MetadataRequest
 from barnabas.server.blocking_client import BlockingClient, NoAnswer
-from barnabas.server.config import BrokerConfig, SettingsRefused, load
+from barnabas.server.config.broker import BrokerConfig, SettingsRefused, load
 from barnabas.server.settings.endpoints import ANY_ADDRESS
 
 _METADATA: Final = 3

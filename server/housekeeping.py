@@ -38,7 +38,7 @@ from barnabas.server.retention import retain
 from barnabas.server.runtime.containment import attempt, contain, serve
 
 if TYPE_CHECKING:
-    from barnabas.server.config import BrokerConfig
+    from barnabas.server.config.broker import BrokerConfig
     from barnabas.server.partitions import Partitions
     from barnabas.server.runtime.offload import Offload
 

@@ -31,7 +31,7 @@ from barnabas.server.peers import Connect, PeerConnection, PeerError
 from barnabas.server.runtime.containment import contain, serve
 
 if TYPE_CHECKING:
-    from barnabas.server.config import BrokerConfig
+    from barnabas.server.config.broker import BrokerConfig
     from barnabas.server.partitions import Partitions
 
 log = logging.getLogger("barnabas.isr")

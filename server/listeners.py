@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.connection import Connection, Dispatch, Transport
 from barnabas.server.runtime.wording import system_says
 from barnabas.server.settings.endpoints import ListenAddress

@@ -25,7 +25,7 @@ from barnabas.server.partition import Partition
 from barnabas.server.runtime.containment import Concerned
 
 if TYPE_CHECKING:
-    from barnabas.server.config import BrokerConfig
+    from barnabas.server.config.broker import BrokerConfig
     from barnabas.server.partitions import Partitions
     from barnabas.server.runtime.timers import Timer, Timers
     from barnabas.server.shards import GroupShards

@@ -29,7 +29,7 @@ from barnabas.replication import (
     take_broker_number,
     watch_registration,
 )
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.runtime.offload import Offload
 
 log = logging.getLogger("barnabas.broker")
@@ -47,7 +47,7 @@ def open_store(
     if config.is_clustered:
         # kazoo is imported by those who use it
         from barnabas.replication.store_zk import zookeeper_store
-        from barnabas.server.zookeeper_settings import zookeeper_settings
+        from barnabas.server.config.zookeeper import zookeeper_settings
 
         return zookeeper_store(zookeeper_settings(config))
     return _embedded_store(directory, offload, on_failure)

@@ -31,7 +31,7 @@ from barnabas.replication import ReplicationThrottle
 from barnabas.server.runtime.offload import Offload
 
 if TYPE_CHECKING:
-    from barnabas.server.config import BrokerConfig
+    from barnabas.server.config.broker import BrokerConfig
     from barnabas.server.partition import Partition
     from barnabas.server.partitions import Partitions
 

@@ -15,7 +15,7 @@ import trio
 from barnabas.logdir import LogDirError, StorageError
 from barnabas.replication import BrokerIdTaken, StoreError, TopicRequest, WrongCluster
 from barnabas.server.app import Broker, BrokerFailed
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.listeners import CannotListen
 from barnabas.server.runtime import descriptors, patterns
 from barnabas.server.runtime.containment import attempt

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from barnabas.kproto import ApiKey
     from barnabas.replication import Image
-    from barnabas.server.config import BrokerConfig
+    from barnabas.server.config.broker import BrokerConfig
     from barnabas.server.controller import ControllerDriver
     from barnabas.server.features import Features
     from barnabas.server.fetch_sessions import FetchSessions

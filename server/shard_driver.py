@@ -46,7 +46,7 @@ from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.records_plain import build_plain_batch
 from barnabas.logdir import AppendOrigin, InTransaction, StorageError
 from barnabas.replication import Image, PartitionImage
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.partition import Partition
 from barnabas.server.partitions import Partitions
 from barnabas.server.runtime.containment import contain, serve

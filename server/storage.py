@@ -22,7 +22,7 @@ import trio
 
 from barnabas.logdir import Disk, LogConfig, LogDir, LogDirError, LogDirs
 from barnabas.replication import METADATA_JOURNAL, Store, StoreError, admin_tree
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.runtime.offload import Offload
 
 log = logging.getLogger("barnabas.storage")

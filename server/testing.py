@@ -35,7 +35,7 @@ from barnabas.kproto.frame import FrameSplitter, parse_response_header, request_
 from barnabas.logdir import Disk
 from barnabas.replication import EmbeddedSession, EmbeddedStore, Endpoint, Image, PartitionImage
 from barnabas.server.app import Broker
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.peers import tcp_connect
 from barnabas.server.runtime.offload import Offload, in_thread, inline
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from barnabas.replication import Image, ReplicationThrottle, TopicImage, throttled_partitions
 
 if TYPE_CHECKING:
-    from barnabas.server.config import BrokerConfig
+    from barnabas.server.config.broker import BrokerConfig
     from barnabas.server.partition import Partition
 
 SETTING = "leader.replication.throttled.replicas"

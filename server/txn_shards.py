@@ -37,7 +37,7 @@ from barnabas.kproto.messages import (
     WriteTxnMarkersRequest,
 )
 from barnabas.replication import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Image
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.partition import Partition
 from barnabas.server.partitions import Partitions
 from barnabas.server.peers import Connect

@@ -34,7 +34,7 @@ from barnabas.server.peers import Connect, PeerConnection, PeerError
 from barnabas.server.runtime.containment import contain
 
 if TYPE_CHECKING:
-    from barnabas.server.config import BrokerConfig
+    from barnabas.server.config.broker import BrokerConfig
     from barnabas.server.partitions import Partitions
     from barnabas.server.runtime.timers import Timers
 

@@ -16,7 +16,7 @@ from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import AlterConfigsRequest, AlterConfigsResponse
 from barnabas.server.api import Api
 from barnabas.server.apis.config_alteration import alter_each, alter_stored, refuse_each
-from barnabas.server.config_changes import Change, Operation, check_count, check_request
+from barnabas.server.config.changes import Change, Operation, check_count, check_request
 from barnabas.server.context import RequestContext
 from barnabas.server.services import Services
 

@@ -14,7 +14,7 @@ import trio
 
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.server.apis.config_resources import ResourceType, stored_broker, stored_group, stored_topic, unsupported
-from barnabas.server.config_changes import (
+from barnabas.server.config.changes import (
     Change,
     apply,
     broker_row,

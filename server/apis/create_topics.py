@@ -24,8 +24,8 @@ from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import CreateTopicsRequest, CreateTopicsResponse
 from barnabas.replication import NewTopic, TopicDefaults, TopicRequest, check_total, is_prohibited
 from barnabas.server.api import Api
-from barnabas.server.config import BrokerConfig
-from barnabas.server.config_view import topic_entries
+from barnabas.server.config.broker import BrokerConfig
+from barnabas.server.config.describe import topic_entries
 from barnabas.server.context import RequestContext
 from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services

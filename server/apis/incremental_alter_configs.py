@@ -21,7 +21,7 @@ from barnabas.kproto.messages import IncrementalAlterConfigsRequest, Incremental
 from barnabas.server.api import Api
 from barnabas.server.apis.config_alteration import alter_each, alter_stored, refuse_each
 from barnabas.server.apis.config_resources import ResourceType, check_broker_id
-from barnabas.server.config_changes import Change, Operation, check_count, check_request
+from barnabas.server.config.changes import Change, Operation, check_count, check_request
 from barnabas.server.context import RequestContext
 from barnabas.server.runtime import logs
 from barnabas.server.services import Services

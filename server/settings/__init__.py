@@ -2,7 +2,7 @@
 
 `BROKER`, `TOPIC` and `GROUP` are looked up by Kafka's dotted name. Files by subject: `network`, `log`, `groups`,
 `consumer_groups`, `transactions`, `cluster`, `zookeeper`, `security`, `topic`; the row type is in `model`.
-server/config.py turns rows into values; docs/settings.md is printed from here (`barnabas config --markdown`).
+server/config/broker.py turns rows into values; docs/settings.md is printed from here (`barnabas config --markdown`).
 
 **Add a setting**: one row in the file of its subject; read it through `BrokerConfig`; print docs/settings.md anew.
 """

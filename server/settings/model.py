@@ -7,7 +7,7 @@ of three kinds:
 - `ONLY`: known, but only the values named in `allowed` are what this broker does; any other is refused by name;
 - `NO_EFFECT`: tunes a part that this broker does not have; any well-formed value is taken and one warning says so.
 
-Not here: reading files, environment, layers of values (server/config.py).
+Not here: reading files, environment, layers of values (server/config/broker.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings of the connection to ZooKeeper. `server/zookeeper_settings.py` makes one value of them.
+"""Settings of the connection to ZooKeeper. `server/config/zookeeper.py` makes one value of them.
 
 `java.security.auth.login.config` is no setting of Apache Kafka but the Java system property that it reads the login
 for ZooKeeper from. Here it is a setting like the others, and KAFKA_OPTS may hold it as for a JVM.

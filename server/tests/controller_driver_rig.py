@@ -21,7 +21,7 @@ from barnabas.replication import (
     TopicRequest,
     plan_creation,
 )
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.controller import ControllerDriver
 
 BROKER = BrokerImage(1, (Endpoint("PLAINTEXT", "127.0.0.1", 9092),))

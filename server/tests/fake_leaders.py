@@ -23,7 +23,7 @@ from barnabas.kproto.records import Record, build_batch
 from barnabas.logdir import LogConfig, LogDirs
 from barnabas.logdir.memory_disk import MemoryDisk
 from barnabas.replication import BrokerImage, Endpoint, Image, PartitionImage, TopicImage
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.followers import Followers
 from barnabas.server.partition import Partition
 from barnabas.server.partitions import Partitions

@@ -22,7 +22,7 @@ from barnabas.logdir.memory_disk import MemoryDisk
 from barnabas.replication import BrokerImage, Endpoint, Image, PartitionImage, Proposal, TopicImage
 from barnabas.server.api import PENDING, Api
 from barnabas.server.apis import fetch as fetch_api
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.fetch_sessions import FetchSessions
 from barnabas.server.partition import Partition
 from barnabas.server.partitions import Partitions

@@ -15,7 +15,7 @@ import pytest
 
 from barnabas.replication import TopicRequest
 from barnabas.server import cli, process
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.tests.runtime.test_logs import restored  # noqa: F401  # the log set-up is undone after each test
 
 ROOT = Path(__file__).resolve().parents[2]

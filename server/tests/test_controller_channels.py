@@ -25,7 +25,7 @@ from barnabas.replication import (
     UpdateMetadata,
     wire,
 )
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.controller_channels import ControllerChannels, merge
 
 TWO = BrokerImage(2, (Endpoint("PLAINTEXT", "two", 2),), epoch=20)

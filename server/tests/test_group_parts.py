@@ -9,8 +9,9 @@ import pytest
 from barnabas.coordinator import GroupSettings, Topic
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.replication import BrokerImage, Image, PartitionImage, TopicImage
-from barnabas.server import group_config, group_patterns
-from barnabas.server.config import BrokerConfig, SettingsRefused
+from barnabas.server import group_patterns
+from barnabas.server.config import groups as group_config
+from barnabas.server.config.broker import BrokerConfig, SettingsRefused
 from barnabas.server.consumer_groups import machine_config
 from barnabas.server.group_topics import GroupTopics
 

@@ -16,7 +16,7 @@ from barnabas.kproto import ApiKey, ErrorCode, decode, encoder, request_class
 from barnabas.kproto.frame import FrameSplitter, parse_request_header, response_frame
 from barnabas.kproto.messages import AlterPartitionRequest, AlterPartitionResponse, ApiVersionsResponse
 from barnabas.replication import BrokerImage, Endpoint, Image
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.isr import IsrManager
 from barnabas.server.tests.replicas import TOPIC, TOPIC_ID, ReplicaWorld, replica_world
 

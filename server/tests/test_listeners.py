@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from barnabas.server import listeners
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.listeners import CannotListen, bind, bind_all
 from barnabas.server.settings.endpoints import ListenAddress
 from barnabas.server.testing import embedded_broker

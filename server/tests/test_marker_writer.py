@@ -14,7 +14,7 @@ import trio.testing
 from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from barnabas.replication import GROUP_METADATA_TOPIC, PartitionImage
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.marker_writer import MarkerWriter
 from barnabas.server.partition import Partition
 from barnabas.server.runtime.timers import Timers

@@ -14,7 +14,7 @@ from barnabas.logdir import AppendOrigin, LogConfig, LogDirs, PartitionLog
 from barnabas.logdir.memory_disk import MemoryDisk
 from barnabas.replication import Image, PartitionImage
 from barnabas.server import moves
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.partition import Partition
 from barnabas.server.partitions import Partitions
 from barnabas.server.runtime.offload import inline

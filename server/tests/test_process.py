@@ -19,7 +19,7 @@ from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.logdir import LogDirError, StorageError
 from barnabas.server import process
 from barnabas.server.app import BrokerFailed
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.listeners import CannotListen, bind
 from barnabas.server.runtime import logs
 from barnabas.server.runtime.wording import causes, in_words

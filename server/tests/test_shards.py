@@ -17,7 +17,7 @@ from barnabas.coordinator.tests.kit import subscription
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.messages import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from barnabas.replication import GROUP_METADATA_TOPIC, PartitionImage
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.shards import OPEN_SECONDS, GroupShards
 from barnabas.server.tests.apis.data_world import NOW, DataWorld, data_world

@@ -12,7 +12,7 @@ import trio.testing
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.messages import AddPartitionsToTxnRequest, InitProducerIdRequest, ListTransactionsRequest
 from barnabas.replication import PartitionImage
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.tests.apis.fakes import at_once
 from barnabas.server.tests.txn_rig import TOPIC, Token, txn_rig
 

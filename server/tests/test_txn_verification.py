@@ -14,7 +14,7 @@ import trio.testing
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from barnabas.replication import BrokerImage, Endpoint, Image, PartitionImage
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.peers import PeerError
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.txn_verification import (

@@ -23,7 +23,7 @@ from barnabas.kproto.messages import (
     WriteTxnMarkersResponse,
 )
 from barnabas.replication import TRANSACTION_STATE_TOPIC, BrokerImage, Endpoint, PartitionImage, StoreError
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.tests.apis.data_world import NOW, DataWorld, FakeProducerIds, data_world
 from barnabas.server.txn_shards import TxnShards

@@ -9,7 +9,7 @@ from typing import Any
 
 from barnabas.kproto import decode, encode
 from barnabas.replication import BrokerImage, Image, PartitionImage, TopicImage
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
 
 Edit = Callable[[Mapping[str, str]], Mapping[str, str]]
 

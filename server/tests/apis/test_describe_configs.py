@@ -7,7 +7,7 @@ import pytest
 from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import DescribeConfigsRequest, DescribeConfigsResponse
 from barnabas.server.apis import describe_configs
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.runtime import logs
 from barnabas.server.settings import TOPIC, Type
 from barnabas.server.tests.apis.fakes import World, at_once, context, over_the_wire, topic_image

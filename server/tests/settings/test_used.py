@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.server.config.topics import NOT_OF_THE_LOG
 from barnabas.server.settings import BROKER, TOPIC, Support
-from barnabas.server.topic_config import NOT_OF_THE_LOG
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -22,7 +22,7 @@ BY_PROPERTY = {
 }
 
 
-# What bounds the settings of single groups, looked up by `barnabas.server.group_config` under the names of those.
+# What bounds the settings of single groups, looked up by `barnabas.server.config.groups` under the names of those.
 BOUND_OF_GROUPS = re.compile(r"group\.consumer\.(min|max)\.")
 
 # Topic settings that the controller looks up by name.

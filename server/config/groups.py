@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping
 
 from barnabas.coordinator import GroupSettings
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.server.config import BrokerConfig, refusal, shown
-from barnabas.server.config_view import ConfigEntry, Source, Synonym, documentation
+from barnabas.server.config.broker import BrokerConfig, refusal, shown
+from barnabas.server.config.describe import ConfigEntry, Source, Synonym, documentation
 from barnabas.server.settings import BROKER, GROUP, BadValue, Support, Value, render
 
 _KINDS = ("consumer", "share", "streams")

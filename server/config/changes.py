@@ -15,8 +15,9 @@ from enum import IntEnum
 
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.replication import is_internal
-from barnabas.server import group_config, topic_config
-from barnabas.server.config import BrokerConfig, SettingsRefused, refusal
+from barnabas.server.config import groups as group_config
+from barnabas.server.config import topics as topic_config
+from barnabas.server.config.broker import BrokerConfig, SettingsRefused, refusal
 from barnabas.server.settings import BROKER, GROUP, TOPIC, Scope, Setting, Type
 
 log = logging.getLogger("barnabas.config")

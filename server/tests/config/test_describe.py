@@ -2,8 +2,8 @@
 
 import pytest
 
-from barnabas.server.config import BrokerConfig
-from barnabas.server.config_view import (
+from barnabas.server.config.broker import BrokerConfig
+from barnabas.server.config.describe import (
     ConfigEntry,
     Source,
     broker_entries,

@@ -3,8 +3,8 @@
 import pytest
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.server.config import BrokerConfig
-from barnabas.server.config_changes import (
+from barnabas.server.config.broker import BrokerConfig
+from barnabas.server.config.changes import (
     CHANGES_MAX,
     Change,
     apply,

@@ -10,8 +10,8 @@ import importlib.util
 from pathlib import Path
 
 from barnabas.replication.store_zk_settings import Login, ZooKeeperSettings, ZooKeeperTls
-from barnabas.server.config import BrokerConfig, SettingsRefused, refusal
-from barnabas.server.jaas import JaasError, parse_jaas
+from barnabas.server.config.broker import BrokerConfig, SettingsRefused, refusal
+from barnabas.server.config.jaas import JaasError, parse_jaas
 
 LOGIN_FILE = "java.security.auth.login.config"
 _SECTION = "Client"

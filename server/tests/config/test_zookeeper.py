@@ -6,9 +6,9 @@ import pytest
 import trustme
 
 from barnabas.replication.store_zk_settings import Login, ZooKeeperSettings, ZooKeeperTls
-from barnabas.server.config import BrokerConfig, SettingsRefused, load
-from barnabas.server.jaas import JaasError, parse_jaas
-from barnabas.server.zookeeper_settings import zookeeper_settings
+from barnabas.server.config.broker import BrokerConfig, SettingsRefused, load
+from barnabas.server.config.jaas import JaasError, parse_jaas
+from barnabas.server.config.zookeeper import zookeeper_settings
 
 LOGIN = "java.security.auth.login.config"
 JAAS = """

@@ -34,7 +34,7 @@ def fill(values: dict[str, str], origins: dict[str, str]) -> None:
 
 
 class Origins(Protocol):
-    """The settings in force (`server.config.BrokerConfig`)."""
+    """The settings in force (`server.config.broker.BrokerConfig`)."""
 
     def origin(self, key: str) -> str: ...
 

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.server import topic_config
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config import topics as topic_config
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.settings import TOPIC
 
 LONG_MAX = 2**63 - 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.server.environment import key_of, settings_from
+from barnabas.server.config.environment import key_of, settings_from
 from barnabas.server.settings import BROKER
 
 

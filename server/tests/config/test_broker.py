@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.server.config import BrokerConfig, SettingsRefused, load, refusal, shown
-from barnabas.server.properties import PropertiesError
+from barnabas.server.config.broker import BrokerConfig, SettingsRefused, load, refusal, shown
+from barnabas.server.config.properties import PropertiesError
 from barnabas.server.settings import BROKER, Support
 from barnabas.server.settings.endpoints import ListenAddress
 

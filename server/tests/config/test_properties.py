@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.server.properties import PropertiesError, decode_properties, parse_properties
+from barnabas.server.config.properties import PropertiesError, decode_properties, parse_properties
 
 CASES = {
     "plain": ("a=b", [("a", "b")]),

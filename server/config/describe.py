@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from barnabas.server.config import BrokerConfig
+from barnabas.server.config.broker import BrokerConfig
+from barnabas.server.config.topics import values_of
 from barnabas.server.settings import BROKER, TOPIC, Scope, Setting, Support, render, synonyms
-from barnabas.server.topic_config import values_of
 
 
 class Source(IntEnum):

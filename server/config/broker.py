@@ -8,7 +8,7 @@ A static value that is malformed, out of range or not supported refuses the star
 (`SettingsRefused`). Unknown keys and keys without effect here are taken and reported in `notices`. A *stored* dynamic
 value that is bad is left out with a notice instead: it must not keep a broker from starting, as in Apache Kafka.
 
-Not here: topic settings (server/topic_config.py), the rows (server/settings/). `load` below the class is the only
+Not here: topic settings (server/config/topics.py), the rows (server/settings/). `load` below the class is the only
 reader of files and environment.
 """
 
@@ -536,10 +536,10 @@ def load(
     overrides: Sequence[str] = (),
 ) -> BrokerConfig:
     """Settings from a server.properties file, `KAFKA_*` variables of `environ` and `key=value` texts, later ones first.
-    Without a file `barnabas.server.default_file` stands in for it.
+    Without a file `barnabas.server.config.default_file` stands in for it.
 
     Raises SettingsRefused (also for a `key=value` without `=`), OSError when the file cannot be read, and
-    `barnabas.server.properties.PropertiesError` when it is not in the format.
+    `barnabas.server.config.properties.PropertiesError` when it is not in the format.
     """
     return BrokerConfig.from_values(*read(file, environ=environ, overrides=overrides))
 
@@ -554,14 +554,14 @@ def read(
     values: dict[str, str] = {}
     origins: dict[str, str] = {}
     if file is not None:
-        from barnabas.server.properties import decode_properties, parse_properties
+        from barnabas.server.config.properties import decode_properties, parse_properties
 
         name = os.path.basename(file)
         for entry in parse_properties(decode_properties(Path(file).read_bytes())):
             values[entry.key] = entry.value
             origins[entry.key] = f"{name} line {entry.line}"
     if environ:
-        from barnabas.server.environment import settings_from
+        from barnabas.server.config.environment import settings_from
 
         for key, value, variable in settings_from(environ, BROKER):
             values[key] = value
@@ -573,7 +573,7 @@ def read(
         values[key.strip()] = value
         origins[key.strip()] = "--set"
     if file is None:
-        from barnabas.server import default_file
+        from barnabas.server.config import default_file
 
         default_file.fill(values, origins)
     return values, origins

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from barnabas.server.config import BrokerConfig, Notice, SettingsRefused, read
-from barnabas.server.zookeeper_settings import zookeeper_settings
+from barnabas.server.config.broker import BrokerConfig, Notice, SettingsRefused, read
+from barnabas.server.config.zookeeper import zookeeper_settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,7 @@
+"""The settings in force: read, checked, layered, changed, described.
+
+`broker` is the value that everybody reads (`BrokerConfig`); `topics` and `groups` are a topic's and a group's over it.
+May import `settings` (what there is to set) and `runtime`.
+
+Not obvious: a configuration is never changed, but replaced as a whole, so a reader never sees half of a change.
+"""
