@@ -57,14 +57,15 @@ from barnabas.server.features import Features
 from barnabas.server.fetch_sessions import FetchSessions
 from barnabas.server.held_produce import HeldProduces
 from barnabas.server.housekeeping import Housekeeping
-from barnabas.server.listeners import Door, bind_all, sweep_idle
 from barnabas.server.marker_writer import MarkerWriter
 from barnabas.server.membership import open_store, settle_broker_id, wait_for_old_registration
+from barnabas.server.network.listeners import Door, bind_all, sweep_idle
+from barnabas.server.network.peers import Connect, tcp_connect
+from barnabas.server.network.reactor import Reactor
+from barnabas.server.network.stream_transport import StreamTransport
 from barnabas.server.partitions import Partitions
-from barnabas.server.peers import Connect, tcp_connect
 from barnabas.server.picture_cache import PictureCache
 from barnabas.server.producer_ids import ProducerIds
-from barnabas.server.reactor import Reactor
 from barnabas.server.runtime import descriptors
 from barnabas.server.runtime.containment import serve
 from barnabas.server.runtime.offload import Offload, in_thread
@@ -74,7 +75,6 @@ from barnabas.server.services import Services
 from barnabas.server.shards import GroupShards
 from barnabas.server.stopping import FAILED_STOP_SECONDS, STOP_SECONDS, close_logs, finish_requests, save_logs
 from barnabas.server.storage import FailedDirs, load_dirs, make_dirs, metadata_dir
-from barnabas.server.streams import StreamTransport
 from barnabas.server.txn_shards import TxnShards
 from barnabas.server.txn_verification import TxnVerification
 

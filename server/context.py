@@ -15,7 +15,7 @@ from barnabas.kproto import ErrorCode, Part
 from barnabas.server.runtime.containment import contain
 
 if TYPE_CHECKING:
-    from barnabas.server.connection import Connection
+    from barnabas.server.network.connection import Connection
 
 log = logging.getLogger("barnabas.requests")
 

@@ -33,7 +33,7 @@ from barnabas.replication import (
     UpdateMetadata,
     wire,
 )
-from barnabas.server.peers import Connect, PeerConnection, PeerError
+from barnabas.server.network.peers import Connect, PeerConnection, PeerError
 from barnabas.server.runtime.containment import contain
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from barnabas.replication import (
     read_controller,
     take_producer_ids,
 )
-from barnabas.server.peers import Connect, PeerConnection, PeerError
+from barnabas.server.network.peers import Connect, PeerConnection, PeerError
 
 if TYPE_CHECKING:
     from barnabas.server.config.broker import BrokerConfig

@@ -81,7 +81,7 @@ from barnabas.server.config_notices import ConfigNotices
 from barnabas.server.controller_receiver import Codes, LocalReplicas, Receiver
 from barnabas.server.controller_term import NEWER_EPOCH, SESSION_EXPIRED, ControllerTerm, Slot, TermEnded
 from barnabas.server.membership import wait_for_old_registration
-from barnabas.server.peers import Connect
+from barnabas.server.network.peers import Connect
 from barnabas.server.runtime.containment import RESTART_SECONDS, contain, serve
 from barnabas.server.steady_store import SteadyStore
 

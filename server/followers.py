@@ -35,7 +35,7 @@ from barnabas.logdir import StorageError, UnexpectedOffset
 from barnabas.replication import BrokerImage, Endpoint, Image, ReplicationThrottle, throttled_partitions
 from barnabas.replication.fetcher import Fetcher
 from barnabas.replication.follower import Append, Ask, Do, FetcherSettings, FollowerAction, Truncate, Wait
-from barnabas.server.peers import Connect, PeerConnection, PeerError
+from barnabas.server.network.peers import Connect, PeerConnection, PeerError
 from barnabas.server.runtime.offload import Offload
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ import trio
 from barnabas.kproto import ZERO_UUID, ApiKey, ErrorCode
 from barnabas.kproto.messages import AlterPartitionRequest
 from barnabas.replication import BadNode, Image, Proposal, Refusal, Store, StoreError, notify_isr_changes, write_isr
+from barnabas.server.network.peers import Connect, PeerConnection, PeerError
 from barnabas.server.partition import Partition
-from barnabas.server.peers import Connect, PeerConnection, PeerError
 from barnabas.server.runtime.containment import contain, serve
 
 if TYPE_CHECKING:

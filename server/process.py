@@ -16,7 +16,7 @@ from barnabas.logdir import LogDirError, StorageError
 from barnabas.replication import BrokerIdTaken, StoreError, TopicRequest, WrongCluster
 from barnabas.server.app import Broker, BrokerFailed
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.listeners import CannotListen
+from barnabas.server.network.listeners import CannotListen
 from barnabas.server.runtime import descriptors, patterns
 from barnabas.server.runtime.containment import attempt
 from barnabas.server.runtime.heap import TRIM_INTERVAL_S, Balloon, give_back, is_at_rest, keep_freed_pages

@@ -14,7 +14,7 @@ import trio
 
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.replication import ProducerIdBlock, ProducerIdsExhausted, StoreError
-from barnabas.server.peers import PeerError
+from barnabas.server.network.peers import PeerError
 from barnabas.server.runtime.containment import contain
 
 log = logging.getLogger("barnabas.producer_ids")

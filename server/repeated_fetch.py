@@ -28,7 +28,7 @@ from barnabas.server.fetching import READ_COMMITTED
 from barnabas.server.services import Services
 
 if TYPE_CHECKING:
-    from barnabas.server.connection import Connection
+    from barnabas.server.network.connection import Connection
 
 FLEXIBLE_FROM = 12
 BY_ID_FROM = 13

@@ -35,7 +35,7 @@ from barnabas.server.services import Services
 from barnabas.server.transactional_produce import ATTRIBUTES_LOW_BYTE_AT, TRANSACTIONAL
 
 if TYPE_CHECKING:
-    from barnabas.server.connection import Connection
+    from barnabas.server.network.connection import Connection
 
 FLEXIBLE_FROM = 9
 LEARNT_MAX = 16

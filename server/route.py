@@ -9,7 +9,7 @@ from typing import Any
 from barnabas.kproto import ErrorCode, Part, decoder, encoder, request_class, response_class
 from barnabas.kproto.frame import response_frame
 from barnabas.server.api import Api
-from barnabas.server.request_bounds import bounds_of
+from barnabas.server.network.request_bounds import bounds_of
 from barnabas.server.runtime.turns import LARGE_ANSWER_ITEMS, Arrays
 
 

@@ -9,8 +9,8 @@ from functools import partial
 import trio
 
 from barnabas.logdir import LogDirs, StorageError
+from barnabas.server.network.reactor import Reactor
 from barnabas.server.partitions import Partitions
-from barnabas.server.reactor import Reactor
 from barnabas.server.runtime.containment import contain
 from barnabas.server.runtime.offload import Offload
 

@@ -36,7 +36,7 @@ from barnabas.logdir import Disk
 from barnabas.replication import EmbeddedSession, EmbeddedStore, Endpoint, Image, PartitionImage
 from barnabas.server.app import Broker
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.peers import tcp_connect
+from barnabas.server.network.peers import tcp_connect
 from barnabas.server.runtime.offload import Offload, in_thread, inline
 
 TEST_SETTINGS = {

@@ -28,7 +28,7 @@ from barnabas.kproto import ApiKey
 from barnabas.kproto.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from barnabas.replication import Image, StoreError
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.peers import Connect, PeerConnection, PeerError
+from barnabas.server.network.peers import Connect, PeerConnection, PeerError
 from barnabas.server.runtime.containment import contain
 from barnabas.server.runtime.timers import Timer, Timers
 

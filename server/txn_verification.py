@@ -30,7 +30,7 @@ import trio
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from barnabas.replication import Endpoint, Image, PartitionImage
-from barnabas.server.peers import Connect, PeerConnection, PeerError
+from barnabas.server.network.peers import Connect, PeerConnection, PeerError
 from barnabas.server.runtime.containment import contain
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from barnabas.kproto.messages import HeartbeatResponse
 from barnabas.logdir import PartitionLog
 from barnabas.server.api import PENDING, Api
 from barnabas.server.commit_queue import CommitQueue
-from barnabas.server.connection import Connection
 from barnabas.server.context import RequestContext
 from barnabas.server.dispatch import Dispatcher
+from barnabas.server.network.connection import Connection
 from barnabas.server.partition import Partition
 from barnabas.server.route import Route
 from barnabas.server.runtime.containment import attempt, contain, serve

@@ -15,16 +15,16 @@ import pytest
 import trio
 
 from barnabas.kproto.messages import ApiVersionsRequest, FindCoordinatorRequest
-from barnabas.server.connection import Connection
 from barnabas.server.context import RequestContext
-from barnabas.server.reactor import Reactor
+from barnabas.server.network.connection import Connection
+from barnabas.server.network.reactor import Reactor
 from barnabas.server.route import Route
 from barnabas.server.testing import connected, embedded_broker
 from barnabas.server.tests.apis.test_fetch import fetch
 from barnabas.server.tests.apis.test_produce import batch, request, topic
+from barnabas.server.tests.network.test_reactor import dialled, reactor, until
 from barnabas.server.tests.test_containment import SILENT
 from barnabas.server.tests.test_containment_wire import join
-from barnabas.server.tests.test_reactor import dialled, reactor, until
 
 
 class Echo:

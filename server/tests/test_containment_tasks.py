@@ -30,9 +30,9 @@ from barnabas.server.controller import ControllerDriver
 from barnabas.server.controller_channels import _Channel
 from barnabas.server.controller_receiver import Receiver
 from barnabas.server.isr import IsrManager
+from barnabas.server.network.reactor import Reactor
 from barnabas.server.partition import Partition
 from barnabas.server.partitions import Partitions
-from barnabas.server.reactor import Reactor
 from barnabas.server.testing import connected, embedded_cluster
 from barnabas.server.tests.cluster_users import User
 

@@ -20,7 +20,7 @@ from barnabas.logdir import LogDirError, StorageError
 from barnabas.server import process
 from barnabas.server.app import BrokerFailed
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.listeners import CannotListen, bind
+from barnabas.server.network.listeners import CannotListen, bind
 from barnabas.server.runtime import logs
 from barnabas.server.runtime.wording import causes, in_words
 from barnabas.server.settings.endpoints import ListenAddress

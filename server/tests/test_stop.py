@@ -20,7 +20,7 @@ from barnabas.server.tests.apis.test_fetch import fetch, produce
 from barnabas.server.tests.apis.test_group_apis import Asker
 from barnabas.server.tests.apis.test_produce import batch, only, request, topic
 from barnabas.server.tests.cluster_users import E, User, three_brokers
-from barnabas.server.tests.test_reactor import dialled, fine, moved_by_hand, reactor, until
+from barnabas.server.tests.network.test_reactor import dialled, fine, moved_by_hand, reactor, until
 
 SOON = 0.1
 """Seconds; a stop that waits for one of the requests here would take `barnabas.server.app.STOP_SECONDS`, or for ever.

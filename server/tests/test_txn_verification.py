@@ -15,7 +15,7 @@ from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from barnabas.replication import BrokerImage, Endpoint, Image, PartitionImage
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.peers import PeerError
+from barnabas.server.network.peers import PeerError
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.txn_verification import (
     Errors,

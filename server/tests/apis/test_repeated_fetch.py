@@ -15,8 +15,8 @@ from barnabas.kproto.frame import parse_response_header, request_frame
 from barnabas.kproto.messages import FetchRequest
 from barnabas.replication import PartitionImage
 from barnabas.server.app import Broker
-from barnabas.server.connection import Connection
 from barnabas.server.context import RequestContext
+from barnabas.server.network.connection import Connection
 from barnabas.server.partition import Partition
 from barnabas.server.repeated_fetch import RepeatedFetch
 from barnabas.server.testing import Client, connected, embedded_broker

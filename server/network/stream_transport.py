@@ -13,7 +13,7 @@ import trio
 
 from barnabas.kproto import Part
 from barnabas.logdir import FileSlice
-from barnabas.server.connection import Connection, ProtocolViolation
+from barnabas.server.network.connection import Connection, ProtocolViolation
 from barnabas.server.runtime.containment import contain
 
 log = logging.getLogger("barnabas.network")

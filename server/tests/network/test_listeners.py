@@ -8,9 +8,9 @@ import socket
 
 import pytest
 
-from barnabas.server import listeners
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.listeners import CannotListen, bind, bind_all
+from barnabas.server.network import listeners
+from barnabas.server.network.listeners import CannotListen, bind, bind_all
 from barnabas.server.settings.endpoints import ListenAddress
 from barnabas.server.testing import embedded_broker
 

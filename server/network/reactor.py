@@ -29,11 +29,11 @@ from typing import Any
 import trio
 
 from barnabas.logdir import FileSlice
-from barnabas.server.connection import Connection, ProtocolViolation
+from barnabas.server.network.connection import Connection, ProtocolViolation
+from barnabas.server.network.strangers import Quiet
 from barnabas.server.runtime.containment import contain
 from barnabas.server.runtime.descriptors import Allowance
 from barnabas.server.runtime.wording import system_says
-from barnabas.server.strangers import Quiet
 
 log = logging.getLogger("barnabas.network")
 

@@ -20,7 +20,7 @@ from barnabas.kproto.messages import (
     HeartbeatResponse,
 )
 from barnabas.replication import Endpoint
-from barnabas.server.peers import PeerConnection, PeerError, tcp_connect
+from barnabas.server.network.peers import PeerConnection, PeerError, tcp_connect
 
 HERE = Endpoint("PLAINTEXT", "one", 1)
 THERE = Endpoint("PLAINTEXT", "two", 2)

@@ -8,7 +8,7 @@ import select
 import pytest
 import trio
 
-from barnabas.server.reactor import LINGER_REST_PASSES, LINGER_S, LINGERS_MAX, ROUNDS_MAX, Reactor
+from barnabas.server.network.reactor import LINGER_REST_PASSES, LINGER_S, LINGERS_MAX, ROUNDS_MAX, Reactor
 
 NOBODY = 1 << 20
 SOMETHING = [(NOBODY, select.EPOLLIN)]

@@ -24,7 +24,7 @@ from barnabas.kproto.messages import (
     ProduceRequest,
 )
 from barnabas.kproto.records import Record, build_batch
-from barnabas.server.request_bounds import BOUNDS, GENERAL, bounds_of
+from barnabas.server.network.request_bounds import BOUNDS, GENERAL, bounds_of
 from barnabas.server.testing import Client, connected, embedded_broker
 
 NAMES = [f"{i:05}".ljust(249, "n") for i in range(10_000)]

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.connection import Connection, Dispatch, Transport
+from barnabas.server.network.connection import Connection, Dispatch, Transport
 from barnabas.server.runtime.wording import system_says
 from barnabas.server.settings.endpoints import ListenAddress
 
 if TYPE_CHECKING:
-    from barnabas.server.reactor import Reactor
+    from barnabas.server.network.reactor import Reactor
 
 log = logging.getLogger("barnabas.network")
 

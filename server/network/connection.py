@@ -1,6 +1,6 @@
 """One client connection without IO: bytes go in, request frames go to the dispatcher, answer parts come out in order.
 
-The reactor (plain TCP) and `barnabas.server.streams` (tests, TLS) drive the same object. What they do:
+The reactor (plain TCP) and `barnabas.server.network.stream_transport` (tests, TLS) drive the same object. What they do:
 
 - `receive(view)` with bytes that lie in a shared buffer, or, while a large frame is being collected, `recv_target()`
   / `received(n)` so that its bytes land where they stay;
@@ -8,9 +8,10 @@ The reactor (plain TCP) and `barnabas.server.streams` (tests, TLS) drive the sam
 - `Transport.wake(connection)` is called whenever there is something new to send.
 
 Bounds (a client must not be able to make the broker hold memory): a frame longer than `max_frame_bytes`, or than its
-API may have (`barnabas.server.request_bounds`), closes the connection before anything is allocated; the buffer of a
-partial frame grows with what has arrived, not with what was promised; while answers worth more than `OUT_BYTES_MAX`
-wait to be sent, or an answer is owed to a request that is not pipelined, no further request is taken up.
+API may have (`barnabas.server.network.request_bounds`), closes the connection before anything is allocated; the buffer
+of a partial frame grows with what has arrived, not with what was promised; while answers worth more than
+`OUT_BYTES_MAX` wait to be sent, or an answer is owed to a request that is not pipelined, no further request is taken
+up.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from barnabas.kproto import Part
-from barnabas.server.request_bounds import GENERAL, bounds_of
-from barnabas.server.strangers import name_stranger
+from barnabas.server.network.request_bounds import GENERAL, bounds_of
+from barnabas.server.network.strangers import name_stranger
 
 OUT_BYTES_MAX = 256 * 1024
 PIPELINE_MAX = 256
