@@ -7,9 +7,9 @@ Appending has two steps, so that a round of requests costs one system call per p
 
 If the disk refuses, `append` and `write` raise `StorageError`; then what is below `log_end_offset` is written and
 nothing of the rest is left: not its offsets, not its producer state. That may be what earlier calls of `append` have
-staged; whoever staged must hear of it before the offsets are given away again (`barnabas.server.partition`). After an
-error of the disk, a full one among them, the log refuses to append (`failure`); when the process lacked something
-(`StorageError.is_ours`) the next attempt is made anew.
+staged; whoever staged must hear of it before the offsets are given away again (`barnabas.server.partitions.partition`).
+After an error of the disk, a full one among them, the log refuses to append (`failure`); when the process lacked
+something (`StorageError.is_ours`) the next attempt is made anew.
 
 Measured on CPython 3.11 at 2.5 GHz: 1.5 us for a batch of 1 KB, 3.5 us of 16 KB (the CRC), 1.2 us more for the
 producer's sequence, and what `validate_records` costs (kproto.records_scan); then 4 us and the copying for the write.

@@ -63,7 +63,7 @@ from barnabas.server.network.listeners import Door, bind_all, sweep_idle
 from barnabas.server.network.peers import Connect, tcp_connect
 from barnabas.server.network.reactor import Reactor
 from barnabas.server.network.stream_transport import StreamTransport
-from barnabas.server.partitions import Partitions
+from barnabas.server.partitions.registry import Partitions
 from barnabas.server.picture_cache import PictureCache
 from barnabas.server.producer_ids import ProducerIds
 from barnabas.server.runtime import descriptors
@@ -80,9 +80,9 @@ from barnabas.server.txn_verification import TxnVerification
 
 if TYPE_CHECKING:
     from barnabas.server.adoption import Adoption
-    from barnabas.server.followers import Followers
-    from barnabas.server.isr import IsrManager
     from barnabas.server.moves import Moves
+    from barnabas.server.partitions.followers import Followers
+    from barnabas.server.partitions.in_sync import IsrManager
 
 log = logging.getLogger("barnabas.broker")
 
@@ -376,8 +376,10 @@ class Broker:
         self._followers: Followers | None = None
         self._isr: IsrManager | None = None
         if config.is_clustered:
-            from barnabas.server.followers import Followers  # not at the top: a broker alone starts without them
-            from barnabas.server.isr import IsrManager
+            from barnabas.server.partitions.followers import (
+                Followers,  # not at the top: a broker alone starts without them
+            )
+            from barnabas.server.partitions.in_sync import IsrManager
 
             self._isr = partitions.isr = IsrManager(
                 partitions,

@@ -50,14 +50,14 @@ from barnabas.logdir import (
     dirtiest,
 )
 from barnabas.server.cleaner_process import CannotStart, Compactor, WorkerDied, WorkerFailed
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.retention import retain
 from barnabas.server.runtime.containment import attempt, contain
 from barnabas.server.runtime.wording import in_words
 
 if TYPE_CHECKING:
     from barnabas.server.config.broker import BrokerConfig
-    from barnabas.server.partitions import Partitions
+    from barnabas.server.partitions.registry import Partitions
     from barnabas.server.runtime.offload import Offload
 
 log = logging.getLogger("barnabas.cleaner")

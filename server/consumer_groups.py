@@ -24,8 +24,8 @@ from barnabas.replication import Image
 from barnabas.server.config import groups as group_config
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.group_topics import GroupTopics
-from barnabas.server.partition import Partition
-from barnabas.server.partitions import Partitions
+from barnabas.server.partitions.partition import Partition
+from barnabas.server.partitions.registry import Partitions
 from barnabas.server.runtime.containment import attempt
 from barnabas.server.runtime.offload import Offload, in_thread
 from barnabas.server.runtime.timers import Timers

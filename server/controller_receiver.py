@@ -66,7 +66,7 @@ T = TypeVar("T")
 
 
 class LocalReplicas(Protocol):
-    """What the controller's messages do to this broker (`barnabas.server.partitions.Partitions`).
+    """What the controller's messages do to this broker (`barnabas.server.partitions.registry.Partitions`).
 
     All raise KafkaError, or OSError, for the partition.
     """

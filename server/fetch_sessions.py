@@ -26,7 +26,7 @@ from weakref import ReferenceType, ref
 from barnabas.kproto import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from barnabas.server.partition import Partition
+    from barnabas.server.partitions.partition import Partition
 
 EVICTION_SECONDS = 120.0
 TARGETS_MAX = 300_000

@@ -8,7 +8,7 @@ from copy import copy
 from barnabas.kproto import ZERO_UUID, ErrorCode, KafkaError
 from barnabas.kproto.messages import FetchRequest
 from barnabas.server.fetch_sessions import FetchSession, FetchTarget, TargetKey
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.services import Services
 
 PART = 250

@@ -23,8 +23,8 @@ from barnabas.server.context import RequestContext
 from barnabas.server.fetch_sessions import FetchSession, FetchTarget, TargetKey
 from barnabas.server.fetch_targets import find_partition
 from barnabas.server.leader_hints import HINTED_IN_FETCH, LeaderHints
-from barnabas.server.partition import Partition
-from barnabas.server.partition_host import ProgressWaiter
+from barnabas.server.partitions.host import ProgressWaiter
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.services import Services
 
 READ_COMMITTED = 1

@@ -20,7 +20,7 @@ import logging
 import trio
 
 from barnabas.logdir import StorageError
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime.containment import contain
 from barnabas.server.runtime.offload import Offload
 

@@ -39,7 +39,7 @@ from barnabas.server.runtime.containment import attempt, contain, serve
 
 if TYPE_CHECKING:
     from barnabas.server.config.broker import BrokerConfig
-    from barnabas.server.partitions import Partitions
+    from barnabas.server.partitions.registry import Partitions
     from barnabas.server.runtime.offload import Offload
 
 log = logging.getLogger("barnabas.housekeeping")

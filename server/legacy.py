@@ -33,7 +33,7 @@ from barnabas.kproto import KafkaError
 from barnabas.kproto.records import LOG_OVERHEAD
 from barnabas.kproto.records_legacy import STEP, down_converting, up_converting
 from barnabas.logdir import FileSlice, LogConfig
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime.offload import Offload
 
 BATCH_BYTES_MAX: Final = 16 * 1024 * 1024

@@ -21,12 +21,12 @@ from barnabas.kproto.messages import WriteTxnMarkersRequest, WriteTxnMarkersResp
 from barnabas.kproto.records import build_control_batch
 from barnabas.logdir import AppendOrigin, InTransaction
 from barnabas.replication import GROUP_METADATA_TOPIC
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime.containment import Concerned
 
 if TYPE_CHECKING:
     from barnabas.server.config.broker import BrokerConfig
-    from barnabas.server.partitions import Partitions
+    from barnabas.server.partitions.registry import Partitions
     from barnabas.server.runtime.timers import Timer, Timers
     from barnabas.server.shards import GroupShards
 

@@ -32,8 +32,8 @@ from barnabas.server.runtime.offload import Offload
 
 if TYPE_CHECKING:
     from barnabas.server.config.broker import BrokerConfig
-    from barnabas.server.partition import Partition
-    from barnabas.server.partitions import Partitions
+    from barnabas.server.partitions.partition import Partition
+    from barnabas.server.partitions.registry import Partitions
 
 log = logging.getLogger("barnabas.moves")
 
@@ -57,7 +57,7 @@ class Moves:
         self._due, self._taken = trio.open_memory_channel["Partition"](math.inf)
 
     def go_on(self, partition: Partition) -> None:
-        """Part of `barnabas.server.partitions.LogDirMoves`."""
+        """Part of `barnabas.server.partitions.registry.LogDirMoves`."""
         if partition not in self._known:
             self._known.add(partition)
             self._due.send_nowait(partition)

@@ -30,7 +30,7 @@ from barnabas.kproto.messages import ProduceRequest, ProduceResponse
 from barnabas.kproto.records import BATCH_OVERHEAD
 from barnabas.logdir import AppendInfo, AppendOrigin
 from barnabas.server.context import RequestContext
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.services import Services
 from barnabas.server.transactional_produce import ATTRIBUTES_LOW_BYTE_AT, TRANSACTIONAL
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from barnabas.logdir import StorageError
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime.containment import contain
 
 log = logging.getLogger("barnabas.housekeeping")

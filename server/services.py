@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from barnabas.server.fetch_sessions import FetchSessions
     from barnabas.server.held_produce import HeldProduces
     from barnabas.server.marker_writer import MarkerWriter
-    from barnabas.server.partitions import Partitions
+    from barnabas.server.partitions.registry import Partitions
     from barnabas.server.picture_cache import PictureCache
     from barnabas.server.producer_ids import ProducerIds
     from barnabas.server.runtime.offload import Offload

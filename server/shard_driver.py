@@ -47,8 +47,8 @@ from barnabas.kproto.records_plain import build_plain_batch
 from barnabas.logdir import AppendOrigin, InTransaction, StorageError
 from barnabas.replication import Image, PartitionImage
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.partition import Partition
-from barnabas.server.partitions import Partitions
+from barnabas.server.partitions.partition import Partition
+from barnabas.server.partitions.registry import Partitions
 from barnabas.server.runtime.containment import contain, serve
 from barnabas.server.runtime.timers import Timer, Timers
 from barnabas.server.shard_loading import Replayed, replay_slice
@@ -131,7 +131,7 @@ class Led(Generic[S]):
 
 
 class ShardDriver(Generic[S]):
-    """See the module. `lead` and `resign` are `barnabas.server.partitions`' to call; `run` must be running for
+    """See the module. `lead` and `resign` are `barnabas.server.partitions.registry`' to call; `run` must be running for
     partitions to be loaded and the topic to be created.
 
     topic: the internal topic. log: where the subject's messages go. open_s: how many seconds a loaded shard waits at

@@ -32,7 +32,7 @@ from barnabas.kproto.messages import (
 from barnabas.logdir import InTransaction
 from barnabas.replication import GROUP_METADATA_TOPIC, Image, TopicImage
 from barnabas.server.consumer_groups import ConsumerGroups, machine_config
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime.containment import attempt, contain, serve
 from barnabas.server.runtime.turns import Steps
 from barnabas.server.shard_driver import Led, Producer

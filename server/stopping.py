@@ -10,7 +10,7 @@ import trio
 
 from barnabas.logdir import LogDirs, StorageError
 from barnabas.server.network.reactor import Reactor
-from barnabas.server.partitions import Partitions
+from barnabas.server.partitions.registry import Partitions
 from barnabas.server.runtime.containment import contain
 from barnabas.server.runtime.offload import Offload
 

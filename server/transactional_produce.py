@@ -23,7 +23,7 @@ from barnabas.kproto.messages import ProduceRequest
 from barnabas.kproto.records import BATCH_OVERHEAD
 from barnabas.logdir import InTransaction, Verification
 from barnabas.server.api import PENDING
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.txn_verification import Errors, Operation, operation_of_produce
 
 if TYPE_CHECKING:

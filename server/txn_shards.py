@@ -39,8 +39,8 @@ from barnabas.kproto.messages import (
 from barnabas.replication import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Image
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.network.peers import Connect
-from barnabas.server.partition import Partition
-from barnabas.server.partitions import Partitions
+from barnabas.server.partitions.partition import Partition
+from barnabas.server.partitions.registry import Partitions
 from barnabas.server.runtime.containment import Concerned, attempt, contain, serve
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.runtime.turns import Steps

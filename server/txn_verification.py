@@ -35,7 +35,7 @@ from barnabas.server.runtime.containment import contain
 
 if TYPE_CHECKING:
     from barnabas.server.config.broker import BrokerConfig
-    from barnabas.server.partitions import Partitions
+    from barnabas.server.partitions.registry import Partitions
     from barnabas.server.runtime.timers import Timers
 
 log = logging.getLogger("barnabas.transactions")

@@ -22,7 +22,7 @@ from barnabas.kproto.messages import DeleteRecordsRequest, DeleteRecordsResponse
 from barnabas.replication import is_internal
 from barnabas.server.api import PENDING, Api
 from barnabas.server.context import RequestContext
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
 

@@ -51,7 +51,7 @@ from barnabas.server.fetching import (
 )
 from barnabas.server.fetching_large import AT_ONCE, fetch_in_turns
 from barnabas.server.legacy import RESPONSE_BYTES_MAX, Budget, down_converted, fair_order
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.repeated_fetch import learn
 from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services

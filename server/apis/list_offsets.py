@@ -32,7 +32,7 @@ from barnabas.kproto.messages import ListOffsetsRequest, ListOffsetsResponse
 from barnabas.logdir import LongBatch
 from barnabas.server.api import Api
 from barnabas.server.context import RequestContext
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
 

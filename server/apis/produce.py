@@ -37,7 +37,7 @@ from barnabas.server.context import RequestContext
 from barnabas.server.held_produce import BATCHES_PER_TURN
 from barnabas.server.leader_hints import HINTED_IN_PRODUCE, LeaderHints
 from barnabas.server.legacy import up_converted
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.repeated_produce import FLEXIBLE_FROM, RepeatedProduce, beginning
 from barnabas.server.services import Services
 from barnabas.server.transactional_produce import (

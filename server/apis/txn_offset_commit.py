@@ -26,7 +26,7 @@ from barnabas.logdir import InTransaction, Verification
 from barnabas.server.api import PENDING, Api
 from barnabas.server.apis.portions import AT_ONCE, Codes, Portion, in_portions
 from barnabas.server.context import RequestContext
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
 from barnabas.server.txn_verification import Errors, operation_of_offset_commit

@@ -21,7 +21,7 @@ import trio
 from barnabas.replication import BrokerIdTaken, Endpoint, Image, Store, StoreError
 from barnabas.server.app import Broker
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.partitions import Partitions
+from barnabas.server.partitions.registry import Partitions
 from barnabas.server.sim.disk import FAULT, GONE, SimDisk
 from barnabas.server.sim.network import Network
 from barnabas.server.sim.store import SimSession, SimStore

@@ -21,18 +21,18 @@ from barnabas.kproto import ApiKey, EncodeError, ErrorCode, KafkaError
 from barnabas.kproto.messages import HeartbeatResponse
 from barnabas.logdir import PartitionLog
 from barnabas.server.api import PENDING, Api
-from barnabas.server.commit_queue import CommitQueue
 from barnabas.server.context import RequestContext
 from barnabas.server.dispatch import Dispatcher
 from barnabas.server.network.connection import Connection
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.commit_queue import CommitQueue
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.route import Route
 from barnabas.server.runtime.containment import attempt, contain, serve
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.testing import connected, embedded_broker
 from barnabas.server.tests.apis.data_world import DataWorld, data_world
 from barnabas.server.tests.apis.test_produce import batch, only, request
-from barnabas.server.tests.replicas import replica_world
+from barnabas.server.tests.partitions.replicas import replica_world
 from barnabas.server.tests.test_flushing import SlowThread
 from barnabas.server.tests.test_shards import rig
 

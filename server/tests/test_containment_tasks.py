@@ -29,10 +29,10 @@ from barnabas.server.cleaner import Cleaner
 from barnabas.server.controller import ControllerDriver
 from barnabas.server.controller_channels import _Channel
 from barnabas.server.controller_receiver import Receiver
-from barnabas.server.isr import IsrManager
 from barnabas.server.network.reactor import Reactor
-from barnabas.server.partition import Partition
-from barnabas.server.partitions import Partitions
+from barnabas.server.partitions.in_sync import IsrManager
+from barnabas.server.partitions.partition import Partition
+from barnabas.server.partitions.registry import Partitions
 from barnabas.server.testing import connected, embedded_cluster
 from barnabas.server.tests.cluster_users import User
 

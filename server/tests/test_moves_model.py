@@ -15,8 +15,8 @@ from barnabas.logdir.memory_disk import MemoryDisk
 from barnabas.replication import Image, PartitionImage
 from barnabas.server import moves
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.partition import Partition
-from barnabas.server.partitions import Partitions
+from barnabas.server.partitions.partition import Partition
+from barnabas.server.partitions.registry import Partitions
 from barnabas.server.runtime.offload import inline
 
 NOW = 1_763_700_000_000

@@ -14,7 +14,7 @@ import trio.testing
 
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.logdir import PartitionLog, StorageError
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.tests.test_shards import Rig, rig
 from barnabas.server.tests.txn_rig import txn_rig
 

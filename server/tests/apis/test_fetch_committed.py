@@ -22,7 +22,7 @@ from barnabas.kproto.records import (
 )
 from barnabas.logdir import AppendOrigin
 from barnabas.server.app import Broker
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.testing import connected, embedded_broker, embedded_cluster
 from barnabas.server.tests.apis.test_fetch import MIB, fetch, flat
 from barnabas.server.tests.apis.test_produce import topic

@@ -10,7 +10,7 @@ import trio.testing
 
 from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import FetchRequest, FetchResponse
-from barnabas.server.partitions import Partitions
+from barnabas.server.partitions.registry import Partitions
 from barnabas.server.testing import connected
 from barnabas.server.tests.apis.test_fetch import produce
 from barnabas.server.tests.apis.test_large_requests import Calls, asking

@@ -15,7 +15,7 @@ from barnabas.kproto.records_legacy import iter_legacy, iter_messages
 from barnabas.logdir import AppendOrigin
 from barnabas.server.app import Broker
 from barnabas.server.legacy import RESPONSE_BYTES_MAX
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.testing import Client, connected, embedded_broker
 from barnabas.server.tests.apis.test_fetch import fetch, flat, produce
 from barnabas.server.tests.apis.test_produce import NOW_MS, topic

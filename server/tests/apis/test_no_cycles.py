@@ -26,7 +26,7 @@ from barnabas.kproto.messages import (
 )
 from barnabas.server.apis.portions import AT_ONCE
 from barnabas.server.context import RequestContext
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.testing import connected, embedded_broker
 
 MANY = AT_ONCE + 100

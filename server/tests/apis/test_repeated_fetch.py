@@ -17,7 +17,7 @@ from barnabas.replication import PartitionImage
 from barnabas.server.app import Broker
 from barnabas.server.context import RequestContext
 from barnabas.server.network.connection import Connection
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.repeated_fetch import RepeatedFetch
 from barnabas.server.testing import Client, connected, embedded_broker
 from barnabas.server.tests.apis.test_fetch import fetch, flat, values

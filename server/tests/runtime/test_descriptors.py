@@ -20,7 +20,7 @@ import trio
 
 from barnabas.kproto.messages import CreateTopicsRequest, MetadataRequest
 from barnabas.logdir import StorageError, half_of_the_limit
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime import descriptors
 from barnabas.server.runtime.descriptors import Allowance
 from barnabas.server.testing import Client, embedded_broker

@@ -1,5 +1,5 @@
-"""Leader brokers whose every answer a test writes down, for tests of `barnabas.server.followers`: real partitions and
-logs (on a disk in memory), memory streams, a mock clock.
+"""Leader brokers whose every answer a test writes down, for tests of `barnabas.server.partitions.followers`: real
+partitions and logs (on a disk in memory), memory streams, a mock clock.
 
     async with following() as world:
         world.follow(0)                            the controller says: follow leader 1 with epoch 5
@@ -24,9 +24,9 @@ from barnabas.logdir import LogConfig, LogDirs
 from barnabas.logdir.memory_disk import MemoryDisk
 from barnabas.replication import BrokerImage, Endpoint, Image, PartitionImage, TopicImage
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.followers import Followers
-from barnabas.server.partition import Partition
-from barnabas.server.partitions import Partitions
+from barnabas.server.partitions.followers import Followers
+from barnabas.server.partitions.partition import Partition
+from barnabas.server.partitions.registry import Partitions
 from barnabas.server.runtime.offload import inline
 
 NOW = 1_763_700_000_000

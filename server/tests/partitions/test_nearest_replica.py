@@ -10,9 +10,9 @@ from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import FetchRequest
 from barnabas.kproto.records import Record, build_batch
 from barnabas.logdir import AppendOrigin
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.testing import Client, EmbeddedCluster, connected, embedded_cluster
-from barnabas.server.tests.test_isr import create, isr_is
+from barnabas.server.tests.partitions.test_in_sync_cluster import create, isr_is
 
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 

@@ -27,12 +27,12 @@ from barnabas.kproto import ZERO_UUID, ApiKey, ErrorCode
 from barnabas.kproto.messages import AlterPartitionRequest
 from barnabas.replication import BadNode, Image, Proposal, Refusal, Store, StoreError, notify_isr_changes, write_isr
 from barnabas.server.network.peers import Connect, PeerConnection, PeerError
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime.containment import contain, serve
 
 if TYPE_CHECKING:
     from barnabas.server.config.broker import BrokerConfig
-    from barnabas.server.partitions import Partitions
+    from barnabas.server.partitions.registry import Partitions
 
 log = logging.getLogger("barnabas.isr")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from barnabas.kproto import ErrorCode
-from barnabas.server.commit_queue import DROPPED_MAX, CommitQueue
+from barnabas.server.partitions.commit_queue import DROPPED_MAX, CommitQueue
 
 
 def test_in_the_order_of_offsets_then_of_coming() -> None:

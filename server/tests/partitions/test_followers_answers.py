@@ -12,8 +12,8 @@ from trio.testing import MockClock
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import FetchResponse, OffsetForLeaderEpochResponse
 from barnabas.logdir.memory_disk import MemoryDisk
-from barnabas.server.partition import Partition
-from barnabas.server.tests.fake_leaders import (
+from barnabas.server.partitions.partition import Partition
+from barnabas.server.tests.partitions.fake_leaders import (
     US,
     Asked,
     World,

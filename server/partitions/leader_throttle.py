@@ -14,7 +14,7 @@ from barnabas.replication import Image, ReplicationThrottle, TopicImage, throttl
 
 if TYPE_CHECKING:
     from barnabas.server.config.broker import BrokerConfig
-    from barnabas.server.partition import Partition
+    from barnabas.server.partitions.partition import Partition
 
 SETTING = "leader.replication.throttled.replicas"
 UNLIMITED = 2**63 - 1

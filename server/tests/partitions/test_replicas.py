@@ -15,7 +15,15 @@ from barnabas.kproto.records import Record, build_batch
 from barnabas.logdir import AppendOrigin, LogConfig, UnexpectedOffset
 from barnabas.replication import Refusal
 from barnabas.server.apis import fetch as fetch_api
-from barnabas.server.tests.replicas import TOPIC, TOPIC_ID, Answer, ReplicaWorld, consume, offsets, replica_world
+from barnabas.server.tests.partitions.replicas import (
+    TOPIC,
+    TOPIC_ID,
+    Answer,
+    ReplicaWorld,
+    consume,
+    offsets,
+    replica_world,
+)
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ from barnabas.server.runtime.offload import Offload
 
 if TYPE_CHECKING:
     from barnabas.server.config.broker import BrokerConfig
-    from barnabas.server.partition import Partition
+    from barnabas.server.partitions.partition import Partition
 
 log = logging.getLogger("barnabas.followers")
 

@@ -31,9 +31,9 @@ from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.allowance import Allowance
 from barnabas.logdir import AppendInfo, AppendOrigin, FileSlice, InTransaction, PartitionLog, StorageError
 from barnabas.replication import LeaderState, PartitionImage, Proposal, Refusal
-from barnabas.server.commit_queue import CommitCallback, CommitQueue
-from barnabas.server.partition_host import PartitionHost, ProgressWaiter, tell_progress
-from barnabas.server.uncommitted import Uncommitted
+from barnabas.server.partitions.commit_queue import CommitCallback, CommitQueue
+from barnabas.server.partitions.host import PartitionHost, ProgressWaiter, tell_progress
+from barnabas.server.partitions.uncommitted import Uncommitted
 
 log = logging.getLogger("barnabas.partition")
 

@@ -17,8 +17,8 @@ from barnabas.kproto.frame import FrameSplitter, parse_request_header, response_
 from barnabas.kproto.messages import AlterPartitionRequest, AlterPartitionResponse, ApiVersionsResponse
 from barnabas.replication import BrokerImage, Endpoint, Image
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.isr import IsrManager
-from barnabas.server.tests.replicas import TOPIC, TOPIC_ID, ReplicaWorld, replica_world
+from barnabas.server.partitions.in_sync import IsrManager
+from barnabas.server.tests.partitions.replicas import TOPIC, TOPIC_ID, ReplicaWorld, replica_world
 
 Script = Callable[[AlterPartitionRequest, int], AlterPartitionResponse | None]
 CONTROLLER = 9

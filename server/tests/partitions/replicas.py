@@ -24,8 +24,8 @@ from barnabas.server.api import PENDING, Api
 from barnabas.server.apis import fetch as fetch_api
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.fetch_sessions import FetchSessions
-from barnabas.server.partition import Partition
-from barnabas.server.partitions import Partitions
+from barnabas.server.partitions.partition import Partition
+from barnabas.server.partitions.registry import Partitions
 from barnabas.server.tests.apis.fakes import at_once
 
 NOW = 1_763_700_000_000

@@ -12,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from barnabas.kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
 from barnabas.logdir import AppendOrigin
-from barnabas.server.tests.fake_leaders import (
+from barnabas.server.tests.partitions.fake_leaders import (
     NOW,
     TOPIC_ID,
     US,

@@ -33,10 +33,10 @@ from barnabas.replication import (
     PartitionImage,
     Proposal,
 )
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.leader_throttle import LeaderThrottle
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime.containment import contain
 from barnabas.server.runtime.offload import Offload, inline
-from barnabas.server.throttles import LeaderThrottle
 
 log = logging.getLogger("barnabas.partitions")
 
@@ -98,7 +98,7 @@ class Partitions:
     """See the module. `log_config(topic_config)` turns a topic's own settings into its effective `LogConfig`;
     `lag_ms()` is `replica.lag.time.max.ms`.
 
-    Part of `barnabas.server.partition.PartitionHost`.
+    Part of `barnabas.server.partitions.partition.PartitionHost`.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ from barnabas.kproto.messages import AlterPartitionResponse, CreateTopicsRequest
 from barnabas.kproto.records import Record, build_batch
 from barnabas.logdir import AppendOrigin
 from barnabas.replication import Image
-from barnabas.server.partition import Partition
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.testing import EmbeddedCluster, connected, embedded_cluster
 
 LAG_MS = "2000"
