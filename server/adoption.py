@@ -34,8 +34,8 @@ from barnabas.logdir import LogDir, LogDirError
 from barnabas.logdir.survey import Metadata, has_segments, kraft_metadata, log_values, partitions_in, topic_id_of
 from barnabas.replication import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Store, new_uuid, topic_names
 from barnabas.replication.found_topics import FoundTopic, enter_topics, is_new, reserve_producer_ids
+from barnabas.server.cluster.topic_requests import auto_topic
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.controller import auto_topic
 from barnabas.server.runtime.offload import Offload
 
 log = logging.getLogger("barnabas.broker")

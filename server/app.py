@@ -48,17 +48,17 @@ from barnabas.replication import (
 from barnabas.server.apis import APIS
 from barnabas.server.cleaner import Cleaner
 from barnabas.server.cleaner_process import OffloadCompactor, ProcessCompactor
+from barnabas.server.cluster.client import ControllerClient
+from barnabas.server.cluster.features import Features
+from barnabas.server.cluster.identity import open_store, settle_broker_id, wait_for_old_registration
+from barnabas.server.cluster.topic_requests import ControllerDriver
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.topics import LogConfigs
-from barnabas.server.controller import ControllerDriver
-from barnabas.server.controller_client import ControllerClient
 from barnabas.server.dispatch import Dispatcher
-from barnabas.server.features import Features
 from barnabas.server.fetch_sessions import FetchSessions
 from barnabas.server.held_produce import HeldProduces
 from barnabas.server.housekeeping import Housekeeping
 from barnabas.server.marker_writer import MarkerWriter
-from barnabas.server.membership import open_store, settle_broker_id, wait_for_old_registration
 from barnabas.server.network.listeners import Door, bind_all, sweep_idle
 from barnabas.server.network.peers import Connect, tcp_connect
 from barnabas.server.network.reactor import Reactor

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from barnabas.kproto import ApiKey
     from barnabas.replication import Image
+    from barnabas.server.cluster.features import Features
+    from barnabas.server.cluster.topic_requests import ControllerDriver
     from barnabas.server.config.broker import BrokerConfig
-    from barnabas.server.controller import ControllerDriver
-    from barnabas.server.features import Features
     from barnabas.server.fetch_sessions import FetchSessions
     from barnabas.server.held_produce import HeldProduces
     from barnabas.server.marker_writer import MarkerWriter

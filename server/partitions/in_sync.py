@@ -50,7 +50,9 @@ Outcome = ErrorCode | tuple[tuple[int, ...], int, int]
 
 
 class OwnController(Protocol):
-    """The controller in this broker (`barnabas.server.controller.ControllerDriver`). is_active: it is the cluster's."""
+    """The controller in this broker (`barnabas.server.cluster.topic_requests.ControllerDriver`). is_active: it is the
+    cluster's.
+    """
 
     @property
     def is_active(self) -> bool: ...

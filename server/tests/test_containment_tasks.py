@@ -26,9 +26,9 @@ from barnabas.kproto.messages import (
 from barnabas.logdir import LogDir, PartitionLog
 from barnabas.replication import Controller
 from barnabas.server.cleaner import Cleaner
-from barnabas.server.controller import ControllerDriver
-from barnabas.server.controller_channels import _Channel
-from barnabas.server.controller_receiver import Receiver
+from barnabas.server.cluster.channels import _Channel
+from barnabas.server.cluster.receiver import Receiver
+from barnabas.server.cluster.topic_requests import ControllerDriver
 from barnabas.server.network.reactor import Reactor
 from barnabas.server.partitions.in_sync import IsrManager
 from barnabas.server.partitions.partition import Partition

@@ -14,7 +14,7 @@ from barnabas.kproto.messages import DescribeClusterRequest, DescribeTopicPartit
 from barnabas.replication import BrokerImage, Endpoint, PartitionImage, TopicImage, TopicRequest
 from barnabas.server.apis import describe_cluster, describe_topic_partitions, metadata
 from barnabas.server.tests.apis.topic_rig import TopicRig, topic_rig
-from barnabas.server.tests.controller_driver_rig import CLUSTER
+from barnabas.server.tests.cluster.controller_driver_rig import CLUSTER
 
 _Asked = MetadataRequest.MetadataRequestTopic
 VERSIONS = range(14)

@@ -15,7 +15,7 @@ from barnabas.server.picture_cache import PictureCache
 from barnabas.server.runtime.offload import inline
 from barnabas.server.runtime.turns import Turns
 from barnabas.server.tests.apis.fakes import at_once
-from barnabas.server.tests.controller_driver_rig import Rig, running
+from barnabas.server.tests.cluster.controller_driver_rig import Rig, running
 
 
 class Context:

@@ -32,7 +32,7 @@ from barnabas.replication import (
 )
 from barnabas.replication.paths import Assignment, TopicNode, encode_topic
 from barnabas.replication.store import Create
-from barnabas.server.controller_receiver import AGAIN_S, Receiver
+from barnabas.server.cluster.receiver import AGAIN_S, Receiver
 
 TWO = BrokerImage(2, (Endpoint("PLAINTEXT", "two", 2),))
 TWO_MOVED = BrokerImage(2, (Endpoint("PLAINTEXT", "elsewhere", 2),))

@@ -25,8 +25,8 @@ from barnabas.replication import (
     UpdateMetadata,
     wire,
 )
+from barnabas.server.cluster.channels import ControllerChannels, merge
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.controller_channels import ControllerChannels, merge
 
 TWO = BrokerImage(2, (Endpoint("PLAINTEXT", "two", 2),), epoch=20)
 THREE = BrokerImage(3, (Endpoint("PLAINTEXT", "three", 3),), epoch=30)

@@ -48,10 +48,10 @@ from barnabas.replication import (
     take_producer_ids,
     write_config,
 )
+from barnabas.server.cluster.member import Slot
+from barnabas.server.cluster.partition_requests import ControllerRequests
 from barnabas.server.config import changes as config_changes
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.controller_loop import Slot
-from barnabas.server.controller_requests import ControllerRequests
 from barnabas.server.runtime.containment import attempt
 
 log = logging.getLogger("barnabas.controller")

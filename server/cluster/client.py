@@ -35,8 +35,8 @@ from barnabas.replication import (
 from barnabas.server.network.peers import Connect, PeerConnection, PeerError
 
 if TYPE_CHECKING:
+    from barnabas.server.cluster.topic_requests import ControllerDriver
     from barnabas.server.config.broker import BrokerConfig
-    from barnabas.server.controller import ControllerDriver
 
 log = logging.getLogger("barnabas.broker")
 

@@ -21,7 +21,7 @@ from barnabas.replication import (
     admin_tree,
 )
 from barnabas.replication.store import Create
-from barnabas.server.tests.controller_driver_rig import FilesInMemory, code_of, new_topic, running
+from barnabas.server.tests.cluster.controller_driver_rig import FilesInMemory, code_of, new_topic, running
 
 E = ErrorCode
 

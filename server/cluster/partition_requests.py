@@ -24,7 +24,7 @@ from barnabas.replication import (
     StoreError,
     take_producer_ids,
 )
-from barnabas.server.controller_loop import ControllerLoop, Slot
+from barnabas.server.cluster.member import ControllerLoop, Slot
 from barnabas.server.runtime.containment import serve
 
 log = logging.getLogger("barnabas.controller")

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from barnabas.replication import ConnectionLost, EmbeddedSession, EmbeddedStore, Node, Op, SessionExpired, StoreEvent
 from barnabas.replication.store import Check, Create, Delete, NodeExists, NoSuchNode, Set, VersionMoved
-from barnabas.server.steady_store import SteadyStore
+from barnabas.server.cluster.steady_store import SteadyStore
 
 
 class Wire:

@@ -75,15 +75,15 @@ from barnabas.replication import (
     stand_for_controller,
     topic_names,
 )
-from barnabas.server.admin_nodes import look_at_admin_nodes
+from barnabas.server.cluster.admin_nodes import look_at_admin_nodes
+from barnabas.server.cluster.config_notices import ConfigNotices
+from barnabas.server.cluster.identity import wait_for_old_registration
+from barnabas.server.cluster.receiver import Codes, LocalReplicas, Receiver
+from barnabas.server.cluster.steady_store import SteadyStore
+from barnabas.server.cluster.term import NEWER_EPOCH, SESSION_EXPIRED, ControllerTerm, Slot, TermEnded
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.config_notices import ConfigNotices
-from barnabas.server.controller_receiver import Codes, LocalReplicas, Receiver
-from barnabas.server.controller_term import NEWER_EPOCH, SESSION_EXPIRED, ControllerTerm, Slot, TermEnded
-from barnabas.server.membership import wait_for_old_registration
 from barnabas.server.network.peers import Connect
 from barnabas.server.runtime.containment import RESTART_SECONDS, contain, serve
-from barnabas.server.steady_store import SteadyStore
 
 __all__ = ["ControllerLoop", "LocalReplicas", "Slot"]
 
@@ -279,7 +279,7 @@ class ControllerLoop:
         )
         channels = None
         if self._connect is not None:
-            from barnabas.server.controller_channels import ControllerChannels  # a broker alone starts without them
+            from barnabas.server.cluster.channels import ControllerChannels  # a broker alone starts without them
 
             channels = ControllerChannels(
                 self._nursery, self._connect, self._broker.id, config=config, answered=self._answered

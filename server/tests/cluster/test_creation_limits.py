@@ -13,7 +13,7 @@ import trio.testing
 
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.replication import MAX_NEW_PARTITIONS, TopicRequest
-from barnabas.server.tests.controller_driver_rig import running
+from barnabas.server.tests.cluster.controller_driver_rig import running
 
 E = ErrorCode
 

@@ -22,7 +22,7 @@ from barnabas.replication import (
     TopicRequest,
 )
 from barnabas.replication.store import Delete
-from barnabas.server.controller import ControllerDriver
+from barnabas.server.cluster.topic_requests import ControllerDriver
 from barnabas.server.testing import EmbeddedCluster, connected, embedded_cluster
 
 

@@ -21,8 +21,8 @@ from barnabas.replication import (
     TopicRequest,
     plan_creation,
 )
+from barnabas.server.cluster.topic_requests import ControllerDriver
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.controller import ControllerDriver
 
 BROKER = BrokerImage(1, (Endpoint("PLAINTEXT", "127.0.0.1", 9092),))
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"

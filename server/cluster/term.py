@@ -37,7 +37,7 @@ from barnabas.replication import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.server.controller_channels import ControllerChannels
+    from barnabas.server.cluster.channels import ControllerChannels
 
 log = logging.getLogger("barnabas.controller")
 

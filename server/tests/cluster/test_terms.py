@@ -22,7 +22,7 @@ from barnabas.replication import (
     plan_creation,
 )
 from barnabas.replication.store import Create, Delete, NodeExists, Set
-from barnabas.server.tests.controller_driver_rig import BROKER, CLUSTER, FilesInMemory, Rig, code_of, running
+from barnabas.server.tests.cluster.controller_driver_rig import BROKER, CLUSTER, FilesInMemory, Rig, code_of, running
 
 E = ErrorCode
 
