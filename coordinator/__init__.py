@@ -1,7 +1,7 @@
 """Coordinator machines: consumer groups and transactions as values in, values out. See ARCHITECTURE.md.
 
-Nothing here knows tasks, sockets, clocks or files; `barnabas.server.shards` drives it. The shape of every machine is in
-`barnabas.coordinator.machine`. Transactions have a face of their own, `barnabas.coordinator.txn`.
+Nothing here knows tasks, sockets, clocks or files; `barnabas.server.coordinators.groups` drives it. The shape of every
+machine is in `barnabas.coordinator.machine`. Transactions have a face of their own, `barnabas.coordinator.txn`.
 """
 
 from barnabas.coordinator.group.answers import join_error, sync_error

@@ -54,29 +54,29 @@ from barnabas.server.cluster.identity import open_store, settle_broker_id, wait_
 from barnabas.server.cluster.topic_requests import ControllerDriver
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.topics import LogConfigs
+from barnabas.server.coordinators.groups import GroupShards
+from barnabas.server.coordinators.marker_writer import MarkerWriter
+from barnabas.server.coordinators.producer_ids import ProducerIds
+from barnabas.server.coordinators.transactions import TxnShards
+from barnabas.server.coordinators.verification import TxnVerification
 from barnabas.server.dispatch import Dispatcher
 from barnabas.server.fetch_sessions import FetchSessions
 from barnabas.server.held_produce import HeldProduces
 from barnabas.server.housekeeping import Housekeeping
-from barnabas.server.marker_writer import MarkerWriter
 from barnabas.server.network.listeners import Door, bind_all, sweep_idle
 from barnabas.server.network.peers import Connect, tcp_connect
 from barnabas.server.network.reactor import Reactor
 from barnabas.server.network.stream_transport import StreamTransport
 from barnabas.server.partitions.registry import Partitions
 from barnabas.server.picture_cache import PictureCache
-from barnabas.server.producer_ids import ProducerIds
 from barnabas.server.runtime import descriptors
 from barnabas.server.runtime.containment import serve
 from barnabas.server.runtime.offload import Offload, in_thread
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.runtime.turns import Turns
 from barnabas.server.services import Services
-from barnabas.server.shards import GroupShards
 from barnabas.server.stopping import FAILED_STOP_SECONDS, STOP_SECONDS, close_logs, finish_requests, save_logs
 from barnabas.server.storage import FailedDirs, load_dirs, make_dirs, metadata_dir
-from barnabas.server.txn_shards import TxnShards
-from barnabas.server.txn_verification import TxnVerification
 
 if TYPE_CHECKING:
     from barnabas.server.adoption import Adoption

@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from barnabas.server.cluster.features import Features
     from barnabas.server.cluster.topic_requests import ControllerDriver
     from barnabas.server.config.broker import BrokerConfig
+    from barnabas.server.coordinators.groups import GroupShards
+    from barnabas.server.coordinators.marker_writer import MarkerWriter
+    from barnabas.server.coordinators.producer_ids import ProducerIds
+    from barnabas.server.coordinators.transactions import TxnShards
+    from barnabas.server.coordinators.verification import TxnVerification
     from barnabas.server.fetch_sessions import FetchSessions
     from barnabas.server.held_produce import HeldProduces
-    from barnabas.server.marker_writer import MarkerWriter
     from barnabas.server.partitions.registry import Partitions
     from barnabas.server.picture_cache import PictureCache
-    from barnabas.server.producer_ids import ProducerIds
     from barnabas.server.runtime.offload import Offload
     from barnabas.server.runtime.timers import Timers
     from barnabas.server.runtime.turns import Turns
-    from barnabas.server.shards import GroupShards
-    from barnabas.server.txn_shards import TxnShards
-    from barnabas.server.txn_verification import TxnVerification
 
 
 class Served(Protocol):

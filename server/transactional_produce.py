@@ -2,7 +2,7 @@
 
     batches → one producer? → a transaction open in the partition? → append
                                      │ no
-                                     └→ the coordinator is asked (`server.txn_verification`) → append what it confirms
+                                     └→ the coordinator is asked (`server.coordinators.verification`) → append what it confirms
 
 While the coordinator is asked nothing more is taken up from the connection, as the producer's next batches would
 overtake these, and the records are copied out of the round's receive buffer. Trouble that passes is told as
@@ -23,8 +23,8 @@ from barnabas.kproto.messages import ProduceRequest
 from barnabas.kproto.records import BATCH_OVERHEAD
 from barnabas.logdir import InTransaction, Verification
 from barnabas.server.api import PENDING
+from barnabas.server.coordinators.verification import Errors, Operation, operation_of_produce
 from barnabas.server.partitions.partition import Partition
-from barnabas.server.txn_verification import Errors, Operation, operation_of_produce
 
 if TYPE_CHECKING:
     from barnabas.server.context import RequestContext

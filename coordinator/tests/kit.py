@@ -1,8 +1,8 @@
 """A driver without a broker: one `GroupShard` over a log that is a list, under a clock that tests move.
 
-It does what `barnabas.server.shards` does, with every choice in the test's hands: whether the log refuses (`refuse`),
-when writes become committed (`commit_lag`, `commit`), when the coordinator dies and is loaded again (`restart`). Tokens
-are ints; each gets exactly one reply, or the kit raises.
+It does what `barnabas.server.coordinators.groups` does, with every choice in the test's hands: whether the log refuses
+(`refuse`), when writes become committed (`commit_lag`, `commit`), when the coordinator dies and is loaded again
+(`restart`). Tokens are ints; each gets exactly one reply, or the kit raises.
 """
 
 from __future__ import annotations

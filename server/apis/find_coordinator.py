@@ -24,10 +24,10 @@ from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas.server.api import Api
 from barnabas.server.context import RequestContext
+from barnabas.server.coordinators.groups import GroupShards
+from barnabas.server.coordinators.transactions import TxnShards
 from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
-from barnabas.server.shards import GroupShards
-from barnabas.server.txn_shards import TxnShards
 
 _Coordinator = FindCoordinatorResponse.Coordinator
 

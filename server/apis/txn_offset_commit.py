@@ -3,10 +3,10 @@
 
 Behaviour: topics and partitions that do not exist get their own error. The others are stored as a batch of the
 transaction in the group's partition of `__consumer_offsets`, after its coordinator was asked whether that is part of it
-(`barnabas.server.txn_verification`); nobody sees them before the marker. Errors of the log and of the verification are
-told of every offset: 47, 48, 49, 51, 120, and while nobody could be asked 14, 15, 16. Where nobody is asked
-(`transaction.partition.verification.enable=false`) a producer without id or epoch gets UNKNOWN_SERVER_ERROR: no batch
-of a transaction can be made for it, and that is what Apache Kafka makes of that.
+(`barnabas.server.coordinators.verification`); nobody sees them before the marker. Errors of the log and of the
+verification are told of every offset: 47, 48, 49, 51, 120, and while nobody could be asked 14, 15, 16. Where nobody is
+asked (`transaction.partition.verification.enable=false`) a producer without id or epoch gets UNKNOWN_SERVER_ERROR: no
+batch of a transaction can be made for it, and that is what Apache Kafka makes of that.
 
 Versions: 2 adds the leader epoch, and before it 14 is told as 15, which older clients did not expect; 3 is flexible and
 names member and generation, which must be right (22, 25, 82; KIP-447), though a group may rebalance meanwhile; 4 knows
@@ -26,10 +26,10 @@ from barnabas.logdir import InTransaction, Verification
 from barnabas.server.api import PENDING, Api
 from barnabas.server.apis.portions import AT_ONCE, Codes, Portion, in_portions
 from barnabas.server.context import RequestContext
+from barnabas.server.coordinators.verification import Errors, operation_of_offset_commit
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime.turns import Steps
 from barnabas.server.services import Services
-from barnabas.server.txn_verification import Errors, operation_of_offset_commit
 
 _Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 _Partition = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition

@@ -1,10 +1,10 @@
 """WriteTxnMarkers (key 27, versions 0-2): a transaction coordinator, or an administrator who aborts a transaction that
 hangs, has markers written into partitions that this broker leads (KIP-98, KIP-664).
 
-Behaviour: `barnabas.server.marker_writer`: answered when everything is committed or refused. Per partition: an unknown
-one, or one that is elsewhere, 3 or 6; an old producer epoch 47; an old coordinator epoch 52; too few replicas 19 and
-20; not committed in time 7. A marker without producer id or epoch makes the whole request UNKNOWN_SERVER_ERROR: no such
-batch can be made, which is what Apache Kafka says of it.
+Behaviour: `barnabas.server.coordinators.marker_writer`: answered when everything is committed or refused. Per
+partition: an unknown one, or one that is elsewhere, 3 or 6; an old producer epoch 47; an old coordinator epoch 52; too
+few replicas 19 and 20; not committed in time 7. A marker without producer id or epoch makes the whole request
+UNKNOWN_SERVER_ERROR: no such batch can be made, which is what Apache Kafka says of it.
 
 Versions: 1 is flexible; 2 says which transaction.version the transaction's client has (KIP-1228): from 2 on a marker's
 epoch must be higher than that of the batches it ends. 0 was not in Apache Kafka 4 any more.

@@ -32,9 +32,9 @@ from barnabas.server.runtime.timers import Timers
 from barnabas.server.testing import connected, embedded_broker
 from barnabas.server.tests.apis.data_world import DataWorld, data_world
 from barnabas.server.tests.apis.test_produce import batch, only, request
+from barnabas.server.tests.coordinators.test_groups import rig
 from barnabas.server.tests.partitions.replicas import replica_world
 from barnabas.server.tests.test_flushing import SlowThread
-from barnabas.server.tests.test_shards import rig
 
 TOO_LONG = "x" * 40_000
 """More than a string may have in an answer."""

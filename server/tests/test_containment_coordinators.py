@@ -18,13 +18,13 @@ from barnabas.coordinator.group.classic import ClassicGroup
 from barnabas.coordinator.txn.ids import TransactionalIds
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.messages import AddPartitionsToTxnRequest
-from barnabas.server.consumer_groups import _ToResolve
-from barnabas.server.shard_driver import LOAD_RETRY_SECONDS, ShardDriver
-from barnabas.server.shards import GroupShards
-from barnabas.server.tests.test_shards import Rig, Token, rig
-from barnabas.server.tests.test_txn_verification import T0, VERIFY
-from barnabas.server.tests.test_txn_verification import Rig as VerificationRig
-from barnabas.server.tests.txn_rig import txn_rig
+from barnabas.server.coordinators.consumer_groups import _ToResolve
+from barnabas.server.coordinators.driver import LOAD_RETRY_SECONDS, ShardDriver
+from barnabas.server.coordinators.groups import GroupShards
+from barnabas.server.tests.coordinators.test_groups import Rig, Token, rig
+from barnabas.server.tests.coordinators.test_verification import T0, VERIFY
+from barnabas.server.tests.coordinators.test_verification import Rig as VerificationRig
+from barnabas.server.tests.coordinators.txn_rig import txn_rig
 
 E = ErrorCode
 

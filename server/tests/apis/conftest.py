@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.logdir.producers import Producers
-from barnabas.server.txn_verification import Errors, TxnVerification
+from barnabas.server.coordinators.verification import Errors, TxnVerification
 
 
 @pytest.fixture

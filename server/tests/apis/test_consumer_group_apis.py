@@ -32,7 +32,7 @@ from barnabas.kproto.messages import (
     OffsetFetchRequest,
     UpdateFeaturesRequest,
 )
-from barnabas.server import consumer_groups
+from barnabas.server.coordinators import consumer_groups
 from barnabas.server.testing import Client, connected, embedded_broker
 
 E = ErrorCode

@@ -11,9 +11,9 @@ import trio
 
 from barnabas.kproto import ErrorCode
 from barnabas.replication import features
+from barnabas.server.coordinators.verification import Errors, TxnVerification
 from barnabas.server.testing import Client, connected, embedded_broker
 from barnabas.server.tests.apis.raw_transactions import NEW, OLD, E, Transactions, batch, produce, told
-from barnabas.server.txn_verification import Errors, TxnVerification
 
 T0, T1 = ("t", 0), ("t", 1)
 

@@ -7,9 +7,9 @@ import trio
 import trio.testing
 
 from barnabas.kproto import ErrorCode
+from barnabas.server.coordinators.verification import Errors
 from barnabas.server.tests.apis.raw_transactions import E, Transactions, batch, produce
 from barnabas.server.tests.apis.test_produce_in_transactions import transactions
-from barnabas.server.txn_verification import Errors
 
 T0, T1 = ("t", 0), ("t", 1)
 WAIT = E.UNSTABLE_OFFSET_COMMIT

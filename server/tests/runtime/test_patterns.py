@@ -10,7 +10,7 @@ import pytest
 import re2
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.server import group_patterns
+from barnabas.server.coordinators import group_patterns
 from barnabas.server.runtime import patterns
 from barnabas.server.runtime.patterns import compile_pattern
 

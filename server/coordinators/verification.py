@@ -79,7 +79,7 @@ def operation_of_offset_commit(version: int) -> Operation:
 
 
 class Coordinator(Protocol):
-    """The transactional ids of this broker (`barnabas.server.txn_shards.TxnShards`)."""
+    """The transactional ids of this broker (`barnabas.server.coordinators.transactions.TxnShards`)."""
 
     def place(self, key: str) -> PartitionImage | None: ...
 

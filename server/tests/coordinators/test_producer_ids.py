@@ -8,7 +8,7 @@ import trio
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.replication import EmbeddedStore, ProducerIdBlock, ProducerIdsExhausted, StoreFailed, take_producer_ids
 from barnabas.replication.store import Create
-from barnabas.server.producer_ids import ProducerIds
+from barnabas.server.coordinators.producer_ids import ProducerIds
 
 
 class Blocks:

@@ -15,8 +15,8 @@ import trio.testing
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.logdir import PartitionLog, StorageError
 from barnabas.server.partitions.partition import Partition
-from barnabas.server.tests.test_shards import Rig, rig
-from barnabas.server.tests.txn_rig import txn_rig
+from barnabas.server.tests.coordinators.test_groups import Rig, rig
+from barnabas.server.tests.coordinators.txn_rig import txn_rig
 
 E = ErrorCode
 BROKEN = (errno.EIO, errno.ENOSPC)

@@ -2,10 +2,10 @@
 leads.
 
 How results become records and answers, and how partitions are loaded and handed over, is
-`barnabas.server.shard_driver`'s; here is what is asked of groups. A new leader's groups wait for the followers, but not
-for ever (`OPEN_SECONDS`), for Apache Kafka does not wait at all; of what was written here since, reads see what is
-committed. A commit that is not committed within `offsets.commit.timeout.ms` is answered with an error. What KIP-848
-groups need besides is in `barnabas.server.consumer_groups`.
+`barnabas.server.coordinators.driver`'s; here is what is asked of groups. A new leader's groups wait for the followers,
+but not for ever (`OPEN_SECONDS`), for Apache Kafka does not wait at all; of what was written here since, reads see what
+is committed. A commit that is not committed within `offsets.commit.timeout.ms` is answered with an error. What KIP-848
+groups need besides is in `barnabas.server.coordinators.consumer_groups`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from barnabas.kproto.messages import (
 )
 from barnabas.logdir import InTransaction
 from barnabas.replication import GROUP_METADATA_TOPIC, Image, TopicImage
-from barnabas.server.consumer_groups import ConsumerGroups, machine_config
+from barnabas.server.coordinators.consumer_groups import ConsumerGroups, machine_config
+from barnabas.server.coordinators.driver import Led, Producer
+from barnabas.server.coordinators.loading import Replayed
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime.containment import attempt, contain, serve
 from barnabas.server.runtime.turns import Steps
-from barnabas.server.shard_driver import Led, Producer
-from barnabas.server.shard_loading import Replayed
 
 OPEN_SECONDS = 2.0
 """How long loaded groups wait at most for the high watermark to pass what was loaded."""

@@ -23,14 +23,14 @@ from barnabas.kproto.messages import ConsumerGroupDescribeResponse, ConsumerGrou
 from barnabas.replication import Image
 from barnabas.server.config import groups as group_config
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.group_topics import GroupTopics
+from barnabas.server.coordinators.driver import CreateTopic, Led, ShardDriver
+from barnabas.server.coordinators.group_topics import GroupTopics
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.partitions.registry import Partitions
 from barnabas.server.runtime.containment import attempt
 from barnabas.server.runtime.offload import Offload, in_thread
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.settings.consumer_groups import ASSIGNORS
-from barnabas.server.shard_driver import CreateTopic, Led, ShardDriver
 
 INLINE_MATCHES = 500
 """Names times expressions that are matched on the loop: one takes some 7 us."""
@@ -142,7 +142,7 @@ class ConsumerGroups(ShardDriver[GroupShard]):
             self._resolving_wanted = trio.Event()
 
     async def _resolve(self, wanted: _ToResolve) -> None:
-        from barnabas.server import group_patterns  # few groups have expressions
+        from barnabas.server.coordinators import group_patterns  # few groups have expressions
 
         led, shard, effect = wanted
         started_ms = self._wall_ms()
@@ -172,7 +172,7 @@ class ConsumerGroups(ShardDriver[GroupShard]):
         """Answers ConsumerGroupHeartbeatResponse. `client_host`: the bare address. Raises KafkaError 14, 15, 16, and 42
         or 112 for what is wrong with the request, which every broker says, as in Apache Kafka.
         """
-        from barnabas.server import group_patterns
+        from barnabas.server.coordinators import group_patterns
 
         try:
             led = self._of(request.group_id, may_be_empty=True)

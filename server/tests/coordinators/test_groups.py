@@ -18,8 +18,8 @@ from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.messages import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from barnabas.replication import GROUP_METADATA_TOPIC, PartitionImage
 from barnabas.server.config.broker import BrokerConfig
+from barnabas.server.coordinators.groups import OPEN_SECONDS, GroupShards
 from barnabas.server.runtime.timers import Timers
-from barnabas.server.shards import OPEN_SECONDS, GroupShards
 from barnabas.server.tests.apis.data_world import NOW, DataWorld, data_world
 from barnabas.server.tests.apis.fakes import at_once
 

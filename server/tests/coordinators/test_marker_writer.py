@@ -15,7 +15,7 @@ from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from barnabas.replication import GROUP_METADATA_TOPIC, PartitionImage
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.marker_writer import MarkerWriter
+from barnabas.server.coordinators.marker_writer import MarkerWriter
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.tests.apis.data_world import NOW, DataWorld, data_world

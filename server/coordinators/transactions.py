@@ -2,10 +2,11 @@
 led here.
 
 How results become records and answers, and how partitions are loaded and handed over, is
-`barnabas.server.shard_driver`'s; here is what is asked of transactional ids, and what they want of the world: producer
-ids (`barnabas.server.producer_ids`) and markers in partitions (`barnabas.server.txn_markers`). A loaded partition is
-served when all of it is committed, however long that takes: markers must not go out for a decision that may yet be
-lost. Until then, and while it is read, whoever asks is told COORDINATOR_LOAD_IN_PROGRESS.
+`barnabas.server.coordinators.driver`'s; here is what is asked of transactional ids, and what they want of the world:
+producer ids (`barnabas.server.coordinators.producer_ids`) and markers in partitions
+(`barnabas.server.coordinators.marker_sender`). A loaded partition is served when all of it is committed, however long
+that takes: markers must not go out for a decision that may yet be lost. Until then, and while it is read, whoever asks
+is told COORDINATOR_LOAD_IN_PROGRESS.
 
 A change that is not committed within `request.timeout.ms` is answered COORDINATOR_NOT_AVAILABLE; the id stays busy
 until it is committed. (Apache Kafka waits as long as the transaction's own time-out, for a client that has given up by
@@ -38,18 +39,18 @@ from barnabas.kproto.messages import (
 )
 from barnabas.replication import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Image
 from barnabas.server.config.broker import BrokerConfig
+from barnabas.server.coordinators.driver import CreateTopic, Led, ShardDriver
+from barnabas.server.coordinators.loading import Replayed
 from barnabas.server.network.peers import Connect
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.partitions.registry import Partitions
 from barnabas.server.runtime.containment import Concerned, attempt, contain, serve
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.runtime.turns import Steps
-from barnabas.server.shard_driver import CreateTopic, Led, ShardDriver
-from barnabas.server.shard_loading import Replayed
 
 if TYPE_CHECKING:
     from barnabas.coordinator.txn import Marked, MarkersToWrite, NeedProducerId, TxnConfig, TxnShard
-    from barnabas.server.txn_markers import MarkerSender
+    from barnabas.server.coordinators.marker_sender import MarkerSender
 
 WriteMarkers = Callable[[WriteTxnMarkersRequest, Any], None]
 """Appends markers to partitions that this broker leads; answers the token once with WriteTxnMarkersResponse."""
@@ -199,7 +200,7 @@ class TxnShards(ShardDriver["TxnShard"]):
 
     def _sender(self) -> MarkerSender:
         if self._markers is None:
-            from barnabas.server.txn_markers import MarkerSender
+            from barnabas.server.coordinators.marker_sender import MarkerSender
 
             assert self._nursery is not None, "not running"
             self._markers = MarkerSender(

@@ -8,7 +8,7 @@ from barnabas.coordinator import GroupConfig, GroupShard
 from barnabas.coordinator.stored import CommittedOffset, offset_record
 from barnabas.kproto.records import Record, build_batch, build_control_batch
 from barnabas.kproto.records_legacy import build_message_set
-from barnabas.server.shard_loading import replay_slice
+from barnabas.server.coordinators.loading import replay_slice
 
 
 def commits(*offsets: int, partition: int = 0) -> list[Record]:

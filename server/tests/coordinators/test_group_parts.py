@@ -9,11 +9,11 @@ import pytest
 from barnabas.coordinator import GroupSettings, Topic
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.replication import BrokerImage, Image, PartitionImage, TopicImage
-from barnabas.server import group_patterns
 from barnabas.server.config import groups as group_config
 from barnabas.server.config.broker import BrokerConfig, SettingsRefused
-from barnabas.server.consumer_groups import machine_config
-from barnabas.server.group_topics import GroupTopics
+from barnabas.server.coordinators import group_patterns
+from barnabas.server.coordinators.consumer_groups import machine_config
+from barnabas.server.coordinators.group_topics import GroupTopics
 
 
 def topic(name: str, *replicas: tuple[int, ...], leader: int = 1, topic_id: bytes = b"") -> TopicImage:

@@ -15,15 +15,15 @@ from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from barnabas.replication import BrokerImage, Endpoint, Image, PartitionImage
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.network.peers import PeerError
-from barnabas.server.runtime.timers import Timers
-from barnabas.server.txn_verification import (
+from barnabas.server.coordinators.verification import (
     Errors,
     Operation,
     TxnVerification,
     operation_of_offset_commit,
     operation_of_produce,
 )
+from barnabas.server.network.peers import PeerError
+from barnabas.server.runtime.timers import Timers
 
 E = ErrorCode
 T0, T1 = ("t", 0), ("t", 1)

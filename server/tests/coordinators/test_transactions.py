@@ -14,7 +14,7 @@ from barnabas.kproto.messages import AddPartitionsToTxnRequest, InitProducerIdRe
 from barnabas.replication import PartitionImage
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.tests.apis.fakes import at_once
-from barnabas.server.tests.txn_rig import TOPIC, Token, txn_rig
+from barnabas.server.tests.coordinators.txn_rig import TOPIC, Token, txn_rig
 
 E = ErrorCode
 T0, T1 = ("t", 0), ("t", 1)

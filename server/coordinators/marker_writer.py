@@ -26,9 +26,9 @@ from barnabas.server.runtime.containment import Concerned
 
 if TYPE_CHECKING:
     from barnabas.server.config.broker import BrokerConfig
+    from barnabas.server.coordinators.groups import GroupShards
     from barnabas.server.partitions.registry import Partitions
     from barnabas.server.runtime.timers import Timer, Timers
-    from barnabas.server.shards import GroupShards
 
 _Marker = WriteTxnMarkersRequest.WritableTxnMarker
 _MarkerResult = WriteTxnMarkersResponse.WritableTxnMarkerResult

@@ -24,9 +24,9 @@ from barnabas.kproto.messages import (
 )
 from barnabas.replication import TRANSACTION_STATE_TOPIC, BrokerImage, Endpoint, PartitionImage, StoreError
 from barnabas.server.config.broker import BrokerConfig
+from barnabas.server.coordinators.transactions import TxnShards
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.tests.apis.data_world import NOW, DataWorld, FakeProducerIds, data_world
-from barnabas.server.txn_shards import TxnShards
 
 TOPIC = TRANSACTION_STATE_TOPIC
 E = ErrorCode

@@ -27,7 +27,7 @@ one cannot be mistaken for news; what is under way (a load, a held answer) belon
 A token is anything with `reply(response)`: a RequestContext, or a handler's own collector. What a token, or a step of
 a machine, raises is contained (`barnabas.server.runtime.containment`): the rest of the answers are given, the rest of
 what is due is done. The clock is `timers`' (trio's). What the machines are, and what they are asked, is the
-subclasses': `barnabas.server.shards`, `barnabas.server.txn_shards`.
+subclasses': `barnabas.server.coordinators.groups`, `barnabas.server.coordinators.transactions`.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from barnabas.kproto.records_plain import build_plain_batch
 from barnabas.logdir import AppendOrigin, InTransaction, StorageError
 from barnabas.replication import Image, PartitionImage
 from barnabas.server.config.broker import BrokerConfig
+from barnabas.server.coordinators.loading import Replayed, replay_slice
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.partitions.registry import Partitions
 from barnabas.server.runtime.containment import contain, serve
 from barnabas.server.runtime.timers import Timer, Timers
-from barnabas.server.shard_loading import Replayed, replay_slice
 
 LOAD_BYTES = 64 * 1024
 """One slice of loading: some hundred records, a few milliseconds of the loop."""

@@ -16,7 +16,7 @@ from barnabas.kproto import ApiKey, ErrorCode, decode, encode, request_class
 from barnabas.kproto.frame import FrameSplitter, parse_request_header, response_frame
 from barnabas.kproto.messages import ApiVersionsResponse
 from barnabas.replication import Endpoint, PartitionImage, StoreError
-from barnabas.server.tests.txn_rig import TxnRig, txn_rig, written
+from barnabas.server.tests.coordinators.txn_rig import TxnRig, txn_rig, written
 
 E = ErrorCode
 T0, T1 = ("t", 0), ("t", 1)
