@@ -8,8 +8,8 @@ Stop: in a cluster, hand the leaderships over (controlled shutdown) → stop acc
 those that wait for something to happen, let those that are at work finish, until the deadline → stop the tasks →
 flush, checkpoint, mark the clean stop → close the store, which ends the registration (`server/stopping.py`). A log
 directory that cannot be used any more gets no mark, so that the next start recovers it; the broker goes on with the
-others, unless there is none, or it has its metadata there (`server/storage.py`). A bug that ends the broker costs the
-mark of all of them, but not the flush.
+others, unless there is none, or it has its metadata there (`server/storage/log_dirs.py`). A bug that ends the broker
+costs the mark of all of them, but not the flush.
 """
 
 from __future__ import annotations
@@ -46,8 +46,6 @@ from barnabas.replication import (
     topic_names,
 )
 from barnabas.server.apis import APIS
-from barnabas.server.cleaner import Cleaner
-from barnabas.server.cleaner_process import OffloadCompactor, ProcessCompactor
 from barnabas.server.cluster.client import ControllerClient
 from barnabas.server.cluster.features import Features
 from barnabas.server.cluster.identity import open_store, settle_broker_id, wait_for_old_registration
@@ -62,7 +60,6 @@ from barnabas.server.coordinators.verification import TxnVerification
 from barnabas.server.dispatch import Dispatcher
 from barnabas.server.fetch_sessions import FetchSessions
 from barnabas.server.held_produce import HeldProduces
-from barnabas.server.housekeeping import Housekeeping
 from barnabas.server.network.listeners import Door, bind_all, sweep_idle
 from barnabas.server.network.peers import Connect, tcp_connect
 from barnabas.server.network.reactor import Reactor
@@ -76,13 +73,16 @@ from barnabas.server.runtime.timers import Timers
 from barnabas.server.runtime.turns import Turns
 from barnabas.server.services import Services
 from barnabas.server.stopping import FAILED_STOP_SECONDS, STOP_SECONDS, close_logs, finish_requests, save_logs
-from barnabas.server.storage import FailedDirs, load_dirs, make_dirs, metadata_dir
+from barnabas.server.storage.cleaner import Cleaner
+from barnabas.server.storage.cleaner_process import OffloadCompactor, ProcessCompactor
+from barnabas.server.storage.housekeeping import Housekeeping
+from barnabas.server.storage.log_dirs import FailedDirs, load_dirs, make_dirs, metadata_dir
 
 if TYPE_CHECKING:
-    from barnabas.server.adoption import Adoption
-    from barnabas.server.moves import Moves
     from barnabas.server.partitions.followers import Followers
     from barnabas.server.partitions.in_sync import IsrManager
+    from barnabas.server.storage.adoption import Adoption
+    from barnabas.server.storage.dir_moves import Moves
 
 log = logging.getLogger("barnabas.broker")
 
@@ -399,7 +399,7 @@ class Broker:
             )
         self._moves: Moves | None = None
         if len(dirs.dirs) > 1:
-            from barnabas.server.moves import Moves
+            from barnabas.server.storage.dir_moves import Moves
 
             self._moves = partitions.moves = Moves(partitions, self._offload, self._current_config)
         turns = Turns(self._offload, nursery)
@@ -534,7 +534,7 @@ class Broker:
         """Topics on disk that a broker alone does not know of; None mostly."""
         if self._config.is_clustered:
             return None
-        from barnabas.server.adoption import find_topics  # whoever is in a cluster starts without it
+        from barnabas.server.storage.adoption import find_topics  # whoever is in a cluster starts without it
 
         return await find_topics(self._store_session, log_dirs, self._config, self._rng, self._offload)
 

@@ -226,8 +226,8 @@ def copy_all(dirs: LogDirs, topic: str, index: int) -> None:
 
 
 def move(dirs: LogDirs, topic: str, index: int, target: int, late: str = "") -> None:
-    """As `barnabas.server.moves` does it. late: a record that comes when the copy is marked; it is synced in the
-    original.
+    """As `barnabas.server.storage.dir_moves` does it. late: a record that comes when the copy is marked; it is synced
+    in the original.
     """
     dirs.create_future(topic, index, dirs.dirs[target])
     copy_all(dirs, topic, index)

@@ -12,8 +12,8 @@ ISR (`PartitionHost.propose`; then `isr_accepted` or `isr_refused`). A follower 
 leader's answers (`append_as_follower`); it serves consumers up to it (KIP-392). The high watermark survives changes of
 role. It moves back only when the log is cut below it.
 
-While the partition is copied to another log directory, `future` is the copy (`server/moves.py`); what is cut from the
-log is cut from it too. When the copy is complete, it becomes `log`.
+While the partition is copied to another log directory, `future` is the copy (`server/storage/dir_moves.py`); what is
+cut from the log is cut from it too. When the copy is complete, it becomes `log`.
 
 A write may fail after its offsets were assigned, in any `append` that starts a segment, at the round's end, or because
 the whole log directory failed meanwhile. From then on nothing more is appended in that round (`write_error`), so that

@@ -131,7 +131,9 @@ class Partitions:
         self.moves: LogDirMoves | None = None
         self.leader_throttle = LeaderThrottle(broker_id, current_image)
         self.flusher: Callable[[Partition], None] | None = None
-        """Syncs a partition's log in a thread (`barnabas.server.flushing`); without it that is done on the spot."""
+        """Syncs a partition's log in a thread (`barnabas.server.storage.flushing`); without it that is done on the
+        spot.
+        """
         self.offload: Offload = inline
         """Where the syncs of directories go."""
         self._unsettled: dict[LogDir, None] = {}  # with deletions that are not synced

@@ -34,7 +34,7 @@ from barnabas.server.tests.apis.data_world import DataWorld, data_world
 from barnabas.server.tests.apis.test_produce import batch, only, request
 from barnabas.server.tests.coordinators.test_groups import rig
 from barnabas.server.tests.partitions.replicas import replica_world
-from barnabas.server.tests.test_flushing import SlowThread
+from barnabas.server.tests.storage.test_flushing import SlowThread
 
 TOO_LONG = "x" * 40_000
 """More than a string may have in an answer."""

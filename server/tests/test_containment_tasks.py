@@ -25,7 +25,6 @@ from barnabas.kproto.messages import (
 )
 from barnabas.logdir import LogDir, PartitionLog
 from barnabas.replication import Controller
-from barnabas.server.cleaner import Cleaner
 from barnabas.server.cluster.channels import _Channel
 from barnabas.server.cluster.receiver import Receiver
 from barnabas.server.cluster.topic_requests import ControllerDriver
@@ -33,6 +32,7 @@ from barnabas.server.network.reactor import Reactor
 from barnabas.server.partitions.in_sync import IsrManager
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.partitions.registry import Partitions
+from barnabas.server.storage.cleaner import Cleaner
 from barnabas.server.testing import connected, embedded_cluster
 from barnabas.server.tests.cluster_users import User
 

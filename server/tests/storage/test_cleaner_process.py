@@ -25,12 +25,12 @@ from barnabas.logdir import (
     LogDir,
     PartitionLog,
 )
-from barnabas.server.cleaner_process import OffloadCompactor, ProcessCompactor, WorkerDied
 from barnabas.server.runtime.offload import inline
+from barnabas.server.storage.cleaner_process import OffloadCompactor, ProcessCompactor, WorkerDied
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 NOW_MS = 1_750_000_000_000
 LIMITS = CompactionLimits(4 << 20, 0.9, 65536)
 CONFIG = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=1 << 20, file_delete_delay_ms=0)
@@ -170,8 +170,8 @@ PARENT = """
 import sys, trio
 sys.path.insert(0, {root!r})
 from barnabas.logdir import LogConfig, LogDir
-from barnabas.server.tests.test_cleaner_process import Run, fill
-from barnabas.server.cleaner_process import ProcessCompactor
+from barnabas.server.tests.storage.test_cleaner_process import Run, fill
+from barnabas.server.storage.cleaner_process import ProcessCompactor
 
 log_dir = LogDir({path!r}, wall_ms=lambda: 0)
 log_dir.open()

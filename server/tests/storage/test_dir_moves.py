@@ -11,8 +11,8 @@ from trio.testing import MockClock
 
 from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import DeleteTopicsRequest
-from barnabas.server import moves
-from barnabas.server.tests.two_dirs import LONG_MS, World, two_dirs
+from barnabas.server.storage import dir_moves as moves
+from barnabas.server.tests.storage.two_dirs import LONG_MS, World, two_dirs
 
 E = ErrorCode
 SEGMENTS = {"log_segment_bytes": "2000", "log_initial_task_delay_ms": "100"}

@@ -14,9 +14,9 @@ from barnabas.kproto import ErrorCode
 from barnabas.logdir import AppendOrigin, StorageError
 from barnabas.replication import PartitionImage
 from barnabas.server.app import Broker
-from barnabas.server.flushing import RETRY_S
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime.offload import inline
+from barnabas.server.storage.flushing import RETRY_S
 from barnabas.server.testing import connected, embedded_broker, embedded_cluster
 from barnabas.server.tests.apis.test_fetch import fetch, flat, values
 from barnabas.server.tests.apis.test_produce import batch, only, request, topic

@@ -19,8 +19,8 @@ from barnabas.kproto.records import Record, build_batch, iter_headers, iter_reco
 from barnabas.logdir import CompactionAborted, CompactionStats, PartitionLog, StorageError
 from barnabas.server import app
 from barnabas.server.app import Broker
-from barnabas.server.cleaner import Cleaner, Throttle
-from barnabas.server.cleaner_process import CannotStart, Done, ProcessCompactor, WorkerDied
+from barnabas.server.storage.cleaner import Cleaner, Throttle
+from barnabas.server.storage.cleaner_process import CannotStart, Done, ProcessCompactor, WorkerDied
 from barnabas.server.testing import Client, connected, embedded_broker
 from barnabas.server.tests.apis.test_produce import only, request, topic
 

@@ -28,9 +28,7 @@ Done = tuple[int, CompactionStats]
 """The new cleaner checkpoint of the log, and what was done."""
 
 END_SECONDS = 1.0
-_PROGRAM: Final = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from barnabas.server.cleaner_worker import main; main()"
-)
+_PROGRAM: Final = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from barnabas.server.storage.cleaner_worker import main; main()"
 
 
 class WorkerFailed(Exception):
@@ -147,7 +145,7 @@ class ProcessCompactor:
         return self._process
 
     async def _send(self, *message: Any) -> None:
-        from barnabas.server.cleaner_worker import encode
+        from barnabas.server.storage.cleaner_worker import encode
 
         process = await self._started()
         assert process.stdin is not None
@@ -157,7 +155,7 @@ class ProcessCompactor:
             raise await self._death() from None
 
     async def _receive(self) -> tuple[Any, ...]:
-        from barnabas.server.cleaner_worker import HEAD, decode
+        from barnabas.server.storage.cleaner_worker import HEAD, decode
 
         process = await self._started()
         assert process.stdout is not None
@@ -198,7 +196,7 @@ class ProcessCompactor:
 
 def _failure(kind: str, text: str, errno: int) -> Exception:
     """What the worker's last word means."""
-    from barnabas.server.cleaner_worker import ABORTED, CORRUPT, STORAGE
+    from barnabas.server.storage.cleaner_worker import ABORTED, CORRUPT, STORAGE
 
     if kind == ABORTED:
         return CompactionAborted(text)

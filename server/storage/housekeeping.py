@@ -32,10 +32,10 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.logdir import Checkpoint, LogDir, LogDirs, PartitionLog, StorageError
-from barnabas.server.cleaner import Cleaner
-from barnabas.server.flushing import Flusher
-from barnabas.server.retention import retain
 from barnabas.server.runtime.containment import attempt, contain, serve
+from barnabas.server.storage.cleaner import Cleaner
+from barnabas.server.storage.flushing import Flusher
+from barnabas.server.storage.retention import retain
 
 if TYPE_CHECKING:
     from barnabas.server.config.broker import BrokerConfig

@@ -13,11 +13,11 @@ from barnabas.kproto.records import Record, build_batch, iter_headers
 from barnabas.logdir import AppendOrigin, LogConfig, LogDirs, PartitionLog
 from barnabas.logdir.memory_disk import MemoryDisk
 from barnabas.replication import Image, PartitionImage
-from barnabas.server import moves
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.partitions.registry import Partitions
 from barnabas.server.runtime.offload import inline
+from barnabas.server.storage import dir_moves as moves
 
 NOW = 1_763_700_000_000
 CONFIG = LogConfig(segment_bytes=600, file_delete_delay_ms=0)

@@ -26,7 +26,7 @@ from barnabas.replication import GROUP_METADATA_TOPIC
 from barnabas.server.app import BrokerFailed
 from barnabas.server.testing import connected, embedded_broker
 from barnabas.server.tests.faulty_disk import FaultyDisk
-from barnabas.server.tests.two_dirs import LONG_MS, World, fetch, two_dirs
+from barnabas.server.tests.storage.two_dirs import LONG_MS, World, fetch, two_dirs
 
 E = ErrorCode
 

@@ -49,11 +49,11 @@ from barnabas.logdir import (
     StorageError,
     dirtiest,
 )
-from barnabas.server.cleaner_process import CannotStart, Compactor, WorkerDied, WorkerFailed
 from barnabas.server.partitions.partition import Partition
-from barnabas.server.retention import retain
 from barnabas.server.runtime.containment import attempt, contain
 from barnabas.server.runtime.wording import in_words
+from barnabas.server.storage.cleaner_process import CannotStart, Compactor, WorkerDied, WorkerFailed
+from barnabas.server.storage.retention import retain
 
 if TYPE_CHECKING:
     from barnabas.server.config.broker import BrokerConfig

@@ -1,0 +1,7 @@
+"""The upkeep of log directories: what time asks for, compaction, moves from one to another, adoption.
+
+May import `partitions`, `cluster` and below, not `coordinators`. What files look like is known by `logdir` alone.
+
+Not obvious: the cleaner chooses and puts in place here; a process of its own (`cleaner_worker`) reads and writes, and
+ends with the broker.
+"""
