@@ -5,7 +5,7 @@
     id x, epoch 1, 2…   incremental: partitions whose values differ from those sent before, and those to forget
 
 `held` is what the leader's session has once it took the request that was built last; answers name partitions of it and
-no others. The leader's half is `barnabas.server.fetch_sessions`.
+no others. The leader's half is `barnabas.server.requests.fetch.sessions`.
 
 The leader does not repeat high watermark and log start of a partition while they stay the same, whatever the fetcher
 did with them: they may have come with a diverging epoch, or in an answer to what was asked in an earlier epoch. `told`

@@ -57,21 +57,21 @@ from barnabas.server.coordinators.marker_writer import MarkerWriter
 from barnabas.server.coordinators.producer_ids import ProducerIds
 from barnabas.server.coordinators.transactions import TxnShards
 from barnabas.server.coordinators.verification import TxnVerification
-from barnabas.server.dispatch import Dispatcher
-from barnabas.server.fetch_sessions import FetchSessions
-from barnabas.server.held_produce import HeldProduces
 from barnabas.server.network.listeners import Door, bind_all, sweep_idle
 from barnabas.server.network.peers import Connect, tcp_connect
 from barnabas.server.network.reactor import Reactor
 from barnabas.server.network.stream_transport import StreamTransport
 from barnabas.server.partitions.registry import Partitions
-from barnabas.server.picture_cache import PictureCache
+from barnabas.server.requests.dispatch import Dispatcher
+from barnabas.server.requests.fetch.sessions import FetchSessions
+from barnabas.server.requests.image_cache import PictureCache
+from barnabas.server.requests.produce.held import HeldProduces
+from barnabas.server.requests.services import Services
 from barnabas.server.runtime import descriptors
 from barnabas.server.runtime.containment import serve
 from barnabas.server.runtime.offload import Offload, in_thread
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.runtime.turns import Turns
-from barnabas.server.services import Services
 from barnabas.server.stopping import FAILED_STOP_SECONDS, STOP_SECONDS, close_logs, finish_requests, save_logs
 from barnabas.server.storage.cleaner import Cleaner
 from barnabas.server.storage.cleaner_process import OffloadCompactor, ProcessCompactor

@@ -28,8 +28,8 @@ _REASONS = (LogDirError, StorageError, StoreError, WrongCluster, BrokerIdTaken, 
 """What a broker ends with and says all about in its message."""
 
 SWITCH_SECONDS = 0.0005
-"""So long the loop waits for the interpreter while a thread works in Python (`barnabas.server.held_produce`), after
-each system call. The default, 5 ms, would be a second for a round of 64 clients.
+"""So long the loop waits for the interpreter while a thread works in Python (`barnabas.server.requests.produce.held`),
+after each system call. The default, 5 ms, would be a second for a round of 64 clients.
 """
 
 

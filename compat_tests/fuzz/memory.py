@@ -7,7 +7,7 @@ All sizes are resident bytes of the broker's process.
   are part of the program.
 - **End**: after the attack, when clients have deleted what clients can delete (`tidied`: topics, with their records;
   groups, with offsets and members), and after a rest in which the broker's own clocks run: members' timeouts (45 s),
-  fetch sessions (`barnabas.server.fetch_sessions`: two to three minutes), deleted files, free memory
+  fetch sessions (`barnabas.server.requests.fetch.sessions`: two to three minutes), deleted files, free memory
   (`barnabas.server.runtime.heap`: a minute). The rest ends as soon as the end is small enough.
 - **Restarted**: of a broker of our own that is still too large, a process on the same directory, warmed up likewise.
   What it has read is what nobody can delete: producer ids, transactional ids, logs of internal topics.

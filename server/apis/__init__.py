@@ -3,7 +3,6 @@
 `APIS` is the broker's list of what it serves, by key; ApiVersions, dispatch and the tests read the same tuple.
 """
 
-from barnabas.server.api import Api
 from barnabas.server.apis import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -56,6 +55,7 @@ from barnabas.server.apis import (
     update_metadata,
     write_txn_markers,
 )
+from barnabas.server.requests.api import Api
 
 APIS: tuple[Api, ...] = (
     produce.API,

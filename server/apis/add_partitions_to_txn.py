@@ -16,11 +16,11 @@ from typing import Any
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from barnabas.replication import Image
-from barnabas.server.api import PENDING, Api
-from barnabas.server.apis.portions import AT_ONCE, in_portions
-from barnabas.server.context import RequestContext
+from barnabas.server.requests.api import PENDING, Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.portions import AT_ONCE, in_portions
+from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
-from barnabas.server.services import Services
 
 _Asked = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 

@@ -14,11 +14,11 @@ from functools import partial
 
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import AlterConfigsRequest, AlterConfigsResponse
-from barnabas.server.api import Api
-from barnabas.server.apis.config_alteration import alter_each, alter_stored, refuse_each
 from barnabas.server.config.changes import Change, Operation, check_count, check_request
-from barnabas.server.context import RequestContext
-from barnabas.server.services import Services
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.config_alteration import alter_each, alter_stored, refuse_each
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 
 
 async def handle(svc: Services, ctx: RequestContext, req: AlterConfigsRequest) -> AlterConfigsResponse:

@@ -25,9 +25,9 @@ import trio
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from barnabas.logdir import LogDir
-from barnabas.server.api import Api
-from barnabas.server.context import RequestContext
-from barnabas.server.services import Services
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 
 _Topic = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 _Partition = AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult

@@ -20,9 +20,9 @@ from typing import Any
 
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import ApiVersionsRequest, ApiVersionsResponse
-from barnabas.server.api import Api
-from barnabas.server.context import RequestContext
-from barnabas.server.services import Served, Services
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Served, Services
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 

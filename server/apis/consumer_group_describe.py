@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
-from barnabas.server.api import Api
 from barnabas.server.apis.consumer_group_heartbeat import is_enabled
 from barnabas.server.apis.describe_groups import ALL_GROUP_OPERATIONS
-from barnabas.server.context import RequestContext
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
-from barnabas.server.services import Services
 
 _Group = ConsumerGroupDescribeResponse.DescribedGroup
 

@@ -19,9 +19,9 @@ from typing import Any
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
-from barnabas.server.api import PENDING, Api
-from barnabas.server.context import RequestContext
-from barnabas.server.services import Services
+from barnabas.server.requests.api import PENDING, Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 
 
 def is_enabled(svc: Services) -> bool:

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey
 from barnabas.kproto.messages import ControlledShutdownRequest, ControlledShutdownResponse
-from barnabas.server.api import Api
-from barnabas.server.context import RequestContext
-from barnabas.server.services import Services
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 
 _Remaining = ControlledShutdownResponse.RemainingPartition
 

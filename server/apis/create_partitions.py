@@ -18,9 +18,9 @@ import trio
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import CreatePartitionsRequest, CreatePartitionsResponse
-from barnabas.server.api import Api
-from barnabas.server.context import RequestContext
-from barnabas.server.services import Services
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 
 _Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 

@@ -23,12 +23,12 @@ import trio
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import CreateTopicsRequest, CreateTopicsResponse
 from barnabas.replication import NewTopic, TopicDefaults, TopicRequest, check_total, is_prohibited
-from barnabas.server.api import Api
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.describe import topic_entries
-from barnabas.server.context import RequestContext
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
-from barnabas.server.services import Services
 
 _Result = CreateTopicsResponse.CreatableTopicResult
 _Config = CreateTopicsResponse.CreatableTopicConfigs

@@ -20,11 +20,11 @@ from typing import Any
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import DeleteRecordsRequest, DeleteRecordsResponse
 from barnabas.replication import is_internal
-from barnabas.server.api import PENDING, Api
-from barnabas.server.context import RequestContext
 from barnabas.server.partitions.partition import Partition
+from barnabas.server.requests.api import PENDING, Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
-from barnabas.server.services import Services
 
 LOOK_AGAIN_SECONDS = 0.05
 _HIGH_WATERMARK = -1

@@ -20,9 +20,9 @@ import trio
 from barnabas.kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import DeleteTopicsRequest, DeleteTopicsResponse
 from barnabas.replication import Image
-from barnabas.server.api import Api
-from barnabas.server.context import RequestContext
-from barnabas.server.services import Services
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 
 _Result = DeleteTopicsResponse.DeletableTopicResult
 

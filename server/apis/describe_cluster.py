@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import DescribeClusterRequest, DescribeClusterResponse
-from barnabas.server.api import Api
-from barnabas.server.apis.authorized_operations import ALL_CLUSTER_OPERATIONS
-from barnabas.server.context import RequestContext
-from barnabas.server.services import Services
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.authorized_operations import ALL_CLUSTER_OPERATIONS
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 
 BROKERS = 1
 CONTROLLERS = 2

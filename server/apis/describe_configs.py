@@ -17,14 +17,14 @@ from __future__ import annotations
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import DescribeConfigsRequest, DescribeConfigsResponse
 from barnabas.replication import name_fault
-from barnabas.server.api import Api
-from barnabas.server.apis.config_resources import ResourceType, check_broker_id, stored_group, unsupported
 from barnabas.server.config import groups as group_config
 from barnabas.server.config.describe import ConfigEntry, Source, broker_entries, cluster_entries, topic_entries
-from barnabas.server.context import RequestContext
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.config_resources import ResourceType, check_broker_id, stored_group, unsupported
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 from barnabas.server.runtime import logs
 from barnabas.server.runtime.turns import Steps
-from barnabas.server.services import Services
 
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Entry = DescribeConfigsResponse.DescribeConfigsResourceResult

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import DescribeGroupsRequest, DescribeGroupsResponse
-from barnabas.server.api import Api
-from barnabas.server.context import RequestContext
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
-from barnabas.server.services import Services
 
 ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 """Bits of read, delete and describe: what can be done with a group."""

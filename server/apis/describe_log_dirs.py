@@ -17,10 +17,10 @@ from collections.abc import Collection
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import DescribeLogDirsRequest, DescribeLogDirsResponse
 from barnabas.logdir import LogDir
-from barnabas.server.api import Api
-from barnabas.server.context import RequestContext
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
-from barnabas.server.services import Services
 
 _Result = DescribeLogDirsResponse.DescribeLogDirsResult
 _Topic = DescribeLogDirsResponse.DescribeLogDirsTopic

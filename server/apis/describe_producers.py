@@ -11,10 +11,10 @@ from __future__ import annotations
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import DescribeProducersRequest, DescribeProducersResponse
 from barnabas.replication import check_name
-from barnabas.server.api import Api
-from barnabas.server.context import RequestContext
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
-from barnabas.server.services import Services
 
 _Answer = DescribeProducersResponse.PartitionResponse
 _Producer = DescribeProducersResponse.ProducerState

@@ -18,12 +18,12 @@ from itertools import islice
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from barnabas.replication import NO_LEADER, Image, PartitionImage, is_internal, name_fault
-from barnabas.server.api import Api
-from barnabas.server.apis.authorized_operations import ALL_TOPIC_OPERATIONS
 from barnabas.server.apis.metadata import offline_replicas
-from barnabas.server.context import RequestContext
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.authorized_operations import ALL_TOPIC_OPERATIONS
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
-from barnabas.server.services import Services
 
 _Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 _Partition = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Mapping
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import ElectLeadersRequest, ElectLeadersResponse
 from barnabas.replication import Image
-from barnabas.server.api import Api
-from barnabas.server.context import RequestContext
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
-from barnabas.server.services import Services
 
 PREFERRED = 0
 UNCLEAN = 1

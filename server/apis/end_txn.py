@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey
 from barnabas.kproto.messages import EndTxnRequest
-from barnabas.server.api import PENDING, Api
-from barnabas.server.context import RequestContext
-from barnabas.server.services import Services
+from barnabas.server.requests.api import PENDING, Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 
 
 def handle(svc: Services, ctx: RequestContext, req: EndTxnRequest) -> object:

@@ -5,19 +5,20 @@ or (v11+) from any replica that their metadata or the leader names; brokers that
 The answer holds slices of segment files, no bytes are read here. It is given at once when `min_bytes` are there, when
 any partition has an error, a diverging epoch or a preferred replica, or when `max_wait_ms` is 0; otherwise the request
 waits as a callback on its partitions plus a timer, and is planned anew when enough bytes have come or the time is over
-(`barnabas.server.fetching`). Limits are soft: the first batch of the first non-empty partition is always returned
-whole. Sessions (v7+): see `barnabas.server.fetch_sessions`.
+(`barnabas.server.requests.fetch.fetching`). Limits are soft: the first batch of the first non-empty partition is always
+returned whole. Sessions (v7+): see `barnabas.server.requests.fetch.sessions`.
 
 Followers (replica id >= 0): the offset they fetch from is what the leader knows of their progress. It may move the
 high watermark and lead to a wider ISR. One that is no replica gets UNKNOWN_LEADER_EPOCH, or error 6 if it names no
 epoch (before v9). `leader.replication.throttled.rate` holds back those that are not in sync (KIP-73).
 
-Versions: 0-1 get message sets of format 0, 2-3 of format 1, converted by a task (`barnabas.server.legacy`); 3 soft
-limits and one for the whole answer; 4 batches as they are stored; 5 log start offset; 6 storage errors by their name,
-which are error 6 before; 7 sessions; 9 leader epochs (74, 75); 10 zstd: topics with `compression.type=zstd` answer 76
-before; 11 rack, preferred read replica (KIP-392); 12 flexible, diverging epochs; 13 topic ids (100, 106); 15 replica
-state in a tag; 16 the current leader and its address with errors 6 and 74; 17 directory ids, which concern KRaft; 18
-the high watermark that the fetcher knows: it is told at once of a higher one.
+Versions: 0-1 get message sets of format 0, 2-3 of format 1, converted by a task
+(`barnabas.server.requests.old_formats`); 3 soft limits and one for the whole answer; 4 batches as they are stored; 5
+log start offset; 6 storage errors by their name, which are error 6 before; 7 sessions; 9 leader epochs (74, 75); 10
+zstd: topics with `compression.type=zstd` answer 76 before; 11 rack, preferred read replica (KIP-392); 12 flexible,
+diverging epochs; 13 topic ids (100, 106); 15 replica state in a tag; 16 the current leader and its address with errors
+6 and 74; 17 directory ids, which concern KRaft; 18 the high watermark that the fetcher knows: it is told at once of a
+higher one.
 
 `read_committed` gets the last stable offset and, from the transaction indexes, the aborted transactions that may have
 records in what it gets; the indexes are coarse, so there may be others. Nobody else gets a list (null).
@@ -34,11 +35,11 @@ import trio
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import FetchRequest, FetchResponse
-from barnabas.server.api import PENDING, Api, Old
-from barnabas.server.context import RequestContext
-from barnabas.server.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, FetchTarget, TargetKey
-from barnabas.server.fetch_targets import PART, apply_changes, forget, parts_of, targets_of
-from barnabas.server.fetching import (
+from barnabas.server.partitions.partition import Partition
+from barnabas.server.requests.api import PENDING, Api, Old
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.fetch.fast_path import learn
+from barnabas.server.requests.fetch.fetching import (
     RACK_AWARE_SELECTOR,
     Answer,
     AnyReplicaFetch,
@@ -49,12 +50,12 @@ from barnabas.server.fetching import (
     RackFetch,
     partition_error,
 )
-from barnabas.server.fetching_large import AT_ONCE, fetch_in_turns
-from barnabas.server.legacy import RESPONSE_BYTES_MAX, Budget, down_converted, fair_order
-from barnabas.server.partitions.partition import Partition
-from barnabas.server.repeated_fetch import learn
+from barnabas.server.requests.fetch.large import AT_ONCE, fetch_in_turns
+from barnabas.server.requests.fetch.sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, FetchTarget, TargetKey
+from barnabas.server.requests.fetch.targets import PART, apply_changes, forget, parts_of, targets_of
+from barnabas.server.requests.old_formats import RESPONSE_BYTES_MAX, Budget, down_converted, fair_order
+from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
-from barnabas.server.services import Services
 
 ANY_REPLICA = -2
 """The replica id of a tool that reads followers."""

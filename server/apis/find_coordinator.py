@@ -22,12 +22,12 @@ import trio
 
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import FindCoordinatorRequest, FindCoordinatorResponse
-from barnabas.server.api import Api
-from barnabas.server.context import RequestContext
 from barnabas.server.coordinators.groups import GroupShards
 from barnabas.server.coordinators.transactions import TxnShards
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
-from barnabas.server.services import Services
 
 _Coordinator = FindCoordinatorResponse.Coordinator
 

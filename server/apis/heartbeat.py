@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import HeartbeatRequest, HeartbeatResponse
-from barnabas.server.api import Api
-from barnabas.server.context import RequestContext
-from barnabas.server.services import Services
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 
 
 def handle(svc: Services, ctx: RequestContext, req: HeartbeatRequest) -> HeartbeatResponse:

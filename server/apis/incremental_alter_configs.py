@@ -18,13 +18,13 @@ from functools import partial
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
-from barnabas.server.api import Api
-from barnabas.server.apis.config_alteration import alter_each, alter_stored, refuse_each
-from barnabas.server.apis.config_resources import ResourceType, check_broker_id
 from barnabas.server.config.changes import Change, Operation, check_count, check_request
-from barnabas.server.context import RequestContext
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.config_alteration import alter_each, alter_stored, refuse_each
+from barnabas.server.requests.config_resources import ResourceType, check_broker_id
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 from barnabas.server.runtime import logs
-from barnabas.server.services import Services
 
 _Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
 

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import InitProducerIdRequest, InitProducerIdResponse
-from barnabas.server.api import PENDING, Api
-from barnabas.server.context import RequestContext
-from barnabas.server.services import Services
+from barnabas.server.requests.api import PENDING, Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 
 
 async def handle(svc: Services, ctx: RequestContext, req: InitProducerIdRequest) -> object:

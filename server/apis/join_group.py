@@ -17,9 +17,9 @@ from typing import Any
 from barnabas.coordinator import join_error
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import JoinGroupRequest, JoinGroupResponse
-from barnabas.server.api import PENDING, Api
-from barnabas.server.context import RequestContext
-from barnabas.server.services import Services
+from barnabas.server.requests.api import PENDING, Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 
 
 def handle(svc: Services, ctx: RequestContext, req: JoinGroupRequest) -> Any:

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import LeaderAndIsrRequest, LeaderAndIsrResponse
-from barnabas.server.api import Api
+from barnabas.server.requests.api import Api
 
 if TYPE_CHECKING:
-    from barnabas.server.context import RequestContext
-    from barnabas.server.services import Services
+    from barnabas.server.requests.context import RequestContext
+    from barnabas.server.requests.services import Services
 
 
 async def handle(svc: Services, ctx: RequestContext, req: LeaderAndIsrRequest) -> LeaderAndIsrResponse:

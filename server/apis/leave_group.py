@@ -13,10 +13,10 @@ from typing import Any
 
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import LeaveGroupRequest, LeaveGroupResponse
-from barnabas.server.api import PENDING, Api
-from barnabas.server.apis.portions import AT_ONCE, in_portions
-from barnabas.server.context import RequestContext
-from barnabas.server.services import Services
+from barnabas.server.requests.api import PENDING, Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.portions import AT_ONCE, in_portions
+from barnabas.server.requests.services import Services
 
 
 class _Left:

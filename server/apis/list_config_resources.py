@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import ListConfigResourcesRequest, ListConfigResourcesResponse
-from barnabas.server.api import Api
-from barnabas.server.apis.config_resources import ResourceType
-from barnabas.server.context import RequestContext
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.config_resources import ResourceType
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
-from barnabas.server.services import Services
 
 _Resource = ListConfigResourcesResponse.ConfigResource
 

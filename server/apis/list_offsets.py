@@ -30,11 +30,11 @@ from dataclasses import dataclass
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import ListOffsetsRequest, ListOffsetsResponse
 from barnabas.logdir import LongBatch
-from barnabas.server.api import Api
-from barnabas.server.context import RequestContext
 from barnabas.server.partitions.partition import Partition
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
-from barnabas.server.services import Services
 
 LATEST = -1
 EARLIEST = -2

@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 from barnabas.kproto import ApiKey
 from barnabas.kproto.messages import ListTransactionsRequest, ListTransactionsResponse
-from barnabas.server.api import Api
-from barnabas.server.context import RequestContext
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
-from barnabas.server.services import Services
 
 
 def handle(svc: Services, ctx: RequestContext, req: ListTransactionsRequest) -> Steps[ListTransactionsResponse]:

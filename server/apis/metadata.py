@@ -18,7 +18,7 @@ topics; 2 cluster id; 4 `allow_auto_topic_creation`; 5 offline replicas; 6 LISTE
 before); 7 leader epoch; 8-10 operations on the cluster; 8 operations on topics; 9 flexible; 10 topic ids in answers;
 12 in requests; 13 an error of the whole answer (not used by this broker: it never asks clients to start over).
 
-What a topic's answer says is put together once per picture of the cluster (`barnabas.server.picture_cache`).
+What a topic's answer says is put together once per picture of the cluster (`barnabas.server.requests.image_cache`).
 
 Not done: authorization (29; hidden topics).
 """
@@ -32,11 +32,11 @@ import trio
 from barnabas.kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import MetadataRequest, MetadataResponse
 from barnabas.replication import BrokerImage, Image, PartitionImage, TopicImage, is_internal, is_prohibited, name_fault
-from barnabas.server.api import PENDING, Api
-from barnabas.server.apis.authorized_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
-from barnabas.server.context import RequestContext
+from barnabas.server.requests.api import PENDING, Api
+from barnabas.server.requests.authorized_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
-from barnabas.server.services import Services
 
 _Broker = MetadataResponse.MetadataResponseBroker
 _Topic = MetadataResponse.MetadataResponseTopic

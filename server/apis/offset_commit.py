@@ -3,7 +3,7 @@
 Behaviour: a member commits with its generation, or its epoch in a KIP-848 group; anybody else (generation -1) only
 while the group has no members.
 Topics and partitions that do not exist get their own error, the others are stored as one batch in
-`__consumer_offsets` (very many in portions: `barnabas.server.apis.portions`) and answered when that is committed. A
+`__consumer_offsets` (very many in portions: `barnabas.server.requests.portions`) and answered when that is committed. A
 topic that is named twice is answered once, with all of its partitions.
 
 Versions: 1 adds the generation and a time of commit; 2 takes that back and adds a retention time of its own, which 5
@@ -22,11 +22,11 @@ from typing import Any
 from barnabas.coordinator import OffsetToCommit
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import OffsetCommitRequest, OffsetCommitResponse
-from barnabas.server.api import PENDING, Api
-from barnabas.server.apis.portions import AT_ONCE, Codes, Portion, in_portions
-from barnabas.server.context import RequestContext
+from barnabas.server.requests.api import PENDING, Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.portions import AT_ONCE, Codes, Portion, in_portions
+from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
-from barnabas.server.services import Services
 
 UNITS_PER_STEP = 50
 """A request of a few partitions has no steps to pay for."""

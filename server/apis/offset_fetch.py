@@ -23,10 +23,10 @@ from barnabas.coordinator import FetchedOffset
 from barnabas.kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import OffsetFetchRequest, OffsetFetchResponse
 from barnabas.replication import Image
-from barnabas.server.api import Api
-from barnabas.server.context import RequestContext
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
-from barnabas.server.services import Services
 
 _Topic = OffsetFetchResponse.OffsetFetchResponseTopic
 _Partition = OffsetFetchResponse.OffsetFetchResponsePartition

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
-from barnabas.server.api import Api
-from barnabas.server.context import RequestContext
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
-from barnabas.server.services import Services
 
 _Asked = OffsetForLeaderEpochRequest.OffsetForLeaderPartition
 _Answer = OffsetForLeaderEpochResponse.EpochEndOffset

@@ -9,15 +9,16 @@ append (19) and still when the high watermark passes (20); a leader that loses i
 partition is a value in its answer. Requests of one connection are pipelined: the next is taken up while an acks=all
 one waits, and answers leave in order.
 
-Versions: 0-2 carry message sets, of either format in any of them, which are converted first (`barnabas.server.legacy`)
-by a task, so these are not pipelined; a set without a whole message is a success at offset -1; 2 log-append time; 3
-batches of format 2 alone; 5 log start offset; 7 zstd; 8 errors of single records; 9 flexible; 10 with
-NOT_LEADER_OR_FOLLOWER the leader and its address (KIP-951); 11 knows TRANSACTION_ABORTABLE; 12 comes from clients of
-transaction.version 2, whose partitions are added to the transaction on the way; 13 topic ids instead of names.
+Versions: 0-2 carry message sets, of either format in any of them, which are converted first
+(`barnabas.server.requests.old_formats`) by a task, so these are not pipelined; a set without a whole message is a
+success at offset -1; 2 log-append time; 3 batches of format 2 alone; 5 log start offset; 7 zstd; 8 errors of single
+records; 9 flexible; 10 with NOT_LEADER_OR_FOLLOWER the leader and its address (KIP-951); 11 knows
+TRANSACTION_ABORTABLE; 12 comes from clients of transaction.version 2, whose partitions are added to the transaction on
+the way; 13 topic ids instead of names.
 
 Transactional batches need the request to have a transactional id (else 53), and one producer id (else 49); what else is
-checked before they are appended is `barnabas.server.transactional_produce`'s. A request without that id does not pass
-there.
+checked before they are appended is `barnabas.server.requests.produce.transactional`'s. A request without that id does
+not pass there.
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ from barnabas.kproto.allowance import Allowance, TooMuchWork
 from barnabas.kproto.messages import ProduceRequest, ProduceResponse
 from barnabas.kproto.records import BATCH_OVERHEAD, RecordsRefused
 from barnabas.logdir import AppendInfo, AppendOrigin, LogConfig
-from barnabas.server.api import PENDING, Api, Old
-from barnabas.server.context import RequestContext
-from barnabas.server.held_produce import BATCHES_PER_TURN
-from barnabas.server.leader_hints import HINTED_IN_PRODUCE, LeaderHints
-from barnabas.server.legacy import up_converted
 from barnabas.server.partitions.partition import Partition
-from barnabas.server.repeated_produce import FLEXIBLE_FROM, RepeatedProduce, beginning
-from barnabas.server.services import Services
-from barnabas.server.transactional_produce import (
+from barnabas.server.requests.api import PENDING, Api, Old
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.leader_hints import HINTED_IN_PRODUCE, LeaderHints
+from barnabas.server.requests.old_formats import up_converted
+from barnabas.server.requests.produce.fast_path import FLEXIBLE_FROM, RepeatedProduce, beginning
+from barnabas.server.requests.produce.held import BATCHES_PER_TURN
+from barnabas.server.requests.produce.transactional import (
     ATTRIBUTES_LOW_BYTE_AT,
     TRANSACTIONAL,
     Admission,
     produce_in_transaction,
 )
+from barnabas.server.requests.services import Services
 
 _TopicResponse = ProduceResponse.TopicProduceResponse
 _PartitionResponse = ProduceResponse.PartitionProduceResponse
@@ -229,7 +230,9 @@ class _Pending:
 
 
 class _Rest:
-    """The batches of a request that were not appended at once: an `Appending` of `barnabas.server.held_produce`."""
+    """The batches of a request that were not appended at once: an `Appending` of
+    `barnabas.server.requests.produce.held`.
+    """
 
     def __init__(self, pending: _Pending, req: ProduceRequest) -> None:
         self._pending = pending
@@ -333,7 +336,7 @@ def _learn(svc: Services, ctx: RequestContext, frame: memoryview, req: ProduceRe
 
 
 def _finish(svc: Services, ctx: RequestContext, req: ProduceRequest, partition: Partition, info: AppendInfo) -> None:
-    """What `barnabas.server.repeated_produce` staged is written, but there is more to it than success."""
+    """What `barnabas.server.requests.produce.fast_path` staged is written, but there is more to it than success."""
     topic = req.topic_data[0]
     answer = _answer(topic.partition_data[0].index, info)
     response = ProduceResponse(

@@ -23,13 +23,13 @@ from barnabas.coordinator import OffsetToCommit
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from barnabas.logdir import InTransaction, Verification
-from barnabas.server.api import PENDING, Api
-from barnabas.server.apis.portions import AT_ONCE, Codes, Portion, in_portions
-from barnabas.server.context import RequestContext
 from barnabas.server.coordinators.verification import Errors, operation_of_offset_commit
 from barnabas.server.partitions.partition import Partition
+from barnabas.server.requests.api import PENDING, Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.portions import AT_ONCE, Codes, Portion, in_portions
+from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
-from barnabas.server.services import Services
 
 _Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 _Partition = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition

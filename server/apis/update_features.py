@@ -14,9 +14,9 @@ from __future__ import annotations
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
 from barnabas.replication import features
-from barnabas.server.api import Api
-from barnabas.server.context import RequestContext
-from barnabas.server.services import Services
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
 
 _FAILED = "The update failed for all features since the following feature had an error: "
 

@@ -16,10 +16,10 @@ from copy import copy
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from barnabas.server.api import PENDING, Api
-from barnabas.server.apis.portions import AT_ONCE, in_portions
-from barnabas.server.context import RequestContext
-from barnabas.server.services import Services
+from barnabas.server.requests.api import PENDING, Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.portions import AT_ONCE, in_portions
+from barnabas.server.requests.services import Services
 
 _Result = WriteTxnMarkersResponse.WritableTxnMarkerResult
 _Topic = WriteTxnMarkersResponse.WritableTxnMarkerTopicResult

@@ -64,8 +64,8 @@ class Pipelined(Protocol):
 
 
 class Slot(Protocol):
-    """A request that was taken up, and the place of its answer (`barnabas.server.context.RequestContext`). `parts`:
-    None while the answer is owed.
+    """A request that was taken up, and the place of its answer (`barnabas.server.requests.context.RequestContext`).
+    `parts`: None while the answer is owed.
     """
 
     @property

@@ -8,9 +8,9 @@ import random
 from typing import Any
 
 from barnabas.kproto import ApiKey
-from barnabas.server.api import Api
 from barnabas.server.apis import APIS
 from barnabas.server.app import Broker
+from barnabas.server.requests.api import Api
 from compat_tests.fuzz.damage import damaged_frame
 from compat_tests.fuzz.grammar import Grammar, Limits, Request
 from compat_tests.fuzz.pools import FIXED_TOPICS, Pools, Sent

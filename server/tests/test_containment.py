@@ -20,13 +20,13 @@ from barnabas.coordinator import Reply
 from barnabas.kproto import ApiKey, EncodeError, ErrorCode, KafkaError
 from barnabas.kproto.messages import HeartbeatResponse
 from barnabas.logdir import PartitionLog
-from barnabas.server.api import PENDING, Api
-from barnabas.server.context import RequestContext
-from barnabas.server.dispatch import Dispatcher
 from barnabas.server.network.connection import Connection
 from barnabas.server.partitions.commit_queue import CommitQueue
 from barnabas.server.partitions.partition import Partition
-from barnabas.server.route import Route
+from barnabas.server.requests.api import PENDING, Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.dispatch import Dispatcher
+from barnabas.server.requests.route import Route
 from barnabas.server.runtime.containment import attempt, contain, serve
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.testing import connected, embedded_broker

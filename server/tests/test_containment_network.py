@@ -15,10 +15,10 @@ import pytest
 import trio
 
 from barnabas.kproto.messages import ApiVersionsRequest, FindCoordinatorRequest
-from barnabas.server.context import RequestContext
 from barnabas.server.network.connection import Connection
 from barnabas.server.network.reactor import Reactor
-from barnabas.server.route import Route
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.route import Route
 from barnabas.server.testing import connected, embedded_broker
 from barnabas.server.tests.apis.test_fetch import fetch
 from barnabas.server.tests.apis.test_produce import batch, request, topic

@@ -32,7 +32,7 @@ from barnabas.kproto.messages import (
 )
 from barnabas.server.apis import produce as produce_api
 from barnabas.server.app import Broker
-from barnabas.server.route import Route
+from barnabas.server.requests.route import Route
 from barnabas.server.testing import Client, connected, embedded_broker
 from barnabas.server.tests.apis.test_fetch import fetch, flat, values
 from barnabas.server.tests.apis.test_produce import batch, only, request

@@ -13,7 +13,7 @@ from barnabas.kproto import ApiKey, ErrorCode, Message, decode, encode, request_
 from barnabas.kproto.classes import Record
 from barnabas.kproto.notation import Struct
 from barnabas.server.apis import APIS
-from barnabas.server.route import Route
+from barnabas.server.requests.route import Route
 from barnabas.server.tests.test_every_version import codes
 
 CODES = (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NOT_CONTROLLER, ErrorCode.INVALID_REQUEST)

@@ -1,8 +1,8 @@
 """The whole broker against clients that send anything: nothing is answered with a bug, nothing harms the others.
 
-A bug of ours shows as a line at level ERROR (`barnabas.server.dispatch` logs every exception that is not an answer), as
-an answer that cannot be read, as a connection that is closed although its request was well-formed, or as a witness
-whose own topic and group do not behave. Every test names its seed.
+A bug of ours shows as a line at level ERROR (`barnabas.server.requests.dispatch` logs every exception that is not an
+answer), as an answer that cannot be read, as a connection that is closed although its request was well-formed, or as a
+witness whose own topic and group do not behave. Every test names its seed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import trio
 from barnabas.kproto import DecodeError, ErrorCode, decode, response_class
 from barnabas.kproto.frame import parse_response_header
 from barnabas.kproto.messages import CreateTopicsRequest, FindCoordinatorRequest
-from barnabas.server.api import Api
 from barnabas.server.apis import APIS
 from barnabas.server.app import Broker
+from barnabas.server.requests.api import Api
 from barnabas.server.testing import Client, connected, embedded_broker
 from barnabas.server.tests.apis.test_fetch import fetch, flat, values
 from barnabas.server.tests.apis.test_produce import batch, only, request

@@ -18,9 +18,9 @@ from barnabas.kproto import ErrorCode, KafkaError, decode, encode, request_class
 from barnabas.kproto.records import Record, build_batch, build_control_batch
 from barnabas.logdir import AppendOrigin, LogConfig, LogDirs
 from barnabas.replication import Image, PartitionImage, TopicImage, is_internal
-from barnabas.server.api import Api
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.partitions.registry import Partitions
+from barnabas.server.requests.api import Api
 from barnabas.server.runtime.offload import inline
 from barnabas.server.runtime.turns import Turns
 from barnabas.server.tests.apis.fakes import at_once

@@ -1,5 +1,6 @@
 """Fetch 0-3, for clients older than Kafka 0.11: message sets made of batches. Where nothing else is said, Apache Kafka
-3.9.1 gave the same messages for the same batches and requests (and filled the answer up, see `barnabas.server.legacy`).
+3.9.1 gave the same messages for the same batches and requests (and filled the answer up, see
+`barnabas.server.requests.old_formats`).
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from barnabas.kproto.records import Record, build_batch, build_control_batch
 from barnabas.kproto.records_legacy import iter_legacy, iter_messages
 from barnabas.logdir import AppendOrigin
 from barnabas.server.app import Broker
-from barnabas.server.legacy import RESPONSE_BYTES_MAX
 from barnabas.server.partitions.partition import Partition
+from barnabas.server.requests.old_formats import RESPONSE_BYTES_MAX
 from barnabas.server.testing import Client, connected, embedded_broker
 from barnabas.server.tests.apis.test_fetch import fetch, flat, produce
 from barnabas.server.tests.apis.test_produce import NOW_MS, topic

@@ -24,9 +24,9 @@ from barnabas.kproto.messages import (
     OffsetDeleteRequest,
     WriteTxnMarkersRequest,
 )
-from barnabas.server.apis.portions import AT_ONCE
-from barnabas.server.context import RequestContext
 from barnabas.server.partitions.partition import Partition
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.portions import AT_ONCE
 from barnabas.server.testing import connected, embedded_broker
 
 MANY = AT_ONCE + 100

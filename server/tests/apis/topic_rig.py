@@ -10,8 +10,8 @@ from typing import Any
 import trio
 
 from barnabas.kproto import KafkaError, decode, encode, response_class
-from barnabas.server.api import PENDING, Api
-from barnabas.server.picture_cache import PictureCache
+from barnabas.server.requests.api import PENDING, Api
+from barnabas.server.requests.image_cache import PictureCache
 from barnabas.server.runtime.offload import inline
 from barnabas.server.runtime.turns import Turns
 from barnabas.server.tests.apis.fakes import at_once

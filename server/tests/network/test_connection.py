@@ -8,8 +8,8 @@ import struct
 import pytest
 
 from barnabas.kproto import ApiKey
-from barnabas.server.context import RequestContext
 from barnabas.server.network.connection import OUT_BYTES_MAX, PIPELINE_MAX, Connection, ProtocolViolation
+from barnabas.server.requests.context import RequestContext
 
 
 class Transport:

@@ -29,10 +29,10 @@ from barnabas.kproto.messages import (
     MetadataRequest,
 )
 from barnabas.server.app import Broker
-from barnabas.server.context import RequestContext
 from barnabas.server.network.connection import OUT_BYTES_MAX, Connection
 from barnabas.server.network.reactor import _IN, Reactor
 from barnabas.server.network.strangers import QUIET_SECONDS
+from barnabas.server.requests.context import RequestContext
 from barnabas.server.testing import Client, embedded_broker
 from barnabas.server.tests.apis.test_fetch import fetch, flat, values
 from barnabas.server.tests.apis.test_produce import batch, only, request, topic

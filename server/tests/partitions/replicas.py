@@ -20,12 +20,12 @@ from barnabas.kproto.records import Record, build_batch, iter_records
 from barnabas.logdir import AppendOrigin, FileSlice, LogConfig, LogDirs
 from barnabas.logdir.memory_disk import MemoryDisk
 from barnabas.replication import BrokerImage, Endpoint, Image, PartitionImage, Proposal, TopicImage
-from barnabas.server.api import PENDING, Api
 from barnabas.server.apis import fetch as fetch_api
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.fetch_sessions import FetchSessions
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.partitions.registry import Partitions
+from barnabas.server.requests.api import PENDING, Api
+from barnabas.server.requests.fetch.sessions import FetchSessions
 from barnabas.server.tests.apis.fakes import at_once
 
 NOW = 1_763_700_000_000

@@ -24,7 +24,9 @@ _SHOWN_LENGTH = 100
 
 
 class Route(Protocol):
-    """The request's API in its version (`barnabas.server.route`), as far as whoever has a context may ask for it."""
+    """The request's API in its version (`barnabas.server.requests.route`), as far as whoever has a context may ask for
+    it.
+    """
 
     pipelined: bool
 

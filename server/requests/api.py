@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Final
 from barnabas.kproto import ApiKey, ErrorCode
 
 if TYPE_CHECKING:
-    from barnabas.server.context import RequestContext
-    from barnabas.server.services import Services
+    from barnabas.server.requests.context import RequestContext
+    from barnabas.server.requests.services import Services
 
 
 class _Pending:

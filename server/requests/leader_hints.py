@@ -12,7 +12,7 @@ from barnabas.kproto import ErrorCode
 
 if TYPE_CHECKING:
     from barnabas.replication import Image
-    from barnabas.server.services import Services
+    from barnabas.server.requests.services import Services
 
 HINTED_IN_PRODUCE = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER,))
 HINTED_IN_FETCH = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))

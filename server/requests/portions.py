@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from barnabas.kproto import ErrorCode
-from barnabas.server.services import Services
+from barnabas.server.requests.services import Services
 
 AT_ONCE = 500
 """How many items are one portion. A request with no more goes the direct way."""

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 from barnabas.kproto import KafkaError, uvarint
 from barnabas.kproto.frame import parse_request_header
 from barnabas.kproto.messages import FetchRequest, FetchResponse
-from barnabas.server.context import RequestContext
-from barnabas.server.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
-from barnabas.server.fetch_targets import ask, find_partition, targets_of
-from barnabas.server.fetching import READ_COMMITTED
-from barnabas.server.services import Services
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.fetch.fetching import READ_COMMITTED
+from barnabas.server.requests.fetch.sessions import FINAL_EPOCH, INITIAL_EPOCH
+from barnabas.server.requests.fetch.targets import ask, find_partition, targets_of
+from barnabas.server.requests.services import Services
 
 if TYPE_CHECKING:
     from barnabas.server.network.connection import Connection
@@ -188,7 +188,7 @@ class RepeatedFetch:
 
 
 def learn(svc: Services, ctx: RequestContext, frame: memoryview, request: FetchRequest) -> None:
-    """The next request of the connection may be like this one. Part of `barnabas.server.api.Api`."""
+    """The next request of the connection may be like this one. Part of `barnabas.server.requests.api.Api`."""
     version = ctx.api_version
     if (
         version < FLEXIBLE_FROM

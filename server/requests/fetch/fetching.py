@@ -18,14 +18,14 @@ from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.messages import FetchRequest, FetchResponse
 from barnabas.logdir import FileSlice, StorageError
 from barnabas.replication import BrokerImage, LeaderState
-from barnabas.server.api import PENDING
-from barnabas.server.context import RequestContext
-from barnabas.server.fetch_sessions import FetchSession, FetchTarget, TargetKey
-from barnabas.server.fetch_targets import find_partition
-from barnabas.server.leader_hints import HINTED_IN_FETCH, LeaderHints
 from barnabas.server.partitions.host import ProgressWaiter
 from barnabas.server.partitions.partition import Partition
-from barnabas.server.services import Services
+from barnabas.server.requests.api import PENDING
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.fetch.sessions import FetchSession, FetchTarget, TargetKey
+from barnabas.server.requests.fetch.targets import find_partition
+from barnabas.server.requests.leader_hints import HINTED_IN_FETCH, LeaderHints
+from barnabas.server.requests.services import Services
 
 READ_COMMITTED = 1
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"

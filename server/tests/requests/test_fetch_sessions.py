@@ -9,8 +9,14 @@ from weakref import ref
 import pytest
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.server import fetch_sessions
-from barnabas.server.fetch_sessions import EVICTION_SECONDS, FetchSession, FetchSessions, FetchTarget, TargetKey
+from barnabas.server.requests.fetch import sessions as fetch_sessions
+from barnabas.server.requests.fetch.sessions import (
+    EVICTION_SECONDS,
+    FetchSession,
+    FetchSessions,
+    FetchTarget,
+    TargetKey,
+)
 
 
 class Client:

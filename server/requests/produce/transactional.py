@@ -22,13 +22,13 @@ from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.messages import ProduceRequest
 from barnabas.kproto.records import BATCH_OVERHEAD
 from barnabas.logdir import InTransaction, Verification
-from barnabas.server.api import PENDING
 from barnabas.server.coordinators.verification import Errors, Operation, operation_of_produce
 from barnabas.server.partitions.partition import Partition
+from barnabas.server.requests.api import PENDING
 
 if TYPE_CHECKING:
-    from barnabas.server.context import RequestContext
-    from barnabas.server.services import Services
+    from barnabas.server.requests.context import RequestContext
+    from barnabas.server.requests.services import Services
 
 log = logging.getLogger("barnabas.requests")
 

@@ -13,7 +13,6 @@ from typing import Any
 import trio
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.server.apis.config_resources import ResourceType, stored_broker, stored_group, stored_topic, unsupported
 from barnabas.server.config.changes import (
     Change,
     apply,
@@ -24,7 +23,14 @@ from barnabas.server.config.changes import (
     group_row,
     topic_row,
 )
-from barnabas.server.services import Services
+from barnabas.server.requests.config_resources import (
+    ResourceType,
+    stored_broker,
+    stored_group,
+    stored_topic,
+    unsupported,
+)
+from barnabas.server.requests.services import Services
 
 
 async def alter_each(

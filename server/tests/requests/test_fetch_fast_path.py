@@ -15,10 +15,10 @@ from barnabas.kproto.frame import parse_response_header, request_frame
 from barnabas.kproto.messages import FetchRequest
 from barnabas.replication import PartitionImage
 from barnabas.server.app import Broker
-from barnabas.server.context import RequestContext
 from barnabas.server.network.connection import Connection
 from barnabas.server.partitions.partition import Partition
-from barnabas.server.repeated_fetch import RepeatedFetch
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.fetch.fast_path import RepeatedFetch
 from barnabas.server.testing import Client, connected, embedded_broker
 from barnabas.server.tests.apis.test_fetch import fetch, flat, values
 from barnabas.server.tests.apis.test_fetch_committed import Writer

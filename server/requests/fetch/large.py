@@ -11,9 +11,9 @@ from __future__ import annotations
 import trio
 
 from barnabas.kproto.messages import FetchResponse
-from barnabas.server.fetch_sessions import FetchTarget
-from barnabas.server.fetch_targets import PART
-from barnabas.server.fetching import Answer, Fetch, Plan, has_more
+from barnabas.server.requests.fetch.fetching import Answer, Fetch, Plan, has_more
+from barnabas.server.requests.fetch.sessions import FetchTarget
+from barnabas.server.requests.fetch.targets import PART
 from barnabas.server.runtime.turns import Steps
 
 AT_ONCE = 2000

@@ -7,9 +7,9 @@ from copy import copy
 
 from barnabas.kproto import ZERO_UUID, ErrorCode, KafkaError
 from barnabas.kproto.messages import FetchRequest
-from barnabas.server.fetch_sessions import FetchSession, FetchTarget, TargetKey
 from barnabas.server.partitions.partition import Partition
-from barnabas.server.services import Services
+from barnabas.server.requests.fetch.sessions import FetchSession, FetchTarget, TargetKey
+from barnabas.server.requests.services import Services
 
 PART = 250
 """How many partitions of a large request are dealt with in one step (`barnabas.server.runtime.turns`)."""

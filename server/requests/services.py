@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from barnabas.server.coordinators.producer_ids import ProducerIds
     from barnabas.server.coordinators.transactions import TxnShards
     from barnabas.server.coordinators.verification import TxnVerification
-    from barnabas.server.fetch_sessions import FetchSessions
-    from barnabas.server.held_produce import HeldProduces
     from barnabas.server.partitions.registry import Partitions
-    from barnabas.server.picture_cache import PictureCache
+    from barnabas.server.requests.fetch.sessions import FetchSessions
+    from barnabas.server.requests.image_cache import PictureCache
+    from barnabas.server.requests.produce.held import HeldProduces
     from barnabas.server.runtime.offload import Offload
     from barnabas.server.runtime.timers import Timers
     from barnabas.server.runtime.turns import Turns

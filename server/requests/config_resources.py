@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.server.services import Services
+from barnabas.server.requests.services import Services
 
 ALL_BROKERS = "<default>"
 """The name under which settings of all brokers are stored."""

@@ -21,13 +21,13 @@ import trio
 
 from barnabas.kproto import ApiKey, DecodeError, ErrorCode, KafkaError, Part
 from barnabas.kproto.frame import parse_request_header
-from barnabas.server.api import PENDING, Api
-from barnabas.server.context import RequestContext
 from barnabas.server.network.connection import Connection, ProtocolViolation, Slot
-from barnabas.server.route import Route
+from barnabas.server.requests.api import PENDING, Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.route import Route
+from barnabas.server.requests.services import Services
 from barnabas.server.runtime.containment import contain
 from barnabas.server.runtime.turns import LARGE_FRAME_BYTES, UNFINISHED, Abandoned, first_turn
-from barnabas.server.services import Services
 
 log = logging.getLogger("barnabas.requests")
 

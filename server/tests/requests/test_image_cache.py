@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from barnabas.replication import Image
-from barnabas.server.picture_cache import PictureCache
+from barnabas.server.requests.image_cache import PictureCache
 
 
 def test_values_last_as_long_as_their_picture() -> None:

@@ -29,10 +29,10 @@ from barnabas.kproto.allowance import TooMuchWork
 from barnabas.kproto.messages import ProduceRequest, ProduceResponse
 from barnabas.kproto.records import BATCH_OVERHEAD
 from barnabas.logdir import AppendInfo, AppendOrigin
-from barnabas.server.context import RequestContext
 from barnabas.server.partitions.partition import Partition
-from barnabas.server.services import Services
-from barnabas.server.transactional_produce import ATTRIBUTES_LOW_BYTE_AT, TRANSACTIONAL
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.produce.transactional import ATTRIBUTES_LOW_BYTE_AT, TRANSACTIONAL
+from barnabas.server.requests.services import Services
 
 if TYPE_CHECKING:
     from barnabas.server.network.connection import Connection

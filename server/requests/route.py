@@ -8,8 +8,8 @@ from typing import Any
 
 from barnabas.kproto import ErrorCode, Part, decoder, encoder, request_class, response_class
 from barnabas.kproto.frame import response_frame
-from barnabas.server.api import Api
 from barnabas.server.network.request_bounds import bounds_of
+from barnabas.server.requests.api import Api
 from barnabas.server.runtime.turns import LARGE_ANSWER_ITEMS, Arrays
 
 

@@ -18,8 +18,8 @@ from barnabas.kproto.frame import request_frame
 from barnabas.kproto.messages import ProduceRequest
 from barnabas.kproto.records import Record, build_batch, check_batch, iter_headers
 from barnabas.logdir.memory_disk import MemoryDisk
-from barnabas.server import repeated_produce
-from barnabas.server.repeated_produce import RepeatedProduce
+from barnabas.server.requests.produce import fast_path as repeated_produce
+from barnabas.server.requests.produce.fast_path import RepeatedProduce
 from barnabas.server.testing import connected, embedded_broker
 from barnabas.server.tests.apis.test_produce import NOW_MS, only, read_all, request, topic
 
