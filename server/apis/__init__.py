@@ -3,56 +3,62 @@
 `APIS` is the broker's list of what it serves, by key; ApiVersions, dispatch and the tests read the same tuple.
 """
 
-from barnabas.server.apis import (
-    add_offsets_to_txn,
-    add_partitions_to_txn,
+from barnabas.server.apis.between_brokers import (
     allocate_producer_ids,
-    alter_configs,
     alter_partition,
-    alter_partition_reassignments,
+    controlled_shutdown,
+    leader_and_isr,
+    stop_replica,
+    update_metadata,
+)
+from barnabas.server.apis.cluster import (
     alter_replica_log_dirs,
     api_versions,
+    describe_cluster,
+    describe_log_dirs,
+    update_features,
+)
+from barnabas.server.apis.configs import (
+    alter_configs,
+    describe_configs,
+    incremental_alter_configs,
+    list_config_resources,
+)
+from barnabas.server.apis.groups import (
     consumer_group_describe,
     consumer_group_heartbeat,
-    controlled_shutdown,
-    create_partitions,
-    create_topics,
     delete_groups,
-    delete_records,
-    delete_topics,
-    describe_cluster,
-    describe_configs,
     describe_groups,
-    describe_log_dirs,
-    describe_producers,
-    describe_topic_partitions,
-    describe_transactions,
-    elect_leaders,
-    end_txn,
-    fetch,
     find_coordinator,
     heartbeat,
-    incremental_alter_configs,
-    init_producer_id,
     join_group,
-    leader_and_isr,
     leave_group,
-    list_config_resources,
     list_groups,
-    list_offsets,
-    list_partition_reassignments,
-    list_transactions,
-    metadata,
     offset_commit,
     offset_delete,
     offset_fetch,
-    offset_for_leader_epoch,
-    produce,
-    stop_replica,
     sync_group,
+)
+from barnabas.server.apis.records import delete_records, fetch, list_offsets, offset_for_leader_epoch, produce
+from barnabas.server.apis.topics import (
+    alter_partition_reassignments,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_topic_partitions,
+    elect_leaders,
+    list_partition_reassignments,
+    metadata,
+)
+from barnabas.server.apis.transactions import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    describe_producers,
+    describe_transactions,
+    end_txn,
+    init_producer_id,
+    list_transactions,
     txn_offset_commit,
-    update_features,
-    update_metadata,
     write_txn_markers,
 )
 from barnabas.server.requests.api import Api

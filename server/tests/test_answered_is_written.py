@@ -26,7 +26,7 @@ from barnabas.server.app import Broker
 from barnabas.server.sim.cluster import SharedRounds
 from barnabas.server.sim.disk import SimDisk
 from barnabas.server.testing import Client, connected, embedded_broker
-from barnabas.server.tests.apis.test_produce import only, request, topic
+from barnabas.server.tests.apis.records.test_produce import only, request, topic
 
 E = ErrorCode
 BROKEN = (errno.EIO, errno.ENOSPC, errno.EDQUOT)

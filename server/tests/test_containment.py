@@ -31,7 +31,7 @@ from barnabas.server.runtime.containment import attempt, contain, serve
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.testing import connected, embedded_broker
 from barnabas.server.tests.apis.data_world import DataWorld, data_world
-from barnabas.server.tests.apis.test_produce import batch, only, request
+from barnabas.server.tests.apis.records.test_produce import batch, only, request
 from barnabas.server.tests.coordinators.test_groups import rig
 from barnabas.server.tests.partitions.replicas import replica_world
 from barnabas.server.tests.storage.test_flushing import SlowThread

@@ -30,12 +30,12 @@ from barnabas.kproto.messages import (
     OffsetDeleteRequest,
     WriteTxnMarkersRequest,
 )
-from barnabas.server.apis import produce as produce_api
+from barnabas.server.apis.records import produce as produce_api
 from barnabas.server.app import Broker
 from barnabas.server.requests.route import Route
 from barnabas.server.testing import Client, connected, embedded_broker
-from barnabas.server.tests.apis.test_fetch import fetch, flat, values
-from barnabas.server.tests.apis.test_produce import batch, only, request
+from barnabas.server.tests.apis.records.test_fetch import fetch, flat, values
+from barnabas.server.tests.apis.records.test_produce import batch, only, request
 
 DOOMED = 666
 """The correlation id of requests whose answers cannot be encoded."""

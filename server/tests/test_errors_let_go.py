@@ -15,7 +15,7 @@ from barnabas.kproto import DecodeError, KafkaError
 from barnabas.kproto.messages import CreatePartitionsRequest, CreateTopicsRequest, ProduceRequest
 from barnabas.server.runtime.offload import in_thread
 from barnabas.server.testing import connected, embedded_broker
-from barnabas.server.tests.apis.test_produce import topic
+from barnabas.server.tests.apis.records.test_produce import topic
 
 
 class Large:

@@ -39,8 +39,8 @@ from barnabas.kproto.messages import (
 from barnabas.kproto.records import Record, build_batch, iter_headers, iter_records
 from barnabas.kproto.records_legacy import build_message_set, iter_legacy, iter_messages
 from barnabas.server.testing import Client, connected, embedded_broker
-from barnabas.server.tests.apis.test_fetch import fetch, flat
-from barnabas.server.tests.apis.test_produce import NOW_MS, only, request
+from barnabas.server.tests.apis.records.test_fetch import fetch, flat
+from barnabas.server.tests.apis.records.test_produce import NOW_MS, only, request
 
 EARLIEST, LATEST = -2, -1
 TOPIC = 2

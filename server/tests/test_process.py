@@ -25,8 +25,8 @@ from barnabas.server.runtime import logs
 from barnabas.server.runtime.wording import causes, in_words
 from barnabas.server.settings.endpoints import ListenAddress
 from barnabas.server.testing import connected, embedded_broker
-from barnabas.server.tests.apis.test_fetch import produce
-from barnabas.server.tests.apis.test_produce import batch, topic
+from barnabas.server.tests.apis.records.test_fetch import produce
+from barnabas.server.tests.apis.records.test_produce import batch, topic
 from barnabas.server.tests.runtime.test_logs import restored  # noqa: F401  # the log set-up is undone after each test
 
 

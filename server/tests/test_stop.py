@@ -16,9 +16,9 @@ from barnabas.kproto.frame import request_frame
 from barnabas.kproto.messages import FetchRequest, JoinGroupRequest
 from barnabas.server.app import Broker
 from barnabas.server.testing import Client, connected, embedded_broker, embedded_cluster
-from barnabas.server.tests.apis.test_fetch import fetch, produce
-from barnabas.server.tests.apis.test_group_apis import Asker
-from barnabas.server.tests.apis.test_produce import batch, only, request, topic
+from barnabas.server.tests.apis.groups.test_group_apis import Asker
+from barnabas.server.tests.apis.records.test_fetch import fetch, produce
+from barnabas.server.tests.apis.records.test_produce import batch, only, request, topic
 from barnabas.server.tests.cluster_users import E, User, three_brokers
 from barnabas.server.tests.network.test_reactor import dialled, fine, moved_by_hand, reactor, until
 

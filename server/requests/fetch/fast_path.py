@@ -6,8 +6,8 @@ again, and its answer is not encoded: a few numbers are put between the bytes of
 spares a third of what Python does for a fetch of a megabyte.
 
 Only if records are there at once, as many as the request wants; whatever is not that (an error, a wait, an aborted
-transaction to be told, another partition in the session) goes the long way, `barnabas.server.apis.fetch`, and nothing
-has happened.
+transaction to be told, another partition in the session) goes the long way, `barnabas.server.apis.records.fetch`, and
+nothing has happened.
 
 Only flexible versions (12 and later) by consumers without a rack, one partition, in an incremental session or without
 any; one request, of `LEARNT_BYTES_MAX` bytes at most, is remembered for each connection.

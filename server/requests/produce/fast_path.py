@@ -10,8 +10,8 @@ are a *run* (`take_run`): looked up once, appended in one go (`barnabas.logdir.a
 That halves what is left of the work.
 
 Every batch is checked and appended as ever. Whatever is not plain success (an error, a commit or a flush to wait
-for, a time stamped by the broker) goes the long way, `barnabas.server.apis.produce`, from the start if nothing was
-staged.
+for, a time stamped by the broker) goes the long way, `barnabas.server.apis.records.produce`, from the start if nothing
+was staged.
 
 Only flexible versions (9 and later), without transactional id, acks other than 0, one partition of a topic that is not
 internal; at most `LEARNT_MAX` different beginnings of one length, of `LEARNT_BYTES_MAX` bytes at most, for each

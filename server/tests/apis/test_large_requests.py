@@ -140,7 +140,7 @@ async def test_metadata_of_very_many_names(autojump_clock: trio.testing.MockCloc
 async def test_settings_alike_are_put_together_once(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
-    from barnabas.server.apis import describe_configs
+    from barnabas.server.apis.configs import describe_configs
 
     async with asking() as (broker, client):
         await broker.services.controller.auto_create([f"t{number}" for number in range(30)])

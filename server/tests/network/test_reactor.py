@@ -34,8 +34,8 @@ from barnabas.server.network.reactor import _IN, Reactor
 from barnabas.server.network.strangers import QUIET_SECONDS
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.testing import Client, embedded_broker
-from barnabas.server.tests.apis.test_fetch import fetch, flat, values
-from barnabas.server.tests.apis.test_produce import batch, only, request, topic
+from barnabas.server.tests.apis.records.test_fetch import fetch, flat, values
+from barnabas.server.tests.apis.records.test_produce import batch, only, request, topic
 
 MIB = 1 << 20
 SECONDS = 30

@@ -14,7 +14,7 @@ from barnabas.kproto.messages import FetchRequest
 from barnabas.kproto.records import Record, build_batch
 from barnabas.logdir import AppendOrigin, LogConfig, UnexpectedOffset
 from barnabas.replication import Refusal
-from barnabas.server.apis import fetch as fetch_api
+from barnabas.server.apis.records import fetch as fetch_api
 from barnabas.server.tests.partitions.replicas import (
     TOPIC,
     TOPIC_ID,

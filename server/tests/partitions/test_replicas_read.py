@@ -10,8 +10,8 @@ import pytest
 
 from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import FetchRequest, ListOffsetsRequest
-from barnabas.server.apis import fetch as fetch_api
-from barnabas.server.apis import list_offsets
+from barnabas.server.apis.records import fetch as fetch_api
+from barnabas.server.apis.records import list_offsets
 from barnabas.server.tests.apis.fakes import at_once
 from barnabas.server.tests.partitions.replicas import TOPIC, TOPIC_ID, Answer, ReplicaWorld, consume, replica_world
 

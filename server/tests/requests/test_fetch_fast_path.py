@@ -20,9 +20,9 @@ from barnabas.server.partitions.partition import Partition
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.fetch.fast_path import RepeatedFetch
 from barnabas.server.testing import Client, connected, embedded_broker
-from barnabas.server.tests.apis.test_fetch import fetch, flat, values
-from barnabas.server.tests.apis.test_fetch_committed import Writer
-from barnabas.server.tests.apis.test_produce import topic
+from barnabas.server.tests.apis.records.test_fetch import fetch, flat, values
+from barnabas.server.tests.apis.records.test_fetch_committed import Writer
+from barnabas.server.tests.apis.records.test_produce import topic
 
 SEED = int(os.environ.get("BARNABAS_FETCH_SEED", "0"))
 TURNS = 300

@@ -18,14 +18,14 @@ from barnabas.kproto.compression import compress
 from barnabas.kproto.frame import request_frame
 from barnabas.kproto.messages import MetadataRequest, ProduceRequest
 from barnabas.kproto.records import Record, build_batch, iter_headers
-from barnabas.server.apis import produce
+from barnabas.server.apis.records import produce
 from barnabas.server.app import Broker
 from barnabas.server.requests.produce import held as held_produce
 from barnabas.server.testing import Client, connected, embedded_broker
-from barnabas.server.tests.apis.raw_transactions import NEW
-from barnabas.server.tests.apis.raw_transactions import produce as transactional
-from barnabas.server.tests.apis.test_produce import NOW_MS, read_all, request, topic
-from barnabas.server.tests.apis.test_produce_in_transactions import transactions
+from barnabas.server.tests.apis.records.test_produce import NOW_MS, read_all, request, topic
+from barnabas.server.tests.apis.records.test_produce_in_transactions import transactions
+from barnabas.server.tests.apis.transactions.raw_transactions import NEW
+from barnabas.server.tests.apis.transactions.raw_transactions import produce as transactional
 from barnabas.server.tests.faulty_disk import FaultyDisk
 
 LONG = 13_000

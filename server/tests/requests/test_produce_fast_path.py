@@ -21,7 +21,7 @@ from barnabas.logdir.memory_disk import MemoryDisk
 from barnabas.server.requests.produce import fast_path as repeated_produce
 from barnabas.server.requests.produce.fast_path import RepeatedProduce
 from barnabas.server.testing import connected, embedded_broker
-from barnabas.server.tests.apis.test_produce import NOW_MS, only, read_all, request, topic
+from barnabas.server.tests.apis.records.test_produce import NOW_MS, only, read_all, request, topic
 
 VERSIONS = range(9, 14)
 SEED = int(os.environ.get("BARNABAS_PRODUCE_SEED", "0"))

@@ -22,7 +22,7 @@ from barnabas.server.app import Broker
 from barnabas.server.storage.cleaner import Cleaner, Throttle
 from barnabas.server.storage.cleaner_process import CannotStart, Done, ProcessCompactor, WorkerDied
 from barnabas.server.testing import Client, connected, embedded_broker
-from barnabas.server.tests.apis.test_produce import only, request, topic
+from barnabas.server.tests.apis.records.test_produce import only, request, topic
 
 SETTINGS = {
     "log_segment_bytes": "1000",

@@ -18,8 +18,8 @@ from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime.offload import inline
 from barnabas.server.storage.flushing import RETRY_S
 from barnabas.server.testing import connected, embedded_broker, embedded_cluster
-from barnabas.server.tests.apis.test_fetch import fetch, flat, values
-from barnabas.server.tests.apis.test_produce import batch, only, request, topic
+from barnabas.server.tests.apis.records.test_fetch import fetch, flat, values
+from barnabas.server.tests.apis.records.test_produce import batch, only, request, topic
 
 FLUSH_S = 0.4
 

@@ -12,8 +12,8 @@ from barnabas.kproto.records import Record, build_batch
 from barnabas.logdir import PartitionLog, StorageError
 from barnabas.server.storage.retention import retain
 from barnabas.server.testing import connected, embedded_broker
-from barnabas.server.tests.apis.test_fetch import Session, fetch, flat
-from barnabas.server.tests.apis.test_produce import NOW_MS, batch, only, request, topic
+from barnabas.server.tests.apis.records.test_fetch import Session, fetch, flat
+from barnabas.server.tests.apis.records.test_produce import NOW_MS, batch, only, request, topic
 
 HOUR = 3600.0
 

@@ -15,7 +15,7 @@ from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import CreateTopicsRequest, IncrementalAlterConfigsRequest
 from barnabas.server.app import BrokerFailed
 from barnabas.server.testing import connected, embedded_broker
-from barnabas.server.tests.apis.test_produce import batch, only, request, topic
+from barnabas.server.tests.apis.records.test_produce import batch, only, request, topic
 
 E = ErrorCode
 

@@ -18,7 +18,7 @@ from barnabas.kproto.messages import CreateTopicsRequest, DeleteTopicsRequest
 from barnabas.logdir import Disk, InconsistentMeta
 from barnabas.server.app import Broker
 from barnabas.server.testing import connected, embedded_broker
-from barnabas.server.tests.apis.test_produce import batch, only, request
+from barnabas.server.tests.apis.records.test_produce import batch, only, request
 
 E = ErrorCode
 

@@ -1,0 +1,1 @@
+"""The cluster and its brokers as a client sees them: versions, features, log directories."""

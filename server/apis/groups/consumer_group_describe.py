@@ -1,0 +1,55 @@
+"""ConsumerGroupDescribe (key 69, versions 0-1): state, epochs and members of KIP-848 groups.
+
+Behaviour: of every member what it has and what it is to have. Each group is told once, with its own error:
+GROUP_ID_NOT_FOUND, with a text, also for a classic group, which makes clients ask DescribeGroups. While the protocol is
+off all of them get UNSUPPORTED_VERSION.
+
+Versions: 1 tells whether a member speaks the classic protocol still. What the client may do with the group: all that
+there is, as long as there are no ACLs.
+"""
+
+from __future__ import annotations
+
+from barnabas.kproto import ApiKey, ErrorCode, KafkaError
+from barnabas.kproto.messages import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from barnabas.server.apis.groups.consumer_group_heartbeat import is_enabled
+from barnabas.server.apis.groups.describe_groups import ALL_GROUP_OPERATIONS
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
+from barnabas.server.runtime.turns import Steps
+
+_Group = ConsumerGroupDescribeResponse.DescribedGroup
+
+
+def handle(
+    svc: Services, ctx: RequestContext, req: ConsumerGroupDescribeRequest
+) -> Steps[ConsumerGroupDescribeResponse]:
+    if not is_enabled(svc):
+        return _on_error(req, ErrorCode.UNSUPPORTED_VERSION, ctx.api_version)
+    response = ConsumerGroupDescribeResponse()
+    for group_id in dict.fromkeys(req.group_ids):
+        try:
+            group = svc.groups.consumer_describe(group_id)
+        except KafkaError as error:
+            group = _Group(group_id=group_id, error_code=error.code, error_message=error.message or None)
+        if req.include_authorized_operations and group.error_code == ErrorCode.NONE:
+            group.authorized_operations = ALL_GROUP_OPERATIONS
+        response.groups.append(group)
+        yield 1 + 2 * sum(_size(member) for member in group.members)
+    return response
+
+
+def _size(member: ConsumerGroupDescribeResponse.Member) -> int:
+    """How much there is to tell of a member."""
+    assignments = (*member.assignment.topic_partitions, *member.target_assignment.topic_partitions)
+    return 2 + len(member.subscribed_topic_names) + sum(1 + len(topic.partitions) // 8 for topic in assignments)
+
+
+def _on_error(req: ConsumerGroupDescribeRequest, code: ErrorCode, version: int) -> ConsumerGroupDescribeResponse:
+    return ConsumerGroupDescribeResponse(
+        groups=[_Group(group_id=group_id, error_code=code) for group_id in req.group_ids]
+    )
+
+
+API = Api(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), handle, on_error=_on_error)
