@@ -310,7 +310,7 @@ def _first_topics(environ: Mapping[str, str]) -> Sequence[TopicRequest]:
     """Topics that the environment asks for, or `_Refused`."""
     if "KAFKA_CREATE_TOPICS" not in environ:  # few do, and the rest starts without what reads it
         return ()
-    from barnabas.server.first_topics import topics_in
+    from barnabas.server.broker.first_topics import topics_in
 
     try:
         return topics_in(environ)
@@ -321,7 +321,7 @@ def _first_topics(environ: Mapping[str, str]) -> Sequence[TopicRequest]:
 def _dev_topics(texts: Sequence[str]) -> Sequence[TopicRequest]:
     if not texts:
         return ()
-    from barnabas.server.first_topics import parse_topic
+    from barnabas.server.broker.first_topics import parse_topic
 
     try:
         return [parse_topic(text) for text in texts]
@@ -377,7 +377,7 @@ def _run(config: BrokerConfig, topics: Sequence[TopicRequest], *, announce: bool
     import logging
 
     gc.disable()  # modules are no garbage: looking for some while they are made is a twentieth of the start
-    from barnabas.server import process
+    from barnabas.server.broker import process
     from barnabas.server.config import default_file
 
     gc.freeze()

@@ -34,7 +34,7 @@ from barnabas.kproto import ApiKey, decode, response_class
 from barnabas.kproto.frame import FrameSplitter, parse_response_header, request_frame
 from barnabas.logdir import Disk
 from barnabas.replication import EmbeddedSession, EmbeddedStore, Endpoint, Image, PartitionImage
-from barnabas.server.app import Broker
+from barnabas.server.broker.broker import Broker
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.network.peers import tcp_connect
 from barnabas.server.runtime.offload import Offload, in_thread, inline

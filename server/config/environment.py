@@ -2,8 +2,8 @@
 
 `_` stands for `.`, `__` for `-`, `___` for `_`; upper case for lower. `KAFKA_CFG_…` (another image's spelling) means
 the same. Not settings, and left alone: what configures a JVM or its logging, what Kubernetes puts there for a service
-called kafka, and what topics there shall be (`barnabas.server.first_topics`). Of KAFKA_OPTS, a JVM's arguments, the one
-that names the login file for ZooKeeper is taken.
+called kafka, and what topics there shall be (`barnabas.server.broker.first_topics`). Of KAFKA_OPTS, a JVM's arguments,
+the one that names the login file for ZooKeeper is taken.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a handler may reach.
 
-Filled once in `barnabas.server.app`, the only place that constructs the parts; tests fill it with fakes. `image` is
-read once at the top of a handler: one request, one picture of the cluster.
+Filled once in `barnabas.server.broker.broker`, the only place that constructs the parts; tests fill it with fakes.
+`image` is read once at the top of a handler: one request, one picture of the cluster.
 """
 
 from __future__ import annotations

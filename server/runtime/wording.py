@@ -2,7 +2,7 @@
 
     FATAL broker: cannot listen on PLAINTEXT://127.0.0.1:9092: address already in use (…)
 
-Everything that ends a broker passes here on its way to the log (`barnabas.server.process`).
+Everything that ends a broker passes here on its way to the log (`barnabas.server.broker.process`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Listener lists: `PLAINTEXT://host:9092,INTERNAL://[::1]:0` as values.
 
 Names are upper-cased as in Kafka. An empty host stands for every interface when listening, and for this machine's name
-when advertised. Opening sockets is `barnabas.server.app`'s work; what is advertised for port 0 is known only then
-(`BrokerConfig.advertised`).
+when advertised. Opening sockets is `barnabas.server.broker.broker`'s work; what is advertised for port 0 is known only
+then (`BrokerConfig.advertised`).
 """
 
 from __future__ import annotations

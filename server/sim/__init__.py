@@ -3,7 +3,7 @@
     python -m barnabas.server.sim --seeds 1-100            prints the seeds that fail, and why
     python -m barnabas.server.sim --seeds 17 --trace       one of them again, with all that happened
 
-The brokers are the real ones (`barnabas.server.app.Broker`); simulated are what they stand on: the network
+The brokers are the real ones (`barnabas.server.broker.broker.Broker`); simulated are what they stand on: the network
 (`network.py`), the disks (`disk.py`), the coordination store's sessions (`store.py`), the processes that are stopped,
 killed and started (`cluster.py`), and time itself (`world.py`). `client.py`, `load.py` and `transactions.py` are the
 clients, `faults.py` is what goes wrong and when, `checks.py` and `ledger.py` what must hold all the while and at the

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from barnabas.kproto.records import iter_headers, iter_records
-from barnabas.server.app import Broker
+from barnabas.server.broker.broker import Broker
 from barnabas.server.sim.world import World
 
 TopicPartition = tuple[str, int]

@@ -12,7 +12,7 @@ import trio
 from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import DeleteRecordsRequest, ProduceRequest
 from barnabas.kproto.records import Record, build_batch, iter_headers, iter_records
-from barnabas.server.app import Broker
+from barnabas.server.broker.broker import Broker
 from barnabas.server.sim.checks import log_bytes
 from barnabas.server.sim.client import Client, Gone
 from barnabas.server.sim.load import create_topic

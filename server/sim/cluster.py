@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import trio
 
 from barnabas.replication import BrokerIdTaken, Endpoint, Image, Store, StoreError
-from barnabas.server.app import Broker
+from barnabas.server.broker.broker import Broker
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.partitions.registry import Partitions
 from barnabas.server.sim.disk import FAULT, GONE, SimDisk

@@ -9,7 +9,7 @@ from typing import Any
 
 from barnabas.kproto import ApiKey
 from barnabas.server.apis import APIS
-from barnabas.server.app import Broker
+from barnabas.server.broker.broker import Broker
 from barnabas.server.requests.api import Api
 from compat_tests.fuzz.damage import damaged_frame
 from compat_tests.fuzz.grammar import Grammar, Limits, Request

@@ -22,7 +22,7 @@ from barnabas.kproto.frame import request_frame
 from barnabas.kproto.messages import FetchRequest, ProduceRequest
 from barnabas.kproto.records import Record, build_batch, iter_headers, iter_records
 from barnabas.logdir import AppendOrigin
-from barnabas.server.app import Broker
+from barnabas.server.broker.broker import Broker
 from barnabas.server.sim.cluster import SharedRounds
 from barnabas.server.sim.disk import SimDisk
 from barnabas.server.testing import Client, connected, embedded_broker

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from barnabas.replication import TopicRequest
-from barnabas.server import cli, process
+from barnabas.server import cli
+from barnabas.server.broker import process
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.tests.runtime.test_logs import restored  # noqa: F401  # the log set-up is undone after each test
 
@@ -22,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Runs:
-    """Stands for `barnabas.server.process.run`: keeps the settings it was given and says that it is ready."""
+    """Stands for `barnabas.server.broker.process.run`: keeps the settings it was given and says that it is ready."""
 
     def __init__(self) -> None:
         self.configs: list[BrokerConfig] = []
@@ -276,7 +277,8 @@ def test_dev_for_real(tmp_path: Path, number: signal.Signals) -> None:
 
 SIGNALLED = """
 import os, signal, sys
-from barnabas.server import cli, process
+from barnabas.server import cli
+from barnabas.server.broker import process
 from barnabas.server.runtime import signals
 sys.argv = sys.argv[1:]
 signals.leave_at_once()

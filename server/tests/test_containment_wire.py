@@ -31,7 +31,7 @@ from barnabas.kproto.messages import (
     WriteTxnMarkersRequest,
 )
 from barnabas.server.apis.records import produce as produce_api
-from barnabas.server.app import Broker
+from barnabas.server.broker.broker import Broker
 from barnabas.server.requests.route import Route
 from barnabas.server.testing import Client, connected, embedded_broker
 from barnabas.server.tests.apis.records.test_fetch import fetch, flat, values

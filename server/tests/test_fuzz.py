@@ -22,7 +22,7 @@ from barnabas.kproto import DecodeError, ErrorCode, decode, response_class
 from barnabas.kproto.frame import parse_response_header
 from barnabas.kproto.messages import CreateTopicsRequest, FindCoordinatorRequest
 from barnabas.server.apis import APIS
-from barnabas.server.app import Broker
+from barnabas.server.broker.broker import Broker
 from barnabas.server.requests.api import Api
 from barnabas.server.testing import Client, connected, embedded_broker
 from barnabas.server.tests.apis.records.test_fetch import fetch, flat, values

@@ -15,7 +15,7 @@ may decompress to (128 MiB). Who goes away meanwhile is forgotten: what was appe
 Kafka does all of this in one of its request handler threads.
 
 The thread shares the interpreter with the loop, which gets it back after each switch interval
-(`barnabas.server.process` makes that short); the libraries that decompress and compress work without it.
+(`barnabas.server.broker.process` makes that short); the libraries that decompress and compress work without it.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from barnabas.kproto.messages import (
     UpdateFeaturesRequest,
     WriteTxnMarkersRequest,
 )
-from barnabas.server.app import Broker
+from barnabas.server.broker.broker import Broker
 from barnabas.server.runtime.offload import inline
 from barnabas.server.runtime.turns import TURN_UNITS
 from barnabas.server.testing import Client, connected, embedded_broker

@@ -21,7 +21,7 @@ from barnabas.replication import (
     make_roots,
     register_broker,
 )
-from barnabas.server.app import Broker
+from barnabas.server.broker.broker import Broker
 from barnabas.server.cluster.identity import REGISTRATION_GRACE_S, settle_broker_id, wait_for_old_registration
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.testing import embedded_broker, embedded_cluster

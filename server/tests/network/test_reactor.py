@@ -28,7 +28,7 @@ from barnabas.kproto.messages import (
     CreateTopicsRequest,
     MetadataRequest,
 )
-from barnabas.server.app import Broker
+from barnabas.server.broker.broker import Broker
 from barnabas.server.network.connection import OUT_BYTES_MAX, Connection
 from barnabas.server.network.reactor import _IN, Reactor
 from barnabas.server.network.strangers import QUIET_SECONDS

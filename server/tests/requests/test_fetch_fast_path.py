@@ -14,7 +14,7 @@ from barnabas.kproto import ApiKey, decode, response_class, uvarint
 from barnabas.kproto.frame import parse_response_header, request_frame
 from barnabas.kproto.messages import FetchRequest
 from barnabas.replication import PartitionImage
-from barnabas.server.app import Broker
+from barnabas.server.broker.broker import Broker
 from barnabas.server.network.connection import Connection
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.requests.context import RequestContext

@@ -19,7 +19,7 @@ from barnabas.kproto.frame import request_frame
 from barnabas.kproto.messages import MetadataRequest, ProduceRequest
 from barnabas.kproto.records import Record, build_batch, iter_headers
 from barnabas.server.apis.records import produce
-from barnabas.server.app import Broker
+from barnabas.server.broker.broker import Broker
 from barnabas.server.requests.produce import held as held_produce
 from barnabas.server.testing import Client, connected, embedded_broker
 from barnabas.server.tests.apis.records.test_produce import NOW_MS, read_all, request, topic

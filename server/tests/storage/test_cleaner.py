@@ -17,8 +17,8 @@ import trio
 from barnabas.kproto.messages import DeleteGroupsRequest, OffsetCommitRequest, OffsetFetchRequest
 from barnabas.kproto.records import Record, build_batch, iter_headers, iter_records
 from barnabas.logdir import CompactionAborted, CompactionStats, PartitionLog, StorageError
-from barnabas.server import app
-from barnabas.server.app import Broker
+from barnabas.server.broker import broker as app
+from barnabas.server.broker.broker import Broker
 from barnabas.server.storage.cleaner import Cleaner, Throttle
 from barnabas.server.storage.cleaner_process import CannotStart, Done, ProcessCompactor, WorkerDied
 from barnabas.server.testing import Client, connected, embedded_broker

@@ -13,7 +13,7 @@ import trio
 from barnabas.kproto import ErrorCode
 from barnabas.logdir import AppendOrigin, StorageError
 from barnabas.replication import PartitionImage
-from barnabas.server.app import Broker
+from barnabas.server.broker.broker import Broker
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime.offload import inline
 from barnabas.server.storage.flushing import RETRY_S

@@ -23,7 +23,7 @@ from barnabas.kproto.messages import (
 )
 from barnabas.logdir import LogDirError
 from barnabas.replication import GROUP_METADATA_TOPIC
-from barnabas.server.app import BrokerFailed
+from barnabas.server.broker.broker import BrokerFailed
 from barnabas.server.testing import connected, embedded_broker
 from barnabas.server.tests.faulty_disk import FaultyDisk
 from barnabas.server.tests.storage.two_dirs import LONG_MS, World, fetch, two_dirs

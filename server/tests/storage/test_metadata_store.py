@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import CreateTopicsRequest, IncrementalAlterConfigsRequest
-from barnabas.server.app import BrokerFailed
+from barnabas.server.broker.broker import BrokerFailed
 from barnabas.server.testing import connected, embedded_broker
 from barnabas.server.tests.apis.records.test_produce import batch, only, request, topic
 

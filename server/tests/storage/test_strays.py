@@ -16,7 +16,7 @@ from trio.testing import MockClock
 from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import CreateTopicsRequest, DeleteTopicsRequest
 from barnabas.logdir import Disk, InconsistentMeta
-from barnabas.server.app import Broker
+from barnabas.server.broker.broker import Broker
 from barnabas.server.testing import connected, embedded_broker
 from barnabas.server.tests.apis.records.test_produce import batch, only, request
 

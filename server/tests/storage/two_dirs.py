@@ -20,7 +20,7 @@ from barnabas.kproto.messages import (
     ProduceRequest,
 )
 from barnabas.kproto.records import Record, build_batch, iter_headers, iter_records
-from barnabas.server.app import Broker
+from barnabas.server.broker.broker import Broker
 from barnabas.server.testing import Client, connected, embedded_broker
 from barnabas.server.tests.faulty_disk import FaultyDisk
 

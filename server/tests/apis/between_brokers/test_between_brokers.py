@@ -25,7 +25,7 @@ from barnabas.replication import (
     UpdateMetadata,
     wire,
 )
-from barnabas.server.app import Broker
+from barnabas.server.broker.broker import Broker
 from barnabas.server.testing import Client, connected, embedded_broker, embedded_cluster
 
 TOPIC_ID = bytes(range(16))

@@ -40,7 +40,7 @@ from barnabas.server.apis.groups import (
     offset_fetch,
     sync_group,
 )
-from barnabas.server.app import Broker
+from barnabas.server.broker.broker import Broker
 from barnabas.server.testing import Client, connected, embedded_broker
 
 E = ErrorCode

@@ -21,7 +21,7 @@ from barnabas.kproto.records import (
     parse_control_record,
 )
 from barnabas.logdir import AppendOrigin
-from barnabas.server.app import Broker
+from barnabas.server.broker.broker import Broker
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.testing import connected, embedded_broker, embedded_cluster
 from barnabas.server.tests.apis.records.test_fetch import MIB, fetch, flat

@@ -14,7 +14,7 @@ from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.records import Record, build_batch, build_control_batch
 from barnabas.kproto.records_legacy import iter_legacy, iter_messages
 from barnabas.logdir import AppendOrigin
-from barnabas.server.app import Broker
+from barnabas.server.broker.broker import Broker
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.requests.old_formats import RESPONSE_BYTES_MAX
 from barnabas.server.testing import Client, connected, embedded_broker

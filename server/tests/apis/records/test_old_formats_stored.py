@@ -14,7 +14,7 @@ from barnabas.kproto.messages import ListOffsetsRequest
 from barnabas.kproto.records import Record, build_batch
 from barnabas.kproto.records_legacy import build_message_set, iter_any
 from barnabas.logdir import AppendOrigin
-from barnabas.server.app import Broker
+from barnabas.server.broker.broker import Broker
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.testing import connected, embedded_broker
 from barnabas.server.tests.apis.records.test_fetch import fetch, flat

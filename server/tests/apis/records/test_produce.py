@@ -9,7 +9,7 @@ from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import FetchRequest, ProduceRequest, ProduceResponse
 from barnabas.kproto.records import Record, build_batch
 from barnabas.replication import PartitionImage
-from barnabas.server.app import Broker, BrokerFailed
+from barnabas.server.broker.broker import Broker, BrokerFailed
 from barnabas.server.testing import Client, connected, embedded_broker
 
 NOW_MS = 1_750_000_000_000

@@ -21,7 +21,7 @@ from barnabas.kproto.messages import (
     WriteTxnMarkersRequest,
 )
 from barnabas.kproto.records import Record, build_batch, iter_headers, iter_records
-from barnabas.server.app import Broker
+from barnabas.server.broker.broker import Broker
 from barnabas.server.testing import Client
 
 E = ErrorCode

@@ -22,7 +22,7 @@ from barnabas.kproto.messages import (
     ListTransactionsRequest,
     MetadataRequest,
 )
-from barnabas.server.app import Broker
+from barnabas.server.broker.broker import Broker
 from barnabas.server.testing import Client, connected, embedded_broker
 from barnabas.server.tests.apis.records.test_produce import topic
 

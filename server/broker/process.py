@@ -14,7 +14,7 @@ import trio
 
 from barnabas.logdir import LogDirError, StorageError
 from barnabas.replication import BrokerIdTaken, StoreError, TopicRequest, WrongCluster
-from barnabas.server.app import Broker, BrokerFailed
+from barnabas.server.broker.broker import Broker, BrokerFailed
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.network.listeners import CannotListen
 from barnabas.server.runtime import descriptors, patterns
@@ -35,7 +35,7 @@ after each system call. The default, 5 ms, would be a second for a round of 64 c
 
 def run(config: BrokerConfig, ready: Callable[[str], None], topics: Sequence[TopicRequest] = ()) -> int:
     """Run a broker as this process until SIGTERM or SIGINT; its exit code. `ready(bootstrap)` is called when it
-    serves and, if it is alone, has `topics`; in a cluster these may come later (`barnabas.server.first_topics`).
+    serves and, if it is alone, has `topics`; in a cluster these may come later (`barnabas.server.broker.first_topics`).
 
     If it ends by itself, the last line of its log, the only one at FATAL, says why.
     """
@@ -95,7 +95,7 @@ async def _run_until_signal(config: BrokerConfig, ready: Callable[[str], None], 
             gc.freeze()
             gc.set_threshold(50_000, 20, 50)
             if broker.is_open and topics:
-                from barnabas.server.first_topics import make_topics
+                from barnabas.server.broker.first_topics import make_topics
 
                 make = partial(
                     attempt, log, "creating the topics that were asked for", partial(make_topics, broker, topics)

@@ -19,7 +19,7 @@ from barnabas.kproto import ErrorCode
 from barnabas.replication import TopicRequest, name_fault
 
 if TYPE_CHECKING:
-    from barnabas.server.app import Broker
+    from barnabas.server.broker.broker import Broker
 
 VARIABLE: Final = "KAFKA_CREATE_TOPICS"
 TRIES: Final = 60

@@ -6,8 +6,8 @@ become controller, lead and follow what the controller says → serve. Ready mea
 
 Stop: in a cluster, hand the leaderships over (controlled shutdown) → stop accepting and taking up requests → answer
 those that wait for something to happen, let those that are at work finish, until the deadline → stop the tasks →
-flush, checkpoint, mark the clean stop → close the store, which ends the registration (`server/stopping.py`). A log
-directory that cannot be used any more gets no mark, so that the next start recovers it; the broker goes on with the
+flush, checkpoint, mark the clean stop → close the store, which ends the registration (`server/broker/stopping.py`). A
+log directory that cannot be used any more gets no mark, so that the next start recovers it; the broker goes on with the
 others, unless there is none, or it has its metadata there (`server/storage/log_dirs.py`). A bug that ends the broker
 costs the mark of all of them, but not the flush.
 """
@@ -46,6 +46,7 @@ from barnabas.replication import (
     topic_names,
 )
 from barnabas.server.apis import APIS
+from barnabas.server.broker.stopping import FAILED_STOP_SECONDS, STOP_SECONDS, close_logs, finish_requests, save_logs
 from barnabas.server.cluster.client import ControllerClient
 from barnabas.server.cluster.features import Features
 from barnabas.server.cluster.identity import open_store, settle_broker_id, wait_for_old_registration
@@ -72,7 +73,6 @@ from barnabas.server.runtime.containment import serve
 from barnabas.server.runtime.offload import Offload, in_thread
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.runtime.turns import Turns
-from barnabas.server.stopping import FAILED_STOP_SECONDS, STOP_SECONDS, close_logs, finish_requests, save_logs
 from barnabas.server.storage.cleaner import Cleaner
 from barnabas.server.storage.cleaner_process import OffloadCompactor, ProcessCompactor
 from barnabas.server.storage.housekeeping import Housekeeping

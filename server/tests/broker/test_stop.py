@@ -14,7 +14,7 @@ from trio.testing import MockClock
 from barnabas.coordinator.tests.kit import subscription
 from barnabas.kproto.frame import request_frame
 from barnabas.kproto.messages import FetchRequest, JoinGroupRequest
-from barnabas.server.app import Broker
+from barnabas.server.broker.broker import Broker
 from barnabas.server.testing import Client, connected, embedded_broker, embedded_cluster
 from barnabas.server.tests.apis.groups.test_group_apis import Asker
 from barnabas.server.tests.apis.records.test_fetch import fetch, produce
@@ -23,7 +23,8 @@ from barnabas.server.tests.cluster_users import E, User, three_brokers
 from barnabas.server.tests.network.test_reactor import dialled, fine, moved_by_hand, reactor, until
 
 SOON = 0.1
-"""Seconds; a stop that waits for one of the requests here would take `barnabas.server.app.STOP_SECONDS`, or for ever.
+"""Seconds; a stop that waits for one of the requests here would take `barnabas.server.broker.broker.STOP_SECONDS`, or
+for ever.
 """
 FOR_EVER_MS = 100_000_000
 

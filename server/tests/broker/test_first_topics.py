@@ -12,7 +12,7 @@ import trio.testing
 
 from barnabas.kproto import ErrorCode
 from barnabas.replication import TopicRequest
-from barnabas.server.first_topics import REST_SECONDS, TRIES, VARIABLE, make_topics, parse_topic, topics_in
+from barnabas.server.broker.first_topics import REST_SECONDS, TRIES, VARIABLE, make_topics, parse_topic, topics_in
 from barnabas.server.testing import embedded_broker
 
 E = ErrorCode

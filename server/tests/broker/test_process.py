@@ -17,8 +17,8 @@ import trio
 
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.logdir import LogDirError, StorageError
-from barnabas.server import process
-from barnabas.server.app import BrokerFailed
+from barnabas.server.broker import process
+from barnabas.server.broker.broker import BrokerFailed
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.network.listeners import CannotListen, bind
 from barnabas.server.runtime import logs
