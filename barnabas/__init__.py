@@ -38,6 +38,6 @@ def main() -> None:
 
     signals.leave_at_once()
 
-    from barnabas.server.cli import run
+    from barnabas.server.cli.main import run
 
     run()

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from barnabas.kproto.messages import MetadataRequest
-from barnabas.server import cli
 from barnabas.server.broker.first_topics import make_topics, topics_in
+from barnabas.server.cli import main as cli
 from barnabas.server.config.broker import load
 from barnabas.server.health import bootstrap_of
 from barnabas.server.testing import connected, embedded_broker

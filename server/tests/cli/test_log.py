@@ -20,12 +20,12 @@ from barnabas.logdir.offline import open_log
 from barnabas.logdir.offline.stats import log_stats
 from barnabas.logdir.tests.kit import NOW
 from barnabas.logdir.tests.offline_kit import copy, make_dir
-from barnabas.server import cli
-from barnabas.server.log_cli_dump import time_text
-from barnabas.server.log_cli_progress import Progress, readable
-from barnabas.server.log_cli_stats import lines
+from barnabas.server.cli import main as cli
+from barnabas.server.cli.log_dump import time_text
+from barnabas.server.cli.log_stats import lines
+from barnabas.server.cli.progress import Progress, readable
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from barnabas.logdir.offline.stats import Stats
-from barnabas.server.log_cli_dump import time_text
-from barnabas.server.log_cli_progress import readable
+from barnabas.server.cli.log_dump import time_text
+from barnabas.server.cli.progress import readable
 
 _HEAD = ("partition", "segments", "size", "batches", "records", "offsets", "from", "to", "codecs", "batch", "producers")
 _FULL_HEAD = ("record", "ratio", "keyed", "keys", "tombstones", "txn", "control")

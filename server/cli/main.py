@@ -18,12 +18,12 @@ from contextlib import contextmanager, nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
-from barnabas.server import log_cli
+from barnabas.server.cli import log_arguments as log_cli
 
 if TYPE_CHECKING:
     from barnabas.replication import TopicRequest
+    from barnabas.server.cli.parent_watch import Leash
     from barnabas.server.config.broker import BrokerConfig
-    from barnabas.server.leash import Leash
 
 OK, FAILED, REFUSED = 0, 1, 2
 INTERRUPTED = 130
@@ -203,7 +203,7 @@ def main(
         if signals is not None:
             signals.as_python_does()
         if chosen.command == "log":
-            from barnabas.server import log_cli_run
+            from barnabas.server.cli import log as log_cli_run
 
             return log_cli_run.run(chosen)
         code = _health(chosen, environment) if chosen.command == "health" else _config(chosen, environment)
@@ -348,7 +348,7 @@ def _dev(chosen: argparse.Namespace, signals: ModuleType | None) -> int:
         if not chosen.data:
             temporary = tempfile.mkdtemp(prefix="barnabas-dev-")
         if chosen.leash is not None:
-            from barnabas.server.leash import Leash
+            from barnabas.server.cli.parent_watch import Leash
 
             leash = Leash(chosen.leash or None)
     try:

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from barnabas.replication import TopicRequest
-from barnabas.server import cli
 from barnabas.server.broker import process
+from barnabas.server.cli import main as cli
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.tests.runtime.test_logs import restored  # noqa: F401  # the log set-up is undone after each test
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class Runs:
@@ -277,7 +277,7 @@ def test_dev_for_real(tmp_path: Path, number: signal.Signals) -> None:
 
 SIGNALLED = """
 import os, signal, sys
-from barnabas.server import cli
+from barnabas.server.cli import main as cli
 from barnabas.server.broker import process
 from barnabas.server.runtime import signals
 sys.argv = sys.argv[1:]
@@ -498,7 +498,7 @@ def test_started_by_its_path_it_is_this_copy(tmp_path: Path, paths: list[str]) -
 def test_nothing_heavy_is_imported_to_explain_itself() -> None:
     """The start-up budget: the command line loads neither trio nor the log code before it knows what to do."""
     code = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from barnabas.server import cli; cli.main(['--version']); "
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from barnabas.server.cli import main as cli; cli.main(['--version']); "
         "cli.main(['config', '--all']); "
         "heavy = {'trio', 'asyncio', 'barnabas.logdir', 'barnabas.coordinator'}; "
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"

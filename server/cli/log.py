@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from barnabas.kproto.errors import KafkaError
 from barnabas.logdir import LogDirError
 from barnabas.logdir.offline import LogReader, is_log_dir, open_log, open_log_dir
-from barnabas.server.log_cli_progress import Progress, readable
+from barnabas.server.cli.progress import Progress, readable
 
 OK, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 
@@ -68,7 +68,7 @@ def _logs(paths: Sequence[str]) -> Iterator[LogReader]:
 
 
 def _dump(chosen: argparse.Namespace) -> int:
-    from barnabas.server.log_cli_dump import Dump, DumpOptions
+    from barnabas.server.cli.log_dump import Dump, DumpOptions
 
     first, end = chosen.offset or (None, None)
     oldest, newest = chosen.time or (None, None)
@@ -139,7 +139,7 @@ def _list_kinds() -> int:
 
 def _stats(chosen: argparse.Namespace) -> int:
     from barnabas.logdir.offline.stats import log_stats
-    from barnabas.server.log_cli_stats import lines
+    from barnabas.server.cli.log_stats import lines
 
     full = not chosen.quick
     progress = _progress(_size(chosen.paths))

@@ -16,7 +16,7 @@ import confluent_kafka.admin
 import pytest
 
 from barnabas.logdir.tests.test_kafka_files import dump, produce
-from barnabas.server import cli
+from barnabas.server.cli import main as cli
 from compat_tests.brokers import Broker, start_kafka
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
