@@ -9,8 +9,8 @@ What is sent: `schema_writer` (bytes from a schema), `values` (what a field of t
 peer knows to exist, learnt from answers), `batches` (records), `damage` (bytes), `grammar` (whole requests). How:
 `attack` (many connections, pipelined, closed in the middle). What is looked at: `watch` (log, process),
 `memory` (what of it comes back), `probe` (stalls), `honest` (a client that behaves). `recording` is the format of what
-is replayed, `corpus/` the packets of past findings, which `server/tests/test_fuzz_corpus.py` sends to a broker with the
-fast tests.
+is replayed, `corpus/` the packets of past findings, which `server/tests/whole/test_fuzz_corpus.py` sends to a broker
+with the fast tests.
 
 The one part of `compat_tests` that imports of ours: `kproto`, whose schemas are the grammar.
 """

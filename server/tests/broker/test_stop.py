@@ -19,8 +19,8 @@ from barnabas.server.testing import Client, connected, embedded_broker, embedded
 from barnabas.server.tests.apis.groups.test_group_apis import Asker
 from barnabas.server.tests.apis.records.test_fetch import fetch, produce
 from barnabas.server.tests.apis.records.test_produce import batch, only, request, topic
-from barnabas.server.tests.cluster_users import E, User, three_brokers
 from barnabas.server.tests.network.test_reactor import dialled, fine, moved_by_hand, reactor, until
+from barnabas.server.tests.whole.cluster_users import E, User, three_brokers
 
 SOON = 0.1
 """Seconds; a stop that waits for one of the requests here would take `barnabas.server.broker.broker.STOP_SECONDS`, or

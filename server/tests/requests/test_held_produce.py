@@ -26,7 +26,7 @@ from barnabas.server.tests.apis.records.test_produce import NOW_MS, read_all, re
 from barnabas.server.tests.apis.records.test_produce_in_transactions import transactions
 from barnabas.server.tests.apis.transactions.raw_transactions import NEW
 from barnabas.server.tests.apis.transactions.raw_transactions import produce as transactional
-from barnabas.server.tests.faulty_disk import FaultyDisk
+from barnabas.server.tests.whole.faulty_disk import FaultyDisk
 
 LONG = 13_000
 """So many records are too much for any round."""

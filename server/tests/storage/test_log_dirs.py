@@ -25,8 +25,8 @@ from barnabas.logdir import LogDirError
 from barnabas.replication import GROUP_METADATA_TOPIC
 from barnabas.server.broker.broker import BrokerFailed
 from barnabas.server.testing import connected, embedded_broker
-from barnabas.server.tests.faulty_disk import FaultyDisk
 from barnabas.server.tests.storage.two_dirs import LONG_MS, World, fetch, two_dirs
+from barnabas.server.tests.whole.faulty_disk import FaultyDisk
 
 E = ErrorCode
 

@@ -12,8 +12,8 @@ from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import MetadataRequest
 from barnabas.replication import Image
 from barnabas.server.testing import embedded_cluster
-from barnabas.server.tests import cluster_users as members
-from barnabas.server.tests.faulty_disk import FaultyDisk
+from barnabas.server.tests.whole import cluster_users as members
+from barnabas.server.tests.whole.faulty_disk import FaultyDisk
 
 E = ErrorCode
 BROKEN = 3

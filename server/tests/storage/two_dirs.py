@@ -22,7 +22,7 @@ from barnabas.kproto.messages import (
 from barnabas.kproto.records import Record, build_batch, iter_headers, iter_records
 from barnabas.server.broker.broker import Broker
 from barnabas.server.testing import Client, connected, embedded_broker
-from barnabas.server.tests.faulty_disk import FaultyDisk
+from barnabas.server.tests.whole.faulty_disk import FaultyDisk
 
 E = ErrorCode
 LONG_MS = 60_000

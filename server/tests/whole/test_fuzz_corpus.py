@@ -20,7 +20,7 @@ from compat_tests.fuzz.honest import Honest
 from compat_tests.fuzz.recording import read
 from compat_tests.fuzz.replay import Replay
 
-CORPUS = Path(__file__).resolve().parents[2] / "compat_tests" / "fuzz" / "corpus"
+CORPUS = Path(__file__).resolve().parents[3] / "compat_tests" / "fuzz" / "corpus"
 FILES = sorted(CORPUS.glob("*.fuzz"))
 CPU_SECONDS_MAX = 0.3
 SIZE_MAX = 200_000

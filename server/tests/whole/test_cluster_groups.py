@@ -14,7 +14,7 @@ from barnabas.kproto.messages import (
 )
 from barnabas.replication import GROUP_METADATA_TOPIC
 from barnabas.server.testing import Client, connected
-from barnabas.server.tests.cluster_users import RETRIABLE, E, User, three_brokers
+from barnabas.server.tests.whole.cluster_users import RETRIABLE, E, User, three_brokers
 
 
 async def test_commits_survive_their_coordinators(autojump_clock: MockClock) -> None:

@@ -22,7 +22,7 @@ from barnabas.server.sim.cluster import Cluster
 from barnabas.server.sim.run import simulate
 from barnabas.server.sim.world import World
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SECONDS = int(os.environ.get("BARNABAS_SIM_SECONDS", "300"))
 SEEDS = int(os.environ.get("BARNABAS_SIM_SEEDS", "1000"))
 FIRST = int(os.environ.get("BARNABAS_SIM_FIRST", "1"))

@@ -21,7 +21,7 @@ from barnabas.kproto.messages import (
 )
 from barnabas.replication import GROUP_METADATA_TOPIC
 from barnabas.server.testing import connected, embedded_broker
-from barnabas.server.tests.cluster_users import E, User, three_brokers
+from barnabas.server.tests.whole.cluster_users import E, User, three_brokers
 
 # -- who is who ----------------------------------------------------------------------------------------------------
 

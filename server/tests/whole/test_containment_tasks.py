@@ -34,7 +34,7 @@ from barnabas.server.partitions.partition import Partition
 from barnabas.server.partitions.registry import Partitions
 from barnabas.server.storage.cleaner import Cleaner
 from barnabas.server.testing import connected, embedded_cluster
-from barnabas.server.tests.cluster_users import User
+from barnabas.server.tests.whole.cluster_users import User
 
 SETTINGS = {
     "log_initial_task_delay_ms": "0",

@@ -20,7 +20,7 @@ from barnabas.logdir import OURS
 from barnabas.server.sim.disk_faults import CODES, faults
 from barnabas.server.sim.run import DiskFault, simulate
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 EACH = os.environ.get("BARNABAS_DISK_FAULTS_EACH", "1")
 SEED = os.environ.get("BARNABAS_DISK_FAULTS_SEED", "1")
 

@@ -23,7 +23,7 @@ from barnabas.kproto.messages import (
 from barnabas.kproto.records import ABORT, Record, build_batch, check_batch, iter_records, parse_control_record
 from barnabas.replication import TRANSACTION_STATE_TOPIC
 from barnabas.server.testing import START_OF_VIRTUAL_TIME, EmbeddedCluster
-from barnabas.server.tests.cluster_users import RETRIABLE, RETRY_S, E, User, three_brokers
+from barnabas.server.tests.whole.cluster_users import RETRIABLE, RETRY_S, E, User, three_brokers
 
 PARTITIONS = 3
 LOOK_S = 0.5

@@ -27,7 +27,7 @@ from barnabas.replication.paths import (
 )
 from barnabas.replication.store import Create, Store
 from barnabas.server.testing import EmbeddedCluster, embedded_cluster
-from barnabas.server.tests.cluster_users import User
+from barnabas.server.tests.whole.cluster_users import User
 
 _Topic = AlterPartitionReassignmentsRequest.ReassignableTopic
 _Wish = AlterPartitionReassignmentsRequest.ReassignablePartition

@@ -1,0 +1,1 @@
+"""What only a whole broker, or several, can show: clusters, containment, hostile and very old clients."""
