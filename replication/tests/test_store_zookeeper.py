@@ -527,7 +527,10 @@ def test_errors_by_name() -> None:
 
 
 def test_a_broker_alone_does_not_import_kazoo() -> None:
-    code = "import sys, server.broker.broker, server.cli.main; sys.exit(any(name.split('.')[0] == 'kazoo' for name in sys.modules))"
+    code = (
+        "import sys, barnabas.server.broker.broker, barnabas.server.cli.main; "
+        "sys.exit(any(name.split('.')[0] == 'kazoo' for name in sys.modules))"
+    )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, timeout=60).returncode == 0
 
 

@@ -28,7 +28,10 @@ Done = tuple[int, CompactionStats]
 """The new cleaner checkpoint of the log, and what was done."""
 
 END_SECONDS = 1.0
-_PROGRAM: Final = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from barnabas.server.storage.cleaner_worker import main; main()"
+_PROGRAM: Final = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from barnabas.server.storage.cleaner_worker import main; main()"
+)
 
 
 class WorkerFailed(Exception):

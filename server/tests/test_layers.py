@@ -27,7 +27,7 @@ OURS = {
     "barnabas/spark.py": {"kproto", "logdir"},
 }
 
-# … through the face of the package, or these public modules of it.
+# … through the face of the package, or these public modules of it, or rooms.
 PUBLIC = {
     "kproto": {
         "allowance",
@@ -58,7 +58,23 @@ PUBLIC = {
         "store_zk_settings",
         "wire",
     },
-    "server": {"cli", "signals"},
+    "server": {"cli.main", "runtime.signals"},
+}
+
+# A room is a folder of a package. It may import rooms on lower floors only; rooms of one floor do not know each other.
+FLOORS: dict[str, tuple[set[str], ...]] = {
+    "server": (
+        {"settings", "runtime"},
+        {"config"},
+        {"network"},
+        {"partitions", "cluster"},
+        {"coordinators", "storage"},
+        {"requests"},
+        {"apis"},
+        {"broker"},
+        {"cli", "testing"},
+        {"sim"},
+    ),
 }
 
 # The suite of clients speaks TCP and knows nothing of ours, so that it can judge any broker. What may all the same …
@@ -149,9 +165,10 @@ def imports(path: Path) -> Iterator[Import]:
             assert node.level == 0, f"{name}:{node.lineno} imports relatively"
             assert node.module is not None
             module = short(node.module)
-            if module == "barnabas" or module in PACKAGES:  # `from barnabas.kproto import messages` imports the module
+            folder = ROOT / module.replace(".", "/")
+            if folder.is_dir():  # `from barnabas.kproto import messages` imports the module
                 for alias in node.names:
-                    place = ROOT / module / alias.name
+                    place = folder / alias.name
                     is_module = place.with_suffix(".py").exists() or (place / "__init__.py").exists()
                     yield Import(name, node.lineno, short(f"{module}.{alias.name}") if is_module else module)
             else:
@@ -182,9 +199,71 @@ def test_other_packages_are_used_through_their_faces(package: str) -> None:
     wrong = []
     for one in ALL[package]:
         top, _, rest = one.module.partition(".")
-        if top in PACKAGES and top != package and rest and rest.partition(".")[0] not in PUBLIC[top]:
+        names = rest.split(".")
+        faces = {".".join(names[:n]) for n in range(1, len(names) + 1)}
+        if top in PACKAGES and top != package and rest and not faces & PUBLIC[top]:
             wrong.append(str(one))
     assert not wrong, "behind the face:\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_floors(package: str) -> None:
+    floors = {room: number for number, rooms in enumerate(FLOORS[package]) for room in rooms}
+    wrong = []
+    for one in ALL[package]:
+        top, *other = one.module.split(".")[:2]
+        room = one.file.removesuffix(".py").split("/")[1]
+        if top != package or not other or room in ("__init__", other[0]):
+            continue
+        if floors[other[0]] >= floors[room]:
+            wrong.append(str(one))
+    assert not wrong, "upward, or across:\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_every_room_has_a_floor(package: str) -> None:
+    listed = [room for rooms in FLOORS[package] for room in rooms]
+    folder = ROOT / package
+    there = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert sorted(listed) == sorted(there - {"__init__", "tests"})
+
+
+def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
+    """Sets of modules, more than one each, that all lead to each other."""
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        left = [start]
+        while left:
+            for other in arrows.get(left.pop(), ()):
+                if other not in seen:
+                    seen.add(other)
+                    left.append(other)
+        return seen
+
+    behind = {name: reached(name) for name in arrows}
+    found = {frozenset(other for other in behind[name] if name in behind.get(other, ())) for name in arrows}
+    return sorted(sorted(circle) for circle in found if circle)
+
+
+@pytest.mark.parametrize("package", [*ALL, CLIENTS])
+def test_no_circles(package: str) -> None:
+    """Imports for types, and inside functions, count too."""
+    arrows: dict[str, set[str]] = {}
+    for path in files(package):
+        name = path.relative_to(ROOT).with_suffix("").as_posix().removesuffix("/__init__").replace("/", ".")
+        arrows[name] = set()
+        for one in imports(path):
+            module = one.module
+            if module.split(".")[0] == package and module != name:
+                arrows[name].add(module)
+    assert not circles(arrows), "\n".join(" ↔ ".join(circle) for circle in circles(arrows))
+
+
+def test_circles_are_found() -> None:
+    """The test of the test."""
+    assert circles({"a": {"b"}, "b": {"c"}, "c": set(), "d": {"a"}}) == []
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
 
 
 def test_the_suite_of_clients_knows_nothing_of_ours() -> None:
@@ -227,7 +306,7 @@ def test_the_tables_speak_of_files_that_exist() -> None:
         assert (ROOT / name).exists(), name
     for package, modules in PUBLIC.items():
         for module in modules:
-            place = ROOT / package / module
+            place = ROOT / package / module.replace(".", "/")
             assert place.with_suffix(".py").exists() or (place / "__init__.py").exists(), f"{package}.{module}"
 
 
@@ -247,7 +326,7 @@ def test_our_packages_are_imported_by_their_full_names() -> None:
     assert not wrong, "\n".join(wrong)
     assert BARE.search("import os\nfrom server import app")
     assert BARE.search("def f():\n    import kproto.messages")
-    assert not BARE.search("from barnabas.server.broker import broker as app\nimport server_of_others")
+    assert not BARE.search("from barnabas.server.cli import main\nimport server_of_others")
 
 
 def test_nothing_is_loaded_under_two_names() -> None:
@@ -260,11 +339,15 @@ def test_the_reader_finds_every_form_of_import(tmp_path: Path, monkeypatch: pyte
         (tmp_path / package).mkdir(parents=True)
         (tmp_path / package / "__init__.py").touch()
     (tmp_path / "server" / "logs.py").touch()
+    (tmp_path / "server" / "runtime").mkdir()
+    (tmp_path / "server" / "runtime" / "timers.py").touch()
     file = tmp_path / "kproto.py"
     file.write_text(
         "import a.b, c\nfrom d.e import f\nif 0:\n    import i, barnabas.logdir.x\n"
-        "def g():\n    from barnabas.server import Broker; from barnabas.server.runtime import logs\n    import h\n    from barnabas import kproto, main\n"
+        "def g():\n    from barnabas.server import logs, Broker\n    import h\n    from barnabas import kproto, main\n"
+        "    from barnabas.server.runtime import timers, Timers\n"
     )
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
     found = {one.module for one in imports(file)}
-    assert found == {"a.b", "c", "d.e", "server.runtime.logs", "server", "h", "i", "logdir.x", "kproto", "barnabas"}
+    ours = {"server.logs", "server", "logdir.x", "kproto", "barnabas", "server.runtime.timers", "server.runtime"}
+    assert found == {"a.b", "c", "d.e", "h", "i", *ours}

@@ -2,11 +2,11 @@
 
     batches → one producer? → a transaction open in the partition? → append
                                      │ no
-                                     └→ the coordinator is asked (`server.coordinators.verification`) → append what it confirms
+                                     └→ the coordinator is asked → append what it confirms
 
-While the coordinator is asked nothing more is taken up from the connection, as the producer's next batches would
-overtake these, and the records are copied out of the round's receive buffer. Trouble that passes is told as
-NOT_ENOUGH_REPLICAS, which every client tries again without looking for another leader; only those of
+While the coordinator is asked (`server.coordinators.verification`) nothing more is taken up from the connection, as the
+producer's next batches would overtake these, and the records are copied out of the round's receive buffer. Trouble that
+passes is told as NOT_ENOUGH_REPLICAS, which every client tries again without looking for another leader; only those of
 transaction.version 2 are told CONCURRENT_TRANSACTIONS.
 Source: `ReplicaManager.handleProduceAppend` of Apache Kafka 4.3.
 """

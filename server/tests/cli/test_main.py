@@ -498,7 +498,8 @@ def test_started_by_its_path_it_is_this_copy(tmp_path: Path, paths: list[str]) -
 def test_nothing_heavy_is_imported_to_explain_itself() -> None:
     """The start-up budget: the command line loads neither trio nor the log code before it knows what to do."""
     code = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from barnabas.server.cli import main as cli; cli.main(['--version']); "
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); "
+        "from barnabas.server.cli import main as cli; cli.main(['--version']); "
         "cli.main(['config', '--all']); "
         "heavy = {'trio', 'asyncio', 'barnabas.logdir', 'barnabas.coordinator'}; "
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
