@@ -6,10 +6,12 @@
         producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
 
 Nothing is imported here before it is asked for: a test suite that uses `Broker` has none of the broker's modules in its
-own process, which is why the face has no imports at its top.
+own process, which is why the face has next to no imports at its top.
 """
 
 from __future__ import annotations
+
+from os import path
 
 TYPE_CHECKING = False  # as `typing` has it, which takes its time
 if TYPE_CHECKING:
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from barnabas.process import Broker, BrokerError
 
 __all__ = ["Broker", "BrokerError", "main"]
+
+if not path.isdir(path.join(__path__[0], "server")):  # a checkout by a Git without symbolic links: they stand beside us
+    __path__.append(path.dirname(__path__[0]))
 
 
 def __getattr__(name: str) -> Any:

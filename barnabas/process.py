@@ -22,7 +22,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 __all__ = ["Broker", "BrokerError"]
 
@@ -36,6 +36,13 @@ _PREFIX = b"bootstrap="
 
 class BrokerError(Exception):
     """The broker did not start, or ended by itself; the message holds the end of its log."""
+
+    __module__ = "barnabas"  # in tracebacks, by the name that it is imported by
+
+
+def __tracebackhide__(excinfo: Any) -> bool:
+    """pytest asks: a report of a BrokerError ends where the test used the broker, and shows nothing of this file."""
+    return bool(excinfo.errisinstance(BrokerError))
 
 
 class Broker:

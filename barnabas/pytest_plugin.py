@@ -31,6 +31,11 @@ SETTINGS_MARKER = "kafka_settings"
 LOG_LINES = 50
 
 
+def __tracebackhide__(excinfo: pytest.ExceptionInfo[BaseException]) -> bool:
+    """pytest asks: a broker that does not start is reported without our code."""
+    return excinfo.typename == "BrokerError"
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(SETTINGS_INI, "settings of the Kafka brokers of the tests, one KEY=VALUE per line", "linelist", [])
 

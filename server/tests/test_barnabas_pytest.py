@@ -128,6 +128,36 @@ def test_mistakes_are_named(suite: pytest.Pytester) -> None:
     suite.runpytest_subprocess().stdout.fnmatch_lines(["*'num.partitions' must be written as KEY=VALUE"])
 
 
+def test_a_broker_that_fails_is_reported_without_our_code(suite: pytest.Pytester) -> None:
+    suite.makepyfile(
+        """
+        import barnabas, pytest
+
+        def test_refused():
+            with barnabas.Broker({"num.partitions": 0}):
+                pass
+
+        @pytest.mark.kafka_settings({"num.partitions": 0})
+        def test_refused_in_the_fixture(kafka_broker_fresh): pass
+
+        def test_gone():
+            with barnabas.Broker() as broker:
+                broker.kill()
+                broker.pid
+        """
+    )
+    result = suite.runpytest_subprocess()
+    result.assert_outcomes(failed=2, errors=1)
+    report = result.stdout.str()
+    assert report.count("num.partitions=0 is refused: it must be at least 1") >= 2
+    assert "E       barnabas.BrokerError: the broker refuses its settings; the end of its log:" in report
+    assert "E           barnabas.BrokerError: the broker is not running" in report
+    assert ">           with barnabas.Broker" in report or ">       with barnabas.Broker" in report
+    assert "process.py" not in report
+    assert "def kafka_broker_fresh" not in report
+    assert "_start" not in report
+
+
 def test_a_failure_shows_the_brokers_log(suite: pytest.Pytester) -> None:
     suite.makepyfile(
         """

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -493,6 +494,21 @@ def test_started_by_its_path_it_is_this_copy(tmp_path: Path, paths: list[str]) -
         command = [sys.executable, *safe_path, str(ROOT / "barnabas" / "__main__.py"), "--version"]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
         assert (done.returncode, done.stdout, done.stderr) == (0, f"barnabas {cli.version()}\n", "")
+
+
+def test_a_checkout_without_symbolic_links_runs(tmp_path: Path) -> None:
+    """Git on Windows, and some who unpack archives, make text files of links."""
+    (tmp_path / "barnabas").mkdir()
+    for path in (ROOT / "barnabas").iterdir():
+        if path.is_symlink():
+            (tmp_path / "barnabas" / path.name).write_text(str(path.readlink()))
+            (tmp_path / path.name).symlink_to(ROOT / path.name)
+        elif path.is_file():
+            shutil.copy(path, tmp_path / "barnabas")
+    command = [sys.executable, "-P", str(tmp_path / "barnabas" / "__main__.py"), "config", "num.partitions"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "num.partitions" in done.stdout
 
 
 def test_nothing_heavy_is_imported_to_explain_itself() -> None:
