@@ -86,18 +86,21 @@ def handle(svc: Services, ctx: RequestContext, req: ListOffsetsRequest) -> Steps
         yield 1
         for asked in topic.partitions:
             index = asked.partition_index
-            yield 1 if asked.timestamp in (LATEST, EARLIEST) else _LOOK_UP_UNITS
+            yield 1
             try:
                 if version == 0:
                     if index not in answers:
+                        yield 0 if asked.timestamp in (LATEST, EARLIEST) else _LOOK_UP_UNITS
                         answers[index] = _old_style(svc, topic.name, asked, req.replica_id)
                     continue
                 if (topic.name, index) in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 if asked.timestamp < 0 and version < _SINCE_VERSION.get(asked.timestamp, 1 << 15):
                     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-                partition = svc.partitions.get(topic.name, index)
-                partition.check_leader_epoch(asked.current_leader_epoch, only_leader=req.replica_id != ANY_REPLICA)
+                partition = _checked(svc, topic.name, asked, req)
+                if asked.timestamp not in (LATEST, EARLIEST):
+                    yield _LOOK_UP_UNITS
+                    partition = _checked(svc, topic.name, asked, req)
                 answers[index] = _told(index, _look_up(partition, asked.timestamp, req), version)
             except KafkaError as error:
                 answers[index] = _failed(index, error, version)
@@ -113,6 +116,13 @@ def handle(svc: Services, ctx: RequestContext, req: ListOffsetsRequest) -> Steps
     return _look_longer(svc, ctx, req, response, long) if long else response
 
 
+def _checked(svc: Services, topic: str, asked: _Asked, req: ListOffsetsRequest) -> Partition:
+    """The partition, if this broker may answer for it. Raises KafkaError."""
+    partition = svc.partitions.get(topic, asked.partition_index)
+    partition.check_leader_epoch(asked.current_leader_epoch, only_leader=req.replica_id != ANY_REPLICA)
+    return partition
+
+
 async def _look_longer(
     svc: Services, ctx: RequestContext, req: ListOffsetsRequest, response: ListOffsetsResponse, long: list[_Long]
 ) -> ListOffsetsResponse:
@@ -124,9 +134,7 @@ async def _look_longer(
         index = each.asked.partition_index
         try:
             found = await _found(svc, each.topic, each.asked)
-            partition = svc.partitions.get(each.topic, index)
-            partition.check_leader_epoch(each.asked.current_leader_epoch, only_leader=req.replica_id != ANY_REPLICA)
-            answer = _told(index, _readable(partition, found, req), version)
+            answer = _told(index, _readable(_checked(svc, each.topic, each.asked, req), found, req), version)
         except KafkaError as error:
             answer = _failed(index, error, version)
         for name in _TOLD:

@@ -232,6 +232,18 @@ async def test_look_ups_let_others_run(world):
     assert len(response.topics[0].partitions) == 50
 
 
+@pytest.mark.parametrize("asked", [[(7, NOW)] * 3000, [(50 + i, NOW) for i in range(3000)]], ids=["twice", "unknown"])
+async def test_what_is_refused_costs_no_look_up(world, asked):
+    """Thousands of refused places took a turn of the whole broker for every five."""
+    world.topic("t", 50)
+    steps = list_offsets.handle(world.svc, SimpleNamespace(api_version=11), request(*asked))
+    turns = 1
+    while (response := first_turn(steps)) is UNFINISHED:
+        turns += 1
+    assert turns <= 6
+    assert all(answer.error_code for answer in response.topics[0].partitions)
+
+
 # ---- version 0
 
 
