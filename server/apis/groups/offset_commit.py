@@ -17,6 +17,7 @@ others, as a commit from outside the group, and version 0 of OffsetFetch finds i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from barnabas.coordinator import OffsetToCommit
@@ -28,19 +29,58 @@ from barnabas.server.requests.portions import AT_ONCE, Codes, Portion, in_portio
 from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
 
-UNITS_PER_STEP = 50
-"""A request of a few partitions has no steps to pay for."""
+PARTITIONS_PER_STEP = 50
+"""A request of no more topics and partitions has no steps to pay for."""
+
+_Topic = OffsetCommitRequest.OffsetCommitRequestTopic
+_Partition = OffsetCommitRequest.OffsetCommitRequestPartition
 
 
 class _Commit:
-    """The answer in the making: errors of single partitions are in, those in `open` wait for the coordinator."""
+    """The answer in the making: errors of single partitions are in, those in `open`, with the offsets to be stored in
+    `offsets`, wait for the coordinator.
+    """
 
-    __slots__ = ("_ctx", "open", "response")
+    __slots__ = ("_by_id", "_ctx", "_image", "_topics", "offsets", "open", "response")
 
-    def __init__(self, ctx: RequestContext, response: OffsetCommitResponse) -> None:
+    def __init__(self, svc: Services, ctx: RequestContext) -> None:
         self._ctx = ctx
-        self.response = response
+        self._image = svc.image
+        self._by_id = ctx.api_version >= 10
+        self._topics: dict[str | bytes, OffsetCommitResponse.OffsetCommitResponseTopic] = {}
+        self.response = OffsetCommitResponse()
         self.open: list[OffsetCommitResponse.OffsetCommitResponsePartition] = []
+        self.offsets: list[OffsetToCommit] = []
+
+    def take(self, topic: _Topic, partitions: Iterable[_Partition]) -> None:
+        """Look at some of a topic's partitions."""
+        by_id = self._by_id
+        key: str | bytes = topic.topic_id if by_id else topic.name
+        known = self._image.topics_by_id.get(topic.topic_id) if by_id else self._image.topics.get(topic.name)
+        answered = self._topics.get(key)
+        if answered is None:
+            answered = OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+            self._topics[key] = answered
+            self.response.topics.append(answered)
+        for partition in partitions:
+            answer = OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=partition.partition_index)
+            answered.partitions.append(answer)
+            if known is None:
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif not 0 <= partition.partition_index < len(known.partitions):
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                self.open.append(answer)
+                self.offsets.append(
+                    OffsetToCommit(
+                        known.name,
+                        partition.partition_index,
+                        partition.committed_offset,
+                        partition.committed_leader_epoch,
+                        partition.committed_metadata,
+                        partition.commit_timestamp,
+                    )
+                )
 
     def reply(self, codes: list[ErrorCode]) -> None:
         for partition, code in zip(self.open, codes, strict=True):
@@ -52,52 +92,32 @@ class _Commit:
         return self._ctx.let_go()
 
 
-def handle(svc: Services, ctx: RequestContext, req: OffsetCommitRequest) -> Steps[Any]:
-    image = svc.image
-    by_id = ctx.api_version >= 10
-    response = OffsetCommitResponse()
-    commit = _Commit(ctx, response)
-    offsets: list[OffsetToCommit] = []
-    topics: dict[str | bytes, OffsetCommitResponse.OffsetCommitResponseTopic] = {}
-    units = 0
+def handle(svc: Services, ctx: RequestContext, req: OffsetCommitRequest) -> Any:
+    commit = _Commit(svc, ctx)
+    count = len(req.topics)
     for topic in req.topics:
-        known = image.topics_by_id.get(topic.topic_id) if by_id else image.topics.get(topic.name)
-        key = topic.topic_id if by_id else topic.name
-        answered = topics.get(key)
-        if answered is None:
-            answered = OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
-            topics[key] = answered
-        answers = answered.partitions
-        units += 1
-        if units >= UNITS_PER_STEP:
-            yield units
-            units = 0
-        for partition in topic.partitions:
-            units += 1
-            if units >= UNITS_PER_STEP:
-                yield units
-                units = 0
-            answer = OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=partition.partition_index)
-            answers.append(answer)
-            if known is None:
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif not 0 <= partition.partition_index < len(known.partitions):
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                commit.open.append(answer)
-                offsets.append(
-                    OffsetToCommit(
-                        known.name,
-                        partition.partition_index,
-                        partition.committed_offset,
-                        partition.committed_leader_epoch,
-                        partition.committed_metadata,
-                        partition.commit_timestamp,
-                    )
-                )
-    response.topics.extend(topics.values())
+        count += len(topic.partitions)
+    if count > PARTITIONS_PER_STEP:
+        return _in_steps(svc, ctx, req, commit)
+    for topic in req.topics:
+        commit.take(topic, topic.partitions)
+    return _store(svc, ctx, req, commit)
+
+
+def _in_steps(svc: Services, ctx: RequestContext, req: OffsetCommitRequest, commit: _Commit) -> Steps[Any]:
+    for topic in req.topics:
+        for first in range(0, len(topic.partitions) or 1, PARTITIONS_PER_STEP):
+            partitions = topic.partitions[first : first + PARTITIONS_PER_STEP]
+            commit.take(topic, partitions)
+            yield 1 + len(partitions)
+    return _store(svc, ctx, req, commit)
+
+
+def _store(svc: Services, ctx: RequestContext, req: OffsetCommitRequest, commit: _Commit) -> Any:
+    """All of it is looked at."""
+    offsets = commit.offsets
     if not offsets:
-        return response
+        return commit.response
     if len(offsets) > AT_ONCE:
         return _in_portions(svc, ctx, req, offsets, commit)
     _commit(svc, ctx, req, offsets, commit)
