@@ -404,7 +404,7 @@ def _run(config: BrokerConfig, topics: Sequence[TopicRequest], *, announce: bool
 
 
 def _health(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    from barnabas.server import health
+    from barnabas.server.cli import health
 
     try:
         print(health.check(chosen.bootstrap or health.bootstrap_of(environ), chosen.timeout))

@@ -338,16 +338,16 @@ def test_the_reader_finds_every_form_of_import(tmp_path: Path, monkeypatch: pyte
     for package in ("server", "barnabas/kproto"):
         (tmp_path / package).mkdir(parents=True)
         (tmp_path / package / "__init__.py").touch()
-    (tmp_path / "server" / "logs.py").touch()
+    (tmp_path / "server" / "shelf.py").touch()
     (tmp_path / "server" / "runtime").mkdir()
     (tmp_path / "server" / "runtime" / "timers.py").touch()
     file = tmp_path / "kproto.py"
     file.write_text(
         "import a.b, c\nfrom d.e import f\nif 0:\n    import i, barnabas.logdir.x\n"
-        "def g():\n    from barnabas.server import logs, Broker\n    import h\n    from barnabas import kproto, main\n"
+        "def g():\n    from barnabas.server import shelf, Broker\n    import h\n    from barnabas import kproto, main\n"
         "    from barnabas.server.runtime import timers, Timers\n"
     )
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
     found = {one.module for one in imports(file)}
-    ours = {"server.logs", "server", "logdir.x", "kproto", "barnabas", "server.runtime.timers", "server.runtime"}
+    ours = {"server.shelf", "server", "logdir.x", "kproto", "barnabas", "server.runtime.timers", "server.runtime"}
     assert found == {"a.b", "c", "d.e", "h", "i", *ours}

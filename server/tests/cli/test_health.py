@@ -12,9 +12,9 @@ import pytest
 from barnabas.kproto import encode
 from barnabas.kproto.frame import response_frame
 from barnabas.kproto.messages import ApiVersionsResponse, MetadataResponse
-from barnabas.server.blocking_client import NoAnswer, split_bootstrap
 from barnabas.server.cli import main as cli
-from barnabas.server.health import bootstrap_of
+from barnabas.server.cli.health import bootstrap_of
+from barnabas.server.network.blocking_client import NoAnswer, split_bootstrap
 from barnabas.server.testing import broker_thread
 
 Answers = Callable[[bytes], bytes | None]

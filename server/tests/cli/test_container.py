@@ -9,11 +9,11 @@ from pathlib import Path
 from barnabas.kproto.messages import MetadataRequest
 from barnabas.server.broker.first_topics import make_topics, topics_in
 from barnabas.server.cli import main as cli
+from barnabas.server.cli.health import bootstrap_of
 from barnabas.server.config.broker import load
-from barnabas.server.health import bootstrap_of
 from barnabas.server.testing import connected, embedded_broker
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 COMPOSE = (ROOT / "examples" / "compose.yaml").read_text(encoding="utf-8")
 
