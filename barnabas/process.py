@@ -1,7 +1,8 @@
 """A broker as a child process, for the test suites of other programs: `barnabas.Broker`.
 
 A process and not a thread, so that a test can kill it and shares no memory, loop or signal with it. What runs in the
-caller's process is this file and Python's library.
+caller's process is this file and Python's library; only `create_topic`, `delete_topic` and `reset`, when they are used,
+load a small client (`barnabas.server.network.blocking_admin`, and the protocol below it).
 
 The child cannot outlive its parent: its standard input is a pipe that only the parent holds, and it stops when that
 ends (`barnabas dev --leash`), however the parent went. The port is bound, without listening, for as long as the
@@ -19,10 +20,13 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from barnabas.server.network.blocking_client import BlockingClient
 
 __all__ = ["Broker", "BrokerError"]
 
@@ -192,6 +196,44 @@ class Broker:
                 raise
             # What went wrong in the block is probably a consequence; both should be read.
             error.add_note(str(ended))
+
+    # -- topics and groups -------------------------------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        settings: Mapping[str, str | int | float | bool] | None = None,
+    ) -> None:
+        """Create a topic; clients can use it at once. partitions: None for the broker's `num.partitions`. settings: of
+        the topic, by Apache Kafka's names. Raises BrokerError if the broker refuses.
+        """
+        texts = {key: _text(value) for key, value in (settings or {}).items()}
+        count = -1 if partitions is None else partitions
+        self._ask(lambda admin, client: admin.create_topic(client, name, count, texts))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, unless it is gone already. Raises BrokerError if the broker refuses."""
+        self._ask(lambda admin, client: admin.delete_topics(client, [name]))
+
+    def reset(self) -> None:
+        """Delete all topics and groups, so that the next test finds a broker as new, in milliseconds.
+
+        Members of groups that are left over are put out; raises BrokerError if they come back, as consumers do that are
+        not closed. Settings that were changed while it runs, and ids of transactional producers, stay.
+        """
+        self._ask(lambda admin, client: admin.reset(client))
+
+    def _ask(self, act: Callable[[ModuleType, BlockingClient], None]) -> None:
+        """`act(blocking_admin, client)`; what the broker refuses is a BrokerError."""
+        from barnabas.server.network import blocking_admin
+        from barnabas.server.network.blocking_client import BlockingClient, NoAnswer
+
+        try:
+            with BlockingClient(self.bootstrap, timeout_s=self._timeout_s) as client:
+                act(blocking_admin, client)
+        except (blocking_admin.Refused, NoAnswer) as error:
+            raise BrokerError(str(error)) from None
 
     # -- pieces ------------------------------------------------------------------------------------------------------
 

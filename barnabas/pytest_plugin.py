@@ -8,15 +8,24 @@
         kafka_broker_fresh.kill()
         kafka_broker_fresh.start()
 
-Both are `barnabas.Broker`. Settings for all of them stand in pytest's configuration, as `kafka_broker_settings` with
-one KEY=VALUE per line; the marker `kafka_settings` adds to them or overrides them for `kafka_broker_fresh`. When a test
-that uses a broker fails, the end of the broker's log stands in the report. With pytest-xdist every worker has its own.
+    @pytest.mark.kafka_topic(partitions=3, settings={"cleanup.policy": "compact"})
+    def test_tables(kafka_broker, kafka_topic):        # the name of a new topic, deleted after the test
+        KafkaProducer(bootstrap_servers=kafka_broker.bootstrap).send(kafka_topic, key=b"k", value=b"v")
+
+Both brokers are `barnabas.Broker`; `kafka_broker.reset()` deletes all topics and groups. `kafka_topic` makes its topic
+on the broker that the test asks for, also without the marker; where tests share a broker it keeps them apart. Settings
+for the brokers stand in pytest's configuration, as `kafka_broker_settings` with one KEY=VALUE per line; the marker
+`kafka_settings` adds to them or overrides them for `kafka_broker_fresh`. When a test that uses a broker fails, the end
+of the broker's log stands in the report. With pytest-xdist every worker has its own.
 
 Nothing is imported or started before a test asks for a fixture.
 """
 
 from __future__ import annotations
 
+import re
+import uuid
+import warnings
 from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +37,8 @@ if TYPE_CHECKING:
 SHARED, FRESH = "kafka_broker", "kafka_broker_fresh"
 SETTINGS_INI = "kafka_broker_settings"
 SETTINGS_MARKER = "kafka_settings"
+TOPIC = TOPIC_MARKER = "kafka_topic"
+NAME_CHARACTERS = 100
 LOG_LINES = 50
 
 
@@ -43,6 +54,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", f"{SETTINGS_MARKER}(settings): settings of the broker of this test, for {FRESH}; a dictionary"
+    )
+    config.addinivalue_line(
+        "markers", f"{TOPIC_MARKER}(partitions=None, settings={{}}): of the topic of this test, for {TOPIC}"
     )
 
 
@@ -67,6 +81,31 @@ def kafka_broker_fresh(request: pytest.FixtureRequest) -> Iterator[Broker]:
         yield broker
 
 
+@pytest.fixture
+def kafka_topic(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of a new topic on the broker of this test, which is deleted after it."""
+    from barnabas import BrokerError
+
+    broker: Broker = request.getfixturevalue(FRESH if FRESH in request.fixturenames else SHARED)
+    # Named after the test, for who reads the broker's log; and different each time the test runs.
+    words = re.sub("[^a-zA-Z0-9._-]+", "-", request.node.name)[:NAME_CHARACTERS]
+    name = f"{words}-{uuid.uuid4().hex[:8]}"
+    marker = request.node.get_closest_marker(TOPIC_MARKER)
+    broker.create_topic(name, **({} if marker is None else _topic_of(marker)))
+    yield name
+    if broker.running:
+        try:
+            broker.delete_topic(name)
+        except BrokerError as error:
+            warnings.warn(f"{TOPIC}: {error}", stacklevel=1)
+
+
+def _topic_of(marker: pytest.Mark) -> dict[str, Any]:
+    if marker.args or not {"partitions", "settings"}.issuperset(marker.kwargs):
+        raise pytest.UsageError(f"{TOPIC_MARKER} takes partitions=NUMBER and settings=DICTIONARY")
+    return dict(marker.kwargs)
+
+
 def _configured(config: pytest.Config) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for line in config.getini(SETTINGS_INI):
@@ -85,6 +124,8 @@ def _marked(marker: pytest.Mark) -> Mapping[str, Any]:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     fixtures = getattr(item, "fixturenames", ())
+    if item.get_closest_marker(TOPIC_MARKER) is not None and TOPIC not in fixtures:
+        raise pytest.UsageError(f"{TOPIC_MARKER} has no effect on a test without the fixture {TOPIC}")
     if SHARED in fixtures and FRESH not in fixtures and item.get_closest_marker(SETTINGS_MARKER) is not None:
         raise pytest.UsageError(f"{SETTINGS_MARKER} has no effect on {SHARED}, which all tests share: use {FRESH}")
 

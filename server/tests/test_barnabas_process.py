@@ -101,6 +101,23 @@ def test_topics_that_cannot_be() -> None:
         barnabas.Broker(topics="orders")
 
 
+def test_topics_and_groups_go_between_tests() -> None:
+    with barnabas.Broker({"auto.create.topics.enable": False}, topics=["first"]) as broker:
+        broker.create_topic("second", 3, {"retention.ms": 1000})
+        assert partitions_of_new_topic(broker.bootstrap, "second") == 3
+        with pytest.raises(barnabas.BrokerError, match="topic second was not created"):
+            broker.create_topic("second")
+        broker.delete_topic("second")
+        broker.delete_topic("never")
+        broker.create_topic("second")
+        broker.reset()
+        for name in ("first", "second"):
+            broker.create_topic(name, 2)
+            assert partitions_of_new_topic(broker.bootstrap, name) == 2
+    with pytest.raises(barnabas.BrokerError, match="no connection to"):
+        broker.reset()
+
+
 def test_the_port_stays_ours_while_the_broker_is_down() -> None:
     with barnabas.Broker() as broker:
         port = int(broker.bootstrap.rpartition(":")[2])

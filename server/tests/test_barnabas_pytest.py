@@ -195,3 +195,68 @@ def test_it_costs_nothing_when_unused(suite: pytest.Pytester) -> None:
     suite.runpytest_subprocess("-p", "no:trio").assert_outcomes(passed=1)
     suite.runpytest_subprocess("--markers").stdout.fnmatch_lines(["@pytest.mark.kafka_settings(settings): *"])
     suite.runpytest_subprocess("--fixtures").stdout.fnmatch_lines(["kafka_broker*", "kafka_broker_fresh*"])
+
+
+def test_topics_of_their_own_on_a_shared_broker(suite: pytest.Pytester) -> None:
+    suite.makepyfile(
+        """
+        import pytest
+        from kafka import KafkaAdminClient, KafkaProducer
+        from kafka.admin import ConfigResource
+
+        names = []
+
+        def partitions_and_policy(broker, topic):
+            admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+            (described,) = admin.describe_topics([topic])
+            configs = admin.describe_configs([ConfigResource("TOPIC", topic)])
+            admin.close()
+            return len(described["partitions"]), "compact" in str(configs)
+
+        @pytest.mark.parametrize("time", [1, 2, "a b/c"])
+        def test_first_record(kafka_broker, kafka_topic, time):
+            names.append(kafka_topic)
+            producer = KafkaProducer(bootstrap_servers=kafka_broker.bootstrap)
+            assert producer.send(kafka_topic, b"hello").get(10).offset == 0
+            producer.close()
+
+        def test_they_are_gone(kafka_broker):
+            assert len(set(names)) == 3
+            assert names[2].startswith("test_first_record-a-b-c-")
+            admin = KafkaAdminClient(bootstrap_servers=kafka_broker.bootstrap)
+            assert not set(admin.list_topics()) & set(names)
+            admin.close()
+
+        @pytest.mark.kafka_topic(partitions=3, settings={"cleanup.policy": "compact"})
+        def test_settings(kafka_broker_fresh, kafka_topic):
+            assert partitions_and_policy(kafka_broker_fresh, kafka_topic) == (3, True)
+            kafka_broker_fresh.stop()
+
+        @pytest.mark.kafka_topic(5)
+        def test_wrong_marker(kafka_topic): pass
+
+        @pytest.mark.kafka_topic(partitions=5)
+        def test_marker_without_effect(kafka_broker): pass
+        """
+    )
+    result = suite.runpytest_subprocess()
+    result.assert_outcomes(passed=5, errors=2)
+    result.stdout.fnmatch_lines(["*kafka_topic takes partitions=NUMBER and settings=DICTIONARY*"])
+    result.stdout.fnmatch_lines(["*kafka_topic has no effect on a test without the fixture kafka_topic*"])
+
+
+def test_a_refused_reset_is_reported_without_our_code(suite: pytest.Pytester) -> None:
+    suite.makepyfile(
+        """
+        import barnabas
+
+        def test_not_there():
+            with barnabas.Broker() as broker:
+                broker.kill()
+                broker.reset()
+        """
+    )
+    result = suite.runpytest_subprocess()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E * barnabas.BrokerError: no connection to *"])
+    result.stdout.no_fnmatch_line("*barnabas/process.py:*")

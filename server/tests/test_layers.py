@@ -58,7 +58,7 @@ PUBLIC = {
         "store_zk_settings",
         "wire",
     },
-    "server": {"cli.main", "runtime.signals"},
+    "server": {"cli.main", "network.blocking_admin", "network.blocking_client", "runtime.signals"},
 }
 
 # A room is a folder of a package. It may import rooms on lower floors only; rooms of one floor do not know each other.
