@@ -49,6 +49,7 @@ def test_topics(bootstrap: str, unique: Callable[..., str]) -> None:
     ]
 
 
+@pytest.mark.jvm
 @case("spark_stream.py", "spark")
 def test_spark_stream(bootstrap: str, unique: Callable[..., str]) -> None:
     printed = run("spark_stream.py", "--bootstrap", bootstrap, "--topic", unique(), timeout=200, spark=True)

@@ -15,14 +15,15 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from compat_tests.jars import PROJECT_ROOT, ToolMissing, cache_root, jar_directory
+from compat_tests.jars import PROJECT_ROOT, ToolMissing, cache_root, jar_directory, java
 
 POM = Path(__file__).with_name("pom.xml")
 FALLBACK_TOKEN_PROVIDER = "4.0.0"
 
 
 def connector_jars() -> list[Path]:
-    """Return the connector's jars, resolved into the cache on first use. Raises ToolMissing."""
+    """Return the connector's jars, resolved into the cache on first use. Raises ToolMissing, also without a JVM."""
+    java()
     connector = os.environ.get("BARNABAS_SPARK_CONNECTOR") or pyspark.__version__
     asked = os.environ.get("BARNABAS_SPARK_TOKEN_PROVIDER")
     candidates = [asked] if asked else [connector, FALLBACK_TOKEN_PROVIDER]
