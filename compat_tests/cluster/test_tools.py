@@ -198,9 +198,9 @@ def test_reassignment_cancelled(tools: Tools, cluster: Cluster, unique: Names, t
     plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": name, "partition": 0, "replicas": [3, 1]}]}))
     file = ("--reassignment-json-file", str(plan))
     tools("kafka-reassign-partitions", "--execute", *file, "--throttle", "1000")
-    time.sleep(2)
-    listed = tools("kafka-reassign-partitions", "--list")
-    assert re.search(rf"{re.escape(name)}-0: replicas: 3,1,2\. adding: 3\. removing: 2\.", listed), listed
+    time.sleep(2)  # without the throttle it would be over then
+    moving = re.compile(rf"{re.escape(name)}-0: replicas: 3,1,2\. adding: 3\. removing: 2\.")
+    eventually(lambda: moving.search(tools("kafka-reassign-partitions", "--list")), "the move is listed")
     assert "is still in progress" in tools("kafka-reassign-partitions", "--verify", *file, "--preserve-throttles")
     cancelled = tools("kafka-reassign-partitions", "--cancel", *file)
     assert f"Successfully cancelled partition reassignment for: {name}-0" in cancelled

@@ -27,7 +27,7 @@ public final class Cases {
     }
 
     private static final int AT_ONCE = 4;
-    private static final long LIMIT_S = 75;
+    private static final long LIMIT_S = 150;
 
     private final List<Case> all = new ArrayList<>();
 

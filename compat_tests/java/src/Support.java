@@ -29,7 +29,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /** What the cases share: clients, unused names, topics that are ready, reading with a deadline, expecting a refusal. */
 final class Support {
-    static final long DEADLINE_MS = 30_000;
+    static final long DEADLINE_MS = 60_000;
 
     interface Check {
         boolean holds() throws Exception;
