@@ -13,7 +13,7 @@ SAY_AGAIN_S = 60
 """How often a log, where no line can be written over, hears where the running steps are."""
 LOG_LINES = 60
 MOST_FAILURES = 30
-SLOWEST = 10
+SLOWEST = 30
 
 
 class Report:
