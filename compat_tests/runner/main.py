@@ -41,11 +41,10 @@ def run(root: Path, everything: bool, install: Callable[[], Path]) -> int:
     listing = results / "listing"
     listing.unlink(missing_ok=True)
     lanes = Lanes(python, root, results, MOST_LANES, report)
-    jvm = not any(tool.missing and tool.marker == "jvm" for tool in tools)
     troubles: list[str] = []
     left_out: dict[str, int] = {}
     try:
-        lanes.run(first_stage(listing, jvm))
+        lanes.run(first_stage(listing))
         if listing.exists():
             made = plan(groups(listing), tools, everything=everything)
             left_out = dict(made.left_out)

@@ -57,25 +57,27 @@ class Plan:
     left_out: Counter[str] = field(default_factory=Counter)
 
 
-def first_stage(listing: Path, jvm: bool) -> list[Step]:
-    """What needs no test to be known: collecting them, lint, types, and fetching the jars that they will ask for."""
-    steps = [
+def first_stage(listing: Path) -> list[Step]:
+    """What needs no test to be known: collecting them, lint, types."""
+    return [
         Step("types: mypy --strict", ("-m", "mypy")),
         Step("collecting the tests", _pytest("--collect-only", "-qq", "--listing", str(listing))),
         Step("lint: ruff check", ("-m", "ruff", "check", ".")),
         Step("format: ruff format --check", ("-m", "ruff", "format", "--check", ".")),
     ]
-    if jvm:
-        steps.insert(1, Step("fetching jars", ("-m", "compat_tests.runner.fetch")))
-    return steps
 
 
 def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool) -> Plan:
-    """The stages behind the first: the fast tests, which share all cores, then the folders of the others."""
+    """The stages behind the first: the fast tests, which share all cores, and beside them the jars that others will ask
+    for; then the folders of the others.
+    """
     made = Plan()
     missing = {tool.marker: tool for tool in tools if tool.missing and tool.marker}
     fast = sum(group.count for group in found if "slow" not in group.markers)
     made.stages.append([Step("the fast tests", _pytest("-m", FAST), fast)])
+    if "jvm" not in missing:
+        # It waits for the network most of the time.
+        made.stages[0].append(Step("fetching jars", ("-m", "compat_tests.runner.fetch")))
     chosen: dict[str, list[Group]] = defaultdict(list)
     for group in found:
         if "slow" not in group.markers:

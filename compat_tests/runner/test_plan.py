@@ -35,7 +35,7 @@ def steps(made: Plan) -> dict[str, int | None]:
 
 def test_the_first_tier() -> None:
     made = plan(FOUND, HERE, everything=False)
-    assert [(step.title, step.cases) for step in made.stages[0]] == [("the fast tests", 5070)]
+    assert [(step.title, step.cases) for step in made.stages[0]] == [("the fast tests", 5070), ("fetching jars", None)]
     assert steps(made) == {"compat_tests/java": 300, "compat_tests/python": 50, "compat_tests/cat": 18, "kproto": 3}
     assert made.stages[1][0].title == "compat_tests/java"
     assert made.left_out == {"not in this tier: python3 run.py test --all": 41}
@@ -54,6 +54,7 @@ def test_without_a_jdk(everything: bool, cases: int, campaign: int) -> None:
     assert steps(made) == {"compat_tests/python": 50, "compat_tests/cat": 18} | (
         {"compat_tests/cluster": 1} if everything else {}
     )
+    assert [step.title for step in made.stages[0]] == ["the fast tests"]
     assert made.left_out["without JDK and Maven: install it"] == cases
     assert sum(made.left_out.values()) == cases + campaign
     assert all("not jvm" in step.arguments[step.arguments.index("-m", 2) + 1] for step in made.stages[1])
