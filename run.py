@@ -20,6 +20,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 from pathlib import Path
 
@@ -31,6 +32,8 @@ WITHOUT_SPARK = ("groups", "produce_consume", "topics")
 # With clients' regular expressions where google-re2 need not be compiled: no wheels for musl (Alpine) and 3.15.
 _HAS_RE2 = sys.version_info < (3, 15) and "musl" not in str(sysconfig.get_config_var("SOABI"))
 SERVED = "[regex]" if _HAS_RE2 else ""
+TESTED = "[examples,regex,zookeeper-sasl]" if _HAS_RE2 else "[examples,zookeeper-sasl]"
+CONSTRAINTS = ROOT / ".ci" / "constraints.txt"
 
 
 def main(arguments: list[str]) -> int:
@@ -47,7 +50,7 @@ def main(arguments: list[str]) -> int:
             return example(rest)
         if command == "test" and rest in ([], ["--all"]):
             return test(everything=bool(rest))
-        install(SERVED if command == "serve" else "[test]")
+        install(*((SERVED,) if command == "serve" else (TESTED, "test")))
         if command == "serve":
             os.execv(PYTHON, [str(PYTHON), "-P", "-m", "barnabas", "serve", *rest])
         os.chdir(ROOT)
@@ -57,11 +60,14 @@ def main(arguments: list[str]) -> int:
         return error.returncode or 1
 
 
-def install(extra: str) -> None:
-    """Make the environment hold the package (editable) with the extra, unless it does already."""
-    # The tests' environment holds all that serving needs, so either mark will do for `serve`.
-    if any(_mark(had).exists() and _mark(had).read_text() == _wanted(had) for had in {extra, "[test]"}):
-        return
+def install(extras: str, group: str = "") -> None:
+    """Make the environment hold the package (editable) with the extras, and a group of developers' packages, unless it
+    does already. The versions are those that the tests ran with.
+    """
+    # The tests' environment holds all that anything else needs, so either mark will do for that.
+    for had in (extras + group, TESTED + "test"):
+        if _mark(had).exists() and _mark(had).read_text() == _wanted(had):
+            return
     if not PYTHON.exists():
         say(f"making a virtual environment in {VENV.name}")
         try:
@@ -70,22 +76,32 @@ def install(extra: str) -> None:
             say("Python's venv module cannot make an environment here; on Debian or Ubuntu: apt install python3-venv")
             raise
     say(
-        f"installing barnabas{extra}"
-        + (", which takes a minute or two and 1.1 GB" if extra in ("[test]", "[examples]") else "")
+        f"installing barnabas{extras}{' and what the tests need' if group else ''}"
+        + (", which takes a minute or two and 1.1 GB" if "examples" in extras else "")
     )
     quiet = [] if sys.stderr.isatty() else ["--quiet"]
     pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", *quiet]
-    subprocess.run([*pip, "--editable", f"{ROOT}{extra}"], check=True)
-    _mark(extra).write_text(_wanted(extra))
+    wanted = ["--constraint", str(CONSTRAINTS), "--editable", f"{ROOT}{extras}", *(_group(group) if group else [])]
+    subprocess.run([*pip, *wanted], check=True)
+    _mark(extras + group).write_text(_wanted(extras + group))
 
 
-def _mark(extra: str) -> Path:
-    """The file that says that this extra was installed, and from which pyproject.toml."""
-    return VENV / f".installed{extra}"
+def _group(name: str) -> list[str]:
+    """The requirements of a dependency group. (pip knows of groups as of 25.1, which Python may not come with.)"""
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]
+    found = []
+    for each in groups[name]:
+        found += [each] if isinstance(each, str) else _group(each["include-group"])
+    return found
 
 
-def _wanted(extra: str) -> str:
-    return hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + extra.encode()).hexdigest()
+def _mark(what: str) -> Path:
+    """The file that says that this was installed, and from what."""
+    return VENV / f".installed{what}"
+
+
+def _wanted(what: str) -> str:
+    return hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + CONSTRAINTS.read_bytes() + what.encode()).hexdigest()
 
 
 def example(arguments: list[str]) -> int:
@@ -105,7 +121,7 @@ def test(*, everything: bool) -> int:
     """Lint, types and the tests of a tier; all run even when an earlier one fails."""
     from compat_tests.runner.main import run
 
-    return run(ROOT, everything, lambda: install("[test]") or PYTHON)
+    return run(ROOT, everything, lambda: install(TESTED, "test") or PYTHON)
 
 
 def say(text: str) -> None:

@@ -71,7 +71,7 @@ def _login(config: BrokerConfig) -> Login | None:
     if not module.options.get("username") or "password" not in module.options:
         raise SettingsRefused([refusal(LOGIN_FILE, file, f"its section {_SECTION} names no username and password")])
     if importlib.util.find_spec("puresasl") is None:
-        why = "a login to ZooKeeper needs the package pure-sasl: pip install 'barnabas[zookeeper-sasl]'"
+        why = "a login to ZooKeeper needs the package pure-sasl: pip install pure-sasl"
         raise SettingsRefused([refusal(LOGIN_FILE, file, why)])
     return Login(module.options["username"], module.options["password"])
 
