@@ -633,7 +633,7 @@ TLS = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100)
 async def test_http_and_tls_clients_are_named_and_not_for_each_try(
     caplog: pytest.LogCaptureFixture, mock_clock: MockClock
 ) -> None:
-    async with embedded_broker() as broker:
+    async with embedded_broker() as broker, moved_by_hand(mock_clock):
         for data in (HTTP, HTTP, TLS, HTTP, TLS):
             async with dialled(broker) as client:
                 await client.stream.send_all(data)
