@@ -31,8 +31,9 @@ version = "1"
 [tool.hatch.build.targets.wheel]
 packages = ["src/coordinator", "src/kproto", "src/logdir", "src/replication", "src/server"]
 """
+# Their `server` and the others are theirs, not ours by a bare name.
 SUITE = """
-import coordinator, kproto, logdir, replication, server
+import sys, coordinator, kproto, logdir, replication, server
 from kafka import KafkaProducer
 
 def test_mine(kafka_broker):
