@@ -13,7 +13,7 @@ import trio.testing
 from barnabas.kproto import ErrorCode
 from barnabas.replication import TopicRequest
 from barnabas.server.broker.first_topics import REST_SECONDS, TRIES, VARIABLE, make_topics, parse_topic, topics_in
-from barnabas.server.testing import embedded_broker
+from barnabas.server.testing import embedded_broker, embedded_cluster
 
 E = ErrorCode
 
@@ -96,3 +96,23 @@ async def test_in_a_cluster_other_brokers_are_waited_for(
     await make_topics(member(never), [parse_topic("a:1:3")])
     assert len(never.asked) == TRIES
     assert caplog.messages == ["topic a cannot be created: INVALID_REPLICATION_FACTOR"]
+
+
+async def test_a_member_that_is_not_the_controller_makes_them_once_there_are_brokers_enough(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "barnabas.controller")
+    async with embedded_cluster(1) as cluster:
+        second = await cluster.start(2)
+        await cluster.all_alive()
+        assert second.services.controller.image.controller_id == 1
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(make_topics, second, [parse_topic("orders:2:3")])
+            await trio.sleep(5 * REST_SECONDS)
+            assert "orders" not in second.services.controller.image.topics
+            await cluster.start(3)
+        await cluster.image_until(lambda image: "orders" in image.topics)
+        topic = second.services.controller.image.topics["orders"]
+        assert [sorted(partition.replicas) for partition in topic.partitions] == [[1, 2, 3]] * 2
+    assert not any("cannot be created" in text for text in caplog.messages)
+    assert "topic orders found in the store: 2 partitions, replication factor 3" in caplog.messages
