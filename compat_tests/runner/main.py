@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -41,6 +42,9 @@ def run(root: Path, everything: bool, install: Callable[[], Path]) -> int:
     listing = results / "listing"
     listing.unlink(missing_ok=True)
     lanes = Lanes(python, root, results, MOST_LANES, report)
+    # Whoever ends this (Ctrl-C, a machine that cancels a run) ends the steps, too, and hears what became of the others.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     troubles: list[str] = []
     left_out: dict[str, int] = {}
     try:

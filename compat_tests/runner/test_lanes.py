@@ -98,6 +98,19 @@ def test_a_step_that_is_no_test_fails_by_its_status(tmp_path: Path) -> None:
     assert "line too long" in said
 
 
+def test_an_interruption_ends_the_steps(tmp_path: Path) -> None:
+    class Impatient(Report):
+        def going_on(self, running: Sequence[Running]) -> None:
+            raise KeyboardInterrupt
+
+    lanes = Lanes(Path(sys.executable), PROJECT_ROOT, tmp_path, 2, Impatient(io.StringIO()))
+    with pytest.raises(KeyboardInterrupt):
+        lanes.run([Step("endless", ("-c", "import time; time.sleep(600)"))])
+    [one] = lanes.done
+    assert one.process.poll() is not None
+    assert not one.well
+
+
 def test_nothing_is_left_out_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
     tools = [
         Tool("JDK and Maven", "jvm", missing="install it"),
