@@ -57,20 +57,6 @@ from barnabas.replication.effects import (
     UpdateMetadata,
     apply_update,
 )
-from barnabas.replication.image import (
-    GROUP_METADATA_TOPIC,
-    LEADER_BEING_DELETED,
-    NO_LEADER,
-    SHARE_GROUP_STATE_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-    BrokerImage,
-    Endpoint,
-    Image,
-    PartitionImage,
-    TopicImage,
-    is_internal,
-)
-from barnabas.replication.interbroker import InterBrokerProtocol
 from barnabas.replication.isr_nodes import notify_isr_changes, write_isr
 from barnabas.replication.journal import JOURNAL as METADATA_JOURNAL
 from barnabas.replication.journal_files import DirectoryFiles
@@ -123,6 +109,20 @@ from barnabas.replication.topics import (
     plan_creation,
     plan_expansion,
 )
+from barnabas.replication.values.image import (
+    GROUP_METADATA_TOPIC,
+    LEADER_BEING_DELETED,
+    NO_LEADER,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    BrokerImage,
+    Endpoint,
+    Image,
+    PartitionImage,
+    TopicImage,
+    is_internal,
+)
+from barnabas.replication.values.interbroker import InterBrokerProtocol
 
 __all__ = [
     "BROKER_CONFIG",

@@ -14,7 +14,6 @@ from types import MappingProxyType
 
 from barnabas.replication import paths
 from barnabas.replication.effects import PartitionChange
-from barnabas.replication.image import BrokerImage, Image, TopicImage
 from barnabas.replication.nodes import SeenTopic, topic_image, with_state
 from barnabas.replication.paths import BadNode, ProducerIdBlock, StateNode
 from barnabas.replication.registration import decode_broker, encode_broker
@@ -34,6 +33,7 @@ from barnabas.replication.store import (
     name_of,
     parent_of,
 )
+from barnabas.replication.values.image import BrokerImage, Image, TopicImage
 
 PRODUCER_ID_BLOCK_SIZE = 1000
 _LAST_PRODUCER_ID = 2**63 - 1

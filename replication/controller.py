@@ -48,11 +48,11 @@ from barnabas.replication.controller_state import ClusterState, TopicPartition
 from barnabas.replication.controller_topics import Topics
 from barnabas.replication.controller_writes import Writes
 from barnabas.replication.effects import Commit, Effect, PartitionChange
-from barnabas.replication.image import BrokerImage, Image
 from barnabas.replication.nodes import SeenTopic
 from barnabas.replication.placement import Assignments
 from barnabas.replication.store import Check, StoreError
 from barnabas.replication.topics import NewTopic
+from barnabas.replication.values.image import BrokerImage, Image
 
 NOTHING_RETURNED: Mapping[TopicPartition, Collection[int]] = MappingProxyType({})
 

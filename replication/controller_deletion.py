@@ -27,8 +27,8 @@ from barnabas.replication.effects import (
     answer,
     being_deleted,
 )
-from barnabas.replication.image import TopicImage
 from barnabas.replication.store import Create, Delete
+from barnabas.replication.values.image import TopicImage
 
 _EPOCH_DURING_DELETE = -2
 

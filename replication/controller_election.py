@@ -26,8 +26,8 @@ from barnabas.replication.controller_messages import Messages
 from barnabas.replication.controller_state import ClusterState, TopicPartition
 from barnabas.replication.controller_writes import Writes, written
 from barnabas.replication.effects import Commit, Effect, PartitionChange, StoppedPartition, Work, answer
-from barnabas.replication.image import NO_LEADER, PartitionImage
 from barnabas.replication.store import Delete
+from barnabas.replication.values.image import NO_LEADER, PartitionImage
 
 ElectOutcome = dict[TopicPartition, KafkaError | None]
 UncleanAllowed = Callable[[Mapping[str, str]], bool]

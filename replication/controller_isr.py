@@ -33,9 +33,9 @@ from barnabas.replication.controller_reassignment import Reassignments
 from barnabas.replication.controller_state import ClusterState, TopicPartition
 from barnabas.replication.controller_writes import Writes, written
 from barnabas.replication.effects import Effect, PartitionChange, Work, answer
-from barnabas.replication.image import PartitionImage, unled
 from barnabas.replication.nodes import with_state
 from barnabas.replication.paths import StateNode
+from barnabas.replication.values.image import PartitionImage, unled
 
 
 @dataclass(frozen=True, slots=True)

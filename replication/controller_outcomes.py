@@ -21,9 +21,9 @@ from barnabas.replication.controller_state import ClusterState
 from barnabas.replication.controller_topics import Topics
 from barnabas.replication.controller_writes import MAX_ATTEMPTS, Writes
 from barnabas.replication.effects import Commit, Effect, PartitionChange, answer
-from barnabas.replication.image import unled
 from barnabas.replication.nodes import with_state
 from barnabas.replication.store import ConnectionLost, NodeExists, NoSuchNode, StoreError
+from barnabas.replication.values.image import unled
 
 
 class Outcomes:

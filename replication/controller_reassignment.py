@@ -38,9 +38,9 @@ from barnabas.replication.controller_reassignments_node import ReassignmentsNode
 from barnabas.replication.controller_state import ClusterState, TopicPartition, partitions_of
 from barnabas.replication.controller_writes import MAX_ATTEMPTS, STATES_PER_COMMIT, Writes, written
 from barnabas.replication.effects import Commit, Effect, PartitionChange, StoppedPartition, Work, answer, nothing
-from barnabas.replication.image import NO_LEADER, PartitionImage
 from barnabas.replication.nodes import topic_node
 from barnabas.replication.store import Op, Set
+from barnabas.replication.values.image import NO_LEADER, PartitionImage
 
 Targets = Mapping[TopicPartition, Sequence[int] | None]
 ReassignOutcome = dict[TopicPartition, KafkaError | None]

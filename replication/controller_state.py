@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from barnabas.replication import paths
 from barnabas.replication.effects import Effect, PartitionChange
-from barnabas.replication.image import BrokerImage, Image, PartitionImage, TopicImage
 from barnabas.replication.store import Check
+from barnabas.replication.values.image import BrokerImage, Image, PartitionImage, TopicImage
 
 TopicPartition = tuple[str, int]
 

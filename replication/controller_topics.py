@@ -22,12 +22,12 @@ from barnabas.replication.controller_messages import Messages
 from barnabas.replication.controller_state import ClusterState, partitions_of
 from barnabas.replication.controller_writes import STATES_PER_COMMIT, Writes
 from barnabas.replication.effects import Commit, Effect, Later, PartitionChange, Work, answer
-from barnabas.replication.image import TopicImage, unled
 from barnabas.replication.nodes import SeenTopic, topic_image, topic_node
 from barnabas.replication.paths import Assignment, TopicNode
 from barnabas.replication.placement import Assignments
 from barnabas.replication.store import CommitTooLarge, Create, NodeExists, NoSuchNode, Op, Set, StoreError
 from barnabas.replication.topics import NewTopic, extent, fold, new_uuid
+from barnabas.replication.values.image import TopicImage, unled
 
 
 class Topics:

@@ -14,8 +14,15 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from barnabas.kproto import KafkaError
-from barnabas.replication.image import LEADER_BEING_DELETED, BrokerImage, Image, PartitionImage, TopicImage, is_internal
 from barnabas.replication.store import Op
+from barnabas.replication.values.image import (
+    LEADER_BEING_DELETED,
+    BrokerImage,
+    Image,
+    PartitionImage,
+    TopicImage,
+    is_internal,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from barnabas.replication.image import NO_LEADER, PartitionImage
+from barnabas.replication.values.image import NO_LEADER, PartitionImage
 
 
 def initial(partition: PartitionImage, live: Collection[int]) -> PartitionImage | None:

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from barnabas.kproto import ErrorCode
-from barnabas.replication.image import PartitionImage
+from barnabas.replication.values.image import PartitionImage
 
 UNKNOWN_OFFSET = -1
 NEVER = float("-inf")

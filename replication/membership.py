@@ -13,9 +13,9 @@ from contextlib import asynccontextmanager
 
 from barnabas.replication import paths
 from barnabas.replication.cluster_tree import make_paths
-from barnabas.replication.image import BrokerImage
 from barnabas.replication.registration import decode_broker
 from barnabas.replication.store import Set, Store, StoreEvent
+from barnabas.replication.values.image import BrokerImage
 
 
 async def take_broker_number(store: Store) -> int:

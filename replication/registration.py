@@ -17,7 +17,7 @@ import re
 
 from barnabas.replication import paths
 from barnabas.replication.features import registered_features
-from barnabas.replication.image import BrokerImage, Endpoint
+from barnabas.replication.values.image import BrokerImage, Endpoint
 
 _ENDPOINT = re.compile(r"^([^:/]+)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)$")
 SECURITY_PROTOCOLS = frozenset(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"))

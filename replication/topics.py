@@ -27,8 +27,8 @@ from random import Random
 from types import MappingProxyType
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.replication.image import CLUSTER_METADATA_TOPIC, BrokerImage, Image
 from barnabas.replication.placement import Assignments, assign_replicas
+from barnabas.replication.values.image import CLUSTER_METADATA_TOPIC, BrokerImage, Image
 
 MAX_NAME_LENGTH = 249
 MAX_NEW_PARTITIONS = 10_000

@@ -27,7 +27,7 @@ from barnabas.kproto.messages import (
     UpdateMetadataRequest,
 )
 from barnabas.replication.effects import LeaderAndIsr, PartitionChange, StoppedPartition, StopReplica, UpdateMetadata
-from barnabas.replication.image import BrokerImage, Endpoint, PartitionImage
+from barnabas.replication.values.image import BrokerImage, Endpoint, PartitionImage
 
 TopicPartition = tuple[str, int]
 Codes = Mapping[TopicPartition, ErrorCode]

@@ -11,12 +11,12 @@ from barnabas.kproto import ErrorCode
 from barnabas.replication import paths
 from barnabas.replication.controller_writes import STATES_PER_COMMIT
 from barnabas.replication.effects import Commit
-from barnabas.replication.image import PartitionImage
 from barnabas.replication.nodes import SeenTopic
 from barnabas.replication.paths import Assignment, StateNode, TopicNode
 from barnabas.replication.store import Create, Op, VersionMoved
 from barnabas.replication.tests.controller_rig import Cluster, brokers, check, told
 from barnabas.replication.topics import NewTopic
+from barnabas.replication.values.image import PartitionImage
 
 
 def test_a_topic_is_one_commit_and_everybody_hears_of_it() -> None:

@@ -31,10 +31,10 @@ from barnabas.replication.effects import (
     UpdateMetadata,
     Work,
 )
-from barnabas.replication.image import BrokerImage, Image, PartitionImage, TopicImage
 from barnabas.replication.store import ConnectionLost, Delete, NodeExists, Set, VersionMoved
 from barnabas.replication.tests.controller_rig import brokers
 from barnabas.replication.topics import NewTopic
+from barnabas.replication.values.image import BrokerImage, Image, PartitionImage, TopicImage
 
 ID = b"i" * 16
 

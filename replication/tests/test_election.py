@@ -8,7 +8,7 @@ from itertools import chain, combinations
 import pytest
 
 from barnabas.replication import election
-from barnabas.replication.image import PartitionImage, unled
+from barnabas.replication.values.image import PartitionImage, unled
 
 
 def subsets(items: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

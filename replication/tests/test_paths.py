@@ -8,9 +8,9 @@ import pytest
 
 from barnabas.kproto import uuid_from_text
 from barnabas.replication import paths
-from barnabas.replication.image import BrokerImage, Endpoint
 from barnabas.replication.paths import Assignment, BadNode, ProducerIdBlock, StateNode, TopicNode
 from barnabas.replication.registration import decode_broker, encode_broker
+from barnabas.replication.values.image import BrokerImage, Endpoint
 
 TOPIC_ID = uuid_from_text("5DhbiGy7QOiaWg31HDs8Ig")
 

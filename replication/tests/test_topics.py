@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from barnabas.kproto import ErrorCode, KafkaError, uuid_to_text
-from barnabas.replication.image import BrokerImage, Image, PartitionImage, TopicImage
 from barnabas.replication.topics import (
     NewTopic,
     TopicDefaults,
@@ -22,6 +21,7 @@ from barnabas.replication.topics import (
     plan_creation,
     plan_expansion,
 )
+from barnabas.replication.values.image import BrokerImage, Image, PartitionImage, TopicImage
 
 THREE = Image().with_brokers({broker: BrokerImage(broker, ()) for broker in (1, 2, 3)})
 

@@ -17,7 +17,7 @@ from barnabas.kproto.messages import (
 )
 from barnabas.replication import wire
 from barnabas.replication.effects import LeaderAndIsr, PartitionChange, StoppedPartition, StopReplica, UpdateMetadata
-from barnabas.replication.image import BrokerImage, Endpoint, PartitionImage
+from barnabas.replication.values.image import BrokerImage, Endpoint, PartitionImage
 
 TOPIC_ID = uuid_from_text("5DhbiGy7QOiaWg31HDs8Ig")
 BROKERS = tuple(BrokerImage(each, (Endpoint("PLAINTEXT", "127.0.0.1", 29391 + at),)) for at, each in ((1, 1), (2, 99)))

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from barnabas.replication.effects import PartitionChange, UpdateMetadata, apply_update, being_deleted
-from barnabas.replication.image import BrokerImage, Endpoint, Image, PartitionImage, TopicImage, is_internal, unled
+from barnabas.replication.values.image import (
+    BrokerImage,
+    Endpoint,
+    Image,
+    PartitionImage,
+    TopicImage,
+    is_internal,
+    unled,
+)
 
 LED = PartitionImage(0, 1, 0, 0, (1, 2), (1, 2))
 

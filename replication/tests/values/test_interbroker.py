@@ -3,7 +3,7 @@
 import pytest
 
 from barnabas.kproto import ApiKey
-from barnabas.replication.interbroker import _ORDER, _SINCE, LATEST, InterBrokerProtocol
+from barnabas.replication.values.interbroker import _ORDER, _SINCE, LATEST, InterBrokerProtocol
 
 VERSIONS = (  # text, LeaderAndIsr, UpdateMetadata, StopReplica, Fetch, ListOffsets, OffsetForLeaderEpoch
     ("0.8.0", 0, 0, 0, 0, 0, 0),

@@ -1,0 +1,1 @@
+"""The cluster as immutable values: `image`, and which versions its brokers speak. Imports no other room."""
