@@ -58,11 +58,8 @@ from barnabas.replication.effects import (
     apply_update,
 )
 from barnabas.replication.isr_nodes import notify_isr_changes, write_isr
-from barnabas.replication.journal import JOURNAL as METADATA_JOURNAL
-from barnabas.replication.journal_files import DirectoryFiles
 from barnabas.replication.leader import Follower, LeaderState, Proposal, Refusal
 from barnabas.replication.membership import Registration, read_broker, take_broker_number, watch_registration
-from barnabas.replication.outcome import done_already
 from barnabas.replication.paths import (
     BROKER_CONFIG,
     DEFAULT_ENTITY,
@@ -71,7 +68,11 @@ from barnabas.replication.paths import (
     BadNode,
     ProducerIdBlock,
 )
-from barnabas.replication.store import (
+from barnabas.replication.store.journal import JOURNAL as METADATA_JOURNAL
+from barnabas.replication.store.journal_files import DirectoryFiles
+from barnabas.replication.store.memory import EmbeddedSession, EmbeddedStore
+from barnabas.replication.store.outcome import done_already
+from barnabas.replication.store.store import (
     Changed,
     CommitRefused,
     CommitTooLarge,
@@ -90,7 +91,6 @@ from barnabas.replication.store import (
     StoreEvent,
     StoreFailed,
 )
-from barnabas.replication.store_memory import EmbeddedSession, EmbeddedStore
 from barnabas.replication.throttle import ReplicationThrottle, throttled_partitions
 from barnabas.replication.topics import (
     MAX_NEW_PARTITIONS,

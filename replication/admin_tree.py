@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from barnabas.replication import paths
 from barnabas.replication.paths import Assignment, BadNode, TopicNode
-from barnabas.replication.store import (
+from barnabas.replication.store.store import (
     Check,
     CommitRefused,
     ConnectionLost,

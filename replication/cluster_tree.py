@@ -17,7 +17,7 @@ from barnabas.replication.effects import PartitionChange
 from barnabas.replication.nodes import SeenTopic, topic_image, with_state
 from barnabas.replication.paths import BadNode, ProducerIdBlock, StateNode
 from barnabas.replication.registration import decode_broker, encode_broker
-from barnabas.replication.store import (
+from barnabas.replication.store.store import (
     ANY_VERSION,
     Check,
     CommitRefused,

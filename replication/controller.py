@@ -50,7 +50,7 @@ from barnabas.replication.controller_writes import Writes
 from barnabas.replication.effects import Commit, Effect, PartitionChange
 from barnabas.replication.nodes import SeenTopic
 from barnabas.replication.placement import Assignments
-from barnabas.replication.store import Check, StoreError
+from barnabas.replication.store.store import Check, StoreError
 from barnabas.replication.topics import NewTopic
 from barnabas.replication.values.image import BrokerImage, Image
 

@@ -27,7 +27,7 @@ from barnabas.replication.effects import (
     answer,
     being_deleted,
 )
-from barnabas.replication.store import Create, Delete
+from barnabas.replication.store.store import Create, Delete
 from barnabas.replication.values.image import TopicImage
 
 _EPOCH_DURING_DELETE = -2

@@ -39,7 +39,7 @@ from barnabas.replication.controller_state import ClusterState, TopicPartition, 
 from barnabas.replication.controller_writes import MAX_ATTEMPTS, STATES_PER_COMMIT, Writes, written
 from barnabas.replication.effects import Commit, Effect, PartitionChange, StoppedPartition, Work, answer, nothing
 from barnabas.replication.nodes import topic_node
-from barnabas.replication.store import Op, Set
+from barnabas.replication.store.store import Op, Set
 from barnabas.replication.values.image import NO_LEADER, PartitionImage
 
 Targets = Mapping[TopicPartition, Sequence[int] | None]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from barnabas.replication import paths
 from barnabas.replication.effects import Effect, PartitionChange
-from barnabas.replication.store import Check
+from barnabas.replication.store.store import Check
 from barnabas.replication.values.image import BrokerImage, Image, PartitionImage, TopicImage
 
 TopicPartition = tuple[str, int]

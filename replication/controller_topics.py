@@ -25,7 +25,7 @@ from barnabas.replication.effects import Commit, Effect, Later, PartitionChange,
 from barnabas.replication.nodes import SeenTopic, topic_image, topic_node
 from barnabas.replication.paths import Assignment, TopicNode
 from barnabas.replication.placement import Assignments
-from barnabas.replication.store import CommitTooLarge, Create, NodeExists, NoSuchNode, Op, Set, StoreError
+from barnabas.replication.store.store import CommitTooLarge, Create, NodeExists, NoSuchNode, Op, Set, StoreError
 from barnabas.replication.topics import NewTopic, extent, fold, new_uuid
 from barnabas.replication.values.image import TopicImage, unled
 

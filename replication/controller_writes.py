@@ -20,7 +20,7 @@ from barnabas.replication import paths
 from barnabas.replication.controller_state import ClusterState
 from barnabas.replication.effects import Commit, Effect, PartitionChange, Work
 from barnabas.replication.nodes import state_node
-from barnabas.replication.store import Create, Op, Set
+from barnabas.replication.store.store import Create, Op, Set
 
 STATES_PER_COMMIT = 500
 MAX_ATTEMPTS = 20

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from barnabas.kproto import KafkaError
-from barnabas.replication.store import Op
+from barnabas.replication.store.store import Op
 from barnabas.replication.values.image import (
     LEADER_BEING_DELETED,
     BrokerImage,

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.replication import paths
-from barnabas.replication.store import Create, Node, NodeExists, NoSuchNode, Set, Store, VersionMoved
+from barnabas.replication.store.store import Create, Node, NodeExists, NoSuchNode, Set, Store, VersionMoved
 
 NODE: Final = paths.FEATURE
 TRANSACTION_VERSION: Final = "transaction.version"

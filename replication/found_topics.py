@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from barnabas.replication import paths
 from barnabas.replication.cluster_tree import make_roots
 from barnabas.replication.paths import Assignment, ProducerIdBlock, StateNode, TopicNode
-from barnabas.replication.store import Create, Set, Store
+from barnabas.replication.store.store import Create, Set, Store
 
 _NODES_PER_COMMIT = 500
 

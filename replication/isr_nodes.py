@@ -12,7 +12,7 @@ from dataclasses import replace
 from barnabas.kproto import ErrorCode
 from barnabas.replication import paths
 from barnabas.replication.leader import Proposal
-from barnabas.replication.store import CommitRefused, Create, NoSuchNode, Set, Store
+from barnabas.replication.store.store import CommitRefused, Create, NoSuchNode, Set, Store
 
 
 async def write_isr(store: Store, leader: int, topic: str, index: int, proposal: Proposal) -> int | ErrorCode:

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from barnabas.replication import paths
 from barnabas.replication.cluster_tree import make_paths
 from barnabas.replication.registration import decode_broker
-from barnabas.replication.store import Set, Store, StoreEvent
+from barnabas.replication.store.store import Set, Store, StoreEvent
 from barnabas.replication.values.image import BrokerImage
 
 

@@ -24,8 +24,8 @@ from barnabas.replication.cluster_tree import (
     stand_for_controller,
     write_config,
 )
-from barnabas.replication.store import Check, Create, NoSuchNode, Set, VersionMoved
-from barnabas.replication.store_memory import EmbeddedSession, EmbeddedStore
+from barnabas.replication.store.memory import EmbeddedSession, EmbeddedStore
+from barnabas.replication.store.store import Check, Create, NoSuchNode, Set, VersionMoved
 from barnabas.replication.values.image import BrokerImage, Endpoint, Image
 
 BROKER = BrokerImage(1, (Endpoint("PLAINTEXT", "h", 1),))

@@ -9,7 +9,7 @@ import pytest
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.replication import paths
 from barnabas.replication.controller_isr import ProposedState
-from barnabas.replication.store import Create, VersionMoved
+from barnabas.replication.store.store import Create, VersionMoved
 from barnabas.replication.tests.controller_rig import Cluster, check, told
 from barnabas.replication.values.image import PartitionImage
 

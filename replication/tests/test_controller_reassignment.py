@@ -7,7 +7,7 @@ import pytest
 from barnabas.kproto import ErrorCode
 from barnabas.replication import paths
 from barnabas.replication.controller_isr import ProposedState
-from barnabas.replication.store import Create, Set
+from barnabas.replication.store.store import Create, Set
 from barnabas.replication.tests.controller_rig import Cluster, check, told
 
 KEY = ("t", 0)

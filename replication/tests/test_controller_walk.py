@@ -13,7 +13,7 @@ import pytest
 
 from barnabas.kproto import ErrorCode
 from barnabas.replication import paths
-from barnabas.replication.store import Create, VersionMoved
+from barnabas.replication.store.store import Create, VersionMoved
 from barnabas.replication.tests.controller_rig import Cluster, check
 from barnabas.replication.topics import NewTopic
 

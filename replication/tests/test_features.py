@@ -10,8 +10,8 @@ import pytest
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.replication import BadNode, features
 from barnabas.replication.features import FeatureUpdate, check_updates, decode_finalised, encode_finalised
-from barnabas.replication.store import Create, Set, Store
-from barnabas.replication.store_memory import EmbeddedStore
+from barnabas.replication.store.memory import EmbeddedStore
+from barnabas.replication.store.store import Create, Set, Store
 
 TV, GV = features.TRANSACTION_VERSION, features.GROUP_VERSION
 OURS = {TV: (1, 2), GV: (1, 1)}

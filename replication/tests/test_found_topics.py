@@ -7,8 +7,8 @@ import pytest
 from barnabas.replication import paths
 from barnabas.replication.found_topics import FoundTopic, enter_topics, is_new, reserve_producer_ids
 from barnabas.replication.paths import Assignment, ProducerIdBlock, StateNode, TopicNode
-from barnabas.replication.store import Create, Delete
-from barnabas.replication.store_memory import EmbeddedStore
+from barnabas.replication.store.memory import EmbeddedStore
+from barnabas.replication.store.store import Create, Delete
 
 MANY = FoundTopic("many", bytes([1]) * 16, tuple(range(400)), {"retention.ms": "-1"})
 ONE = FoundTopic("one", bytes([2]) * 16, (7,))

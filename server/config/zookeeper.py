@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from barnabas.replication.store_zk_settings import Login, ZooKeeperSettings, ZooKeeperTls
+from barnabas.replication.store.zk_settings import Login, ZooKeeperSettings, ZooKeeperTls
 from barnabas.server.config.broker import BrokerConfig, SettingsRefused, refusal
 from barnabas.server.config.jaas import JaasError, parse_jaas
 

@@ -12,7 +12,7 @@ it is by consumers meanwhile. A broker whose only log directory has failed ends,
 which works by then.
 
 Errors that say nothing about the disk (EMFILE, EINTR) must end nobody. Calls of a broker's own metadata store are let
-fail by `replication/tests/test_journal.py`.
+fail by `replication/tests/store/test_journal.py`.
 """
 
 from __future__ import annotations

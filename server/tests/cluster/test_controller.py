@@ -20,7 +20,7 @@ from barnabas.replication import (
     TopicRequest,
     admin_tree,
 )
-from barnabas.replication.store import Create
+from barnabas.replication.store.store import Create
 from barnabas.server.tests.cluster.controller_driver_rig import FilesInMemory, code_of, new_topic, running
 
 E = ErrorCode

@@ -31,7 +31,7 @@ from barnabas.replication import (
     UpdateMetadata,
 )
 from barnabas.replication.paths import Assignment, TopicNode, encode_topic
-from barnabas.replication.store import Create
+from barnabas.replication.store.store import Create
 from barnabas.server.cluster.receiver import AGAIN_S, Receiver
 
 TWO = BrokerImage(2, (Endpoint("PLAINTEXT", "two", 2),))

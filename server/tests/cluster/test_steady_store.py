@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from barnabas.replication import ConnectionLost, EmbeddedSession, EmbeddedStore, Node, Op, SessionExpired, StoreEvent
-from barnabas.replication.store import Check, Create, Delete, NodeExists, NoSuchNode, Set, VersionMoved
+from barnabas.replication.store.store import Check, Create, Delete, NodeExists, NoSuchNode, Set, VersionMoved
 from barnabas.server.cluster.steady_store import SteadyStore
 
 

@@ -21,7 +21,7 @@ from barnabas.replication import (
     admin_tree,
     plan_creation,
 )
-from barnabas.replication.store import Create, Delete, NodeExists, Set
+from barnabas.replication.store.store import Create, Delete, NodeExists, Set
 from barnabas.server.tests.cluster.controller_driver_rig import BROKER, CLUSTER, FilesInMemory, Rig, code_of, running
 
 E = ErrorCode

@@ -21,7 +21,7 @@ from barnabas.replication import (
     StopReplica,
     TopicRequest,
 )
-from barnabas.replication.store import Delete
+from barnabas.replication.store.store import Delete
 from barnabas.server.cluster.topic_requests import ControllerDriver
 from barnabas.server.testing import EmbeddedCluster, connected, embedded_cluster
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from barnabas.replication.store_zk_settings import Login, ZooKeeperSettings, ZooKeeperTls
+from barnabas.replication.store.zk_settings import Login, ZooKeeperSettings, ZooKeeperTls
 from barnabas.server.config.broker import BrokerConfig, SettingsRefused, load
 from barnabas.server.config.jaas import JaasError, parse_jaas
 from barnabas.server.config.zookeeper import zookeeper_settings

@@ -7,7 +7,7 @@ import trio
 
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.replication import EmbeddedStore, ProducerIdBlock, ProducerIdsExhausted, StoreFailed, take_producer_ids
-from barnabas.replication.store import Create
+from barnabas.replication.store.store import Create
 from barnabas.server.coordinators.producer_ids import ProducerIds
 
 

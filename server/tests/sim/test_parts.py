@@ -11,8 +11,8 @@ import pytest
 import trio
 
 from barnabas.replication import ConnectionLost, SessionBack, SessionExpired, SessionLost
-from barnabas.replication.store import Changed, Create, Delete
-from barnabas.replication.tests import test_store_contract as contract
+from barnabas.replication.store.store import Changed, Create, Delete
+from barnabas.replication.tests.store import test_contract as contract
 from barnabas.server.sim.disk import SimDisk
 from barnabas.server.sim.network import Burden, Network, Stream
 from barnabas.server.sim.store import SimSession, SimStore

@@ -25,7 +25,7 @@ from barnabas.replication.paths import (
     encode_partitions,
     encode_reassignments,
 )
-from barnabas.replication.store import Create, Store
+from barnabas.replication.store.store import Create, Store
 from barnabas.server.testing import EmbeddedCluster, embedded_cluster
 from barnabas.server.tests.whole.cluster_users import User
 

@@ -18,7 +18,7 @@ from barnabas.kproto.messages import (
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
 )
-from barnabas.replication.store import Create
+from barnabas.replication.store.store import Create
 from barnabas.server.apis.topics import (
     alter_partition_reassignments,
     create_partitions,

@@ -17,7 +17,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from barnabas.replication.store import (
+from barnabas.replication.store.node_tree import Outcome, Tree
+from barnabas.replication.store.store import (
     Check,
     CommitRefused,
     Create,
@@ -32,7 +33,6 @@ from barnabas.replication.store import (
     VersionMoved,
     parent_of,
 )
-from barnabas.replication.tree import Outcome, Tree
 
 INT = struct.Struct("!i")
 LARGEST_PACKET = 0xFFFFF

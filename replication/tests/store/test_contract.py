@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from barnabas.replication.store import (
+from barnabas.replication.store.memory import EmbeddedStore
+from barnabas.replication.store.store import (
     ANY_VERSION,
     MAX_COMMIT_BYTES,
     Changed,
@@ -31,8 +32,7 @@ from barnabas.replication.store import (
     VersionMoved,
     name_of,
 )
-from barnabas.replication.store_memory import EmbeddedStore
-from barnabas.replication.tests.store_homes import (
+from barnabas.replication.tests.store.store_homes import (
     Home,
     Kind,
     in_memory,

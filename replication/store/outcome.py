@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.replication.store import ANY_VERSION, Create, Delete, Node, Op, Set, Store
+from barnabas.replication.store.store import ANY_VERSION, Create, Delete, Node, Op, Set, Store
 
 
 async def done_already(store: Store, ops: Sequence[Op]) -> list[Node | None] | None:

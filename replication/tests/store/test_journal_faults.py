@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 import trio
 
-from barnabas.replication.journal import JOURNAL, SNAPSHOT
-from barnabas.replication.journal_files import PASSES, DirectoryFiles
-from barnabas.replication.store import MAX_PATH_BYTES, Create, Delete, Op, PathTooLong, Set, StoreFailed
-from barnabas.replication.store_memory import EmbeddedStore
-from barnabas.replication.tree import Tree
+from barnabas.replication.store.journal import JOURNAL, SNAPSHOT
+from barnabas.replication.store.journal_files import PASSES, DirectoryFiles
+from barnabas.replication.store.memory import EmbeddedStore
+from barnabas.replication.store.node_tree import Tree
+from barnabas.replication.store.store import MAX_PATH_BYTES, Create, Delete, Op, PathTooLong, Set, StoreFailed
 
 Snapshot = dict[str, tuple[bytes, int]]
 CODES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.EINTR)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from barnabas.replication.store import (
+from barnabas.replication.store.store import (
     ANY_VERSION,
     Check,
     Create,

@@ -26,9 +26,11 @@ from typing import Protocol
 
 import trio
 
-from barnabas.replication.journal import Journal
-from barnabas.replication.journal_files import Files
-from barnabas.replication.store import (
+from barnabas.replication.store.events import EventQueue
+from barnabas.replication.store.journal import Journal
+from barnabas.replication.store.journal_files import Files
+from barnabas.replication.store.node_tree import Outcome, Tree
+from barnabas.replication.store.store import (
     Delete,
     Node,
     Op,
@@ -38,8 +40,6 @@ from barnabas.replication.store import (
     StoreFailed,
     parent_of,
 )
-from barnabas.replication.store_events import EventQueue
-from barnabas.replication.tree import Outcome, Tree
 
 RunIO = Callable[[Callable[[], None]], Awaitable[None]]
 

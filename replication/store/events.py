@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Collection, Iterable
 
 import trio
 
-from barnabas.replication.store import Changed, SessionBack, SessionLost, StoreEvent, parent_of
+from barnabas.replication.store.store import Changed, SessionBack, SessionLost, StoreEvent, parent_of
 
 
 class EventQueue:

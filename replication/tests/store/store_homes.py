@@ -16,12 +16,12 @@ from typing import Any, Protocol
 
 import trio
 
-from barnabas.replication.journal_files import DirectoryFiles
-from barnabas.replication.store import Store
-from barnabas.replication.store_memory import EmbeddedSession, EmbeddedStore
-from barnabas.replication.store_zk import ZooKeeperStore, zookeeper_store
-from barnabas.replication.store_zk_settings import ZooKeeperSettings
-from barnabas.replication.tests.fake_zookeeper import fake_zookeeper
+from barnabas.replication.store.journal_files import DirectoryFiles
+from barnabas.replication.store.memory import EmbeddedSession, EmbeddedStore
+from barnabas.replication.store.store import Store
+from barnabas.replication.store.zk import ZooKeeperStore, zookeeper_store
+from barnabas.replication.store.zk_settings import ZooKeeperSettings
+from barnabas.replication.tests.store.fake_zookeeper import fake_zookeeper
 from barnabas.server.sim.store import SimSession, SimStore
 from compat_tests.zookeeper import ZooKeeper, expire_session
 

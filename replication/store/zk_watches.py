@@ -29,10 +29,10 @@ import trio
 from kazoo.exceptions import NoNodeError
 from kazoo.protocol.states import EventType
 
-from barnabas.replication.store import StoreClosed, parent_of
-from barnabas.replication.store_events import EventQueue
-from barnabas.replication.store_zk_client import GONE, failure
-from barnabas.replication.store_zk_link import Link, Request
+from barnabas.replication.store.events import EventQueue
+from barnabas.replication.store.store import StoreClosed, parent_of
+from barnabas.replication.store.zk_client import GONE, failure
+from barnabas.replication.store.zk_link import Link, Request
 
 log = logging.getLogger("barnabas.zookeeper")
 

@@ -34,9 +34,9 @@ import struct
 from collections.abc import Iterable, Sequence
 
 from barnabas.kproto.crc32c import crc32c
-from barnabas.replication.journal_files import Files
-from barnabas.replication.store import StoreCorrupt
-from barnabas.replication.tree import Drop, Effect, Put, Tree
+from barnabas.replication.store.journal_files import Files
+from barnabas.replication.store.node_tree import Drop, Effect, Put, Tree
+from barnabas.replication.store.store import StoreCorrupt
 
 logger = logging.getLogger(__name__)
 

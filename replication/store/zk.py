@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from barnabas.replication.store import (
+from barnabas.replication.store.store import (
     CommitTooLarge,
     ConnectionLost,
     Create,
@@ -45,12 +45,12 @@ from barnabas.replication.store import (
     check_size,
     parent_of,
 )
-from barnabas.replication.store_zk_settings import ZooKeeperSettings, split_connect
+from barnabas.replication.store.zk_settings import ZooKeeperSettings, split_connect
 
 if TYPE_CHECKING:
-    from barnabas.replication.store_zk_link import Link
-    from barnabas.replication.store_zk_multi import Acl
-    from barnabas.replication.store_zk_watches import Watches
+    from barnabas.replication.store.zk_link import Link
+    from barnabas.replication.store.zk_multi import Acl
+    from barnabas.replication.store.zk_watches import Watches
 
 LARGEST_PACKET = 1024 * 1024 - 1
 """What ZooKeeper takes at most as one request, in bytes (jute.maxbuffer)."""
@@ -62,7 +62,7 @@ _OPEN = "/consumers"
 
 def access_list(path: str, *, secure: bool) -> tuple[Acl, ...]:
     """The access list that Apache Kafka gives a new node at `path` (without chroot)."""
-    from barnabas.replication.store_zk_multi import Acl
+    from barnabas.replication.store.zk_multi import Acl
 
     if not secure or path == _OPEN:
         return (Acl(31, "world", "anyone"),)
@@ -76,8 +76,8 @@ async def zookeeper_store(settings: ZooKeeperSettings) -> AsyncIterator[ZooKeepe
 
     Raises ConnectionLost if there is no connection in time, StoreFailed if ZooKeeper refuses our login.
     """
-    from barnabas.replication.store_zk_client import make_client, tls_context
-    from barnabas.replication.store_zk_link import Link
+    from barnabas.replication.store.zk_client import make_client, tls_context
+    from barnabas.replication.store.zk_link import Link
 
     hosts, chroot = split_connect(settings.connect)
     client = make_client(
@@ -112,7 +112,7 @@ class ZooKeeperStore:
     """A `Store`: one session with ZooKeeper. Made by `zookeeper_store`."""
 
     def __init__(self, link: Link, chroot: str, *, secure: bool) -> None:
-        from barnabas.replication.store_zk_watches import Watches
+        from barnabas.replication.store.zk_watches import Watches
 
         self._link = link
         self._chroot = chroot
@@ -130,7 +130,7 @@ class ZooKeeperStore:
         return (await self.get_many([path]))[0]
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        from barnabas.replication.store_zk_client import failure, is_no_node
+        from barnabas.replication.store.zk_client import failure, is_no_node
 
         answers = await self._link.ask([_get(self._full_path(path)) for path in paths])
         nodes: list[Node | None] = []
@@ -145,7 +145,7 @@ class ZooKeeperStore:
         return nodes
 
     async def children(self, path: str) -> list[str]:
-        from barnabas.replication.store_zk_client import failure, is_no_node
+        from barnabas.replication.store.zk_client import failure, is_no_node
 
         full = self._full_path(path)
         [(names, error)] = await self._link.ask([lambda client: client.get_children_async(full)])
@@ -156,8 +156,8 @@ class ZooKeeperStore:
         raise failure(path, error) from error
 
     async def commit(self, ops: Sequence[Op]) -> list[Node | None]:
-        from barnabas.replication.store_zk_client import MultiRequest, failure, refusal, send_multi
-        from barnabas.replication.store_zk_multi import Refused, encode_multi
+        from barnabas.replication.store.zk_client import MultiRequest, failure, refusal, send_multi
+        from barnabas.replication.store.zk_multi import Refused, encode_multi
 
         ops = tuple(ops)
         if not ops:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from barnabas.replication.store import Check, Create, Delete, Node, Op, Set
+from barnabas.replication.store.store import Check, Create, Delete, Node, Op, Set
 
 _HEADER = struct.Struct("!iBi")
 _INT = struct.Struct("!i")

@@ -27,7 +27,7 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.retry import KazooRetry
 
-from barnabas.replication.store import (
+from barnabas.replication.store.store import (
     AccessDenied,
     CommitRefused,
     ConnectionLost,
@@ -42,8 +42,8 @@ from barnabas.replication.store import (
     StoreFailed,
     VersionMoved,
 )
-from barnabas.replication.store_zk_multi import Refused, decode_multi
-from barnabas.replication.store_zk_settings import ZooKeeperTls
+from barnabas.replication.store.zk_multi import Refused, decode_multi
+from barnabas.replication.store.zk_settings import ZooKeeperTls
 
 _TLS_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 

@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from barnabas.replication.store_zk_link import Link
+from barnabas.replication.store.zk_link import Link
 
 
 def fails(*_: Any) -> None:

@@ -19,8 +19,9 @@ from kazoo.protocol.serialization import CheckVersion, Create2, SetData, Transac
 from kazoo.protocol.serialization import Delete as KazooDelete
 from kazoo.security import ACL, Id
 
-from barnabas.replication import store_zk, store_zk_link
-from barnabas.replication.store import (
+from barnabas.replication.store import zk as store_zk
+from barnabas.replication.store import zk_link as store_zk_link
+from barnabas.replication.store.store import (
     AccessDenied,
     Changed,
     Check,
@@ -37,13 +38,13 @@ from barnabas.replication.store import (
     StoreError,
     StoreFailed,
 )
-from barnabas.replication.store_zk import ZooKeeperStore, access_list, zookeeper_store
-from barnabas.replication.store_zk_client import OneThread, failure, make_client, refusal
-from barnabas.replication.store_zk_multi import Acl, Refused, decode_multi, encode_multi
-from barnabas.replication.store_zk_settings import Login, ZooKeeperSettings, split_connect
-from barnabas.replication.tests.fake_zookeeper import FakeZooKeeper, fake_zookeeper
+from barnabas.replication.store.zk import ZooKeeperStore, access_list, zookeeper_store
+from barnabas.replication.store.zk_client import OneThread, failure, make_client, refusal
+from barnabas.replication.store.zk_multi import Acl, Refused, decode_multi, encode_multi
+from barnabas.replication.store.zk_settings import Login, ZooKeeperSettings, split_connect
+from barnabas.replication.tests.store.fake_zookeeper import FakeZooKeeper, fake_zookeeper
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture

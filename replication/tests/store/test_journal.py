@@ -10,9 +10,11 @@ import pytest
 import trio
 import trio.testing
 
-from barnabas.replication.journal import JOURNAL, SNAPSHOT
-from barnabas.replication.journal_files import DirectoryFiles
-from barnabas.replication.store import (
+from barnabas.replication.store.journal import JOURNAL, SNAPSHOT
+from barnabas.replication.store.journal_files import DirectoryFiles
+from barnabas.replication.store.memory import EmbeddedSession, EmbeddedStore
+from barnabas.replication.store.node_tree import Tree
+from barnabas.replication.store.store import (
     Create,
     Delete,
     Op,
@@ -23,8 +25,6 @@ from barnabas.replication.store import (
     StoreFailed,
     parent_of,
 )
-from barnabas.replication.store_memory import EmbeddedSession, EmbeddedStore
-from barnabas.replication.tree import Tree
 
 Snapshot = dict[str, tuple[bytes, int, int, int]]
 

@@ -29,8 +29,8 @@ from typing import Any
 import trio
 from kazoo.protocol.states import KazooState, KeeperState
 
-from barnabas.replication.store import SessionExpired, StoreClosed
-from barnabas.replication.store_zk_client import GONE
+from barnabas.replication.store.store import SessionExpired, StoreClosed
+from barnabas.replication.store.zk_client import GONE
 
 log = logging.getLogger("barnabas.zookeeper")
 

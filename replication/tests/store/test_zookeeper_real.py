@@ -12,7 +12,7 @@ import trio
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from barnabas.replication.store import (
+from barnabas.replication.store.store import (
     AccessDenied,
     Changed,
     Check,
@@ -24,9 +24,9 @@ from barnabas.replication.store import (
     Set,
     StoreFailed,
 )
-from barnabas.replication.store_zk import ZooKeeperStore, zookeeper_store
-from barnabas.replication.store_zk_client import OneThread, tls_context
-from barnabas.replication.store_zk_settings import Login, ZooKeeperSettings, ZooKeeperTls
+from barnabas.replication.store.zk import ZooKeeperStore, zookeeper_store
+from barnabas.replication.store.zk_client import OneThread, tls_context
+from barnabas.replication.store.zk_settings import Login, ZooKeeperSettings, ZooKeeperTls
 from compat_tests.ports import free_ports
 from compat_tests.zookeeper import ZooKeeper, ensemble, zookeeper
 
