@@ -68,6 +68,23 @@ from barnabas.replication.paths import (
     BadNode,
     ProducerIdBlock,
 )
+from barnabas.replication.planning.topics import (
+    MAX_NEW_PARTITIONS,
+    NewTopic,
+    TopicDefaults,
+    TopicRequest,
+    check_name,
+    check_replicas,
+    check_total,
+    extent,
+    fold,
+    is_prohibited,
+    name_fault,
+    new_partition_count,
+    new_uuid,
+    plan_creation,
+    plan_expansion,
+)
 from barnabas.replication.store.journal import JOURNAL as METADATA_JOURNAL
 from barnabas.replication.store.journal_files import DirectoryFiles
 from barnabas.replication.store.memory import EmbeddedSession, EmbeddedStore
@@ -92,23 +109,6 @@ from barnabas.replication.store.store import (
     StoreFailed,
 )
 from barnabas.replication.throttle import ReplicationThrottle, throttled_partitions
-from barnabas.replication.topics import (
-    MAX_NEW_PARTITIONS,
-    NewTopic,
-    TopicDefaults,
-    TopicRequest,
-    check_name,
-    check_replicas,
-    check_total,
-    extent,
-    fold,
-    is_prohibited,
-    name_fault,
-    new_partition_count,
-    new_uuid,
-    plan_creation,
-    plan_expansion,
-)
 from barnabas.replication.values.image import (
     GROUP_METADATA_TOPIC,
     LEADER_BEING_DELETED,

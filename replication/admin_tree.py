@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from barnabas.replication import paths
 from barnabas.replication.paths import Assignment, BadNode, TopicNode
+from barnabas.replication.planning.topics import NewTopic
 from barnabas.replication.store.store import (
     Check,
     CommitRefused,
@@ -31,7 +32,6 @@ from barnabas.replication.store.store import (
     Set,
     Store,
 )
-from barnabas.replication.topics import NewTopic
 
 Unreadable = Callable[[BadNode], None]
 TopicPartition = tuple[str, int]

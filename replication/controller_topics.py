@@ -24,9 +24,9 @@ from barnabas.replication.controller_writes import STATES_PER_COMMIT, Writes
 from barnabas.replication.effects import Commit, Effect, Later, PartitionChange, Work, answer
 from barnabas.replication.nodes import SeenTopic, topic_image, topic_node
 from barnabas.replication.paths import Assignment, TopicNode
-from barnabas.replication.placement import Assignments
+from barnabas.replication.planning.placement import Assignments
+from barnabas.replication.planning.topics import NewTopic, extent, fold, new_uuid
 from barnabas.replication.store.store import CommitTooLarge, Create, NodeExists, NoSuchNode, Op, Set, StoreError
-from barnabas.replication.topics import NewTopic, extent, fold, new_uuid
 from barnabas.replication.values.image import TopicImage, unled
 
 

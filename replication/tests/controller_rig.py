@@ -36,10 +36,10 @@ from barnabas.replication.effects import (
 )
 from barnabas.replication.nodes import SeenTopic, topic_image, with_state
 from barnabas.replication.paths import StateNode
-from barnabas.replication.placement import Assignments
+from barnabas.replication.planning.placement import Assignments
+from barnabas.replication.planning.topics import NewTopic
 from barnabas.replication.store.node_tree import Tree
 from barnabas.replication.store.store import CommitRefused, ConnectionLost, Create, Delete, Set, StoreError
-from barnabas.replication.topics import NewTopic
 from barnabas.replication.values.image import BrokerImage, Image, PartitionImage
 
 TopicPartition = tuple[str, int]

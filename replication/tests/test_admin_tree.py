@@ -9,9 +9,9 @@ import pytest
 from barnabas.replication import admin_tree, paths
 from barnabas.replication.cluster_tree import concerns, make_roots
 from barnabas.replication.paths import BadNode
+from barnabas.replication.planning.topics import NewTopic, new_uuid
 from barnabas.replication.store.memory import EmbeddedSession, EmbeddedStore
 from barnabas.replication.store.store import Check, Create, NodeExists, Op, Set
-from barnabas.replication.topics import NewTopic, new_uuid
 
 GUARD = Check("/controller_epoch", 0)
 

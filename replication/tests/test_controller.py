@@ -13,9 +13,9 @@ from barnabas.replication.controller_writes import STATES_PER_COMMIT
 from barnabas.replication.effects import Commit
 from barnabas.replication.nodes import SeenTopic
 from barnabas.replication.paths import Assignment, StateNode, TopicNode
+from barnabas.replication.planning.topics import NewTopic
 from barnabas.replication.store.store import Create, Op, VersionMoved
 from barnabas.replication.tests.controller_rig import Cluster, brokers, check, told
-from barnabas.replication.topics import NewTopic
 from barnabas.replication.values.image import PartitionImage
 
 

@@ -31,9 +31,9 @@ from barnabas.replication.effects import (
     UpdateMetadata,
     Work,
 )
+from barnabas.replication.planning.topics import NewTopic
 from barnabas.replication.store.store import ConnectionLost, Delete, NodeExists, Set, VersionMoved
 from barnabas.replication.tests.controller_rig import brokers
-from barnabas.replication.topics import NewTopic
 from barnabas.replication.values.image import BrokerImage, Image, PartitionImage, TopicImage
 
 ID = b"i" * 16

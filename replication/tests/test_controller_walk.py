@@ -13,9 +13,9 @@ import pytest
 
 from barnabas.kproto import ErrorCode
 from barnabas.replication import paths
+from barnabas.replication.planning.topics import NewTopic
 from barnabas.replication.store.store import Create, VersionMoved
 from barnabas.replication.tests.controller_rig import Cluster, check
-from barnabas.replication.topics import NewTopic
 
 ALL = (1, 2, 3, 4)
 MAY_BE_REFUSED = {

@@ -1,10 +1,10 @@
 """CreateTopics (key 19, versions 0-7): create topics, each for itself.
 
 Behaviour: partitions and replicas by count, or by a manual assignment, with settings. Every topic succeeds or fails
-alone; which mistake gets which code is said in `barnabas.replication.topics`. The answer comes when all of them have
-leaders and this broker knows it, or after `timeout_ms` with REQUEST_TIMED_OUT (the creation goes on; at once if it is 0
-or less). A name that stands twice, and `__cluster_metadata`, are refused with INVALID_REQUEST. `validate_only` creates
-nothing.
+alone; which mistake gets which code is said in `barnabas.replication.planning.topics`. The answer comes when all of
+them have leaders and this broker knows it, or after `timeout_ms` with REQUEST_TIMED_OUT (the creation goes on; at once
+if it is 0 or less). A name that stands twice, and `__cluster_metadata`, are refused with INVALID_REQUEST.
+`validate_only` creates nothing.
 
 Versions: 1 `validate_only` and messages; 4 counts of -1 for the broker's defaults (taken in all versions); 5 flexible,
 answers with partitions, replication factor and all settings of the topic (KIP-525); 7 with the topic id (zero for

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas.kproto import ErrorCode, KafkaError, uuid_to_text
-from barnabas.replication.topics import (
+from barnabas.replication.planning.topics import (
     NewTopic,
     TopicDefaults,
     TopicRequest,

@@ -27,7 +27,7 @@ from random import Random
 from types import MappingProxyType
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.replication.placement import Assignments, assign_replicas
+from barnabas.replication.planning.placement import Assignments, assign_replicas
 from barnabas.replication.values.image import CLUSTER_METADATA_TOPIC, BrokerImage, Image
 
 MAX_NAME_LENGTH = 249

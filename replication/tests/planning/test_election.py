@@ -7,7 +7,7 @@ from itertools import chain, combinations
 
 import pytest
 
-from barnabas.replication import election
+from barnabas.replication.planning import election
 from barnabas.replication.values.image import PartitionImage, unled
 
 

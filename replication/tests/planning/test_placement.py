@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.replication.placement import alternate_racks, assign_replicas
+from barnabas.replication.planning.placement import alternate_racks, assign_replicas
 
 
 def plain(*brokers: int) -> dict[int, str | None]:
