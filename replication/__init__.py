@@ -58,7 +58,6 @@ from barnabas.replication.effects import (
     apply_update,
 )
 from barnabas.replication.isr_nodes import notify_isr_changes, write_isr
-from barnabas.replication.leader import Follower, LeaderState, Proposal, Refusal
 from barnabas.replication.membership import Registration, read_broker, take_broker_number, watch_registration
 from barnabas.replication.paths import (
     BROKER_CONFIG,
@@ -85,6 +84,8 @@ from barnabas.replication.planning.topics import (
     plan_creation,
     plan_expansion,
 )
+from barnabas.replication.replica.leader import Follower, LeaderState, Proposal, Refusal
+from barnabas.replication.replica.throttle import ReplicationThrottle, throttled_partitions
 from barnabas.replication.store.journal import JOURNAL as METADATA_JOURNAL
 from barnabas.replication.store.journal_files import DirectoryFiles
 from barnabas.replication.store.memory import EmbeddedSession, EmbeddedStore
@@ -108,7 +109,6 @@ from barnabas.replication.store.store import (
     StoreEvent,
     StoreFailed,
 )
-from barnabas.replication.throttle import ReplicationThrottle, throttled_partitions
 from barnabas.replication.values.image import (
     GROUP_METADATA_TOPIC,
     LEADER_BEING_DELETED,

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from barnabas.kproto import ErrorCode
 from barnabas.replication import paths
-from barnabas.replication.leader import Proposal
+from barnabas.replication.replica.leader import Proposal
 from barnabas.replication.store.store import CommitRefused, Create, NoSuchNode, Set, Store
 
 

@@ -33,8 +33,8 @@ from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import FetchRequest
 from barnabas.logdir import StorageError, UnexpectedOffset
 from barnabas.replication import BrokerImage, Endpoint, Image, ReplicationThrottle, throttled_partitions
-from barnabas.replication.fetcher import Fetcher
-from barnabas.replication.follower import Append, Ask, Do, FetcherSettings, FollowerAction, Truncate, Wait
+from barnabas.replication.replica.fetcher import Fetcher
+from barnabas.replication.replica.follower import Append, Ask, Do, FetcherSettings, FollowerAction, Truncate, Wait
 from barnabas.server.network.peers import Connect, PeerConnection, PeerError
 from barnabas.server.runtime.offload import Offload
 

@@ -1,10 +1,10 @@
 """Wishes of this broker's partitions for another in-sync set, carried to the controller; and the look for laggards.
 
-Partitions propose (`barnabas.replication.leader`); `submit` takes a proposal down and `run` sends all there are, one
-request at a time: to the controller's inter-broker endpoint, or by a direct call where this broker is the controller.
-The answers go back to the partitions. What gets no answer (no controller, connection lost, an error of the whole
-request) is sent again after `RETRY_SECONDS`, for ever: the partition waits, in a state that commits nothing too early,
-until it hears of a new leader epoch. A proposal that the partition has dropped meanwhile is not sent any more.
+Partitions propose (`barnabas.replication.replica.leader`); `submit` takes a proposal down and `run` sends all there
+are, one request at a time: to the controller's inter-broker endpoint, or by a direct call where this broker is the
+controller. The answers go back to the partitions. What gets no answer (no controller, connection lost, an error of the
+whole request) is sent again after `RETRY_SECONDS`, for ever: the partition waits, in a state that commits nothing too
+early, until it hears of a new leader epoch. A proposal that the partition has dropped meanwhile is not sent any more.
 
 AlterPartition (key 56, KIP-497) exists from inter-broker protocol 2.7-IV2 on. Its version is negotiated: the newest
 that both know up to 3; 0 and 1 name topics, 2 and 3 need topic ids (KIP-841), 3 has broker epochs, which count in KRaft

@@ -6,11 +6,11 @@ Whoever appends outside of a round calls both.
 
 Two ends move and two kinds of waiters watch them: consumers wait for the high watermark, followers for the log end.
 Of a partition with one replica both ends are the same, `leader` is None and nothing of what follows costs anything.
-A replicated one has, where it is led, a `LeaderState` (`barnabas.replication.leader`): it is told of every fetch of a
-follower (`follower_fetched`), and what it says moves the high watermark or goes to the controller as a wish for another
-ISR (`PartitionHost.propose`; then `isr_accepted` or `isr_refused`). A follower takes its high watermark from the
-leader's answers (`append_as_follower`); it serves consumers up to it (KIP-392). The high watermark survives changes of
-role. It moves back only when the log is cut below it.
+A replicated one has, where it is led, a `LeaderState` (`barnabas.replication.replica.leader`): it is told of every
+fetch of a follower (`follower_fetched`), and what it says moves the high watermark or goes to the controller as a wish
+for another ISR (`PartitionHost.propose`; then `isr_accepted` or `isr_refused`). A follower takes its high watermark
+from the leader's answers (`append_as_follower`); it serves consumers up to it (KIP-392). The high watermark survives
+changes of role. It moves back only when the log is cut below it.
 
 While the partition is copied to another log directory, `future` is the copy (`server/storage/dir_moves.py`); what is
 cut from the log is cut from it too. When the copy is complete, it becomes `log`.

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.replication.fetcher import Fetcher
-from barnabas.replication.follower import Ask, Do, FetcherSettings, Wait
-from barnabas.replication.tests.logs import Entry, FakeLeader, FakeLog, carry_out
+from barnabas.replication.replica.fetcher import Fetcher
+from barnabas.replication.replica.follower import Ask, Do, FetcherSettings, Wait
+from barnabas.replication.tests.replica.logs import Entry, FakeLeader, FakeLog, carry_out
 
 TOPIC_ID = bytes([7]) * 16
 KEY = ("t", 0)

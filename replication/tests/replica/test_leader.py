@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.kproto import ErrorCode
 from barnabas.replication import LeaderState, PartitionImage, Proposal, Refusal
-from barnabas.replication.leader import JOIN_S
+from barnabas.replication.replica.leader import JOIN_S
 
 LAG = 10.0
 

@@ -13,8 +13,8 @@ from barnabas.kproto.messages import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
-from barnabas.replication.fetch_session import Key
-from barnabas.replication.follower import Append, FollowerAction, Restart, Truncate
+from barnabas.replication.replica.fetch_session import Key
+from barnabas.replication.replica.follower import Append, FollowerAction, Restart, Truncate
 
 
 class Entry(NamedTuple):

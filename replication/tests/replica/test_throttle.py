@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from barnabas.replication.throttle import UNLIMITED, ReplicationThrottle, throttled_partitions
+from barnabas.replication.replica.throttle import UNLIMITED, ReplicationThrottle, throttled_partitions
 
 
 def test_unlimited() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from barnabas.kproto import ZERO_UUID, ErrorCode, encode
 from barnabas.kproto.messages import FetchRequest, FetchResponse, ListOffsetsRequest, OffsetForLeaderEpochRequest
-from barnabas.replication.fetcher import Fetcher
-from barnabas.replication.follower import (
+from barnabas.replication.replica.fetcher import Fetcher
+from barnabas.replication.replica.follower import (
     Append,
     Ask,
     Do,
@@ -20,7 +20,7 @@ from barnabas.replication.follower import (
     Truncate,
     Wait,
 )
-from barnabas.replication.tests.logs import FakeLeader, FakeLog, carry_out
+from barnabas.replication.tests.replica.logs import FakeLeader, FakeLog, carry_out
 
 TOPIC_ID = bytes([7]) * 16
 KEY = ("t", 0)

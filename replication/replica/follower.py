@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
-from barnabas.replication.fetch_session import Key
+from barnabas.replication.replica.fetch_session import Key
 
 UNDEFINED = -1
 

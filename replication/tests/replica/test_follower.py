@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.replication.follower import Truncation, truncation
-from barnabas.replication.tests.logs import FakeLog
+from barnabas.replication.replica.follower import Truncation, truncation
+from barnabas.replication.tests.replica.logs import FakeLog
 
 
 def log(*epochs: int, high_watermark: int = 0, start: int = 0) -> FakeLog:

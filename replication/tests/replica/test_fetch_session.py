@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from barnabas.kproto import ZERO_UUID, ErrorCode
-from barnabas.replication.fetch_session import FetcherSession, Key, Wanted
+from barnabas.replication.replica.fetch_session import FetcherSession, Key, Wanted
 
 A, B = bytes([1]) * 16, bytes([2]) * 16
 

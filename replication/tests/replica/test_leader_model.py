@@ -14,7 +14,7 @@ import pytest
 
 from barnabas.kproto import ErrorCode
 from barnabas.replication import LeaderState, PartitionImage, Proposal, Refusal
-from barnabas.replication.leader import UNKNOWN_OFFSET
+from barnabas.replication.replica.leader import UNKNOWN_OFFSET
 
 LAG = 10.0
 BROKERS = (0, 1, 2, 3)

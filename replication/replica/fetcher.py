@@ -39,8 +39,8 @@ from barnabas.kproto.messages import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
-from barnabas.replication.fetch_session import FetcherSession, Key, Wanted, has_id
-from barnabas.replication.follower import (
+from barnabas.replication.replica.fetch_session import FetcherSession, Key, Wanted, has_id
+from barnabas.replication.replica.follower import (
     UNDEFINED,
     Append,
     Ask,
