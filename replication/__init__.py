@@ -42,7 +42,9 @@ from barnabas.replication.cluster_tree import (
 )
 from barnabas.replication.controller import Controller
 from barnabas.replication.controller_isr import ProposedState
-from barnabas.replication.effects import (
+from barnabas.replication.isr_nodes import notify_isr_changes, write_isr
+from barnabas.replication.membership import Registration, read_broker, take_broker_number, watch_registration
+from barnabas.replication.messages.effects import (
     Answer,
     Commit,
     Effect,
@@ -57,8 +59,6 @@ from barnabas.replication.effects import (
     UpdateMetadata,
     apply_update,
 )
-from barnabas.replication.isr_nodes import notify_isr_changes, write_isr
-from barnabas.replication.membership import Registration, read_broker, take_broker_number, watch_registration
 from barnabas.replication.paths import (
     BROKER_CONFIG,
     DEFAULT_ENTITY,

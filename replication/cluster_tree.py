@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from barnabas.replication import paths
-from barnabas.replication.effects import PartitionChange
+from barnabas.replication.messages.effects import PartitionChange
 from barnabas.replication.nodes import SeenTopic, topic_image, with_state
 from barnabas.replication.paths import BadNode, ProducerIdBlock, StateNode
 from barnabas.replication.registration import decode_broker, encode_broker

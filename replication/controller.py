@@ -47,7 +47,7 @@ from barnabas.replication.controller_reassignment import Reassignments, Reassign
 from barnabas.replication.controller_state import ClusterState, TopicPartition
 from barnabas.replication.controller_topics import Topics
 from barnabas.replication.controller_writes import Writes
-from barnabas.replication.effects import Commit, Effect, PartitionChange
+from barnabas.replication.messages.effects import Commit, Effect, PartitionChange
 from barnabas.replication.nodes import SeenTopic
 from barnabas.replication.planning.placement import Assignments
 from barnabas.replication.planning.topics import NewTopic

@@ -17,7 +17,7 @@ from barnabas.replication import paths
 from barnabas.replication.controller_messages import Messages
 from barnabas.replication.controller_state import BrokerChanges, ClusterState, Deletion, TopicPartition
 from barnabas.replication.controller_writes import STATES_PER_COMMIT
-from barnabas.replication.effects import (
+from barnabas.replication.messages.effects import (
     Commit,
     Effect,
     Later,

@@ -25,7 +25,7 @@ from barnabas.replication import paths
 from barnabas.replication.controller_messages import Messages
 from barnabas.replication.controller_state import ClusterState, TopicPartition
 from barnabas.replication.controller_writes import Writes, written
-from barnabas.replication.effects import Commit, Effect, PartitionChange, StoppedPartition, Work, answer
+from barnabas.replication.messages.effects import Commit, Effect, PartitionChange, StoppedPartition, Work, answer
 from barnabas.replication.planning import election
 from barnabas.replication.store.store import Delete
 from barnabas.replication.values.image import NO_LEADER, PartitionImage

@@ -32,7 +32,7 @@ from barnabas.replication.controller_messages import Messages
 from barnabas.replication.controller_reassignment import Reassignments
 from barnabas.replication.controller_state import ClusterState, TopicPartition
 from barnabas.replication.controller_writes import Writes, written
-from barnabas.replication.effects import Effect, PartitionChange, Work, answer
+from barnabas.replication.messages.effects import Effect, PartitionChange, Work, answer
 from barnabas.replication.nodes import with_state
 from barnabas.replication.paths import StateNode
 from barnabas.replication.values.image import PartitionImage, unled

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from barnabas.replication.controller_state import ClusterState
-from barnabas.replication.effects import (
+from barnabas.replication.messages.effects import (
     Effect,
     LeaderAndIsr,
     PartitionChange,

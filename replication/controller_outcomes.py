@@ -20,7 +20,7 @@ from barnabas.replication.controller_reassignment import Reassignments
 from barnabas.replication.controller_state import ClusterState
 from barnabas.replication.controller_topics import Topics
 from barnabas.replication.controller_writes import MAX_ATTEMPTS, Writes
-from barnabas.replication.effects import Commit, Effect, PartitionChange, answer
+from barnabas.replication.messages.effects import Commit, Effect, PartitionChange, answer
 from barnabas.replication.nodes import with_state
 from barnabas.replication.store.store import ConnectionLost, NodeExists, NoSuchNode, StoreError
 from barnabas.replication.values.image import unled

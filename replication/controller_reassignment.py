@@ -37,7 +37,15 @@ from barnabas.replication.controller_messages import Messages
 from barnabas.replication.controller_reassignments_node import ReassignmentsNode
 from barnabas.replication.controller_state import ClusterState, TopicPartition, partitions_of
 from barnabas.replication.controller_writes import MAX_ATTEMPTS, STATES_PER_COMMIT, Writes, written
-from barnabas.replication.effects import Commit, Effect, PartitionChange, StoppedPartition, Work, answer, nothing
+from barnabas.replication.messages.effects import (
+    Commit,
+    Effect,
+    PartitionChange,
+    StoppedPartition,
+    Work,
+    answer,
+    nothing,
+)
 from barnabas.replication.nodes import topic_node
 from barnabas.replication.planning import election
 from barnabas.replication.store.store import Op, Set

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from barnabas.replication import paths
 from barnabas.replication.controller_state import ClusterState, TopicPartition
-from barnabas.replication.effects import Commit, Effect, Work
+from barnabas.replication.messages.effects import Commit, Effect, Work
 from barnabas.replication.store.store import Delete, Op, Set
 
 Wanted = Mapping[TopicPartition, tuple[int, ...]]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from barnabas.replication import paths
-from barnabas.replication.effects import Effect, PartitionChange
+from barnabas.replication.messages.effects import Effect, PartitionChange
 from barnabas.replication.store.store import Check
 from barnabas.replication.values.image import BrokerImage, Image, PartitionImage, TopicImage
 

@@ -21,7 +21,7 @@ from barnabas.replication.controller_election import Elections
 from barnabas.replication.controller_messages import Messages
 from barnabas.replication.controller_state import ClusterState, partitions_of
 from barnabas.replication.controller_writes import STATES_PER_COMMIT, Writes
-from barnabas.replication.effects import Commit, Effect, Later, PartitionChange, Work, answer
+from barnabas.replication.messages.effects import Commit, Effect, Later, PartitionChange, Work, answer
 from barnabas.replication.nodes import SeenTopic, topic_image, topic_node
 from barnabas.replication.paths import Assignment, TopicNode
 from barnabas.replication.planning.placement import Assignments

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from barnabas.replication import paths
 from barnabas.replication.controller_state import ClusterState
-from barnabas.replication.effects import Commit, Effect, PartitionChange, Work
+from barnabas.replication.messages.effects import Commit, Effect, PartitionChange, Work
 from barnabas.replication.nodes import state_node
 from barnabas.replication.store.store import Create, Op, Set
 

@@ -22,7 +22,7 @@ from barnabas.replication import paths
 from barnabas.replication.controller import Controller
 from barnabas.replication.controller_isr import ProposedState
 from barnabas.replication.controller_state import ClusterState
-from barnabas.replication.effects import (
+from barnabas.replication.messages.effects import (
     Answer,
     Commit,
     Effect,

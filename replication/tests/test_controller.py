@@ -10,7 +10,7 @@ import pytest
 from barnabas.kproto import ErrorCode
 from barnabas.replication import paths
 from barnabas.replication.controller_writes import STATES_PER_COMMIT
-from barnabas.replication.effects import Commit
+from barnabas.replication.messages.effects import Commit
 from barnabas.replication.nodes import SeenTopic
 from barnabas.replication.paths import Assignment, StateNode, TopicNode
 from barnabas.replication.planning.topics import NewTopic

@@ -19,7 +19,7 @@ from barnabas.replication.controller_reassignments_node import ReassignmentsNode
 from barnabas.replication.controller_state import BrokerChanges, ClusterState, Deletion
 from barnabas.replication.controller_topics import Topics
 from barnabas.replication.controller_writes import STATES_PER_COMMIT, Writes
-from barnabas.replication.effects import (
+from barnabas.replication.messages.effects import (
     Answer,
     Commit,
     Effect,

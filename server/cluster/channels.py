@@ -31,8 +31,8 @@ from barnabas.replication import (
     PartitionChange,
     StopReplica,
     UpdateMetadata,
-    wire,
 )
+from barnabas.replication.messages import wire
 from barnabas.server.network.peers import Connect, PeerConnection, PeerError
 from barnabas.server.runtime.containment import contain
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from barnabas.replication.effects import PartitionChange, UpdateMetadata, apply_update, being_deleted
+from barnabas.replication.messages.effects import PartitionChange, UpdateMetadata, apply_update, being_deleted
 from barnabas.replication.values.image import (
     BrokerImage,
     Endpoint,

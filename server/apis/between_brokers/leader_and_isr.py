@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 async def handle(svc: Services, ctx: RequestContext, req: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-    from barnabas.replication import wire  # a broker alone starts without it
+    from barnabas.replication.messages import wire  # a broker alone starts without it
 
     listener = svc.config.inter_broker_listener
     protocol = next(each.protocol for each in svc.config.listeners if each.name == listener)
@@ -39,7 +39,7 @@ async def handle(svc: Services, ctx: RequestContext, req: LeaderAndIsrRequest) -
 
 
 def _on_error(req: LeaderAndIsrRequest, code: ErrorCode, version: int) -> LeaderAndIsrResponse:
-    from barnabas.replication import wire  # a broker alone starts without it
+    from barnabas.replication.messages import wire  # a broker alone starts without it
 
     message = wire.leader_and_isr(req, "", "PLAINTEXT")
     codes = {(change.topic, change.partition.index): code for change in message.partitions}

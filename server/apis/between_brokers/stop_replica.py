@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 async def handle(svc: Services, ctx: RequestContext, req: StopReplicaRequest) -> StopReplicaResponse:
-    from barnabas.replication import wire  # a broker alone starts without it
+    from barnabas.replication.messages import wire  # a broker alone starts without it
 
     return wire.stop_replica_response(await svc.controller.receive(wire.stop_replica(req)))
 

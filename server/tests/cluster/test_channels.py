@@ -23,8 +23,8 @@ from barnabas.replication import (
     StoppedPartition,
     StopReplica,
     UpdateMetadata,
-    wire,
 )
+from barnabas.replication.messages import wire
 from barnabas.server.cluster.channels import ControllerChannels, merge
 from barnabas.server.config.broker import BrokerConfig
 

@@ -23,8 +23,8 @@ from barnabas.replication import (
     StoppedPartition,
     StopReplica,
     UpdateMetadata,
-    wire,
 )
+from barnabas.replication.messages import wire
 from barnabas.server.broker.broker import Broker
 from barnabas.server.testing import Client, connected, embedded_broker, embedded_cluster
 

@@ -26,7 +26,13 @@ from barnabas.kproto.messages import (
     StopReplicaResponse,
     UpdateMetadataRequest,
 )
-from barnabas.replication.effects import LeaderAndIsr, PartitionChange, StoppedPartition, StopReplica, UpdateMetadata
+from barnabas.replication.messages.effects import (
+    LeaderAndIsr,
+    PartitionChange,
+    StoppedPartition,
+    StopReplica,
+    UpdateMetadata,
+)
 from barnabas.replication.values.image import BrokerImage, Endpoint, PartitionImage
 
 TopicPartition = tuple[str, int]

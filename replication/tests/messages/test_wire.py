@@ -15,8 +15,14 @@ from barnabas.kproto.messages import (
     StopReplicaResponse,
     UpdateMetadataRequest,
 )
-from barnabas.replication import wire
-from barnabas.replication.effects import LeaderAndIsr, PartitionChange, StoppedPartition, StopReplica, UpdateMetadata
+from barnabas.replication.messages import wire
+from barnabas.replication.messages.effects import (
+    LeaderAndIsr,
+    PartitionChange,
+    StoppedPartition,
+    StopReplica,
+    UpdateMetadata,
+)
 from barnabas.replication.values.image import BrokerImage, Endpoint, PartitionImage
 
 TOPIC_ID = uuid_from_text("5DhbiGy7QOiaWg31HDs8Ig")
