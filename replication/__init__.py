@@ -5,45 +5,8 @@ This face is what `server` may use, and these modules beside it, without which a
 for a few places `admin_tree`, `features`, `found_topics`. The stores wait; everything else neither waits nor does IO.
 """
 
-from barnabas.replication import admin_tree, features
-from barnabas.replication.cluster_tree import (
-    WATCHED,
-    WATCHED_BY_ALL,
-    BrokerIdTaken,
-    Concerns,
-    ProducerIdsExhausted,
-    Term,
-    WrongCluster,
-    concerns,
-    drop_config_changes,
-    ensure_nodes,
-    is_over,
-    leave_controller,
-    make_roots,
-    partition_count,
-    read_broker_configs,
-    read_brokers,
-    read_cluster,
-    read_config,
-    read_config_changes,
-    read_controller,
-    read_deletions,
-    read_group_configs,
-    read_states,
-    read_topic_configs,
-    read_topics,
-    register_broker,
-    remove_topic,
-    settle_cluster_id,
-    stand_for_controller,
-    take_producer_ids,
-    topic_names,
-    write_config,
-)
 from barnabas.replication.controller import Controller
 from barnabas.replication.controller_isr import ProposedState
-from barnabas.replication.isr_nodes import notify_isr_changes, write_isr
-from barnabas.replication.membership import Registration, read_broker, take_broker_number, watch_registration
 from barnabas.replication.messages.effects import (
     Answer,
     Commit,
@@ -58,14 +21,6 @@ from barnabas.replication.messages.effects import (
     Tell,
     UpdateMetadata,
     apply_update,
-)
-from barnabas.replication.paths import (
-    BROKER_CONFIG,
-    DEFAULT_ENTITY,
-    GROUP_CONFIG,
-    TOPIC_CONFIG,
-    BadNode,
-    ProducerIdBlock,
 )
 from barnabas.replication.planning.topics import (
     MAX_NEW_PARTITIONS,
@@ -108,6 +63,51 @@ from barnabas.replication.store.store import (
     StoreError,
     StoreEvent,
     StoreFailed,
+)
+from barnabas.replication.tree import admin_tree, features
+from barnabas.replication.tree.broker_ids import Registration, read_broker, take_broker_number, watch_registration
+from barnabas.replication.tree.cluster_tree import (
+    WATCHED,
+    WATCHED_BY_ALL,
+    BrokerIdTaken,
+    Concerns,
+    ProducerIdsExhausted,
+    Term,
+    WrongCluster,
+    concerns,
+    drop_config_changes,
+    ensure_nodes,
+    is_over,
+    leave_controller,
+    make_roots,
+    partition_count,
+    read_broker_configs,
+    read_brokers,
+    read_cluster,
+    read_config,
+    read_config_changes,
+    read_controller,
+    read_deletions,
+    read_group_configs,
+    read_states,
+    read_topic_configs,
+    read_topics,
+    register_broker,
+    remove_topic,
+    settle_cluster_id,
+    stand_for_controller,
+    take_producer_ids,
+    topic_names,
+    write_config,
+)
+from barnabas.replication.tree.isr_nodes import notify_isr_changes, write_isr
+from barnabas.replication.tree.paths import (
+    BROKER_CONFIG,
+    DEFAULT_ENTITY,
+    GROUP_CONFIG,
+    TOPIC_CONFIG,
+    BadNode,
+    ProducerIdBlock,
 )
 from barnabas.replication.values.image import (
     GROUP_METADATA_TOPIC,

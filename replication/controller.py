@@ -48,10 +48,10 @@ from barnabas.replication.controller_state import ClusterState, TopicPartition
 from barnabas.replication.controller_topics import Topics
 from barnabas.replication.controller_writes import Writes
 from barnabas.replication.messages.effects import Commit, Effect, PartitionChange
-from barnabas.replication.nodes import SeenTopic
 from barnabas.replication.planning.placement import Assignments
 from barnabas.replication.planning.topics import NewTopic
 from barnabas.replication.store.store import Check, StoreError
+from barnabas.replication.tree.nodes import SeenTopic
 from barnabas.replication.values.image import BrokerImage, Image
 
 NOTHING_RETURNED: Mapping[TopicPartition, Collection[int]] = MappingProxyType({})

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from functools import partial
 
-from barnabas.replication import paths
 from barnabas.replication.controller_messages import Messages
 from barnabas.replication.controller_state import BrokerChanges, ClusterState, Deletion, TopicPartition
 from barnabas.replication.controller_writes import STATES_PER_COMMIT
@@ -28,6 +27,7 @@ from barnabas.replication.messages.effects import (
     being_deleted,
 )
 from barnabas.replication.store.store import Create, Delete
+from barnabas.replication.tree import paths
 from barnabas.replication.values.image import TopicImage
 
 _EPOCH_DURING_DELETE = -2

@@ -21,13 +21,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.replication import paths
 from barnabas.replication.controller_messages import Messages
 from barnabas.replication.controller_state import ClusterState, TopicPartition
 from barnabas.replication.controller_writes import Writes, written
 from barnabas.replication.messages.effects import Commit, Effect, PartitionChange, StoppedPartition, Work, answer
 from barnabas.replication.planning import election
 from barnabas.replication.store.store import Delete
+from barnabas.replication.tree import paths
 from barnabas.replication.values.image import NO_LEADER, PartitionImage
 
 ElectOutcome = dict[TopicPartition, KafkaError | None]

@@ -33,8 +33,8 @@ from barnabas.replication.controller_reassignment import Reassignments
 from barnabas.replication.controller_state import ClusterState, TopicPartition
 from barnabas.replication.controller_writes import Writes, written
 from barnabas.replication.messages.effects import Effect, PartitionChange, Work, answer
-from barnabas.replication.nodes import with_state
-from barnabas.replication.paths import StateNode
+from barnabas.replication.tree.nodes import with_state
+from barnabas.replication.tree.paths import StateNode
 from barnabas.replication.values.image import PartitionImage, unled
 
 

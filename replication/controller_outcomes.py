@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from barnabas.replication import paths
 from barnabas.replication.controller_deletion import Deletions
 from barnabas.replication.controller_isr import FreshStates
 from barnabas.replication.controller_messages import Messages
@@ -21,8 +20,9 @@ from barnabas.replication.controller_state import ClusterState
 from barnabas.replication.controller_topics import Topics
 from barnabas.replication.controller_writes import MAX_ATTEMPTS, Writes
 from barnabas.replication.messages.effects import Commit, Effect, PartitionChange, answer
-from barnabas.replication.nodes import with_state
 from barnabas.replication.store.store import ConnectionLost, NodeExists, NoSuchNode, StoreError
+from barnabas.replication.tree import paths
+from barnabas.replication.tree.nodes import with_state
 from barnabas.replication.values.image import unled
 
 

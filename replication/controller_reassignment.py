@@ -32,7 +32,6 @@ from dataclasses import replace
 from functools import partial
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.replication import paths
 from barnabas.replication.controller_messages import Messages
 from barnabas.replication.controller_reassignments_node import ReassignmentsNode
 from barnabas.replication.controller_state import ClusterState, TopicPartition, partitions_of
@@ -46,9 +45,10 @@ from barnabas.replication.messages.effects import (
     answer,
     nothing,
 )
-from barnabas.replication.nodes import topic_node
 from barnabas.replication.planning import election
 from barnabas.replication.store.store import Op, Set
+from barnabas.replication.tree import paths
+from barnabas.replication.tree.nodes import topic_node
 from barnabas.replication.values.image import NO_LEADER, PartitionImage
 
 Targets = Mapping[TopicPartition, Sequence[int] | None]

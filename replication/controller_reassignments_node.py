@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from barnabas.replication import paths
 from barnabas.replication.controller_state import ClusterState, TopicPartition
 from barnabas.replication.messages.effects import Commit, Effect, Work
 from barnabas.replication.store.store import Delete, Op, Set
+from barnabas.replication.tree import paths
 
 Wanted = Mapping[TopicPartition, tuple[int, ...]]
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from barnabas.replication import paths
 from barnabas.replication.messages.effects import Effect, PartitionChange
 from barnabas.replication.store.store import Check
+from barnabas.replication.tree import paths
 from barnabas.replication.values.image import BrokerImage, Image, PartitionImage, TopicImage
 
 TopicPartition = tuple[str, int]

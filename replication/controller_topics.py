@@ -15,18 +15,18 @@ from functools import partial
 from random import Random
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.replication import paths
 from barnabas.replication.controller_deletion import Deletions
 from barnabas.replication.controller_election import Elections
 from barnabas.replication.controller_messages import Messages
 from barnabas.replication.controller_state import ClusterState, partitions_of
 from barnabas.replication.controller_writes import STATES_PER_COMMIT, Writes
 from barnabas.replication.messages.effects import Commit, Effect, Later, PartitionChange, Work, answer
-from barnabas.replication.nodes import SeenTopic, topic_image, topic_node
-from barnabas.replication.paths import Assignment, TopicNode
 from barnabas.replication.planning.placement import Assignments
 from barnabas.replication.planning.topics import NewTopic, extent, fold, new_uuid
 from barnabas.replication.store.store import CommitTooLarge, Create, NodeExists, NoSuchNode, Op, Set, StoreError
+from barnabas.replication.tree import paths
+from barnabas.replication.tree.nodes import SeenTopic, topic_image, topic_node
+from barnabas.replication.tree.paths import Assignment, TopicNode
 from barnabas.replication.values.image import TopicImage, unled
 
 

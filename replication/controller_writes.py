@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from barnabas.replication import paths
 from barnabas.replication.controller_state import ClusterState
 from barnabas.replication.messages.effects import Commit, Effect, PartitionChange, Work
-from barnabas.replication.nodes import state_node
 from barnabas.replication.store.store import Create, Op, Set
+from barnabas.replication.tree import paths
+from barnabas.replication.tree.nodes import state_node
 
 STATES_PER_COMMIT = 500
 MAX_ATTEMPTS = 20

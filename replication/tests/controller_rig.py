@@ -18,7 +18,6 @@ from dataclasses import replace
 from random import Random
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.replication import paths
 from barnabas.replication.controller import Controller
 from barnabas.replication.controller_isr import ProposedState
 from barnabas.replication.controller_state import ClusterState
@@ -34,12 +33,13 @@ from barnabas.replication.messages.effects import (
     UpdateMetadata,
     apply_update,
 )
-from barnabas.replication.nodes import SeenTopic, topic_image, with_state
-from barnabas.replication.paths import StateNode
 from barnabas.replication.planning.placement import Assignments
 from barnabas.replication.planning.topics import NewTopic
 from barnabas.replication.store.node_tree import Tree
 from barnabas.replication.store.store import CommitRefused, ConnectionLost, Create, Delete, Set, StoreError
+from barnabas.replication.tree import paths
+from barnabas.replication.tree.nodes import SeenTopic, topic_image, with_state
+from barnabas.replication.tree.paths import StateNode
 from barnabas.replication.values.image import BrokerImage, Image, PartitionImage
 
 TopicPartition = tuple[str, int]

@@ -8,14 +8,14 @@ from random import Random
 import pytest
 
 from barnabas.kproto import ErrorCode
-from barnabas.replication import paths
 from barnabas.replication.controller_writes import STATES_PER_COMMIT
 from barnabas.replication.messages.effects import Commit
-from barnabas.replication.nodes import SeenTopic
-from barnabas.replication.paths import Assignment, StateNode, TopicNode
 from barnabas.replication.planning.topics import NewTopic
 from barnabas.replication.store.store import Create, Op, VersionMoved
 from barnabas.replication.tests.controller_rig import Cluster, brokers, check, told
+from barnabas.replication.tree import paths
+from barnabas.replication.tree.nodes import SeenTopic
+from barnabas.replication.tree.paths import Assignment, StateNode, TopicNode
 from barnabas.replication.values.image import PartitionImage
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.replication import paths
 from barnabas.replication.controller_isr import ProposedState
 from barnabas.replication.store.store import Create, VersionMoved
 from barnabas.replication.tests.controller_rig import Cluster, check, told
+from barnabas.replication.tree import paths
 from barnabas.replication.values.image import PartitionImage
 
 KEY = ("t", 0)

@@ -8,7 +8,6 @@ from random import Random
 import pytest
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.replication import paths
 from barnabas.replication.controller_deletion import Deletions
 from barnabas.replication.controller_election import Elections
 from barnabas.replication.controller_isr import InSyncReplicas, ProposedState
@@ -34,6 +33,7 @@ from barnabas.replication.messages.effects import (
 from barnabas.replication.planning.topics import NewTopic
 from barnabas.replication.store.store import ConnectionLost, Delete, NodeExists, Set, VersionMoved
 from barnabas.replication.tests.controller_rig import brokers
+from barnabas.replication.tree import paths
 from barnabas.replication.values.image import BrokerImage, Image, PartitionImage, TopicImage
 
 ID = b"i" * 16

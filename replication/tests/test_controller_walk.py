@@ -12,10 +12,10 @@ from random import Random
 import pytest
 
 from barnabas.kproto import ErrorCode
-from barnabas.replication import paths
 from barnabas.replication.planning.topics import NewTopic
 from barnabas.replication.store.store import Create, VersionMoved
 from barnabas.replication.tests.controller_rig import Cluster, check
+from barnabas.replication.tree import paths
 
 ALL = (1, 2, 3, 4)
 MAY_BE_REFUSED = {

@@ -1,18 +1,11 @@
-"""The controller's look at what old tools and older brokers leave in the tree: `barnabas.replication.admin_tree`."""
+"""The controller's look at what old tools and older brokers leave in the tree: `barnabas.replication.tree.admin_tree`."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 
-from barnabas.replication import (
-    BadNode,
-    Concerns,
-    Controller,
-    Effect,
-    Store,
-    admin_tree,
-    read_states,
-)
+from barnabas.replication import BadNode, Concerns, Controller, Effect, Store, read_states
+from barnabas.replication.tree import admin_tree
 
 Perform = Callable[[Iterable[Effect]], Awaitable[None]]
 

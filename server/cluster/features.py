@@ -11,7 +11,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.replication import BadNode, Changed, Store, StoreError, features
+from barnabas.replication import BadNode, Changed, Store, StoreError
+from barnabas.replication.tree import features
 
 log = logging.getLogger("barnabas.features")
 

@@ -54,7 +54,6 @@ from barnabas.replication import (
     Term,
     TopicImage,
     WrongCluster,
-    admin_tree,
     concerns,
     extent,
     fold,
@@ -75,6 +74,7 @@ from barnabas.replication import (
     stand_for_controller,
     topic_names,
 )
+from barnabas.replication.tree import admin_tree
 from barnabas.server.cluster.admin_nodes import look_at_admin_nodes
 from barnabas.server.cluster.config_notices import ConfigNotices
 from barnabas.server.cluster.identity import wait_for_old_registration

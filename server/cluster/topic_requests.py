@@ -39,7 +39,6 @@ from barnabas.replication import (
     StoreFailed,
     TopicDefaults,
     TopicRequest,
-    admin_tree,
     name_fault,
     new_partition_count,
     plan_creation,
@@ -48,6 +47,7 @@ from barnabas.replication import (
     take_producer_ids,
     write_config,
 )
+from barnabas.replication.tree import admin_tree
 from barnabas.server.cluster.member import Slot
 from barnabas.server.cluster.partition_requests import ControllerRequests
 from barnabas.server.config import changes as config_changes

@@ -3,7 +3,7 @@
 What is set on the group stands over the broker setting behind it (`barnabas.server.settings.consumer_groups`), and must
 lie within the bounds that the broker sets for that. Only KIP-848 groups look at theirs, but any group id may have some,
 also of a group that does not exist. They are kept in the metadata store, under `/config/groups`
-(`barnabas.replication.paths`). Milliseconds.
+(`barnabas.replication.tree.paths`). Milliseconds.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ from random import Random
 import trio
 
 from barnabas.logdir import Disk, LogConfig, LogDir, LogDirError, LogDirs
-from barnabas.replication import METADATA_JOURNAL, Store, StoreError, admin_tree
+from barnabas.replication import METADATA_JOURNAL, Store, StoreError
+from barnabas.replication.tree import admin_tree
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.runtime.offload import Offload
 

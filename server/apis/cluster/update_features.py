@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
-from barnabas.replication import features
+from barnabas.replication.tree import features
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services

@@ -10,17 +10,9 @@ import pytest
 import trio
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.replication import (
-    Commit,
-    Controller,
-    DirectoryFiles,
-    Effect,
-    EmbeddedStore,
-    Image,
-    TopicRequest,
-    admin_tree,
-)
+from barnabas.replication import Commit, Controller, DirectoryFiles, Effect, EmbeddedStore, Image, TopicRequest
 from barnabas.replication.store.store import Create
+from barnabas.replication.tree import admin_tree
 from barnabas.server.tests.cluster.controller_driver_rig import FilesInMemory, code_of, new_topic, running
 
 E = ErrorCode

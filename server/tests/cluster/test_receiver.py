@@ -30,8 +30,8 @@ from barnabas.replication import (
     TopicImage,
     UpdateMetadata,
 )
-from barnabas.replication.paths import Assignment, TopicNode, encode_topic
 from barnabas.replication.store.store import Create
+from barnabas.replication.tree.paths import Assignment, TopicNode, encode_topic
 from barnabas.server.cluster.receiver import AGAIN_S, Receiver
 
 TWO = BrokerImage(2, (Endpoint("PLAINTEXT", "two", 2),))

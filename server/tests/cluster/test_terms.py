@@ -18,10 +18,10 @@ from barnabas.replication import (
     TopicDefaults,
     TopicRequest,
     WrongCluster,
-    admin_tree,
     plan_creation,
 )
 from barnabas.replication.store.store import Create, Delete, NodeExists, Set
+from barnabas.replication.tree import admin_tree
 from barnabas.server.tests.cluster.controller_driver_rig import BROKER, CLUSTER, FilesInMemory, Rig, code_of, running
 
 E = ErrorCode

@@ -18,14 +18,14 @@ from barnabas.kproto.messages import (
     ListPartitionReassignmentsRequest,
 )
 from barnabas.kproto.records import iter_headers, iter_records
-from barnabas.replication.paths import (
+from barnabas.replication.store.store import Create, Store
+from barnabas.replication.tree.paths import (
     PREFERRED_ELECTION,
     REASSIGNMENTS,
     encode_log_dir_event,
     encode_partitions,
     encode_reassignments,
 )
-from barnabas.replication.store.store import Create, Store
 from barnabas.server.testing import EmbeddedCluster, embedded_cluster
 from barnabas.server.tests.whole.cluster_users import User
 

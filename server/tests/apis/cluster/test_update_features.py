@@ -12,7 +12,7 @@ import trio.testing
 
 from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import ApiVersionsRequest, UpdateFeaturesRequest, UpdateFeaturesResponse
-from barnabas.replication import features
+from barnabas.replication.tree import features
 from barnabas.server.testing import Client, connected, embedded_broker, embedded_cluster
 
 E = ErrorCode

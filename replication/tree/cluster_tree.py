@@ -12,11 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from barnabas.replication import paths
 from barnabas.replication.messages.effects import PartitionChange
-from barnabas.replication.nodes import SeenTopic, topic_image, with_state
-from barnabas.replication.paths import BadNode, ProducerIdBlock, StateNode
-from barnabas.replication.registration import decode_broker, encode_broker
 from barnabas.replication.store.store import (
     ANY_VERSION,
     Check,
@@ -33,6 +29,10 @@ from barnabas.replication.store.store import (
     name_of,
     parent_of,
 )
+from barnabas.replication.tree import paths
+from barnabas.replication.tree.nodes import SeenTopic, topic_image, with_state
+from barnabas.replication.tree.paths import BadNode, ProducerIdBlock, StateNode
+from barnabas.replication.tree.registration import decode_broker, encode_broker
 from barnabas.replication.values.image import BrokerImage, Image, TopicImage
 
 PRODUCER_ID_BLOCK_SIZE = 1000

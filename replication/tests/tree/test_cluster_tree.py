@@ -7,8 +7,10 @@ from collections.abc import Mapping
 import pytest
 import trio
 
-from barnabas.replication import paths
-from barnabas.replication.cluster_tree import (
+from barnabas.replication.store.memory import EmbeddedSession, EmbeddedStore
+from barnabas.replication.store.store import Check, Create, NoSuchNode, Set, VersionMoved
+from barnabas.replication.tree import paths
+from barnabas.replication.tree.cluster_tree import (
     BrokerIdTaken,
     WrongCluster,
     concerns,
@@ -24,8 +26,6 @@ from barnabas.replication.cluster_tree import (
     stand_for_controller,
     write_config,
 )
-from barnabas.replication.store.memory import EmbeddedSession, EmbeddedStore
-from barnabas.replication.store.store import Check, Create, NoSuchNode, Set, VersionMoved
 from barnabas.replication.values.image import BrokerImage, Endpoint, Image
 
 BROKER = BrokerImage(1, (Endpoint("PLAINTEXT", "h", 1),))

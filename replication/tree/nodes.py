@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from barnabas.replication.paths import Assignment, StateNode, TopicNode
+from barnabas.replication.tree.paths import Assignment, StateNode, TopicNode
 from barnabas.replication.values.image import NO_LEADER, PartitionImage, TopicImage, is_internal
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.replication import paths
-from barnabas.replication.found_topics import FoundTopic, enter_topics, is_new, reserve_producer_ids
-from barnabas.replication.paths import Assignment, ProducerIdBlock, StateNode, TopicNode
 from barnabas.replication.store.memory import EmbeddedStore
 from barnabas.replication.store.store import Create, Delete
+from barnabas.replication.tree import paths
+from barnabas.replication.tree.found_topics import FoundTopic, enter_topics, is_new, reserve_producer_ids
+from barnabas.replication.tree.paths import Assignment, ProducerIdBlock, StateNode, TopicNode
 
 MANY = FoundTopic("many", bytes([1]) * 16, tuple(range(400)), {"retention.ms": "-1"})
 ONE = FoundTopic("one", bytes([2]) * 16, (7,))

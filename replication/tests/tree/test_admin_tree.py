@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from barnabas.replication import admin_tree, paths
-from barnabas.replication.cluster_tree import concerns, make_roots
-from barnabas.replication.paths import BadNode
 from barnabas.replication.planning.topics import NewTopic, new_uuid
 from barnabas.replication.store.memory import EmbeddedSession, EmbeddedStore
 from barnabas.replication.store.store import Check, Create, NodeExists, Op, Set
+from barnabas.replication.tree import admin_tree, paths
+from barnabas.replication.tree.cluster_tree import concerns, make_roots
+from barnabas.replication.tree.paths import BadNode
 
 GUARD = Check("/controller_epoch", 0)
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from barnabas.replication import paths
-from barnabas.replication.cluster_tree import make_paths
-from barnabas.replication.registration import decode_broker
 from barnabas.replication.store.store import Set, Store, StoreEvent
+from barnabas.replication.tree import paths
+from barnabas.replication.tree.cluster_tree import make_paths
+from barnabas.replication.tree.registration import decode_broker
 from barnabas.replication.values.image import BrokerImage
 
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from barnabas.kproto import ErrorCode
-from barnabas.replication import paths
 from barnabas.replication.replica.leader import Proposal
 from barnabas.replication.store.store import CommitRefused, Create, NoSuchNode, Set, Store
+from barnabas.replication.tree import paths
 
 
 async def write_isr(store: Store, leader: int, topic: str, index: int, proposal: Proposal) -> int | ErrorCode:

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.replication import paths
 from barnabas.replication.store.store import Create, Node, NodeExists, NoSuchNode, Set, Store, VersionMoved
+from barnabas.replication.tree import paths
 
 NODE: Final = paths.FEATURE
 TRANSACTION_VERSION: Final = "transaction.version"

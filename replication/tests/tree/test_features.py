@@ -8,10 +8,11 @@ from collections.abc import Mapping
 import pytest
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.replication import BadNode, features
-from barnabas.replication.features import FeatureUpdate, check_updates, decode_finalised, encode_finalised
+from barnabas.replication import BadNode
 from barnabas.replication.store.memory import EmbeddedStore
 from barnabas.replication.store.store import Create, Set, Store
+from barnabas.replication.tree import features
+from barnabas.replication.tree.features import FeatureUpdate, check_updates, decode_finalised, encode_finalised
 
 TV, GV = features.TRANSACTION_VERSION, features.GROUP_VERSION
 OURS = {TV: (1, 2), GV: (1, 1)}

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from barnabas.kproto import uuid_from_text
-from barnabas.replication import paths
-from barnabas.replication.paths import Assignment, BadNode, ProducerIdBlock, StateNode, TopicNode
-from barnabas.replication.registration import decode_broker, encode_broker
+from barnabas.replication.tree import paths
+from barnabas.replication.tree.paths import Assignment, BadNode, ProducerIdBlock, StateNode, TopicNode
+from barnabas.replication.tree.registration import decode_broker, encode_broker
 from barnabas.replication.values.image import BrokerImage, Endpoint
 
 TOPIC_ID = uuid_from_text("5DhbiGy7QOiaWg31HDs8Ig")

@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from barnabas.replication import paths
-from barnabas.replication.paths import Assignment, BadNode, TopicNode
 from barnabas.replication.planning.topics import NewTopic
 from barnabas.replication.store.store import (
     Check,
@@ -32,6 +30,8 @@ from barnabas.replication.store.store import (
     Set,
     Store,
 )
+from barnabas.replication.tree import paths
+from barnabas.replication.tree.paths import Assignment, BadNode, TopicNode
 
 Unreadable = Callable[[BadNode], None]
 TopicPartition = tuple[str, int]

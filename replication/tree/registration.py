@@ -15,8 +15,8 @@ from __future__ import annotations
 import json
 import re
 
-from barnabas.replication import paths
-from barnabas.replication.features import registered_features
+from barnabas.replication.tree import paths
+from barnabas.replication.tree.features import registered_features
 from barnabas.replication.values.image import BrokerImage, Endpoint
 
 _ENDPOINT = re.compile(r"^([^:/]+)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)$")

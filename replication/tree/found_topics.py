@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from barnabas.replication import paths
-from barnabas.replication.cluster_tree import make_roots
-from barnabas.replication.paths import Assignment, ProducerIdBlock, StateNode, TopicNode
 from barnabas.replication.store.store import Create, Set, Store
+from barnabas.replication.tree import paths
+from barnabas.replication.tree.cluster_tree import make_roots
+from barnabas.replication.tree.paths import Assignment, ProducerIdBlock, StateNode, TopicNode
 
 _NODES_PER_COMMIT = 500
 
