@@ -5,8 +5,8 @@ This face is what `server` may use, and these modules beside it, without which a
 for a few places `admin_tree`, `features`, `found_topics`. The stores wait; everything else neither waits nor does IO.
 """
 
-from barnabas.replication.controller import Controller
-from barnabas.replication.controller_isr import ProposedState
+from barnabas.replication.controller.controller import Controller
+from barnabas.replication.controller.in_sync import ProposedState
 from barnabas.replication.messages.effects import (
     Answer,
     Commit,

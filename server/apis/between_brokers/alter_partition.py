@@ -1,7 +1,7 @@
 """AlterPartition (key 56, versions 0-3): a leader reports which replicas are in sync (KIP-497). Between brokers.
 
 Behaviour: the controller writes the state of each partition if its leader, leader epoch and partition epoch are as the
-leader thinks, and answers what is in the store then; see `barnabas.replication.controller_isr` for the errors per
+leader thinks, and answers what is in the store then; see `barnabas.replication.controller.in_sync` for the errors per
 partition. Answers when the store has accepted all. Elsewhere NOT_CONTROLLER; an unknown or older broker epoch is
 STALE_BROKER_EPOCH.
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from barnabas.replication.controller_deletion import Deletions
-from barnabas.replication.controller_isr import FreshStates
-from barnabas.replication.controller_messages import Messages
-from barnabas.replication.controller_reassignment import Reassignments
-from barnabas.replication.controller_state import ClusterState
-from barnabas.replication.controller_topics import Topics
-from barnabas.replication.controller_writes import MAX_ATTEMPTS, Writes
+from barnabas.replication.controller.deletion import Deletions
+from barnabas.replication.controller.in_sync import FreshStates
+from barnabas.replication.controller.messages import Messages
+from barnabas.replication.controller.reassignment import Reassignments
+from barnabas.replication.controller.state import ClusterState
+from barnabas.replication.controller.topics import Topics
+from barnabas.replication.controller.writes import MAX_ATTEMPTS, Writes
 from barnabas.replication.messages.effects import Commit, Effect, PartitionChange, answer
 from barnabas.replication.store.store import ConnectionLost, NodeExists, NoSuchNode, StoreError
 from barnabas.replication.tree import paths

@@ -8,16 +8,16 @@ from random import Random
 import pytest
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.replication.controller_deletion import Deletions
-from barnabas.replication.controller_election import Elections
-from barnabas.replication.controller_isr import InSyncReplicas, ProposedState
-from barnabas.replication.controller_messages import Messages
-from barnabas.replication.controller_outcomes import Outcomes
-from barnabas.replication.controller_reassignment import Reassignments
-from barnabas.replication.controller_reassignments_node import ReassignmentsNode
-from barnabas.replication.controller_state import BrokerChanges, ClusterState, Deletion
-from barnabas.replication.controller_topics import Topics
-from barnabas.replication.controller_writes import STATES_PER_COMMIT, Writes
+from barnabas.replication.controller.deletion import Deletions
+from barnabas.replication.controller.election import Elections
+from barnabas.replication.controller.in_sync import InSyncReplicas, ProposedState
+from barnabas.replication.controller.messages import Messages
+from barnabas.replication.controller.outcomes import Outcomes
+from barnabas.replication.controller.reassignment import Reassignments
+from barnabas.replication.controller.reassignments_node import ReassignmentsNode
+from barnabas.replication.controller.state import BrokerChanges, ClusterState, Deletion
+from barnabas.replication.controller.topics import Topics
+from barnabas.replication.controller.writes import STATES_PER_COMMIT, Writes
 from barnabas.replication.messages.effects import (
     Answer,
     Commit,
@@ -32,7 +32,7 @@ from barnabas.replication.messages.effects import (
 )
 from barnabas.replication.planning.topics import NewTopic
 from barnabas.replication.store.store import ConnectionLost, Delete, NodeExists, Set, VersionMoved
-from barnabas.replication.tests.controller_rig import brokers
+from barnabas.replication.tests.controller.controller_rig import brokers
 from barnabas.replication.tree import paths
 from barnabas.replication.values.image import BrokerImage, Image, PartitionImage, TopicImage
 

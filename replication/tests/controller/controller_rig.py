@@ -18,9 +18,9 @@ from dataclasses import replace
 from random import Random
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.replication.controller import Controller
-from barnabas.replication.controller_isr import ProposedState
-from barnabas.replication.controller_state import ClusterState
+from barnabas.replication.controller.controller import Controller
+from barnabas.replication.controller.in_sync import ProposedState
+from barnabas.replication.controller.state import ClusterState
 from barnabas.replication.messages.effects import (
     Answer,
     Commit,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from barnabas.kproto import ErrorCode
-from barnabas.replication.controller_isr import ProposedState
+from barnabas.replication.controller.in_sync import ProposedState
 from barnabas.replication.store.store import Create, Set
-from barnabas.replication.tests.controller_rig import Cluster, check, told
+from barnabas.replication.tests.controller.controller_rig import Cluster, check, told
 from barnabas.replication.tree import paths
 
 KEY = ("t", 0)

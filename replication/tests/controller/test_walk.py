@@ -14,7 +14,7 @@ import pytest
 from barnabas.kproto import ErrorCode
 from barnabas.replication.planning.topics import NewTopic
 from barnabas.replication.store.store import Create, VersionMoved
-from barnabas.replication.tests.controller_rig import Cluster, check
+from barnabas.replication.tests.controller.controller_rig import Cluster, check
 from barnabas.replication.tree import paths
 
 ALL = (1, 2, 3, 4)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from barnabas.replication.controller_state import ClusterState, TopicPartition
+from barnabas.replication.controller.state import ClusterState, TopicPartition
 from barnabas.replication.messages.effects import Commit, Effect, Work
 from barnabas.replication.store.store import Delete, Op, Set
 from barnabas.replication.tree import paths

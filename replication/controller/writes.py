@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from barnabas.replication.controller_state import ClusterState
+from barnabas.replication.controller.state import ClusterState
 from barnabas.replication.messages.effects import Commit, Effect, PartitionChange, Work
 from barnabas.replication.store.store import Create, Op, Set
 from barnabas.replication.tree import paths

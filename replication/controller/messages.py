@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from barnabas.replication.controller_state import ClusterState
+from barnabas.replication.controller.state import ClusterState
 from barnabas.replication.messages.effects import (
     Effect,
     LeaderAndIsr,

@@ -27,11 +27,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.replication.controller_election import Elections
-from barnabas.replication.controller_messages import Messages
-from barnabas.replication.controller_reassignment import Reassignments
-from barnabas.replication.controller_state import ClusterState, TopicPartition
-from barnabas.replication.controller_writes import Writes, written
+from barnabas.replication.controller.election import Elections
+from barnabas.replication.controller.messages import Messages
+from barnabas.replication.controller.reassignment import Reassignments
+from barnabas.replication.controller.state import ClusterState, TopicPartition
+from barnabas.replication.controller.writes import Writes, written
 from barnabas.replication.messages.effects import Effect, PartitionChange, Work, answer
 from barnabas.replication.tree.nodes import with_state
 from barnabas.replication.tree.paths import StateNode

@@ -21,9 +21,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.replication.controller_messages import Messages
-from barnabas.replication.controller_state import ClusterState, TopicPartition
-from barnabas.replication.controller_writes import Writes, written
+from barnabas.replication.controller.messages import Messages
+from barnabas.replication.controller.state import ClusterState, TopicPartition
+from barnabas.replication.controller.writes import Writes, written
 from barnabas.replication.messages.effects import Commit, Effect, PartitionChange, StoppedPartition, Work, answer
 from barnabas.replication.planning import election
 from barnabas.replication.store.store import Delete

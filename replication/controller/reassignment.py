@@ -32,10 +32,10 @@ from dataclasses import replace
 from functools import partial
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.replication.controller_messages import Messages
-from barnabas.replication.controller_reassignments_node import ReassignmentsNode
-from barnabas.replication.controller_state import ClusterState, TopicPartition, partitions_of
-from barnabas.replication.controller_writes import MAX_ATTEMPTS, STATES_PER_COMMIT, Writes, written
+from barnabas.replication.controller.messages import Messages
+from barnabas.replication.controller.reassignments_node import ReassignmentsNode
+from barnabas.replication.controller.state import ClusterState, TopicPartition, partitions_of
+from barnabas.replication.controller.writes import MAX_ATTEMPTS, STATES_PER_COMMIT, Writes, written
 from barnabas.replication.messages.effects import (
     Commit,
     Effect,

@@ -8,11 +8,11 @@ from random import Random
 import pytest
 
 from barnabas.kproto import ErrorCode
-from barnabas.replication.controller_writes import STATES_PER_COMMIT
+from barnabas.replication.controller.writes import STATES_PER_COMMIT
 from barnabas.replication.messages.effects import Commit
 from barnabas.replication.planning.topics import NewTopic
 from barnabas.replication.store.store import Create, Op, VersionMoved
-from barnabas.replication.tests.controller_rig import Cluster, brokers, check, told
+from barnabas.replication.tests.controller.controller_rig import Cluster, brokers, check, told
 from barnabas.replication.tree import paths
 from barnabas.replication.tree.nodes import SeenTopic
 from barnabas.replication.tree.paths import Assignment, StateNode, TopicNode

@@ -38,15 +38,15 @@ from random import Random
 from types import MappingProxyType
 
 from barnabas.kproto import ErrorCode
-from barnabas.replication.controller_deletion import Deletions
-from barnabas.replication.controller_election import Elections, ElectOutcome, UncleanAllowed
-from barnabas.replication.controller_isr import AlterOutcome, FreshStates, InSyncReplicas, ProposedState
-from barnabas.replication.controller_messages import Messages
-from barnabas.replication.controller_outcomes import Outcomes
-from barnabas.replication.controller_reassignment import Reassignments, ReassignOutcome, Targets
-from barnabas.replication.controller_state import ClusterState, TopicPartition
-from barnabas.replication.controller_topics import Topics
-from barnabas.replication.controller_writes import Writes
+from barnabas.replication.controller.deletion import Deletions
+from barnabas.replication.controller.election import Elections, ElectOutcome, UncleanAllowed
+from barnabas.replication.controller.in_sync import AlterOutcome, FreshStates, InSyncReplicas, ProposedState
+from barnabas.replication.controller.messages import Messages
+from barnabas.replication.controller.outcomes import Outcomes
+from barnabas.replication.controller.reassignment import Reassignments, ReassignOutcome, Targets
+from barnabas.replication.controller.state import ClusterState, TopicPartition
+from barnabas.replication.controller.topics import Topics
+from barnabas.replication.controller.writes import Writes
 from barnabas.replication.messages.effects import Commit, Effect, PartitionChange
 from barnabas.replication.planning.placement import Assignments
 from barnabas.replication.planning.topics import NewTopic

@@ -15,11 +15,11 @@ from functools import partial
 from random import Random
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.replication.controller_deletion import Deletions
-from barnabas.replication.controller_election import Elections
-from barnabas.replication.controller_messages import Messages
-from barnabas.replication.controller_state import ClusterState, partitions_of
-from barnabas.replication.controller_writes import STATES_PER_COMMIT, Writes
+from barnabas.replication.controller.deletion import Deletions
+from barnabas.replication.controller.election import Elections
+from barnabas.replication.controller.messages import Messages
+from barnabas.replication.controller.state import ClusterState, partitions_of
+from barnabas.replication.controller.writes import STATES_PER_COMMIT, Writes
 from barnabas.replication.messages.effects import Commit, Effect, Later, PartitionChange, Work, answer
 from barnabas.replication.planning.placement import Assignments
 from barnabas.replication.planning.topics import NewTopic, extent, fold, new_uuid

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from functools import partial
 
-from barnabas.replication.controller_messages import Messages
-from barnabas.replication.controller_state import BrokerChanges, ClusterState, Deletion, TopicPartition
-from barnabas.replication.controller_writes import STATES_PER_COMMIT
+from barnabas.replication.controller.messages import Messages
+from barnabas.replication.controller.state import BrokerChanges, ClusterState, Deletion, TopicPartition
+from barnabas.replication.controller.writes import STATES_PER_COMMIT
 from barnabas.replication.messages.effects import (
     Commit,
     Effect,

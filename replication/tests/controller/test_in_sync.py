@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.replication.controller_isr import ProposedState
+from barnabas.replication.controller.in_sync import ProposedState
 from barnabas.replication.store.store import Create, VersionMoved
-from barnabas.replication.tests.controller_rig import Cluster, check, told
+from barnabas.replication.tests.controller.controller_rig import Cluster, check, told
 from barnabas.replication.tree import paths
 from barnabas.replication.values.image import PartitionImage
 
