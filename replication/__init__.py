@@ -1,8 +1,12 @@
 """Who leads, who is in sync, where that is written: the cluster's state as values and pure machines.
 
-This face is what `server` may use, and these modules beside it, without which a broker alone starts: `fetcher` and
-`follower` (fetching from leaders), `store_zk` and `store_zk_settings` (ZooKeeper), `wire` (messages of the controller);
-for a few places `admin_tree`, `features`, `found_topics`. The stores wait; everything else neither waits nor does IO.
+Rooms, from the lowest: `values` and `store`; `planning`, `replica`, `messages`; `tree`; `controller`. A room imports
+those on lower floors only.
+
+This face is what `server` may use, and these modules beside it, without which a broker alone starts: `replica.fetcher`
+and `replica.follower` (fetching from leaders), `store.zk` and `store.zk_settings` (ZooKeeper), `messages.wire` (the
+controller's messages); for a few places `tree.admin_tree`, `tree.features`, `tree.found_topics`. The stores wait;
+everything else neither waits nor does IO.
 """
 
 from barnabas.replication.controller.controller import Controller

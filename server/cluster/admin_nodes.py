@@ -1,4 +1,4 @@
-"""The controller's look at what old tools and older brokers leave in the tree: `barnabas.replication.tree.admin_tree`."""
+"""The controller's look at what old tools and older brokers leave in the tree: `replication.tree.admin_tree`."""
 
 from __future__ import annotations
 

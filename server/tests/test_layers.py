@@ -49,20 +49,21 @@ PUBLIC = {
     "logdir": {"cleaner_checkpoint", "compaction", "compaction_run", "memory_disk", "offline", "survey"},
     "coordinator": {"txn"},
     "replication": {
-        "admin_tree",
-        "features",
-        "fetcher",
-        "follower",
-        "found_topics",
-        "store_zk",
-        "store_zk_settings",
-        "wire",
+        "messages.wire",
+        "replica.fetcher",
+        "replica.follower",
+        "store.zk",
+        "store.zk_settings",
+        "tree.admin_tree",
+        "tree.features",
+        "tree.found_topics",
     },
     "server": {"cli.main", "network.blocking_admin", "network.blocking_client", "runtime.signals"},
 }
 
 # A room is a folder of a package. It may import rooms on lower floors only; rooms of one floor do not know each other.
 FLOORS: dict[str, tuple[set[str], ...]] = {
+    "replication": ({"values", "store"}, {"planning", "replica", "messages"}, {"tree"}, {"controller"}),
     "server": (
         {"settings", "runtime"},
         {"config"},
