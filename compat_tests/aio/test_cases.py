@@ -21,7 +21,6 @@ def client(bootstrap: str) -> Iterator[AioClient]:
     made.close()
 
 
-@pytest.mark.timeout(90)
 @pytest.mark.parametrize("one", parameters(AioClient))
 def test_case(one: Case, client: AioClient, unique: Callable[..., str]) -> None:
     one.run(client, unique)

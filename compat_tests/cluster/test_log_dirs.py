@@ -23,7 +23,7 @@ from compat_tests.tools_cli.tools import Tools
 from compat_tests.tools_cli.warm import WarmJvms
 
 Names = Callable[..., str]
-pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 SETTINGS = {
     "min.insync.replicas": "1",
     "default.replication.factor": "2",

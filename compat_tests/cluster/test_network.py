@@ -11,7 +11,7 @@ import pytest
 
 from compat_tests.cluster.network import Network, unavailable
 
-pytestmark = [pytest.mark.campaign, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.campaign
 
 PORT = 4711
 LISTEN = f"""

@@ -21,7 +21,6 @@ def client(bootstrap: str) -> Iterator[ConfluentClient]:
     made.close()
 
 
-@pytest.mark.timeout(90)
 @pytest.mark.parametrize("one", parameters(ConfluentClient))
 def test_case(one: Case, client: ConfluentClient, unique: Callable[..., str]) -> None:
     one.run(client, unique)

@@ -13,7 +13,7 @@ from compat_tests.client import Message, positions
 from compat_tests.confluent.adapter import ConfluentClient
 
 Names = Callable[..., str]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 
 def case(title: str) -> pytest.MarkDecorator:

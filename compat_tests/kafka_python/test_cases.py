@@ -21,7 +21,6 @@ def client(bootstrap: str) -> Iterator[PythonClient]:
     made.close()
 
 
-@pytest.mark.timeout(90)
 @pytest.mark.parametrize("one", parameters(PythonClient))
 def test_case(one: Case, client: PythonClient, unique: Callable[..., str]) -> None:
     one.run(client, unique)

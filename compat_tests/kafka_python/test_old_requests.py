@@ -29,7 +29,6 @@ def client(bootstrap: str) -> Iterator[OldPythonClient]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(90)
 @pytest.mark.parametrize("one", CASES)
 def test_case(one: Case, client: OldPythonClient, unique: Callable[..., str]) -> None:
     one.run(client, unique)

@@ -29,7 +29,7 @@ PARTITIONS, BATCH = 6, 30
 CLASSIC = ("Java 3.9.1", "kafka-python", "librdkafka")
 NO_COORDINATOR = (14, 15, 16)
 MODERN = ("Java 4.3.1", "librdkafka", "Java 4.3.1")
-pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 
 
 class Migration:

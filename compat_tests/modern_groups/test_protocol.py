@@ -20,7 +20,7 @@ from compat_tests.restartable import Restartable
 Names = Callable[..., str]
 KINDS = ("Java 4.3.1", "librdkafka")
 COLUMN = {"Java 4.3.1": "Java 4.3.1", "librdkafka": ConfluentClient.name}
-pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 UNRELEASED_INSTANCE_ID, INVALID_REGULAR_EXPRESSION = 111, 128
 
 

@@ -18,7 +18,7 @@ from compat_tests.client import Message, Record, Refused
 from compat_tests.confluent.adapter import ConfluentClient
 
 Names = Callable[..., str]
-pytestmark = [pytest.mark.campaign, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.campaign
 
 BROKER_SETTINGS = ("log.cleaner.backoff.ms=500", "log.cleaner.threads=2")
 TOPIC_SETTINGS = {

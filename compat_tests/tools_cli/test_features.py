@@ -7,7 +7,7 @@ import pytest
 from compat_tests.tools_cli.test_topics import case
 from compat_tests.tools_cli.tools import Tools
 
-pytestmark = [pytest.mark.slow, pytest.mark.jvm, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.jvm]
 
 RECORDS = 500
 

@@ -12,7 +12,7 @@ from compat_tests.tools_cli.test_topics import case
 from compat_tests.tools_cli.tools import Tools
 
 Names = Callable[..., str]
-pytestmark = [pytest.mark.slow, pytest.mark.jvm, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.jvm]
 
 
 @pytest.fixture

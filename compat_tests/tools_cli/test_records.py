@@ -14,7 +14,7 @@ from compat_tests.tools_cli.test_topics import case
 from compat_tests.tools_cli.tools import Tools
 
 Names = Callable[..., str]
-pytestmark = [pytest.mark.slow, pytest.mark.jvm, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.jvm]
 
 
 @case("kafka-console-producer and -consumer: lines in, lines out")

@@ -12,7 +12,7 @@ from compat_tests.tools_cli.tools import MAIN_CLASSES, Tools
 
 CLIENT = "tools 4.3.1"
 Names = Callable[..., str]
-pytestmark = [pytest.mark.slow, pytest.mark.jvm, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.jvm]
 
 
 def case(title: str) -> pytest.MarkDecorator:

@@ -25,7 +25,7 @@ from compat_tests.tools_cli.tools import Tools
 from compat_tests.wire.raw import Wire, batch, produce_answer, produce_body, record
 
 Names = Callable[..., str]
-pytestmark = [pytest.mark.slow, pytest.mark.jvm, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.jvm]
 
 TRANSACTION_TIMEOUT_MS = 123_000
 ANSWER_TIMEOUT_S = 30

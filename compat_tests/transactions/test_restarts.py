@@ -23,7 +23,7 @@ from compat_tests.confluent.adapter import ConfluentClient
 from compat_tests.kafka_python.adapter import PythonClient
 from compat_tests.restartable import Restartable, start_restartable
 
-pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 
 SETTINGS = [
     *QUICK,

@@ -15,7 +15,7 @@ from compat_tests.confluent.adapter import ConfluentClient
 from compat_tests.kafka_python.adapter import PythonClient
 from compat_tests.transactions.java_transactors import JavaTransactors
 
-pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 
 
 class Everybody:
