@@ -19,7 +19,7 @@ import pytest
 
 FAST = "not slow"
 NO_JVM = "BARNABAS_NO_JVM"
-"""Names the running test where that may not use a JVM; `compat_tests.jars` obeys."""
+"""Names the running test where that may not use a JVM; `compat_tests.harness.jars` obeys."""
 MOST_WORKERS = 4
 MEMORY = Path("/dev/shm")
 MEMORY_WANTED_BYTES = 2 << 30

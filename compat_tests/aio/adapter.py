@@ -1,4 +1,5 @@
-"""aiokafka behind the face of `compat_tests.client`: its coroutines run on an event loop in a thread of the adapter.
+"""aiokafka behind the face of `compat_tests.harness.client`: its coroutines run on an event loop in a thread of the
+adapter.
 
 Its admin client knows old versions of the admin requests only (CreateTopics up to 3, AlterConfigs instead of the
 incremental one): which makes it a good witness that those still work.
@@ -21,7 +22,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 
-from compat_tests.client import (
+from compat_tests.harness.client import (
     PRODUCER_FENCED,
     Cluster,
     Delivered,

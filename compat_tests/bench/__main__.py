@@ -34,8 +34,8 @@ from compat_tests.bench.measures import MEASURES, Scale, Subject, first_answer, 
 from compat_tests.bench.page_cache import PageCache
 from compat_tests.bench.report import BEFORE, KAFKA, OURS, Results, add, table
 from compat_tests.bench.steadiness import AGREE, PATIENCE, probe, spread
-from compat_tests.jars import PROJECT_ROOT
-from compat_tests.processes import Failed
+from compat_tests.harness.jars import PROJECT_ROOT
+from compat_tests.harness.processes import Failed
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from functools import partial
 
 from compat_tests.bench import processes
 from compat_tests.bench.measures import CLIENT_TIMEOUT_S, JAVA_OPTIONS, Subject
-from compat_tests.brokers import KAFKA_JARS
-from compat_tests.jars import PROJECT_ROOT, classpath, java
-from compat_tests.processes import run
+from compat_tests.harness.brokers import KAFKA_JARS
+from compat_tests.harness.jars import PROJECT_ROOT, classpath, java
+from compat_tests.harness.processes import run
 
 Measure = Callable[[Subject], dict[str, float]]
 

@@ -18,9 +18,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.bench import frames, processes
 from compat_tests.bench.report import BEFORE, KAFKA
-from compat_tests.brokers import KAFKA_JARS, Broker, start_barnabas, start_kafka
-from compat_tests.jars import PROJECT_ROOT, classpath, java
-from compat_tests.processes import run
+from compat_tests.harness.brokers import KAFKA_JARS, Broker, start_barnabas, start_kafka
+from compat_tests.harness.jars import PROJECT_ROOT, classpath, java
+from compat_tests.harness.processes import run
 
 GIB = 1 << 30
 RECORD_BYTES = 1024

@@ -30,10 +30,10 @@ from compat_tests.bench import processes
 from compat_tests.bench.measures import GIB, first_answer
 from compat_tests.bench.report import KAFKA, Results, add
 from compat_tests.bench.storage_clients import Probe
-from compat_tests.brokers import Broker, start_kafka
-from compat_tests.durability.process import Server
-from compat_tests.jars import PROJECT_ROOT
-from compat_tests.processes import run
+from compat_tests.harness.broker_process import Server
+from compat_tests.harness.brokers import Broker, start_kafka
+from compat_tests.harness.jars import PROJECT_ROOT
+from compat_tests.harness.processes import run
 
 HEAP = "1g"
 SEGMENT_BYTES = 64 << 20

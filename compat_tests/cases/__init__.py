@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from compat_tests.client import Client
+from compat_tests.harness.client import Client
 
 Names = Callable[..., str]
 Body = Callable[..., None]

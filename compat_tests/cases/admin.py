@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from compat_tests.cases import Names, case
-from compat_tests.checks import contents, read_topic, ready_topic, refused, sent, texts, visible, wait_until
-from compat_tests.client import (
+from compat_tests.harness.checks import contents, read_topic, ready_topic, refused, sent, texts, visible, wait_until
+from compat_tests.harness.client import (
     INVALID_CONFIG,
     INVALID_PARTITIONS,
     INVALID_REPLICA_ASSIGNMENT,

@@ -18,8 +18,8 @@ from compat_tests.cases import (
     transactions,
     transactions_offsets,
 )
-from compat_tests.client import Client
-from compat_tests.matrix import Absent, Place
+from compat_tests.harness.client import Client
+from compat_tests.harness.matrix import Absent, Place
 
 MODULES = (produce, consume, groups, groups_admin, admin, transactions, transactions_offsets)
 CASES: tuple[Case, ...] = tuple(one for module in MODULES for one in cases_of(module))

@@ -6,8 +6,8 @@ import threading
 import time
 
 from compat_tests.cases import Names, case
-from compat_tests.checks import contents, opened, read, read_topic, ready_topic, sent, texts, wait_until
-from compat_tests.client import Client, Message, Record, now_ms, positions
+from compat_tests.harness.checks import contents, opened, read, read_topic, ready_topic, sent, texts, wait_until
+from compat_tests.harness.client import Client, Message, Record, now_ms, positions
 
 AREA = "consume"
 OFFSETS = "offsets"

@@ -6,8 +6,18 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from compat_tests.cases import Names, case
-from compat_tests.checks import DEADLINE_S, contents, opened, read, ready_topic, refused, sent, texts, wait_until
-from compat_tests.client import INVALID_SESSION_TIMEOUT, Client, Consumer, Message, Partition, Record, positions
+from compat_tests.harness.checks import (
+    DEADLINE_S,
+    contents,
+    opened,
+    read,
+    ready_topic,
+    refused,
+    sent,
+    texts,
+    wait_until,
+)
+from compat_tests.harness.client import INVALID_SESSION_TIMEOUT, Client, Consumer, Message, Partition, Record, positions
 
 AREA = "groups"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from compat_tests.cases import Names, case
 from compat_tests.cases.groups import settle
-from compat_tests.checks import opened, read, ready_topic, refused, texts, wait_until
-from compat_tests.client import (
+from compat_tests.harness.checks import opened, read, ready_topic, refused, texts, wait_until
+from compat_tests.harness.client import (
     GROUP_ID_NOT_FOUND,
     GROUP_SUBSCRIBED_TO_TOPIC,
     NON_EMPTY_GROUP,

@@ -6,8 +6,8 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 
 from compat_tests.cases import Names, case
-from compat_tests.checks import contents, read_topic, ready_topic, refused, sent, texts, wait_until
-from compat_tests.client import (
+from compat_tests.harness.checks import contents, read_topic, ready_topic, refused, sent, texts, wait_until
+from compat_tests.harness.client import (
     INVALID_RECORD,
     INVALID_TIMESTAMP,
     INVALID_TOPIC,

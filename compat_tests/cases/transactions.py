@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from compat_tests.cases import Names, case
-from compat_tests.checks import (
+from compat_tests.harness.checks import (
     DEADLINE_S,
     contents,
     opened,
@@ -24,7 +24,7 @@ from compat_tests.checks import (
     texts,
     wait_until,
 )
-from compat_tests.client import (
+from compat_tests.harness.client import (
     INVALID_PRODUCER_EPOCH,
     INVALID_TRANSACTION_TIMEOUT,
     MESSAGE_TOO_LARGE,

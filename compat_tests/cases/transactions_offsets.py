@@ -7,8 +7,18 @@ from concurrent.futures import ThreadPoolExecutor
 from compat_tests.cases import Names, case
 from compat_tests.cases.groups import settle
 from compat_tests.cases.transactions import COMMITTED, FENCED, transactors, values
-from compat_tests.checks import contents, opened, read, read_topic, ready_topic, refused, sent, texts, wait_until
-from compat_tests.client import ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, Client, Message, positions
+from compat_tests.harness.checks import (
+    contents,
+    opened,
+    read,
+    read_topic,
+    ready_topic,
+    refused,
+    sent,
+    texts,
+    wait_until,
+)
+from compat_tests.harness.client import ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, Client, Message, positions
 
 AREA = "transactions with offsets"
 

@@ -25,8 +25,8 @@ from kazoo.exceptions import NoNodeError
 from compat_tests.cluster.network import Network
 from compat_tests.cluster.nodes import KAFKA, NODES, Node, NodeFailed
 from compat_tests.cluster.tree import State, Tree
-from compat_tests.ports import free_ports
-from compat_tests.zookeeper import Ensemble, ZooKeeper, ensemble, start_zookeeper
+from compat_tests.harness.ports import free_ports
+from compat_tests.harness.zookeeper import Ensemble, ZooKeeper, ensemble, start_zookeeper
 
 ZOOKEEPER = "zk"
 START_TIMEOUT_S = 120

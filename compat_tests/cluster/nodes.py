@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from compat_tests.jars import PROJECT_ROOT, classpath, java
+from compat_tests.harness.jars import PROJECT_ROOT, classpath, java
 
 OURS, KAFKA = "ours", "kafka"
 KAFKA_ZK_JARS = "kafka-3.9.1"

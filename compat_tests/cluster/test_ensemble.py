@@ -14,7 +14,7 @@ import pytest
 
 from compat_tests.cluster.faults import PARTITIONS, TOPIC, Report, Rounds, judge, say
 from compat_tests.cluster.harness import Cluster
-from compat_tests.zookeeper import ZooKeeper, ZooKeeperFailed
+from compat_tests.harness.zookeeper import ZooKeeper, ZooKeeperFailed
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 NO_QUORUM_S = 3

@@ -17,12 +17,12 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from compat_tests.brokers import Broker, wait_until_open
 from compat_tests.cluster.harness import Cluster, done
-from compat_tests.jars import PROJECT_ROOT
-from compat_tests.ports import free_ports
-from compat_tests.processes import Background
-from compat_tests.zookeeper import zookeeper
+from compat_tests.harness.brokers import Broker, wait_until_open
+from compat_tests.harness.jars import PROJECT_ROOT
+from compat_tests.harness.ports import free_ports
+from compat_tests.harness.processes import Background
+from compat_tests.harness.zookeeper import zookeeper
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(300)]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")} | {

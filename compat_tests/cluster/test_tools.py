@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from compat_tests.brokers import KAFKA_JARS
 from compat_tests.cluster.harness import Cluster
 from compat_tests.cluster.load import FAST_CLIENT
 from compat_tests.cluster.nodes import KAFKA_ZK_JARS
+from compat_tests.harness.brokers import KAFKA_JARS
 from compat_tests.tools_cli.tools import Tools
 from compat_tests.tools_cli.warm import WarmJvms
 

@@ -1,4 +1,4 @@
-"""confluent-kafka (librdkafka) behind the face of `compat_tests.client`.
+"""confluent-kafka (librdkafka) behind the face of `compat_tests.harness.client`.
 
 librdkafka does its work in threads of its own; `poll` hands out what arrived and runs the callbacks. Positive
 error numbers are Kafka's, negative ones librdkafka's own.
@@ -30,7 +30,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
-from compat_tests.client import (
+from compat_tests.harness.client import (
     PRODUCER_FENCED,
     Cluster,
     Delivered,

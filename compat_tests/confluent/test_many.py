@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from compat_tests.cases.groups import settle
-from compat_tests.checks import opened, read, ready_topic, texts
-from compat_tests.client import Message, positions
 from compat_tests.confluent.adapter import ConfluentClient
+from compat_tests.harness.checks import opened, read, ready_topic, texts
+from compat_tests.harness.client import Message, positions
 
 Names = Callable[..., str]
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from compat_tests.durability.process import Server
+from compat_tests.harness.broker_process import Server
 
 pytestmark = pytest.mark.campaign
 

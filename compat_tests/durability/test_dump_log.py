@@ -8,8 +8,8 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from compat_tests import dump_log
-from compat_tests.durability.process import Server
+from compat_tests.harness import dump_log
+from compat_tests.harness.broker_process import Server
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 

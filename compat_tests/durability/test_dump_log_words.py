@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests import dump_log
+from compat_tests.harness import dump_log
 
 GAP = [
     "Non-consecutive offsets in /d/data/t-0/00000000000000000000.log",

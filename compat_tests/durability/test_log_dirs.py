@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.admin import KafkaAdminClient
 
-from compat_tests.durability.process import Server
+from compat_tests.harness.broker_process import Server
 
 pytestmark = pytest.mark.campaign
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.durability.process import Server
+from compat_tests.harness.broker_process import Server
 from compat_tests.wire.raw import Wire, text
 
 pytestmark = pytest.mark.campaign

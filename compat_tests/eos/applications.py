@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from compat_tests.jars import classpath, compiled, java
-from compat_tests.processes import Background
+from compat_tests.harness.jars import classpath, compiled, java
+from compat_tests.harness.processes import Background
 from compat_tests.tools_cli.tools import JAVA_OPTIONS
 
 JARS = "streams-4.3.1"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.restartable import Restartable, start_restartable
+from compat_tests.harness.restartable import Restartable, start_restartable
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from confluent_kafka.admin import NewTopic
 
 from compat_tests.eos.applications import Application
 from compat_tests.eos.readers import Seen, Watcher, administrator, nothing_open, starts, whole
-from compat_tests.restartable import Restartable
+from compat_tests.harness.restartable import Restartable
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(3600)]
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from confluent_kafka.admin import NewTopic
 
-from compat_tests.brokers import start_kafka
 from compat_tests.cluster.harness import Cluster, done
 from compat_tests.cluster.nodes import KAFKA, OURS
-from compat_tests.durability.process import Server
 from compat_tests.eos_faults.load import COPIES, GROUP, ORIGINALS
-from compat_tests.restartable import Restartable
+from compat_tests.harness.broker_process import Server
+from compat_tests.harness.brokers import start_kafka
+from compat_tests.harness.restartable import Restartable
 
 PARTITIONS = 3
 INTERNAL_PARTITIONS = 5

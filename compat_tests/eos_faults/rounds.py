@@ -18,7 +18,6 @@ from pathlib import Path
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from compat_tests.brokers import BrokerFailed
 from compat_tests.cluster.checker import distribution
 from compat_tests.cluster.harness import Cluster, done
 from compat_tests.cluster.nodes import KAFKA, NodeFailed
@@ -35,6 +34,7 @@ from compat_tests.eos_faults.places import (
     internal_partition,
     start,
 )
+from compat_tests.harness.brokers import BrokerFailed
 
 COMMIT_S = 90
 """By then, on a busy machine, every writer must have committed again after the harm was undone."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.jars import PROJECT_ROOT
+from compat_tests.harness.jars import PROJECT_ROOT
 
 pytestmark = pytest.mark.campaign
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from compat_tests.jars import PROJECT_ROOT
+from compat_tests.harness.jars import PROJECT_ROOT
 from compat_tests.spark.session import connector_jars, environment
 from compat_tests.spark.topics import wait_for
 

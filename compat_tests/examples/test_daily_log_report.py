@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from compat_tests.brokers import start_barnabas
 from compat_tests.examples.programs import attempt, run
+from compat_tests.harness.brokers import start_barnabas
 from compat_tests.spark.topics import Topics
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(300)]

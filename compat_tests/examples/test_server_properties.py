@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.brokers import Broker, wait_until_open
 from compat_tests.examples.programs import EXAMPLES
-from compat_tests.jars import PROJECT_ROOT
-from compat_tests.ports import free_ports
+from compat_tests.harness.brokers import Broker, wait_until_open
+from compat_tests.harness.jars import PROJECT_ROOT
+from compat_tests.harness.ports import free_ports
 from compat_tests.spark.topics import Topics, numbered
 
 pytestmark = [pytest.mark.slow]

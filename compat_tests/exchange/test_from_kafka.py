@@ -12,7 +12,7 @@ from compat_tests.exchange import picture, places
 from compat_tests.exchange.filler import SMALL_INDEXES, Abilities, Filler, formats
 from compat_tests.exchange.picture import Picture
 from compat_tests.exchange.places import Serving
-from compat_tests.zookeeper import ZooKeeper, zookeeper
+from compat_tests.harness.zookeeper import ZooKeeper, zookeeper
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 

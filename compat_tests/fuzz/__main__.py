@@ -9,7 +9,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from compat_tests.durability.process import Server
 from compat_tests.fuzz.campaign import REST_S, Campaign, Plan, Target, Totals, prepare, say, summary
 from compat_tests.fuzz.findings import Findings
 from compat_tests.fuzz.grammar import Limits
@@ -17,6 +16,7 @@ from compat_tests.fuzz.honest import Honest, Wronged
 from compat_tests.fuzz.recording import read
 from compat_tests.fuzz.replay import replay
 from compat_tests.fuzz.watch import Log, memory_bytes
+from compat_tests.harness.broker_process import Server
 
 DEATHS_MAX = 30
 SETTINGS = {

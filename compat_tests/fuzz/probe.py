@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from compat_tests.fuzz.watch import Busy, busy
-from compat_tests.jars import PROJECT_ROOT
+from compat_tests.harness.jars import PROJECT_ROOT
 
 PAUSE_S = 0.01
 LIMIT_MS = 100

@@ -12,7 +12,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compat_tests.jars import classpath, compiled, java
+from compat_tests.harness.jars import classpath, compiled, java
 
 SOURCES = Path(__file__).parent / "src"
 RUN_TIMEOUT_S = 600

@@ -1,4 +1,4 @@
-"""kafka-python behind the face of `compat_tests.client`.
+"""kafka-python behind the face of `compat_tests.harness.client`.
 
 Its consumer joins groups inside `poll`, in the caller's thread; heartbeats have a thread of their own.
 """
@@ -19,7 +19,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.protocol.consumer import OffsetSpec
 
-from compat_tests.client import Cluster, Delivered, Group, Member, Message, Partition, Record, Refused, Replicas
+from compat_tests.harness.client import Cluster, Delivered, Group, Member, Message, Partition, Record, Refused, Replicas
 
 ASSIGNORS = {
     "range": RangePartitionAssignor,

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.processes import Background, run
-from compat_tests.tools import Program, kcat
+from compat_tests.harness.processes import Background, run
+from compat_tests.harness.tools import Program, kcat
 
 # Each case starts the program some times, and each time it takes a second.
 pytestmark = [pytest.mark.slow, pytest.mark.kcat]

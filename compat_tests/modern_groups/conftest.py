@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from compat_tests.confluent.adapter import ConfluentClient
+from compat_tests.harness.restartable import Restartable, start_restartable
 from compat_tests.modern_groups.members import JavaMember, Jvm, KafkaPythonMember, Member, RdkafkaMember
-from compat_tests.restartable import Restartable, start_restartable
 
 SESSION_MS = 6_000
 SETTINGS = (

@@ -2,7 +2,7 @@
 kafka-python.
 
 All of them have `Member`'s face. Records are (topic, partition, offset, value as text), in the order in which the
-member got them. Refused calls raise `compat_tests.client.Refused` with Kafka's number, whatever the library.
+member got them. Refused calls raise `compat_tests.harness.client.Refused` with Kafka's number, whatever the library.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, Protocol
 
 import confluent_kafka as ck
 
-from compat_tests.client import Partition, Refused
-from compat_tests.jars import ToolMissing, cache_root, classpath, java, javac, locked
+from compat_tests.harness.client import Partition, Refused
+from compat_tests.harness.jars import ToolMissing, cache_root, classpath, java, javac, locked
 
 SOURCE = Path(__file__).parent / "src" / "Members.java"
 ANSWER_S = 60

@@ -17,9 +17,9 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.checks import ready_topic, wait_until
-from compat_tests.client import Refused, positions
 from compat_tests.confluent.adapter import ConfluentClient
+from compat_tests.harness.checks import ready_topic, wait_until
+from compat_tests.harness.client import Refused, positions
 from compat_tests.modern_groups.conftest import Make
 from compat_tests.modern_groups.members import Member
 from compat_tests.modern_groups.watch import arrived, kind_of, numbers, settle

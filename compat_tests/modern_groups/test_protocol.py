@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.brokers import PROJECT_ROOT
-from compat_tests.checks import ready_topic, refused, wait_until
-from compat_tests.client import NON_EMPTY_GROUP, positions
 from compat_tests.confluent.adapter import TIMEOUT_S, ConfluentClient
+from compat_tests.harness.brokers import PROJECT_ROOT
+from compat_tests.harness.checks import ready_topic, refused, wait_until
+from compat_tests.harness.client import NON_EMPTY_GROUP, positions
+from compat_tests.harness.processes import Background
+from compat_tests.harness.restartable import Restartable
 from compat_tests.modern_groups.conftest import SESSION_MS, Make
 from compat_tests.modern_groups.watch import arrived, kind_of, numbers, settle
-from compat_tests.processes import Background
-from compat_tests.restartable import Restartable
 
 Names = Callable[..., str]
 KINDS = ("Java 4.3.1", "librdkafka")

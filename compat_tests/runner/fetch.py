@@ -1,7 +1,7 @@
 """`python -m compat_tests.runner.fetch`: everything that tests fetch or compile for the JVM, before they are timed.
 
-Each of them would do so by itself (`compat_tests.jars`); a download is no part of a test's time limit then. Says what
-could not be had, and ends with 1; the tests that want it will say so too.
+Each of them would do so by itself (`compat_tests.harness.jars`); a download is no part of a test's time limit then.
+Says what could not be had, and ends with 1; the tests that want it will say so too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from compat_tests.jars import HERE, ToolMissing, jar_directory
+from compat_tests.harness.jars import HERE, ToolMissing, jar_directory
 
 
 def wanted() -> Iterator[tuple[str, Callable[[], object]]]:

@@ -70,7 +70,7 @@ def _java_version(java: str, env: Mapping[str, str]) -> int:
 
 
 def kcat(env: Mapping[str, str]) -> Tool:
-    """kcat, or what `compat_tests.tools` needs to fetch it."""
+    """kcat, or what `compat_tests.harness.tools` needs to fetch it."""
     path = env.get("PATH")
     for name in ("kcat", "kafkacat"):
         if shutil.which(name, path=path):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.jars import PROJECT_ROOT
+from compat_tests.harness.jars import PROJECT_ROOT
 from compat_tests.runner.lanes import Lanes, Running
 from compat_tests.runner.main import run, wanted
 from compat_tests.runner.plan import PLUGIN, Step

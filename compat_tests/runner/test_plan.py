@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.jars import ToolMissing, java
+from compat_tests.harness.jars import ToolMissing, java
 from compat_tests.runner.plan import Group, Plan, groups, plan
 from compat_tests.runner.preflight import Tool, jdk, kcat
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from compat_tests.jars import PROJECT_ROOT, ToolMissing, cache_root, jar_directory, java
+from compat_tests.harness.jars import PROJECT_ROOT, ToolMissing, cache_root, jar_directory, java
 
 POM = Path(__file__).with_name("pom.xml")
 FALLBACK_TOKEN_PROVIDER = "4.0.0"

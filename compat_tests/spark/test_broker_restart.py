@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from compat_tests.restartable import Restartable, start_restartable
+from compat_tests.harness.restartable import Restartable, start_restartable
 from compat_tests.spark.queries import Store, batch_sizes, source
 from compat_tests.spark.topics import Topics, numbered, order, wait_for
 

@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from compat_tests.brokers import Broker, start_barnabas, start_kafka
+from compat_tests.harness.brokers import Broker, start_barnabas, start_kafka
 from compat_tests.spark.queries import rows, source
 from compat_tests.spark.topics import BASE_TIME_MS, CODECS, Message, Topics, numbered, wait_for
 

@@ -18,8 +18,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from compat_tests.brokers import Broker
-from compat_tests.checks import wait_until
+from compat_tests.harness.brokers import Broker
+from compat_tests.harness.checks import wait_until
 from compat_tests.tools_cli.test_topics import case
 from compat_tests.tools_cli.tools import Tools
 from compat_tests.wire.raw import Wire, batch, produce_answer, produce_body, record

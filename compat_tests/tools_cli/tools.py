@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import subprocess
 
-from compat_tests.brokers import KAFKA_JARS
-from compat_tests.jars import classpath, java
-from compat_tests.processes import Background, Failed, run
+from compat_tests.harness.brokers import KAFKA_JARS
+from compat_tests.harness.jars import classpath, java
+from compat_tests.harness.processes import Background, Failed, run
 from compat_tests.tools_cli.warm import WarmJvms
 
 RUN_TIMEOUT_S = 90

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from compat_tests.jars import classpath, compiled, java
-from compat_tests.processes import Failed
+from compat_tests.harness.jars import classpath, compiled, java
+from compat_tests.harness.processes import Failed
 
 SOURCES = sorted((Path(__file__).parent / "src").glob("*.java"))
 JAVA_OPTIONS = (

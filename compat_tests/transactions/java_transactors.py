@@ -1,5 +1,5 @@
-"""Transactional producers of Apache Kafka's Java clients behind `compat_tests.client.Transactor`: one JVM for each
-version obeys lines (see src/Transactors.java).
+"""Transactional producers of Apache Kafka's Java clients behind `compat_tests.harness.client.Transactor`: one JVM for
+each version obeys lines (see src/Transactors.java).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from compat_tests.client import Delivered, Message, Partition, Refused
-from compat_tests.jars import classpath, compiled, java
+from compat_tests.harness.client import Delivered, Message, Partition, Refused
+from compat_tests.harness.jars import classpath, compiled, java
 
 SOURCES = sorted((Path(__file__).parent / "src").glob("*.java"))
 STOP_TIMEOUT_S = 30

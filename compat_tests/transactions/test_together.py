@@ -9,9 +9,9 @@ import pytest
 
 from compat_tests.aio.adapter import AioClient
 from compat_tests.cases.transactions import FENCED, finish, read_until, values
-from compat_tests.checks import ready_topic
-from compat_tests.client import INVALID_TXN_STATE, Message, Refused, Transactor
 from compat_tests.confluent.adapter import ConfluentClient
+from compat_tests.harness.checks import ready_topic
+from compat_tests.harness.client import INVALID_TXN_STATE, Message, Refused, Transactor
 from compat_tests.kafka_python.adapter import PythonClient
 from compat_tests.transactions.java_transactors import JavaTransactors
 

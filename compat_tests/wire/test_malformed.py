@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.brokers import Broker
+from compat_tests.harness.brokers import Broker
 from compat_tests.wire.raw import Closed, Wire, batch, compact, produce_answer, produce_body, record, text
 
 AREA = "malformed input"

@@ -2,7 +2,7 @@
 us.
 
 Needs a JVM and the jars of Apache Kafka 4.3.1: BARNABAS_KAFKA_CLASSPATH names them, else Maven fetches them into the
-project's cache (compat_tests/jars.py).
+project's cache (compat_tests/harness/jars.py).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import pytest
 from barnabas.kproto.records import Record, build_batch, build_control_batch, iter_records
 from barnabas.logdir import AppendOrigin, LogConfig, LogDir, PartitionLog
 from barnabas.logdir.tests.kit import NOW, TOPIC_ID, Clock, batch, open_dir, stored
-from compat_tests.brokers import KAFKA_JARS, Broker, start_kafka
-from compat_tests.jars import classpath, java
+from compat_tests.harness.brokers import KAFKA_JARS, Broker, start_kafka
+from compat_tests.harness.jars import classpath, java
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 

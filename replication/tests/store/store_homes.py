@@ -23,7 +23,7 @@ from barnabas.replication.store.zk import ZooKeeperStore, zookeeper_store
 from barnabas.replication.store.zk_settings import ZooKeeperSettings
 from barnabas.replication.tests.store.fake_zookeeper import fake_zookeeper
 from barnabas.server.sim.store import SimSession, SimStore
-from compat_tests.zookeeper import ZooKeeper, expire_session
+from compat_tests.harness.zookeeper import ZooKeeper, expire_session
 
 SESSION_TIMEOUT_MS = 30_000
 _numbers = itertools.count(1)

@@ -42,7 +42,7 @@ from barnabas.replication.tests.store.store_homes import (
     on_zookeeper,
     simulated,
 )
-from compat_tests.zookeeper import ZooKeeper
+from compat_tests.harness.zookeeper import ZooKeeper
 
 Connect = Callable[[], Awaitable[Store]]
 

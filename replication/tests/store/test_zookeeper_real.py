@@ -27,8 +27,8 @@ from barnabas.replication.store.store import (
 from barnabas.replication.store.zk import ZooKeeperStore, zookeeper_store
 from barnabas.replication.store.zk_client import OneThread, tls_context
 from barnabas.replication.store.zk_settings import Login, ZooKeeperSettings, ZooKeeperTls
-from compat_tests.ports import free_ports
-from compat_tests.zookeeper import ZooKeeper, ensemble, zookeeper
+from compat_tests.harness.ports import free_ports
+from compat_tests.harness.zookeeper import ZooKeeper, ensemble, zookeeper
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 

@@ -17,7 +17,7 @@ import pytest
 
 from barnabas.logdir.tests.test_kafka_files import dump, produce
 from barnabas.server.cli import main as cli
-from compat_tests.brokers import Broker, start_kafka
+from compat_tests.harness.brokers import Broker, start_kafka
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 

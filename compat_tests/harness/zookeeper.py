@@ -27,8 +27,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from compat_tests.jars import ToolMissing, java
-from compat_tests.ports import free_ports
+from compat_tests.harness.jars import ToolMissing, java
+from compat_tests.harness.ports import free_ports
 
 START_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 15

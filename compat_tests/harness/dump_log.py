@@ -19,8 +19,8 @@ import subprocess
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from compat_tests.brokers import KAFKA_JARS
-from compat_tests.jars import classpath, java
+from compat_tests.harness.brokers import KAFKA_JARS
+from compat_tests.harness.jars import classpath, java
 
 TOOL = "org.apache.kafka.tools.DumpLogSegments"
 TIMEOUT_S = 900

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.brokers import Broker, start_kafka, wait_until_open
-from compat_tests.jars import PROJECT_ROOT
-from compat_tests.ports import free_ports
+from compat_tests.harness.brokers import Broker, start_kafka, wait_until_open
+from compat_tests.harness.jars import PROJECT_ROOT
+from compat_tests.harness.ports import free_ports
 
 
 class Restartable:

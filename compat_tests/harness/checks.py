@@ -9,7 +9,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from compat_tests.client import UNKNOWN_TOPIC_OR_PARTITION, Client, Consumer, Message, Record, Refused, positions
+from compat_tests.harness.client import (
+    UNKNOWN_TOPIC_OR_PARTITION,
+    Client,
+    Consumer,
+    Message,
+    Record,
+    Refused,
+    positions,
+)
 
 DEADLINE_S = 40.0
 """Below the session timeout of most clients (45): a member that leaves is not gone just because it was silent."""

@@ -9,9 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-from compat_tests.brokers import Broker, wait_until_open
-from compat_tests.jars import PROJECT_ROOT
-from compat_tests.ports import free_ports
+from compat_tests.harness.brokers import Broker, wait_until_open
+from compat_tests.harness.jars import PROJECT_ROOT
+from compat_tests.harness.ports import free_ports
 
 
 class Server:

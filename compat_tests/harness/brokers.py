@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compat_tests.jars import PROJECT_ROOT, classpath, java
-from compat_tests.ports import free_ports
+from compat_tests.harness.jars import PROJECT_ROOT, classpath, java
+from compat_tests.harness.ports import free_ports
 
 START_TIMEOUT_S = 90
 QUICK = (

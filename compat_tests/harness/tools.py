@@ -14,7 +14,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compat_tests.jars import ToolMissing, cache_root, locked
+from compat_tests.harness.jars import ToolMissing, cache_root, locked
 
 APT_TIMEOUT_S = 300
 _INSTALL_IT = "install kcat (Debian, Ubuntu: apt-get install kcat) or put it on PATH"

@@ -6,9 +6,9 @@ import socket
 import subprocess
 import sys
 
-from compat_tests import ports
-from compat_tests.jars import PROJECT_ROOT
-from compat_tests.ports import free_ports
+from compat_tests.harness import ports
+from compat_tests.harness.jars import PROJECT_ROOT
+from compat_tests.harness.ports import free_ports
 
 
 def test_no_port_is_returned_twice() -> None:
@@ -30,7 +30,7 @@ def test_another_process_chooses_others() -> None:
     """It is offered those that are claimed here, and no others."""
     mine = free_ports(3)
     code = f"""
-from compat_tests import ports
+from compat_tests.harness import ports
 ports._candidates = lambda _: iter({mine!r})
 try:
     ports.free_ports(1)

@@ -67,7 +67,7 @@ def _jdk_program(name: str) -> str:
 def jar_directory(name: str, pom: Path | None = None) -> Path:
     """Return the directory holding every jar the pom asks for, resolving them by Maven when it is not filled yet.
 
-    *name* is the cache entry; *pom* defaults to `compat_tests/poms/<name>.xml`. Raises ToolMissing.
+    *name* is the cache entry; *pom* defaults to `compat_tests/harness/poms/<name>.xml`. Raises ToolMissing.
     """
     pom = pom or HERE / "poms" / f"{name}.xml"
     digest = hashlib.sha256(pom.read_bytes()).hexdigest()
