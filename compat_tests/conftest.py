@@ -12,12 +12,12 @@ import pytest
 
 pytest.register_assert_rewrite("compat_tests.cases", "compat_tests.harness.checks")
 
+from compat_tests.clients.tools_cli.warm import WarmJvms  # noqa: E402
 from compat_tests.harness import dump_log  # noqa: E402
 from compat_tests.harness.brokers import QUICK, Broker, start_barnabas, start_kafka, wait_until_open  # noqa: E402
 from compat_tests.harness.jars import NO_JVM  # noqa: E402
 from compat_tests.harness.matrix import PROPERTY, Matrix, Place  # noqa: E402
 from compat_tests.runner.preflight import jdk  # noqa: E402
-from compat_tests.tools_cli.warm import WarmJvms  # noqa: E402
 
 BROKER_NAME = pytest.StashKey[str]()
 NAMES = re.compile("[^a-zA-Z0-9._-]+")

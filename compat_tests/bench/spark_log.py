@@ -19,8 +19,8 @@ from pyspark.sql import functions as F
 
 from compat_tests.bench.measures import Scale, Subject
 from compat_tests.bench.report import KAFKA, number
+from compat_tests.clients.spark.session import new_session
 from compat_tests.harness.brokers import Broker, start_barnabas, start_kafka
-from compat_tests.spark.session import new_session
 
 PARTITIONS = 3
 SMALL = 100

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from compat_tests.clients.tools_cli.tools import Tools
+from compat_tests.clients.tools_cli.warm import WarmJvms
 from compat_tests.cluster.harness import Cluster
 from compat_tests.cluster.load import FAST_CLIENT
 from compat_tests.cluster.nodes import KAFKA_ZK_JARS
 from compat_tests.harness.brokers import KAFKA_JARS
-from compat_tests.tools_cli.tools import Tools
-from compat_tests.tools_cli.warm import WarmJvms
 
 Names = Callable[..., str]
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(300)]

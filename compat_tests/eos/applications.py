@@ -7,9 +7,9 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from compat_tests.clients.tools_cli.tools import JAVA_OPTIONS
 from compat_tests.harness.jars import classpath, compiled, java
 from compat_tests.harness.processes import Background
-from compat_tests.tools_cli.tools import JAVA_OPTIONS
 
 JARS = "streams-4.3.1"
 SOURCES = Path(__file__).parent / "src"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
+from compat_tests.clients.tools_cli.tools import JAVA_OPTIONS
 from compat_tests.harness.jars import classpath, java
 from compat_tests.harness.processes import Background
-from compat_tests.tools_cli.tools import JAVA_OPTIONS
 
 MAIN_CLASS = "org.apache.kafka.tools.TransactionalMessageCopier"
 

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from compat_tests.clients.spark.session import connector_jars, environment
+from compat_tests.clients.spark.topics import wait_for
 from compat_tests.harness.jars import PROJECT_ROOT
-from compat_tests.spark.session import connector_jars, environment
-from compat_tests.spark.topics import wait_for
 
 EXAMPLES = PROJECT_ROOT / "examples"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from compat_tests.confluent.adapter import ConfluentClient
+from compat_tests.clients.confluent.adapter import ConfluentClient
 from compat_tests.harness.restartable import Restartable, start_restartable
 from compat_tests.modern_groups.members import JavaMember, Jvm, KafkaPythonMember, Member, RdkafkaMember
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.confluent.adapter import ConfluentClient
+from compat_tests.clients.confluent.adapter import ConfluentClient
 from compat_tests.harness.checks import ready_topic, wait_until
 from compat_tests.harness.client import Refused, positions
 from compat_tests.modern_groups.conftest import Make

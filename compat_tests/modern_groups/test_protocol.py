@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.confluent.adapter import TIMEOUT_S, ConfluentClient
+from compat_tests.clients.confluent.adapter import TIMEOUT_S, ConfluentClient
 from compat_tests.harness.brokers import PROJECT_ROOT
 from compat_tests.harness.checks import ready_topic, refused, wait_until
 from compat_tests.harness.client import NON_EMPTY_GROUP, positions

@@ -21,7 +21,7 @@ def wanted() -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def _spark() -> object:
-    from compat_tests.spark.session import connector_jars
+    from compat_tests.clients.spark.session import connector_jars
 
     return connector_jars()
 

@@ -16,7 +16,7 @@ FOUND = [
     Group("kproto/tests/deep/test_oracle.py", frozenset({"slow", "jvm"}), 3),
     Group("compat_tests/python/test_cases.py", frozenset(), 70),
     Group("compat_tests/python/test_cases.py", frozenset({"slow"}), 50),
-    Group("compat_tests/java/test_cases.py", frozenset({"slow", "jvm"}), 300),
+    Group("compat_tests/clients/java/test_cases.py", frozenset({"slow", "jvm"}), 300),
     Group("compat_tests/cat/test_cat.py", frozenset({"slow", "kcat"}), 18),
     Group("compat_tests/cluster/test_faults.py", frozenset({"slow", "campaign", "jvm"}), 40),
     Group("compat_tests/cluster/test_network.py", frozenset({"slow", "campaign"}), 1),
@@ -36,8 +36,13 @@ def steps(made: Plan) -> dict[str, int | None]:
 def test_the_first_tier() -> None:
     made = plan(FOUND, HERE, everything=False)
     assert [(step.title, step.cases) for step in made.stages[0]] == [("the fast tests", 5070), ("fetching jars", None)]
-    assert steps(made) == {"compat_tests/java": 300, "compat_tests/python": 50, "compat_tests/cat": 18, "kproto": 3}
-    assert made.stages[1][0].title == "compat_tests/java"
+    assert steps(made) == {
+        "compat_tests/clients/java": 300,
+        "compat_tests/python": 50,
+        "compat_tests/cat": 18,
+        "kproto": 3,
+    }
+    assert made.stages[1][0].title == "compat_tests/clients/java"
     assert made.left_out == {"not in this tier: python3 run.py test --all": 41}
 
 

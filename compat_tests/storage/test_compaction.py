@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from compat_tests.confluent.adapter import ConfluentClient
+from compat_tests.clients.confluent.adapter import ConfluentClient
 from compat_tests.harness.brokers import Broker, start_barnabas, start_kafka, wait_until_open
 from compat_tests.harness.checks import opened, read, ready_topic, wait_until
 from compat_tests.harness.client import Message, Record, Refused

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator
 import confluent_kafka
 import pytest
 
-from compat_tests.aio.adapter import AioClient
 from compat_tests.cases.transactions import COMMITTED, FENCED, finish, read_until, transaction, values
-from compat_tests.confluent.adapter import ConfluentClient
+from compat_tests.clients.aio.adapter import AioClient
+from compat_tests.clients.confluent.adapter import ConfluentClient
+from compat_tests.clients.kafka_python.adapter import PythonClient
 from compat_tests.harness.brokers import QUICK
 from compat_tests.harness.checks import ready_topic, refused, texts, wait_until
 from compat_tests.harness.client import INVALID_TXN_STATE, Client, Message
 from compat_tests.harness.restartable import Restartable, start_restartable
-from compat_tests.kafka_python.adapter import PythonClient
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 

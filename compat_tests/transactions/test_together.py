@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from compat_tests.aio.adapter import AioClient
 from compat_tests.cases.transactions import FENCED, finish, read_until, values
-from compat_tests.confluent.adapter import ConfluentClient
+from compat_tests.clients.aio.adapter import AioClient
+from compat_tests.clients.confluent.adapter import ConfluentClient
+from compat_tests.clients.kafka_python.adapter import PythonClient
 from compat_tests.harness.checks import ready_topic
 from compat_tests.harness.client import INVALID_TXN_STATE, Message, Refused, Transactor
-from compat_tests.kafka_python.adapter import PythonClient
 from compat_tests.transactions.java_transactors import JavaTransactors
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]

@@ -1,4 +1,6 @@
-"""What a Spark query reads of which files: options, filters, tasks. Without Spark; compat_tests/spark runs queries."""
+"""What a Spark query reads of which files: options, filters, tasks. Without Spark; compat_tests/clients/spark runs
+queries.
+"""
 
 from __future__ import annotations
 

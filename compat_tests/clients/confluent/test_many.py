@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from compat_tests.cases.groups import settle
-from compat_tests.confluent.adapter import ConfluentClient
+from compat_tests.clients.confluent.adapter import ConfluentClient
 from compat_tests.harness.checks import opened, read, ready_topic, texts
 from compat_tests.harness.client import Message, positions
 

@@ -10,8 +10,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from compat_tests.spark.queries import Store, finish, source
-from compat_tests.spark.topics import CODECS, CREATE_TIME, Message, Row, Topics, numbered, order, wait_for
+from compat_tests.clients.spark.queries import Store, finish, source
+from compat_tests.clients.spark.topics import CODECS, CREATE_TIME, Message, Row, Topics, numbered, order, wait_for
 
 pytestmark = [
     pytest.mark.slow,

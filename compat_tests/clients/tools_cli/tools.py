@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import subprocess
 
+from compat_tests.clients.tools_cli.warm import WarmJvms
 from compat_tests.harness.brokers import KAFKA_JARS
 from compat_tests.harness.jars import classpath, java
 from compat_tests.harness.processes import Background, Failed, run
-from compat_tests.tools_cli.warm import WarmJvms
 
 RUN_TIMEOUT_S = 90
 

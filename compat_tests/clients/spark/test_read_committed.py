@@ -16,9 +16,9 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
+from compat_tests.clients.spark.queries import Store, batch_sizes, rows, source
+from compat_tests.clients.spark.topics import BASE_TIME_MS, CREATE_TIME, Message, Row, Topics, numbered, order, wait_for
 from compat_tests.harness.brokers import Broker
-from compat_tests.spark.queries import Store, batch_sizes, rows, source
-from compat_tests.spark.topics import BASE_TIME_MS, CREATE_TIME, Message, Row, Topics, numbered, order, wait_for
 
 pytestmark = [
     pytest.mark.slow,

@@ -18,10 +18,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from compat_tests.clients.tools_cli.test_topics import case
+from compat_tests.clients.tools_cli.tools import Tools
 from compat_tests.harness.brokers import Broker
 from compat_tests.harness.checks import wait_until
-from compat_tests.tools_cli.test_topics import case
-from compat_tests.tools_cli.tools import Tools
 from compat_tests.wire.raw import Wire, batch, produce_answer, produce_body, record
 
 Names = Callable[..., str]

@@ -15,9 +15,9 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from compat_tests.clients.spark.queries import Store, batch_sizes, source
+from compat_tests.clients.spark.topics import Topics, numbered, order, wait_for
 from compat_tests.harness.restartable import Restartable, start_restartable
-from compat_tests.spark.queries import Store, batch_sizes, source
-from compat_tests.spark.topics import Topics, numbered, order, wait_for
 
 pytestmark = [
     pytest.mark.slow,

@@ -12,8 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from compat_tests.spark.queries import rows, source
-from compat_tests.spark.topics import (
+from compat_tests.clients.spark.queries import rows, source
+from compat_tests.clients.spark.topics import (
     BASE_TIME_MS,
     CODECS,
     CREATE_TIME,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.tools_cli.test_topics import case
-from compat_tests.tools_cli.tools import Tools
+from compat_tests.clients.tools_cli.test_topics import case
+from compat_tests.clients.tools_cli.tools import Tools
 
 Names = Callable[..., str]
 pytestmark = [pytest.mark.slow, pytest.mark.jvm]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from compat_tests.aio.adapter import AioClient
 from compat_tests.cases import Case
 from compat_tests.cases.all_cases import absent, parameters
+from compat_tests.clients.aio.adapter import AioClient
 
 ABSENT = absent(AioClient)
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from compat_tests.spark.topics import Row, order
+from compat_tests.clients.spark.topics import Row, order
 
 QUERY_TIMEOUT_S = 120
 

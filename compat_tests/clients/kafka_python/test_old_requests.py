@@ -8,7 +8,7 @@ import pytest
 
 from compat_tests.cases import Case
 from compat_tests.cases.all_cases import absent, parameters
-from compat_tests.kafka_python.adapter import OldPythonClient
+from compat_tests.clients.kafka_python.adapter import OldPythonClient
 
 ABSENT = absent(OldPythonClient)
 # Of the transactions only some: their old requests differ little from what librdkafka and aiokafka still send.

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from compat_tests.spark.queries import Store, batch_sizes, finish, rows, source
-from compat_tests.spark.topics import BASE_TIME_MS, CODECS, Topics, doubled, numbered, order, wait_for
+from compat_tests.clients.spark.queries import Store, batch_sizes, finish, rows, source
+from compat_tests.clients.spark.topics import BASE_TIME_MS, CODECS, Topics, doubled, numbered, order, wait_for
 
 pytestmark = [
     pytest.mark.slow,

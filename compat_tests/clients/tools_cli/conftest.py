@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.tools_cli.tools import Tools
-from compat_tests.tools_cli.warm import WarmJvms
+from compat_tests.clients.tools_cli.tools import Tools
+from compat_tests.clients.tools_cli.warm import WarmJvms
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.tools_cli.test_groups import committed, rows, rows_or_none
-from compat_tests.tools_cli.test_topics import case
-from compat_tests.tools_cli.tools import Tools
+from compat_tests.clients.tools_cli.test_groups import committed, rows, rows_or_none
+from compat_tests.clients.tools_cli.test_topics import case
+from compat_tests.clients.tools_cli.tools import Tools
 
 Names = Callable[..., str]
 pytestmark = [pytest.mark.slow, pytest.mark.jvm]

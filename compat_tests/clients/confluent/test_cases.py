@@ -8,7 +8,7 @@ import pytest
 
 from compat_tests.cases import Case
 from compat_tests.cases.all_cases import absent, parameters
-from compat_tests.confluent.adapter import ConfluentClient
+from compat_tests.clients.confluent.adapter import ConfluentClient
 
 ABSENT = absent(ConfluentClient)
 

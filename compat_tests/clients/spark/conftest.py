@@ -14,14 +14,14 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from compat_tests.spark.queries import Store
-    from compat_tests.spark.topics import Topics
+    from compat_tests.clients.spark.queries import Store
+    from compat_tests.clients.spark.topics import Topics
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local Spark with the Kafka connector."""
-    from compat_tests.spark.session import new_session
+    from compat_tests.clients.spark.session import new_session
 
     session = new_session(tmp_path_factory.mktemp("spark"))
     yield session
@@ -31,7 +31,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture
 def topics(bootstrap: str) -> Iterator[Topics]:
     """The broker, by way of other clients."""
-    from compat_tests.spark.topics import Topics
+    from compat_tests.clients.spark.topics import Topics
 
     made = Topics(bootstrap)
     yield made
@@ -41,7 +41,7 @@ def topics(bootstrap: str) -> Iterator[Topics]:
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     """A place for the output and the checkpoint of one streaming query."""
-    from compat_tests.spark.queries import Store
+    from compat_tests.clients.spark.queries import Store
 
     return Store(tmp_path / "store")
 

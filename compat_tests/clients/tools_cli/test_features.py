@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from compat_tests.tools_cli.test_topics import case
-from compat_tests.tools_cli.tools import Tools
+from compat_tests.clients.tools_cli.test_topics import case
+from compat_tests.clients.tools_cli.tools import Tools
 
 pytestmark = [pytest.mark.slow, pytest.mark.jvm]
 

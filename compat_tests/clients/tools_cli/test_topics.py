@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.tools_cli.tools import MAIN_CLASSES, Tools
+from compat_tests.clients.tools_cli.tools import MAIN_CLASSES, Tools
 
 CLIENT = "tools 4.3.1"
 Names = Callable[..., str]

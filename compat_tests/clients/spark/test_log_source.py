@@ -19,9 +19,9 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from compat_tests.clients.spark.queries import rows, source
+from compat_tests.clients.spark.topics import BASE_TIME_MS, CODECS, Message, Topics, numbered, wait_for
 from compat_tests.harness.brokers import Broker, start_barnabas, start_kafka
-from compat_tests.spark.queries import rows, source
-from compat_tests.spark.topics import BASE_TIME_MS, CODECS, Message, Topics, numbered, wait_for
 
 pytestmark = [
     pytest.mark.slow,

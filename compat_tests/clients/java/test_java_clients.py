@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from compat_tests.clients.java.runner import RUN_TIMEOUT_S, JavaCase, JavaRun, java_cases
 from compat_tests.harness.matrix import Absent, Place
-from compat_tests.java.runner import RUN_TIMEOUT_S, JavaCase, JavaRun, java_cases
 
 VERSIONS = ("4.3.1", "3.9.1")
 ABSENT = [

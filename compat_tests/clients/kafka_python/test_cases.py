@@ -8,7 +8,7 @@ import pytest
 
 from compat_tests.cases import Case
 from compat_tests.cases.all_cases import absent, parameters
-from compat_tests.kafka_python.adapter import PythonClient
+from compat_tests.clients.kafka_python.adapter import PythonClient
 
 ABSENT = absent(PythonClient)
 
