@@ -22,7 +22,7 @@ from compat_tests.clients.tools_cli.test_topics import case
 from compat_tests.clients.tools_cli.tools import Tools
 from compat_tests.harness.brokers import Broker
 from compat_tests.harness.checks import wait_until
-from compat_tests.wire.raw import Wire, batch, produce_answer, produce_body, record
+from compat_tests.subjects.wire.raw import Wire, batch, produce_answer, produce_body, record
 
 Names = Callable[..., str]
 pytestmark = [pytest.mark.slow, pytest.mark.jvm]

@@ -20,7 +20,7 @@ import pyarrow.parquet
 import pytest
 
 from compat_tests.clients.spark.topics import Row, Topics
-from compat_tests.examples.programs import attempt, run, run_and_kill
+from compat_tests.subjects.examples.programs import attempt, run, run_and_kill
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(900)]
 WINDOW_MS = 10 * 60_000

@@ -11,8 +11,8 @@ import pyarrow.parquet
 import pytest
 
 from compat_tests.clients.spark.topics import Topics
-from compat_tests.examples.programs import attempt, run
 from compat_tests.harness.brokers import start_barnabas
+from compat_tests.subjects.examples.programs import attempt, run
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(300)]
 DAY_MS = 24 * 3600 * 1000

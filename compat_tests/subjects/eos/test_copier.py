@@ -15,10 +15,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
 from compat_tests.cluster.nodes import KAFKA_ZK_JARS
-from compat_tests.eos.copiers import Copier
-from compat_tests.eos.readers import Seen, Watcher, administrator, committed, nothing_open, whole
 from compat_tests.harness.brokers import KAFKA_JARS
 from compat_tests.harness.restartable import Restartable
+from compat_tests.subjects.eos.copiers import Copier
+from compat_tests.subjects.eos.readers import Seen, Watcher, administrator, committed, nothing_open, whole
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(3600)]
 

@@ -10,7 +10,7 @@ import pytest
 
 from compat_tests.clients.confluent.adapter import ConfluentClient
 from compat_tests.harness.restartable import Restartable, start_restartable
-from compat_tests.modern_groups.members import JavaMember, Jvm, KafkaPythonMember, Member, RdkafkaMember
+from compat_tests.subjects.modern_groups.members import JavaMember, Jvm, KafkaPythonMember, Member, RdkafkaMember
 
 SESSION_MS = 6_000
 SETTINGS = (

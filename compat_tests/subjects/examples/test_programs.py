@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.examples.programs import run
+from compat_tests.subjects.examples.programs import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

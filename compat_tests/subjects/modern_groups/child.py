@@ -1,5 +1,5 @@
-"""A librdkafka member in a process of its own, to be killed: `python -m compat_tests.modern_groups.child ADDRESS GROUP
-TOPIC` says `assigned N` whenever it has other partitions.
+"""A librdkafka member in a process of its own, to be killed: `python -m compat_tests.subjects.modern_groups.child
+ADDRESS GROUP TOPIC` says `assigned N` whenever it has other partitions.
 """
 
 from __future__ import annotations

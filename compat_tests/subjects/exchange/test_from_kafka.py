@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from compat_tests.cluster.nodes import KafkaNode, OurNode
-from compat_tests.exchange import picture, places
-from compat_tests.exchange.filler import SMALL_INDEXES, Abilities, Filler, formats
-from compat_tests.exchange.picture import Picture
-from compat_tests.exchange.places import Serving
 from compat_tests.harness.zookeeper import ZooKeeper, zookeeper
+from compat_tests.subjects.exchange import picture, places
+from compat_tests.subjects.exchange.filler import SMALL_INDEXES, Abilities, Filler, formats
+from compat_tests.subjects.exchange.picture import Picture
+from compat_tests.subjects.exchange.places import Serving
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 

@@ -14,8 +14,8 @@ from compat_tests.harness.checks import ready_topic, refused, wait_until
 from compat_tests.harness.client import NON_EMPTY_GROUP, positions
 from compat_tests.harness.processes import Background
 from compat_tests.harness.restartable import Restartable
-from compat_tests.modern_groups.conftest import SESSION_MS, Make
-from compat_tests.modern_groups.watch import arrived, kind_of, numbers, settle
+from compat_tests.subjects.modern_groups.conftest import SESSION_MS, Make
+from compat_tests.subjects.modern_groups.watch import arrived, kind_of, numbers, settle
 
 Names = Callable[..., str]
 KINDS = ("Java 4.3.1", "librdkafka")
@@ -132,7 +132,7 @@ def test_topics_change(kind: str, client: ConfluentClient, make: Make, unique: N
 @case("a killed member's partitions move after the session time-out", "librdkafka")
 def test_kill(kind: str, client: ConfluentClient, make: Make, unique: Names, restartable: Restartable) -> None:
     topic, group = ready_topic(client, unique(), 4), unique("group")
-    command = [sys.executable, "-m", "compat_tests.modern_groups.child", restartable.bootstrap, group, topic]
+    command = [sys.executable, "-m", "compat_tests.subjects.modern_groups.child", restartable.bootstrap, group, topic]
     with Background(command, {"PYTHONPATH": str(PROJECT_ROOT)}) as victim:
         victim.wait_for("assigned 4")
         member = make(kind, group, topic)

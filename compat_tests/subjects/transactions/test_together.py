@@ -13,7 +13,7 @@ from compat_tests.clients.confluent.adapter import ConfluentClient
 from compat_tests.clients.kafka_python.adapter import PythonClient
 from compat_tests.harness.checks import ready_topic
 from compat_tests.harness.client import INVALID_TXN_STATE, Message, Refused, Transactor
-from compat_tests.transactions.java_transactors import JavaTransactors
+from compat_tests.subjects.transactions.java_transactors import JavaTransactors
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 

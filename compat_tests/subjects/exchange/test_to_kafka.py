@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from compat_tests.cluster.nodes import KafkaNode, OurNode
-from compat_tests.exchange import picture, places
-from compat_tests.exchange.filler import SMALL_INDEXES, Abilities, Filler
-from compat_tests.exchange.picture import OFFSETS
-from compat_tests.exchange.places import Serving
 from compat_tests.harness import dump_log
 from compat_tests.harness.zookeeper import zookeeper
+from compat_tests.subjects.exchange import picture, places
+from compat_tests.subjects.exchange.filler import SMALL_INDEXES, Abilities, Filler
+from compat_tests.subjects.exchange.picture import OFFSETS
+from compat_tests.subjects.exchange.places import Serving
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from compat_tests.clients.spark.topics import Topics, numbered
-from compat_tests.examples.programs import EXAMPLES
 from compat_tests.harness.brokers import Broker, wait_until_open
 from compat_tests.harness.jars import PROJECT_ROOT
 from compat_tests.harness.ports import free_ports
+from compat_tests.subjects.examples.programs import EXAMPLES
 
 pytestmark = [pytest.mark.slow]
 FILE = EXAMPLES / "server.properties"

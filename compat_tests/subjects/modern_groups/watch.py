@@ -10,7 +10,7 @@ from confluent_kafka import ConsumerGroupType
 from compat_tests.clients.confluent.adapter import TIMEOUT_S, ConfluentClient
 from compat_tests.harness.checks import DEADLINE_S, wait_until
 from compat_tests.harness.client import Message, Partition
-from compat_tests.modern_groups.members import Member, Seen
+from compat_tests.subjects.modern_groups.members import Member, Seen
 
 
 def settle(

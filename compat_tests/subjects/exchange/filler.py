@@ -29,7 +29,7 @@ from confluent_kafka.admin import (
 )
 from kafka.admin import KafkaAdminClient
 
-from compat_tests.exchange.picture import COMPACTED, OFFSETS, QUIET
+from compat_tests.subjects.exchange.picture import COMPACTED, OFFSETS, QUIET
 
 TIMEOUT_S = 60
 LEFT_OPEN, PENDING = "third", "pending"

@@ -20,9 +20,9 @@ import pytest
 from compat_tests.clients.confluent.adapter import ConfluentClient
 from compat_tests.harness.checks import ready_topic, wait_until
 from compat_tests.harness.client import Refused, positions
-from compat_tests.modern_groups.conftest import Make
-from compat_tests.modern_groups.members import Member
-from compat_tests.modern_groups.watch import arrived, kind_of, numbers, settle
+from compat_tests.subjects.modern_groups.conftest import Make
+from compat_tests.subjects.modern_groups.members import Member
+from compat_tests.subjects.modern_groups.watch import arrived, kind_of, numbers, settle
 
 Names = Callable[..., str]
 PARTITIONS, BATCH = 6, 30

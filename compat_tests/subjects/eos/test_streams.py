@@ -16,9 +16,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from compat_tests.eos.applications import Application
-from compat_tests.eos.readers import Seen, Watcher, administrator, nothing_open, starts, whole
 from compat_tests.harness.restartable import Restartable
+from compat_tests.subjects.eos.applications import Application
+from compat_tests.subjects.eos.readers import Seen, Watcher, administrator, nothing_open, starts, whole
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(3600)]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from compat_tests.harness.brokers import Broker
-from compat_tests.wire.raw import (
+from compat_tests.subjects.wire.raw import (
     Wire,
     batch,
     fetch_answer,

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.harness.broker_process import Server
-from compat_tests.wire.raw import Wire, text
+from compat_tests.subjects.wire.raw import Wire, text
 
 pytestmark = pytest.mark.campaign
 

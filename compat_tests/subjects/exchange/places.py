@@ -18,13 +18,13 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.cluster.nodes import KafkaNode, Node, OurNode
-from compat_tests.exchange.filler import PENDING, until
-from compat_tests.exchange.picture import OFFSETS, QUIET, Picture
 from compat_tests.harness import dump_log
 from compat_tests.harness.brokers import KAFKA_JARS
 from compat_tests.harness.jars import PROJECT_ROOT, classpath, java
 from compat_tests.harness.ports import free_ports
 from compat_tests.harness.processes import run
+from compat_tests.subjects.exchange.filler import PENDING, until
+from compat_tests.subjects.exchange.picture import OFFSETS, QUIET, Picture
 
 BROKER = 1
 SETTINGS = {
