@@ -22,10 +22,10 @@ from pathlib import Path
 from compat_tests.bench import processes
 from compat_tests.bench.measures import CLIENT_TIMEOUT_S, GIB, JAVA_OPTIONS, PRODUCE_LINE, RECORD_BYTES, Scale
 from compat_tests.bench.report import KAFKA, Results, add
-from compat_tests.cluster.harness import Cluster
-from compat_tests.cluster.load import Load
-from compat_tests.cluster.nodes import KAFKA as KAFKA_NODE
-from compat_tests.cluster.nodes import KAFKA_SERVER_OPTIONS, OURS, KafkaNode
+from compat_tests.clusters.harness import Cluster
+from compat_tests.clusters.nodes import KAFKA as KAFKA_NODE
+from compat_tests.clusters.nodes import KAFKA_SERVER_OPTIONS, OURS, KafkaNode
+from compat_tests.faults.cluster.load import Load
 from compat_tests.harness.brokers import KAFKA_JARS
 from compat_tests.harness.jars import PROJECT_ROOT, classpath, java
 from compat_tests.harness.processes import run

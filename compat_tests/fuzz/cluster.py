@@ -12,11 +12,11 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from compat_tests.cluster.checker import check
-from compat_tests.cluster.harness import Cluster
-from compat_tests.cluster.load import Load, read_everything
-from compat_tests.cluster.nodes import OURS, Node, NodeFailed
-from compat_tests.cluster.replicas import differences
+from compat_tests.clusters.harness import Cluster
+from compat_tests.clusters.nodes import OURS, Node, NodeFailed
+from compat_tests.clusters.replicas import differences
+from compat_tests.faults.cluster.checker import check
+from compat_tests.faults.cluster.load import Load, read_everything
 from compat_tests.fuzz.campaign import Campaign, Plan, Target, Totals
 from compat_tests.fuzz.findings import Findings
 from compat_tests.fuzz.honest import SETTINGS

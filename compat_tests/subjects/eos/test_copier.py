@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from compat_tests.cluster.nodes import KAFKA_ZK_JARS
+from compat_tests.clusters.nodes import KAFKA_ZK_JARS
 from compat_tests.harness.brokers import KAFKA_JARS
 from compat_tests.harness.restartable import Restartable
 from compat_tests.subjects.eos.copiers import Copier

@@ -17,7 +17,7 @@ from pathlib import Path
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from compat_tests.cluster.nodes import KafkaNode, Node, OurNode
+from compat_tests.clusters.nodes import KafkaNode, Node, OurNode
 from compat_tests.harness import dump_log
 from compat_tests.harness.brokers import KAFKA_JARS
 from compat_tests.harness.jars import PROJECT_ROOT, classpath, java

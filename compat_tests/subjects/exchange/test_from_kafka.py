@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.cluster.nodes import KafkaNode, OurNode
+from compat_tests.clusters.nodes import KafkaNode, OurNode
 from compat_tests.harness.zookeeper import ZooKeeper, zookeeper
 from compat_tests.subjects.exchange import picture, places
 from compat_tests.subjects.exchange.filler import SMALL_INDEXES, Abilities, Filler, formats

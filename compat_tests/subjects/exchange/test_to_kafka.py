@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.cluster.nodes import KafkaNode, OurNode
+from compat_tests.clusters.nodes import KafkaNode, OurNode
 from compat_tests.harness import dump_log
 from compat_tests.harness.zookeeper import zookeeper
 from compat_tests.subjects.exchange import picture, places

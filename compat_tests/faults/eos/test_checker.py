@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compat_tests.eos_faults.checker import Fate, Findings, Records, Txn, check
+from compat_tests.faults.eos.checker import Fate, Findings, Records, Txn, check
 
 TXNS = [
     Txn("w", 0, 0.0, [0, 1], Fate.COMMITTED, 1.0),

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from compat_tests.cluster.harness import Cluster
+from compat_tests.clusters.harness import Cluster
 
 BATCH_HEAD = struct.Struct(">qii")
 """Base offset, length of what follows, leader epoch."""

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.cluster.faults import PARTITIONS, TOPIC, Report, Rounds, judge, say
-from compat_tests.cluster.harness import Cluster
+from compat_tests.clusters.harness import Cluster
+from compat_tests.faults.cluster.rounds import PARTITIONS, TOPIC, Report, Rounds, judge, say
 from compat_tests.harness.zookeeper import ZooKeeper, ZooKeeperFailed
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]

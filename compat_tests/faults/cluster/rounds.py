@@ -1,6 +1,6 @@
 """Rounds of failures under load, and the judgement afterwards.
 
-    python -m compat_tests.cluster.faults --rounds 100 --report FILE [--brokers ours,ours,ours] [--peer kafka]
+    python -m compat_tests.faults.cluster.rounds --rounds 100 --report FILE [--brokers ours,ours,ours] [--peer kafka]
                                           [--seed N] [--kinds TEXT,TEXT] [--directory DIR]
 
 A round does one kind of harm to a broker chosen by its role, waits until it must have had its effect, undoes it, and
@@ -22,13 +22,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compat_tests.cluster import network
-from compat_tests.cluster.checker import Findings, check, distribution
-from compat_tests.cluster.harness import SESSION_TIMEOUT_MS, Cluster
-from compat_tests.cluster.load import Load, read_everything
-from compat_tests.cluster.nodes import KAFKA, OURS, NodeFailed
-from compat_tests.cluster.renumbering import renumbered
-from compat_tests.cluster.replicas import broken, differences
+from compat_tests.clusters import network
+from compat_tests.clusters.harness import SESSION_TIMEOUT_MS, Cluster
+from compat_tests.clusters.nodes import KAFKA, OURS, NodeFailed
+from compat_tests.clusters.replicas import broken, differences
+from compat_tests.faults.cluster.checker import Findings, check, distribution
+from compat_tests.faults.cluster.load import Load, read_everything
+from compat_tests.faults.cluster.renumbering import renumbered
 
 TOPIC = "faults"
 CLIENTS_LOG = "clients.log"
@@ -386,7 +386,9 @@ def say(text: str) -> None:
 
 def main() -> int:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m compat_tests.cluster.faults", description="Rounds of failures")
+    parser = argparse.ArgumentParser(
+        prog="python -m compat_tests.faults.cluster.rounds", description="Rounds of failures"
+    )
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the report there as well")
     parser.add_argument("--brokers", default=",".join([OURS] * 3), help="kinds of the brokers: ours, kafka")

@@ -18,13 +18,13 @@ from pathlib import Path
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from compat_tests.cluster.checker import distribution
-from compat_tests.cluster.harness import Cluster, done
-from compat_tests.cluster.nodes import KAFKA, NodeFailed
-from compat_tests.cluster.replicas import differences
-from compat_tests.eos_faults.checker import Findings, check
-from compat_tests.eos_faults.load import COPIES, ORIGINALS, TIMEOUT_S, Load, read_committed
-from compat_tests.eos_faults.places import (
+from compat_tests.clusters.harness import Cluster, done
+from compat_tests.clusters.nodes import KAFKA, NodeFailed
+from compat_tests.clusters.replicas import differences
+from compat_tests.faults.cluster.checker import distribution
+from compat_tests.faults.eos.checker import Findings, check
+from compat_tests.faults.eos.load import COPIES, ORIGINALS, TIMEOUT_S, Load, read_committed
+from compat_tests.faults.eos.places import (
     ABORT_INTERVAL_S,
     PARTITIONS,
     TRANSACTIONS,

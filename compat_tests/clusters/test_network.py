@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from compat_tests.cluster.network import Network, unavailable
+from compat_tests.clusters.network import Network, unavailable
 
 pytestmark = pytest.mark.campaign
 

@@ -21,8 +21,8 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from compat_tests.cluster.load import FAST_CLIENT as FAST
-from compat_tests.eos_faults.checker import Fate, Txn, Value
+from compat_tests.faults.cluster.load import FAST_CLIENT as FAST
+from compat_tests.faults.eos.checker import Fate, Txn, Value
 
 ORIGINALS, COPIES = "eos-originals", "eos-copies"
 GROUP = "eos-copiers"

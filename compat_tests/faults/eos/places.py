@@ -11,9 +11,9 @@ from pathlib import Path
 
 from confluent_kafka.admin import NewTopic
 
-from compat_tests.cluster.harness import Cluster, done
-from compat_tests.cluster.nodes import KAFKA, OURS
-from compat_tests.eos_faults.load import COPIES, GROUP, ORIGINALS
+from compat_tests.clusters.harness import Cluster, done
+from compat_tests.clusters.nodes import KAFKA, OURS
+from compat_tests.faults.eos.load import COPIES, GROUP, ORIGINALS
 from compat_tests.harness.broker_process import Server
 from compat_tests.harness.brokers import start_kafka
 from compat_tests.harness.restartable import Restartable

@@ -18,7 +18,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from compat_tests.cluster.checker import Send, Value, silences
+from compat_tests.faults.cluster.checker import Send, Value, silences
 
 TICK_S = 0.02
 MOST_OWED = 400

@@ -1,7 +1,7 @@
 """A few rounds of kills under transactions: on a broker alone, in a cluster of ours, and with Apache Kafka 3.9.1 in it.
 
 Each in a process of its own, as it has many clients, some of which are left standing. More rounds:
-`python -m compat_tests.eos_faults --place ours3 --rounds 20`.
+`python -m compat_tests.faults.eos --place ours3 --rounds 20`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.campaign
 def test_rounds(place: str, kinds: str, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     rounds = pytestconfig.getoption("--rounds") or (1 if place == "mixed" else 2)
     report = tmp_path / "report.txt"
-    command = [sys.executable, "-m", "compat_tests.eos_faults", "--place", place, "--kinds", kinds]
+    command = [sys.executable, "-m", "compat_tests.faults.eos", "--place", place, "--kinds", kinds]
     command += ["--rounds", str(rounds), "--report", str(report), "--directory", str(tmp_path / "brokers")]
     done = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=680, check=False)
     text = report.read_text() if report.exists() else done.stdout[-3000:] + done.stderr[-3000:]

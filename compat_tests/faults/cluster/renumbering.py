@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from compat_tests.cluster.checker import Renumbered
+from compat_tests.faults.cluster.checker import Renumbered
 
 _BUMP = re.compile(r"load-(\d+) DRAIN .* epoch bump for .*: (.*)$")
 _SKIPPED = re.compile(

@@ -16,9 +16,9 @@ from confluent_kafka import Consumer, Producer
 
 from compat_tests.clients.tools_cli.tools import Tools
 from compat_tests.clients.tools_cli.warm import WarmJvms
-from compat_tests.cluster.harness import Cluster
-from compat_tests.cluster.load import FAST_CLIENT
-from compat_tests.cluster.nodes import KAFKA_ZK_JARS
+from compat_tests.clusters.harness import Cluster
+from compat_tests.clusters.nodes import KAFKA_ZK_JARS
+from compat_tests.faults.cluster.load import FAST_CLIENT
 from compat_tests.harness.brokers import KAFKA_JARS
 
 Names = Callable[..., str]

@@ -20,12 +20,12 @@ from confluent_kafka.admin import ConfigResource, NewPartitions
 
 from compat_tests.clients.tools_cli.tools import Tools
 from compat_tests.clients.tools_cli.warm import WarmJvms
-from compat_tests.cluster.checker import check
-from compat_tests.cluster.harness import Cluster, done
-from compat_tests.cluster.load import FAST_CLIENT, Load, read_everything
-from compat_tests.cluster.nodes import KAFKA, KAFKA_ZK_JARS, OURS
-from compat_tests.cluster.renumbering import renumbered
-from compat_tests.cluster.replicas import broken, differences
+from compat_tests.clusters.harness import Cluster, done
+from compat_tests.clusters.nodes import KAFKA, KAFKA_ZK_JARS, OURS
+from compat_tests.clusters.replicas import broken, differences
+from compat_tests.faults.cluster.checker import check
+from compat_tests.faults.cluster.load import FAST_CLIENT, Load, read_everything
+from compat_tests.faults.cluster.renumbering import renumbered
 
 Names = Callable[..., str]
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(600)]

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from compat_tests.cluster.harness import Cluster, done
+from compat_tests.clusters.harness import Cluster, done
 from compat_tests.harness.brokers import Broker, wait_until_open
 from compat_tests.harness.jars import PROJECT_ROOT
 from compat_tests.harness.ports import free_ports

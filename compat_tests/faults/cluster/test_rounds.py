@@ -1,6 +1,7 @@
 """Each kind of failure once (or `--rounds N`), under load: nothing acknowledged is lost, doubled, reordered or moved.
 
-The distribution of fail-over times is printed (`-s` shows it). More rounds: `python -m compat_tests.cluster.faults`.
+The distribution of fail-over times is printed (`-s` shows it). More rounds: `python -m
+compat_tests.faults.cluster.rounds`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.cluster import faults
+from compat_tests.faults.cluster import rounds as faults
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 

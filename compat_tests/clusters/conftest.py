@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compat_tests.cluster.nodes import KAFKA, OURS
+from compat_tests.clusters.nodes import KAFKA, OURS
 
 
 @pytest.fixture(scope="session")

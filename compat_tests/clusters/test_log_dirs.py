@@ -17,10 +17,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from compat_tests.clients.tools_cli.tools import Tools
 from compat_tests.clients.tools_cli.warm import WarmJvms
-from compat_tests.cluster.harness import Cluster
-from compat_tests.cluster.load import FAST_CLIENT
-from compat_tests.cluster.nodes import KAFKA
-from compat_tests.cluster.replicas import content
+from compat_tests.clusters.harness import Cluster
+from compat_tests.clusters.nodes import KAFKA
+from compat_tests.clusters.replicas import content
+from compat_tests.faults.cluster.load import FAST_CLIENT
 
 Names = Callable[..., str]
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]

@@ -1,4 +1,4 @@
-"""python -m compat_tests.eos_faults --rounds N --seed S --place alone|kafka-alone|ours3|mixed|kafka3"""
+"""python -m compat_tests.faults.eos --rounds N --seed S --place alone|kafka-alone|ours3|mixed|kafka3"""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from compat_tests.eos_faults.places import PLACES
-from compat_tests.eos_faults.rounds import run
+from compat_tests.faults.eos.places import PLACES
+from compat_tests.faults.eos.rounds import run
 
 
 def say(text: str) -> None:
@@ -20,7 +20,7 @@ def say(text: str) -> None:
 
 def main() -> int:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m compat_tests.eos_faults", description="Exactly once under kill -9")
+    parser = argparse.ArgumentParser(prog="python -m compat_tests.faults.eos", description="Exactly once under kill -9")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--place", choices=PLACES, default="alone")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))

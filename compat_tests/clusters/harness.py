@@ -22,9 +22,9 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.exceptions import NoNodeError
 
-from compat_tests.cluster.network import Network
-from compat_tests.cluster.nodes import KAFKA, NODES, Node, NodeFailed
-from compat_tests.cluster.tree import State, Tree
+from compat_tests.clusters.network import Network
+from compat_tests.clusters.nodes import KAFKA, NODES, Node, NodeFailed
+from compat_tests.clusters.tree import State, Tree
 from compat_tests.harness.ports import free_ports
 from compat_tests.harness.zookeeper import Ensemble, ZooKeeper, ensemble, start_zookeeper
 

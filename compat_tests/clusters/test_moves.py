@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.cluster.harness import Cluster
-from compat_tests.cluster.load import Load
-from compat_tests.cluster.nodes import KAFKA, OURS
-from compat_tests.cluster.replicas import epochs
-from compat_tests.cluster.test_mixed import judged, produce, same_everywhere
+from compat_tests.clusters.harness import Cluster
+from compat_tests.clusters.nodes import KAFKA, OURS
+from compat_tests.clusters.replicas import epochs
+from compat_tests.clusters.test_mixed import judged, produce, same_everywhere
+from compat_tests.faults.cluster.load import Load
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(420)]
 TOPIC = "moving"

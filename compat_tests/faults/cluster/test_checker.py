@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.cluster.checker import Findings, Send, check, distribution, silences
-from compat_tests.cluster.renumbering import renumbered
+from compat_tests.faults.cluster.checker import Findings, Send, check, distribution, silences
+from compat_tests.faults.cluster.renumbering import renumbered
 
 
 def sends(*acknowledged: int, failed: tuple[int, ...] = (), unknown: tuple[int, ...] = ()) -> list[Send]:
