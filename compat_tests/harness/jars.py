@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PROJECT_ROOT = HERE.parent
+PROJECT_ROOT = HERE.parents[1]
 MAVEN_TIMEOUT_S = 900
 COMPILE_TIMEOUT_S = 600
 NO_JVM = "BARNABAS_NO_JVM"

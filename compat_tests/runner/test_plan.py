@@ -16,10 +16,10 @@ FOUND = [
     Group("kproto/tests/deep/test_oracle.py", frozenset({"slow", "jvm"}), 3),
     Group("compat_tests/python/test_cases.py", frozenset(), 70),
     Group("compat_tests/python/test_cases.py", frozenset({"slow"}), 50),
-    Group("compat_tests/clients/java/test_cases.py", frozenset({"slow", "jvm"}), 300),
+    Group("compat_tests/java/test_cases.py", frozenset({"slow", "jvm"}), 300),
     Group("compat_tests/cat/test_cat.py", frozenset({"slow", "kcat"}), 18),
-    Group("compat_tests/faults/cluster/test_rounds.py", frozenset({"slow", "campaign", "jvm"}), 40),
-    Group("compat_tests/clusters/test_network.py", frozenset({"slow", "campaign"}), 1),
+    Group("compat_tests/cluster/test_faults.py", frozenset({"slow", "campaign", "jvm"}), 40),
+    Group("compat_tests/cluster/test_network.py", frozenset({"slow", "campaign"}), 1),
 ]
 HERE = [
     Tool("JDK and Maven", "jvm", found="Java 17"),
@@ -36,20 +36,15 @@ def steps(made: Plan) -> dict[str, int | None]:
 def test_the_first_tier() -> None:
     made = plan(FOUND, HERE, everything=False)
     assert [(step.title, step.cases) for step in made.stages[0]] == [("the fast tests", 5070), ("fetching jars", None)]
-    assert steps(made) == {
-        "compat_tests/clients/java": 300,
-        "compat_tests/python": 50,
-        "compat_tests/cat": 18,
-        "kproto": 3,
-    }
-    assert made.stages[1][0].title == "compat_tests/clients/java"
+    assert steps(made) == {"compat_tests/java": 300, "compat_tests/python": 50, "compat_tests/cat": 18, "kproto": 3}
+    assert made.stages[1][0].title == "compat_tests/java"
     assert made.left_out == {"not in this tier: python3 run.py test --all": 41}
 
 
 def test_everything() -> None:
     made = plan(FOUND, HERE, everything=True)
     assert sum(step.cases or 0 for stage in made.stages for step in stage) == sum(group.count for group in FOUND)
-    assert made.stages[1][0].title == "compat_tests/clusters"
+    assert made.stages[1][0].title == "compat_tests/cluster"
     assert not made.left_out
 
 
@@ -57,7 +52,7 @@ def test_everything() -> None:
 def test_without_a_jdk(everything: bool, cases: int, campaign: int) -> None:
     made = plan(FOUND, NO_JDK, everything=everything)
     assert steps(made) == {"compat_tests/python": 50, "compat_tests/cat": 18} | (
-        {"compat_tests/clusters": 1} if everything else {}
+        {"compat_tests/cluster": 1} if everything else {}
     )
     assert [step.title for step in made.stages[0]] == ["the fast tests"]
     assert made.left_out["without JDK and Maven: install it"] == cases

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 NAMES = ("coordinator", "kproto", "logdir", "replication", "server")
 PYTHON = os.environ.get("BARNABAS_INSTALL_PYTHON", sys.executable)
 pytestmark = pytest.mark.slow
