@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import select
 
 import pytest
 import trio
 
 from barnabas.server.network.reactor import LINGER_REST_PASSES, LINGER_S, LINGERS_MAX, ROUNDS_MAX, Reactor
+from barnabas.server.network.readiness import READABLE
 
 NOBODY = 1 << 20
-SOMETHING = [(NOBODY, select.EPOLLIN)]
+SOMETHING = [(NOBODY, READABLE)]
 """An event of a connection that is gone: a round, and nothing to do in it."""
 
 
@@ -53,7 +53,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> tuple[Reactor, ScriptedEpoll]:
     reactor = Reactor(end_of_round=lambda: None, now=lambda: 0.0, closed=lambda connection: None, connections_max=1)
     reactor._epoll.close()
     epoll = ScriptedEpoll(LINGER_REST_PASSES + 2)
-    reactor._epoll = epoll  # type: ignore[assignment]
+    reactor._epoll = epoll
 
     async def wait_readable(fd: int) -> None:
         await trio.lowlevel.checkpoint()
