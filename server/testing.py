@@ -262,7 +262,7 @@ class EmbeddedCluster:
     async def image_until(self, ready: Callable[[Image], bool], *broker_ids: int) -> None:
         """Wait until the pictures of these brokers (none: of all that run) are as wanted."""
         for broker_id in broker_ids or self.running:
-            await self[broker_id].services.controller.image_until(ready)
+            await self[broker_id].services.cluster.image_until(ready)
 
     async def all_alive(self) -> None:
         """Wait until all that run know of each other and of a controller among them."""
@@ -295,7 +295,7 @@ class EmbeddedCluster:
 
     def controller(self) -> int:
         """The running broker that is controller; -1 for none."""
-        return next((i for i in self.running if self[i].services.controller.is_active), -1)
+        return next((i for i in self.running if self[i].services.cluster.is_active), -1)
 
 
 async def _end_later(session: EmbeddedSession, seconds: float) -> None:

@@ -50,7 +50,10 @@ from barnabas.server.broker.stopping import FAILED_STOP_SECONDS, STOP_SECONDS, c
 from barnabas.server.cluster.client import ControllerClient
 from barnabas.server.cluster.features import Features
 from barnabas.server.cluster.identity import open_store, settle_broker_id, wait_for_old_registration
-from barnabas.server.cluster.topic_requests import ControllerDriver
+from barnabas.server.cluster.leader_balance import LeaderBalance
+from barnabas.server.cluster.member import ClusterMember
+from barnabas.server.cluster.partition_requests import PartitionRequests
+from barnabas.server.cluster.topic_requests import TopicRequests
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.topics import LogConfigs
 from barnabas.server.coordinators.groups import GroupShards
@@ -311,7 +314,7 @@ class Broker:
             wall_ms=self._wall_ms,
             lag_ms=lambda: self._config.int("replica.lag.time.max.ms"),
         )
-        self._controller = controller = ControllerDriver(
+        self._member = member = ClusterMember(
             self._store_session,
             BrokerImage(config.broker_id, self._endpoints, config.rack),
             partitions,
@@ -324,7 +327,11 @@ class Broker:
             recovered=not dirs.was_clean,
             broker_configs_changed=self._apply_broker_configs,
         )
+        member.run_beside("looking for preferred leaders", LeaderBalance(member, self._current_config).run)
+        self._topics = topics = TopicRequests(member, self._current_config, self._rng)
+        controller = PartitionRequests(member)
         self._controller_client = ControllerClient(
+            member,
             controller,
             self._store_session,
             self._connect,
@@ -383,6 +390,7 @@ class Broker:
 
             self._isr = partitions.isr = IsrManager(
                 partitions,
+                member,
                 controller,
                 self._store_session,
                 self._connect,
@@ -394,7 +402,7 @@ class Broker:
                 self._connect,
                 current_config=self._current_config,
                 current_image=self._current_image,
-                broker_epoch=lambda: controller.broker_epoch,
+                broker_epoch=lambda: member.broker_epoch,
                 offload=self._offload,
             )
         self._moves: Moves | None = None
@@ -407,6 +415,8 @@ class Broker:
         self._services = Services(
             served=apis,
             partitions=partitions,
+            cluster=member,
+            topics=topics,
             controller=controller,
             groups=groups,
             transactions=self._transactions,
@@ -445,7 +455,7 @@ class Broker:
         if self._isr is not None:
             nursery.start_soon(self._isr.run)
         await nursery.start(self._control)
-        dirs.check_identity(cluster_id=self._controller.image.cluster_id, node_id=self._config.broker_id)
+        dirs.check_identity(cluster_id=self._member.image.cluster_id, node_id=self._config.broker_id)
         await self._features.load()
         nursery.start_soon(partial(serve, log, "following the features", self._features.run, fatal=StoreFailed))
         nursery.start_soon(
@@ -470,26 +480,26 @@ class Broker:
         sweep = partial(sweep_idle, self._reactor, self._current_config)
         nursery.start_soon(serve, log, "closing idle connections", sweep)
         if self._config.is_clustered:
-            forget = partial(self._groups.forget_deleted_topics, self._controller.image_until)
+            forget = partial(self._groups.forget_deleted_topics, self._member.image_until)
             nursery.start_soon(serve, log, "looking for deleted topics", forget)
             nursery.start_soon(serve, log, "learning of the cluster", self._learn_of_cluster)
             with trio.move_on_after(PICTURE_SECONDS) as limit:
-                await self._controller.image_received.wait()
+                await self._member.image_received.wait()
             if limit.cancelled_caught:
                 log.warning("no controller has told this broker of the cluster for %g s", PICTURE_SECONDS)
         descriptors.warn_if_too_few(sum(len(each.logs) for each in dirs.online))
         log.info(
             "broker %d of cluster %s serves %s from %s",
             self._config.broker_id,
-            self._controller.image.cluster_id,
+            self._member.image.cluster_id,
             ", ".join(f"{e.listener}://{e.host}:{e.port}" for e in self._endpoints),
             ", ".join(each.path for each in dirs.online),
         )
 
     async def _control(self, task_status: trio.TaskStatus[None]) -> None:
-        """The controller's loop. If it ends with its store or its place in the cluster, the broker stops in order."""
+        """This broker as a member of its cluster. If its store or its place ends, the broker stops in order."""
         try:
-            await self._controller.run(task_status)
+            await self._member.run(task_status)
         except* (StoreError, BrokerIdTaken, WrongCluster) as group:
             if not self._has_started:
                 raise
@@ -499,12 +509,12 @@ class Broker:
         """Until a controller has told of the brokers, and of all topics there were at the start, clients have to wait:
         it begins with the brokers alone, and goes on with what it need not decide first.
         """
-        config, image_until = self._config, self._controller.image_until
+        config, image_until = self._config, self._member.image_until
         await image_until(lambda image: config.broker_id in image.brokers)
         with trio.move_on_after(TOPICS_SECONDS):  # some may be gone by now, or on their way out
             await image_until(lambda image: all(name in image.topics for name in self._topics_at_start))
         self._topics_at_start = ()
-        self._controller.image_received.set()
+        self._member.image_received.set()
 
     async def _hand_over(self) -> None:
         """In a cluster, let others lead what this broker leads while it still serves."""
@@ -539,7 +549,7 @@ class Broker:
         return await find_topics(self._store_session, log_dirs, self._config, self._rng, self._offload)
 
     async def _create_internal_topic(self, name: str) -> None:
-        for code in (await self._controller.auto_create([name])).values():
+        for code in (await self._topics.auto_create([name])).values():
             if code:
                 raise KafkaError(code)
 
@@ -550,7 +560,7 @@ class Broker:
         return self._config
 
     def _current_image(self) -> Image:
-        return self._controller.image
+        return self._member.image
 
     def _wall_ms(self) -> int:
         return int(self._wall_clock() * 1000)

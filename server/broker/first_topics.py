@@ -59,7 +59,7 @@ async def make_topics(broker: Broker, topics: Sequence[TopicRequest]) -> None:
     """Create those that do not exist; what cannot be is logged. In a cluster it is tried `TRIES` times."""
     left = {topic.name: topic for topic in topics}
     for tries_left in reversed(range(TRIES if broker.config.is_clustered else 1)):
-        codes = await broker.services.controller.ensure_topics(list(left.values()))
+        codes = await broker.services.topics.ensure_topics(list(left.values()))
         for name, code in codes.items():
             if code in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):  # the latter: on its way
                 del left[name]

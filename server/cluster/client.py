@@ -35,7 +35,8 @@ from barnabas.replication import (
 from barnabas.server.network.peers import Connect, PeerConnection, PeerError
 
 if TYPE_CHECKING:
-    from barnabas.server.cluster.topic_requests import ControllerDriver
+    from barnabas.server.cluster.member import ClusterMember
+    from barnabas.server.cluster.partition_requests import PartitionRequests
     from barnabas.server.config.broker import BrokerConfig
 
 log = logging.getLogger("barnabas.broker")
@@ -55,14 +56,16 @@ class ControllerClient:
 
     def __init__(
         self,
-        driver: ControllerDriver,
+        member: ClusterMember,
+        controller: PartitionRequests,
         store: Store,
         connect: Connect,
         *,
         current_config: Callable[[], BrokerConfig],
         current_image: Callable[[], Image],
     ) -> None:
-        self._driver = driver
+        self._member = member
+        self._controller = controller
         self._store = store
         self._config = current_config
         self._image = current_image
@@ -84,8 +87,8 @@ class ControllerClient:
         with trio.move_on_after(ALLOCATE_SECONDS):
             while True:
                 try:
-                    if self._driver.is_active:
-                        return await self._driver.allocate_producer_ids(config.broker_id, self._driver.broker_epoch)
+                    if self._member.is_active:
+                        return await self._controller.allocate_producer_ids(config.broker_id, self._member.broker_epoch)
                     return await self._allocate_elsewhere()
                 except (PeerError, KafkaError) as error:
                     why = str(error)
@@ -98,7 +101,7 @@ class ControllerClient:
         endpoint = None if controller is None else controller.endpoint(self._config().inter_broker_listener)
         if endpoint is None:
             raise PeerError(_NO_CONTROLLER)
-        request = AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=self._driver.broker_epoch)
+        request = AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=self._member.broker_epoch)
         answer = await self._peer.ask(endpoint, request, 0)
         if answer.error_code != ErrorCode.NONE:
             raise KafkaError(ErrorCode(answer.error_code), f"broker {image.controller_id} gives no producer ids")
@@ -139,10 +142,10 @@ class ControllerClient:
 
     async def _controlled_shutdown(self) -> list[tuple[str, int]]:
         """One try: the partitions still led here. Raises PeerError, KafkaError, StoreError."""
-        broker_id, broker_epoch = self._config().broker_id, self._driver.broker_epoch
-        if self._driver.is_active:
+        broker_id, broker_epoch = self._config().broker_id, self._member.broker_epoch
+        if self._member.is_active:
             with trio.move_on_after(self._timeout_s):
-                return list(await self._driver.controlled_shutdown(broker_id, broker_epoch))
+                return list(await self._controller.controlled_shutdown(broker_id, broker_epoch))
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
         request = ControlledShutdownRequest(broker_id=broker_id, broker_epoch=broker_epoch)
         version = _controlled_shutdown_version(self._config().inter_broker_protocol)

@@ -1,6 +1,6 @@
 """This broker as a member of the cluster, and perhaps its controller: session, registration, election, events.
 
-`ControllerLoop.run` registers the broker and stands for controller. Who wins reads the tree into an image, and a
+`ClusterMember.run` registers the broker and stands for controller. Who wins reads the tree into an image, and a
 `ControllerTerm` carries out what the machine (`barnabas.replication.Controller`) decides. Changes in the store are
 looked at in batches: what changed is read again and given to the machine.
 
@@ -21,7 +21,7 @@ requests. Source: `KafkaController.scala`, `KafkaServer.scala` (3.9).
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -83,16 +83,16 @@ from barnabas.server.cluster.steady_store import SteadyStore
 from barnabas.server.cluster.term import NEWER_EPOCH, SESSION_EXPIRED, ControllerTerm, Slot, TermEnded
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.network.peers import Connect
-from barnabas.server.runtime.containment import RESTART_SECONDS, contain, serve
+from barnabas.server.runtime.containment import RESTART_SECONDS, attempt, contain, serve
 
-__all__ = ["ControllerLoop", "LocalReplicas", "Slot"]
+__all__ = ["ClusterMember", "LocalReplicas", "Slot"]
 
 log = logging.getLogger("barnabas.controller")
 
 _CONTROLLER_WATCHES = tuple(place for place in WATCHED if place not in WATCHED_BY_ALL)
 
 
-class ControllerLoop:
+class ClusterMember:
     """See the module. One per broker; `run` once.
 
     broker: id, endpoints and rack to register. connect: opens connections to other brokers; None: there are none.
@@ -116,7 +116,8 @@ class ControllerLoop:
         recovered: bool = False,
         broker_configs_changed: Callable[[Mapping[str, Mapping[str, str]]], None] | None = None,
     ) -> None:
-        self._store: Store = SteadyStore(store)
+        self.store: Store = SteadyStore(store)
+        """What waits for lost connections; for those who ask something of the store beside the controller."""
         self._broker = broker
         self._config = config
         self._wall_ms = wall_ms
@@ -127,22 +128,33 @@ class ControllerLoop:
         self._recovered = recovered
         self._broker_configs_changed = broker_configs_changed
         self._receiver = Receiver(
-            broker.id, partitions, self._store, broker_epoch=lambda: self._broker.epoch, decided=self._decided
+            broker.id, partitions, self.store, broker_epoch=lambda: self._broker.epoch, decided=self._decided
         )
-        self._notices = ConfigNotices(self._store, wall_ms, self.reload_config, self._unreadable)
+        self._notices = ConfigNotices(self.store, wall_ms, self.reload_config, self._unreadable)
         self._term: ControllerTerm | None = None
         self._won: Term | None = None  # the last election that we won
         self._watching: trio.CancelScope | None = None
         self._session_lost = False  # and we have not joined again
         self._inbox: list[Effect | StoreEvent] = []
         self._mail = trio.Event()
-        self._auto_creating: set[str] = set()
+        self._beside: list[tuple[str, Callable[[], Awaitable[None]]]] = []
         self._nursery: trio.Nursery | None = None
         self.image_received = trio.Event()  # see `has_image`
         if connect is None:
             self.image_received.set()
 
     # -- what others use ---------------------------------------------------------------------------------------------
+
+    def run_beside(self, what: str, task: Callable[[], Awaitable[None]]) -> None:
+        """Have `run` start a task (`what` names it in the log), once this broker serves."""
+        self._beside.append((what, task))
+
+    def attempt_soon(self, what: str, step: Callable[[], Awaitable[None]]) -> bool:
+        """Do something beside, as long as `run` runs; else nothing, and False."""
+        if self._nursery is None:
+            return False
+        self._nursery.start_soon(attempt, log, what, step)
+        return True
 
     @property
     def has_image(self) -> bool:
@@ -201,7 +213,7 @@ class ControllerLoop:
 
         Raises BrokerIdTaken, WrongCluster, StoreError.
         """
-        async with self._store.changes(WATCHED_BY_ALL) as changes:
+        async with self.store.changes(WATCHED_BY_ALL) as changes:
             await self._join()
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -209,6 +221,8 @@ class ControllerLoop:
                 nursery.start_soon(serve, log, "opening logs again", self._receiver.run)
                 try:
                     await self._step(self._elect)
+                    for what, task in self._beside:
+                        nursery.start_soon(serve, log, what, task)
                     task_status.started()
                     while True:
                         await self._mail.wait()
@@ -225,29 +239,29 @@ class ControllerLoop:
 
     async def _join(self) -> None:
         """The first session begins: be known, and learn the settings."""
-        await make_roots(self._store)
-        self._cluster_id = await settle_cluster_id(self._store, self._cluster_id, self._make_cluster_id)
+        await make_roots(self.store)
+        self._cluster_id = await settle_cluster_id(self.store, self._cluster_id, self._make_cluster_id)
         await self._notices.skip()
-        configs = await read_broker_configs(self._store, self._unreadable)
-        groups = await read_group_configs(self._store, self._unreadable)
+        configs = await read_broker_configs(self.store, self._unreadable)
+        groups = await read_group_configs(self.store, self._unreadable)
         self._receiver.replace_image(
             replace(self.image, cluster_id=self._cluster_id, broker_configs=configs, group_configs=groups)
         )
         if self._broker_configs_changed is not None:
             self._broker_configs_changed(configs)
-        self._broker = await register_broker(self._store, self._broker, self._wall_ms())
+        self._broker = await register_broker(self.store, self._broker, self._wall_ms())
 
     async def _rejoin(self) -> None:
         """Another session begins: register again, catch up with the settings, stand for controller."""
-        registered = await read_broker(self._store, self._broker.id)
+        registered = await read_broker(self.store, self._broker.id)
         # Sessions may have changed several times: what was registered or won in the present one still stands.
         if registered is None or registered.epoch != self._broker.epoch:
             session_s = self._config().int("zookeeper.session.timeout.ms") / 1000
-            await wait_for_old_registration(self._store, self._broker.id, session_s)
-            self._broker = await register_broker(self._store, self._broker, self._wall_ms())
+            await wait_for_old_registration(self.store, self._broker.id, session_s)
+            self._broker = await register_broker(self.store, self._broker, self._wall_ms())
             log.info("broker %d has registered again, with epoch %d", self._broker.id, self._broker.epoch)
         if self._won is not None:
-            await leave_controller(self._store, self._won)
+            await leave_controller(self.store, self._won)
         self._session_lost = False
         await self._notices.look()
         await self._elect()
@@ -256,7 +270,7 @@ class ControllerLoop:
         """Stand for controller; if we win, the term begins."""
         if self._term is not None:
             return
-        term = await stand_for_controller(self._store, self._broker.id, self._wall_ms())
+        term = await stand_for_controller(self.store, self._broker.id, self._wall_ms())
         if term is None:
             log.info("broker %s is the controller", await self._controller())
             return
@@ -265,7 +279,7 @@ class ControllerLoop:
         config = self._config
         # First watch, then read: nothing is missed in between.
         self._watching = await self._nursery.start(self._watch_as_controller)
-        image, returned = await read_cluster(self._store, Image(cluster_id=self._cluster_id or ""), self._unreadable)
+        image, returned = await read_cluster(self.store, Image(cluster_id=self._cluster_id or ""), self._unreadable)
         machine = Controller(
             self._broker.id,
             term.epoch,
@@ -284,12 +298,12 @@ class ControllerLoop:
             channels = ControllerChannels(
                 self._nursery, self._connect, self._broker.id, config=config, answered=self._answered
             )
-        self._term = ControllerTerm(machine, self._store, self.receive, channels)
+        self._term = ControllerTerm(machine, self.store, self.receive, channels)
         log.info("controller epoch %d begins with %d topics", term.epoch, len(image.topics))
         restarted = [self._broker.id] if self._recovered else []
         self._recovered = False
-        requests = await admin_tree.begin_admin_nodes(self._store, machine.guard, self._unreadable)
-        deletions = await read_deletions(self._store)
+        requests = await admin_tree.begin_admin_nodes(self.store, machine.guard, self._unreadable)
+        deletions = await read_deletions(self.store)
         await self._perform(
             machine.elected(
                 deletions,
@@ -334,7 +348,7 @@ class ControllerLoop:
 
     async def _watch_as_controller(self, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
         with trio.CancelScope() as scope:
-            async with self._store.changes(_CONTROLLER_WATCHES) as changes:
+            async with self.store.changes(_CONTROLLER_WATCHES) as changes:
                 task_status.started(scope)
                 async for event in changes:
                     if isinstance(event, Changed):  # sessions are the other watch's
@@ -378,7 +392,7 @@ class ControllerLoop:
             await trio.sleep(RESTART_SECONDS)
             if self._won is not None:
                 won, self._won = self._won, None
-                await self._step(partial(leave_controller, self._store, won))  # everybody stands again
+                await self._step(partial(leave_controller, self.store, won))  # everybody stands again
 
     async def _step(self, step: Callable[[], object]) -> None:
         """Something that ends with the term or the session, if need be."""
@@ -409,26 +423,26 @@ class ControllerLoop:
         if self._term is not None:
             machine = self._term.machine
             if about.brokers:
-                effects = machine.brokers_changed(await read_brokers(self._store, self._unreadable))
+                effects = machine.brokers_changed(await read_brokers(self.store, self._unreadable))
                 self._term.brokers_changed()
                 await self._perform(effects)
             if about.topics_changed:
                 await self._look_at_topics(about.topics)
             if about.deletions:
-                await self._perform(machine.deletions_seen(await read_deletions(self._store)))
-            await look_at_admin_nodes(self._store, machine, about, self._perform, self._unreadable)
+                await self._perform(machine.deletions_seen(await read_deletions(self.store)))
+            await look_at_admin_nodes(self.store, machine, about, self._perform, self._unreadable)
         if about.configs:
             await self._notices.look()
 
     async def _look_at_topics(self, touched: frozenset[str]) -> None:
         """Give the machine topics that others have written: new ones, and those `touched`."""
         machine = self.machine()
-        names = await topic_names(self._store)
+        names = await topic_names(self.store)
         present = set(names)
         known = machine.image.topics
         wanted = [name for name in names if name not in known or name in touched]
         gone = [name for name in known if name not in present]
-        seen = await read_topics(self._store, wanted, self._unreadable)
+        seen = await read_topics(self.store, wanted, self._unreadable)
         for topic in seen:
             if topic.name not in machine.image.topics and fold(topic.name) not in machine.reserved:
                 log.info(
@@ -440,9 +454,9 @@ class ControllerLoop:
 
     async def reload_config(self, kind: str, name: str) -> None:
         """Read the settings of a topic, of brokers or of a group again and put them in force. Other kinds are not ours
-        yet.
+        yet. Brokers' settings say whether topics may elect uncleanly.
         """
-        config = await read_config(self._store, kind, name, self._unreadable)
+        config = await read_config(self.store, kind, name, self._unreadable)
         if kind == TOPIC_CONFIG:
             self._receiver.topic_config_changed(name, config)
             if self._term is not None:
@@ -453,13 +467,15 @@ class ControllerLoop:
                 self._broker_configs_changed(self.image.broker_configs)
         elif kind == GROUP_CONFIG:
             self._receiver.replace_image(self.image.with_group_config(name, config))
+        if kind == BROKER_CONFIG and self._term is not None:
+            self._post(self._term.machine.reconsider())
 
     # -- small pieces ------------------------------------------------------------------------------------------------
 
     async def _controller(self) -> int | None:
         """Id of the present controller; −1 if somebody is whose entry cannot be read."""
         try:
-            return await read_controller(self._store)
+            return await read_controller(self.store)
         except BadNode as error:
             self._unreadable(error)
             return -1

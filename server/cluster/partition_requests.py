@@ -24,8 +24,7 @@ from barnabas.replication import (
     StoreError,
     take_producer_ids,
 )
-from barnabas.server.cluster.member import ControllerLoop, Slot
-from barnabas.server.runtime.containment import serve
+from barnabas.server.cluster.member import ClusterMember, Slot
 
 log = logging.getLogger("barnabas.controller")
 
@@ -33,14 +32,16 @@ TopicPartition = tuple[str, int]
 
 _TOPIC_IDS_SINCE = 2
 _EPOCHS_SINCE = 3
-_FIRST_REBALANCE_S = 5.0
 
 _TopicAnswer = AlterPartitionResponse.TopicData
 _PartitionAnswer = AlterPartitionResponse.PartitionData
 
 
-class ControllerRequests(ControllerLoop):
+class PartitionRequests:
     """See the module. Time limits are milliseconds of trio's clock."""
+
+    def __init__(self, member: ClusterMember) -> None:
+        self._member = member
 
     async def alter_partition(self, request: AlterPartitionRequest, version: int = 3) -> AlterPartitionResponse:
         """A leader's report of in-sync replicas. Errors are in the answer, of the whole and of each partition."""
@@ -50,7 +51,7 @@ class ControllerRequests(ControllerLoop):
             return AlterPartitionResponse(error_code=error.code)
 
     async def _alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
-        machine = self.machine()
+        machine = self._member.machine()
         proposals: dict[TopicPartition, ProposedState] = {}
         answers: dict[str, AlterPartitionResponse.TopicData] = {}
         unknown = []
@@ -71,7 +72,7 @@ class ControllerRequests(ControllerLoop):
                 proposals[name, partition.partition_index] = _proposal(partition, version)
         slot = Slot()
         outcome, effects = machine.alter_partition(request.broker_id, request.broker_epoch, proposals, slot)
-        self.submit(effects, [slot])
+        self._member.submit(effects, [slot])
         await self._raise_or_return(slot)
         for (name, index), found in outcome.items():
             answers[name].partitions.append(_altered(index, found, version))
@@ -83,8 +84,8 @@ class ControllerRequests(ControllerLoop):
         Raises KafkaError NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE.
         """
         slot = Slot()
-        remaining, effects = self.machine().controlled_shutdown(broker_id, broker_epoch, slot)
-        self.submit(effects, [slot])
+        remaining, effects = self._member.machine().controlled_shutdown(broker_id, broker_epoch, slot)
+        self._member.submit(effects, [slot])
         await self._raise_or_return(slot)
         return remaining
 
@@ -93,13 +94,13 @@ class ControllerRequests(ControllerLoop):
 
         Raises KafkaError NOT_CONTROLLER, BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH, UNKNOWN_SERVER_ERROR.
         """
-        known = self.machine().image.brokers.get(broker_id)
+        known = self._member.machine().image.brokers.get(broker_id)
         if known is None:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED)
         if known.epoch != broker_epoch:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
         try:
-            return await take_producer_ids(self._store, broker_id)
+            return await take_producer_ids(self._member.store, broker_id)
         except (StoreError, ProducerIdsExhausted) as error:
             log.warning("no block of producer ids for broker %d: %s", broker_id, error)
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
@@ -112,14 +113,14 @@ class ControllerRequests(ControllerLoop):
         On return the store has it; the moves go on. Raises KafkaError NOT_CONTROLLER.
         """
         slot = Slot()
-        outcome, effects = self.machine().reassign(targets, slot)
-        self.submit(effects, [slot])
+        outcome, effects = self._member.machine().reassign(targets, slot)
+        self._member.submit(effects, [slot])
         await self._raise_or_return(slot)
         return dict(outcome)
 
     def list_reassignments(self, partitions: Iterable[TopicPartition] | None) -> list[PartitionChange]:
         """Those of these partitions, or of all, that are on the move. Raises KafkaError NOT_CONTROLLER."""
-        return self.machine().reassigning(partitions)
+        return self._member.machine().reassigning(partitions)
 
     async def elect_leaders(
         self, partitions: Collection[TopicPartition] | None, *, unclean: bool, timeout_ms: int
@@ -128,13 +129,13 @@ class ControllerRequests(ControllerLoop):
 
         Partitions that needed none are left out if all were asked for. Raises KafkaError NOT_CONTROLLER.
         """
-        machine = self.machine()
+        machine = self._member.machine()
         wanted = partitions
         if wanted is None:
             wanted = [(topic.name, p.index) for topic in machine.image.topics.values() for p in topic.partitions]
         slot = Slot()
         outcome, effects = machine.elect(wanted, unclean=unclean, token=slot)
-        self.submit(effects, [slot])
+        self._member.submit(effects, [slot])
         led: dict[TopicPartition, int] = {}
 
         def is_led(image: Image) -> bool:
@@ -148,7 +149,7 @@ class ControllerRequests(ControllerLoop):
             await self._raise_or_return(slot)
             elected = ((key, machine.image.partition(*key)) for key, error in outcome.items() if error is None)
             led.update((key, partition.leader_epoch) for key, partition in elected if partition is not None)
-            await self.image_until(is_led)
+            await self._member.image_until(is_led)
         if limit.cancelled_caught:
             outcome.update(
                 (key, KafkaError(ErrorCode.REQUEST_TIMED_OUT)) for key, error in outcome.items() if error is None
@@ -157,34 +158,6 @@ class ControllerRequests(ControllerLoop):
             idle = ErrorCode.ELECTION_NOT_NEEDED
             return {key: error for key, error in outcome.items() if error is None or error.code != idle}
         return outcome
-
-    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """See `ControllerLoop.run`. Beside it: leadership goes back to preferred replicas now and then."""
-        rebalance = self._rebalance
-        loop = self
-
-        class Started:
-            def started(self, value: None = None) -> None:
-                if loop._nursery is not None:
-                    loop._nursery.start_soon(serve, log, "looking for preferred leaders", rebalance)
-                task_status.started(value)
-
-        await super().run(Started())
-
-    async def _rebalance(self) -> None:
-        """`auto.leader.rebalance.enable`: five seconds into each term, and every check interval from then on."""
-        term = None
-        while True:
-            await self.image_until(lambda image: self.is_active and len(image.brokers) > 1)  # nobody to share with
-            config = self._config()
-            wait_s = _FIRST_REBALANCE_S
-            if self.is_active and self.machine() is term:
-                wait_s = float(config.int("leader.imbalance.check.interval.seconds"))
-            elif self.is_active:
-                term = self.machine()
-            await trio.sleep(wait_s)
-            if self.is_active and self.machine() is term and config.bool("auto.leader.rebalance.enable"):
-                self.submit(term.rebalance_due(config.int("leader.imbalance.per.broker.percentage")))
 
     @staticmethod
     async def _raise_or_return(slot: Slot) -> None:

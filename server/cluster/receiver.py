@@ -6,7 +6,7 @@ controller whose epoch is below the highest seen (a deposed one, late), and thos
 this broker. What cannot be done for a single partition is an error code of that partition.
 
 The image (`image`) changes by UpdateMetadata alone; settings of topics are read from the store when a topic is new,
-and when a notification says so (`ControllerLoop`). Source: `ReplicaManager.scala` (becomeLeaderOrFollower,
+and when a notification says so (`ClusterMember`). Source: `ReplicaManager.scala` (becomeLeaderOrFollower,
 stopReplicas, maybeUpdateMetadataCache), `ZkMetadataCache.scala` (3.9).
 
 A log that cannot be opened or made because the process lacks something (descriptors, memory), or was interrupted, is

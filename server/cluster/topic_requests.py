@@ -1,10 +1,9 @@
-"""What handlers ask of the controller: topics, partitions, settings, elections, producer ids. All of it may wait.
+"""What handlers ask about topics: creation, deletion, more partitions, settings. All of it may wait.
 
-`ControllerDriver` is `ControllerLoop` with these requests on top; those about single partitions are in
-`controller_requests.py`. Each asks the machine at once (what is wrong is known before anything is written), hands its
-effects to the loop, and waits until the outcome is there *and* this broker's image shows it, or the time is over:
-then the answer is REQUEST_TIMED_OUT though the work goes on, as in Apache Kafka. A time limit of 0 or less means not to
-wait for the image.
+Requests about single partitions are in `partition_requests.py`. Each asks the machine at once (what is wrong is known
+before anything is written), hands its effects to the member's loop, and waits until the outcome is there *and* this
+broker's image shows it, or the time is over: then the answer is REQUEST_TIMED_OUT though the work continues, as in
+Apache Kafka. A time limit of 0 or less means not to wait for the image.
 
 Errors of a single topic are values (`TopicOutcome`); NOT_CONTROLLER is raised, for it concerns the whole request.
 """
@@ -15,6 +14,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from random import Random
 
 import trio
 
@@ -34,7 +34,6 @@ from barnabas.replication import (
     NewTopic,
     NoSuchNode,
     PathTooLong,
-    ProducerIdBlock,
     StoreError,
     StoreFailed,
     TopicDefaults,
@@ -44,15 +43,12 @@ from barnabas.replication import (
     plan_creation,
     plan_expansion,
     read_deletions,
-    take_producer_ids,
     write_config,
 )
 from barnabas.replication.tree import admin_tree
-from barnabas.server.cluster.member import Slot
-from barnabas.server.cluster.partition_requests import ControllerRequests
+from barnabas.server.cluster.member import ClusterMember, Slot
 from barnabas.server.config import changes as config_changes
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.runtime.containment import attempt
 
 log = logging.getLogger("barnabas.controller")
 
@@ -81,14 +77,23 @@ class TopicOutcome:
     slot: Slot | None = field(default=None, repr=False)
 
 
-class ControllerDriver(ControllerRequests):
-    """See the module. Time limits are milliseconds of trio's clock."""
+class TopicRequests:
+    """See the module. Time limits are milliseconds of trio's clock. rng: for topic ids and the places of replicas.
+
+    `auto_creating`: topics that `auto_create_soon` has on their way.
+    """
+
+    def __init__(self, member: ClusterMember, config: Callable[[], BrokerConfig], rng: Random) -> None:
+        self._member = member
+        self._config = config
+        self._rng = rng
+        self.auto_creating: set[str] = set()
 
     async def create_topics(
         self, requests: Sequence[TopicRequest], *, timeout_ms: int, validate_only: bool = False
     ) -> dict[str, TopicOutcome]:
         """Create topics; one outcome per name (names must differ). Raises KafkaError NOT_CONTROLLER."""
-        machine = self.machine()
+        machine = self._member.machine()
         config = self._config()
         defaults = TopicDefaults(config.int("num.partitions"), config.int("default.replication.factor"))
         outcomes: dict[str, TopicOutcome] = {}
@@ -97,7 +102,7 @@ class ControllerDriver(ControllerRequests):
         for number, request in enumerate(requests, 1):
             outcome = outcomes[request.name] = TopicOutcome()
             try:
-                machine = self.machine()
+                machine = self._member.machine()
                 outcome.new = plan_creation(
                     machine.image,
                     request,
@@ -116,7 +121,7 @@ class ControllerDriver(ControllerRequests):
                 effects += machine.create(outcome.new, outcome.slot)
             if number % _AT_ONCE == 0:
                 effects, slots = await self._pause(effects, slots)
-        self.submit(effects, slots)
+        self._member.submit(effects, slots)
 
         def is_led(name: str, image: Image) -> bool:
             topic, new = image.topics.get(name), outcomes[name].new
@@ -129,13 +134,13 @@ class ControllerDriver(ControllerRequests):
 
     async def _pause(self, effects: list[Effect], slots: list[Slot]) -> tuple[list[Effect], list[Slot]]:
         """Let others have a turn, with what the machine has decided on its way; returns empty lists to go on with."""
-        self.submit(effects, slots)
+        self._member.submit(effects, slots)
         await trio.lowlevel.checkpoint()
         return [], []
 
     async def delete_topics(self, names: Iterable[str], *, timeout_ms: int) -> dict[str, TopicOutcome]:
         """Delete topics, and wait until nothing is left of them. Raises KafkaError NOT_CONTROLLER."""
-        machine = self.machine()
+        machine = self._member.machine()
         outcomes: dict[str, TopicOutcome] = {}
         effects: list[Effect] = []
         slots: list[Slot] = []
@@ -149,8 +154,8 @@ class ControllerDriver(ControllerRequests):
                 effects += machine.delete(name, outcome.slot)
             if number % _AT_ONCE_KNOWN == 0:
                 effects, slots = await self._pause(effects, slots)
-                machine = self.machine()
-        self.submit(effects, slots)
+                machine = self._member.machine()
+        self._member.submit(effects, slots)
         await self._conclude(outcomes, timeout_ms, lambda name, image: name not in image.topics, slow=True)
         return outcomes
 
@@ -162,7 +167,7 @@ class ControllerDriver(ControllerRequests):
         validate_only: bool = False,
     ) -> dict[str, TopicOutcome]:
         """Give topics (name, new number of partitions, manual replicas) more partitions. Raises NOT_CONTROLLER."""
-        machine = self.machine()
+        machine = self._member.machine()
         outcomes: dict[str, TopicOutcome] = {}
         counts: dict[str, int] = {}
         effects: list[Effect] = []
@@ -172,7 +177,7 @@ class ControllerDriver(ControllerRequests):
             counts[name] = count
             if number % _AT_ONCE == 0:
                 effects, slots = await self._pause(effects, slots)
-                machine = self.machine()
+                machine = self._member.machine()
             try:
                 if name in machine.deleting:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
@@ -184,7 +189,7 @@ class ControllerDriver(ControllerRequests):
                 outcome.slot = Slot()
                 slots.append(outcome.slot)
                 effects += machine.expand(name, added, outcome.slot)
-        self.submit(effects, slots)
+        self._member.submit(effects, slots)
 
         def is_led(name: str, image: Image) -> bool:
             topic = image.topics.get(name)
@@ -199,7 +204,7 @@ class ControllerDriver(ControllerRequests):
         `edit` is called again if somebody else changed them meanwhile. On return they are in force here. Raises also
         KafkaError UNKNOWN_TOPIC_OR_PARTITION.
         """
-        if topic not in self.image.topics:
+        if topic not in self._member.image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
         try:
             await self._write_config(TOPIC_CONFIG, topic, edit)
@@ -220,7 +225,7 @@ class ControllerDriver(ControllerRequests):
         stops the broker; NoSuchNode for a topic that is gone.
         """
         try:
-            await write_config(self._store, kind, name, edit)
+            await write_config(self._member.store, kind, name, edit)
         except NoSuchNode:
             raise
         except StoreFailed:
@@ -231,7 +236,7 @@ class ControllerDriver(ControllerRequests):
             raise KafkaError(ErrorCode.INVALID_CONFIG, "The settings are too large to be stored.") from None
         except CommitRefused as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"The settings cannot be stored: {error}") from None
-        await self.reload_config(kind, name)
+        await self._member.reload_config(kind, name)
 
     async def auto_create(self, names: Collection[str]) -> dict[str, ErrorCode]:
         """Create topics that a client or a coordinator needs; NONE means that the image has them, with leaders.
@@ -271,11 +276,11 @@ class ControllerDriver(ControllerRequests):
         exist = [name for name, outcome in outcomes.items() if _exists(outcome)]
         if exist:
             with trio.move_on_after(AUTO_CREATE_WAIT_S):
-                await self.image_until(lambda image: all(_has_leaders(image, name) for name in exist))
+                await self._member.image_until(lambda image: all(_has_leaders(image, name) for name in exist))
         for name, outcome in outcomes.items():
             code = ErrorCode.NONE if outcome.error is None else outcome.error.code
             if name in exist:
-                code = ErrorCode.NONE if _has_leaders(self.image, name) else ErrorCode.LEADER_NOT_AVAILABLE
+                code = ErrorCode.NONE if _has_leaders(self._member.image, name) else ErrorCode.LEADER_NOT_AVAILABLE
             elif code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER):
                 # on its way; or its controller is gone, and another one finds the topic, if it was written
                 code = ErrorCode.LEADER_NOT_AVAILABLE
@@ -290,7 +295,7 @@ class ControllerDriver(ControllerRequests):
         config = self._config()
         outcomes: dict[str, TopicOutcome] = {}
         try:
-            deleting = await read_deletions(self._store)
+            deleting = await read_deletions(self._member.store)
         except StoreError as error:
             log.info("topics that are needed cannot be written: %s", error)
             unknown = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -300,14 +305,14 @@ class ControllerDriver(ControllerRequests):
             outcome = outcomes[request.name] = TopicOutcome()
             try:
                 outcome.new = plan_creation(
-                    self.image,
+                    self._member.image,
                     request,
                     defaults,
                     check_config=lambda after, name=request.name: config_changes.check_topic(config, name, after),  # type: ignore[misc]
                     rng=self._rng,
                     deleting=deleting,
                 )
-                await admin_tree.leave_topic(self._store, outcome.new)
+                await admin_tree.leave_topic(self._member.store, outcome.new)
                 outcome.error = KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS)
             except KafkaError as error:
                 outcome.error = error.as_value()
@@ -320,40 +325,30 @@ class ControllerDriver(ControllerRequests):
                 outcome.error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return outcomes
 
-    async def reload_config(self, kind: str, name: str) -> None:
-        """See `ControllerLoop`. Brokers' settings say whether topics may elect uncleanly."""
-        await super().reload_config(kind, name)
-        if kind == BROKER_CONFIG and self.is_active:
-            self.submit(self.machine().reconsider())
-
     def auto_create_soon(self, names: Iterable[str]) -> None:
         """`auto_create` for callers that do not wait. Impossible names, and those on their way, are passed over; so are
         those for which there is no room: of all callers together no more partitions are on their way than one request
         may create. Whoever needs them asks again.
         """
-        room = MAX_NEW_PARTITIONS // max(1, self._config().int("num.partitions")) - len(self._auto_creating)
-        fresh = (name for name in names if name not in self._auto_creating and name_fault(name) is None)
+        room = MAX_NEW_PARTITIONS // max(1, self._config().int("num.partitions")) - len(self.auto_creating)
+        fresh = (name for name in names if name not in self.auto_creating and name_fault(name) is None)
         wanted = list(islice(fresh, max(0, room)))
-        if not wanted or self._nursery is None:
+        if not wanted:
             return
 
         async def create() -> None:
             try:
                 codes = await self.auto_create(wanted)
             finally:
-                self._auto_creating.difference_update(wanted)
+                self.auto_creating.difference_update(wanted)
             failed = [(name, code) for name, code in codes.items() if code is not ErrorCode.NONE]
             for name, code in failed[:_TOLD_MAX]:
                 log.info("topic %s was asked for and not created: %s", name, code.name)
             if len(failed) > _TOLD_MAX:
                 log.info("nor were %d more topics", len(failed) - _TOLD_MAX)
 
-        self._auto_creating.update(wanted)
-        self._nursery.start_soon(attempt, log, f"creating {len(wanted)} topics that were asked for", create)
-
-    async def allocate_producer_id_block(self) -> ProducerIdBlock:
-        """Producer ids that nobody else has, 1000 of them. Raises ProducerIdsExhausted, StoreError."""
-        return await take_producer_ids(self._store, self._broker.id)
+        if self._member.attempt_soon(f"creating {len(wanted)} topics that were asked for", create):
+            self.auto_creating.update(wanted)
 
     async def _conclude(
         self,
@@ -375,10 +370,10 @@ class ControllerDriver(ControllerRequests):
         with trio.move_on_after(limit_s) as limit:
             await self._fill(pending.values())
             left = [name for name, outcome in pending.items() if outcome.error is None]
-            await self.image_until(lambda image: all(visible(name, image) for name in left))
+            await self._member.image_until(lambda image: all(visible(name, image) for name in left))
         if limit.cancelled_caught or timeout_ms <= 0:
             for name, outcome in pending.items():
-                if outcome.error is None and (timeout_ms <= 0 or not visible(name, self.image)):
+                if outcome.error is None and (timeout_ms <= 0 or not visible(name, self._member.image)):
                     outcome.error = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
 
     @staticmethod

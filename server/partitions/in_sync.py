@@ -49,10 +49,8 @@ Outcome = ErrorCode | tuple[tuple[int, ...], int, int]
 """An error, or the state as it is now: ISR, leader epoch, partition epoch."""
 
 
-class OwnController(Protocol):
-    """The controller in this broker (`barnabas.server.cluster.topic_requests.ControllerDriver`). is_active: it is the
-    cluster's.
-    """
+class Member(Protocol):
+    """This broker in its cluster (`server.cluster.member.ClusterMember`). is_active: it is the controller."""
 
     @property
     def is_active(self) -> bool: ...
@@ -60,9 +58,13 @@ class OwnController(Protocol):
     @property
     def broker_epoch(self) -> int: ...
 
-    async def alter_partition(self, request: Any, version: int) -> Any: ...
-
     async def image_until(self, ready: Callable[[Image], bool]) -> None: ...
+
+
+class OwnController(Protocol):
+    """Requests to the controller in this broker (`server.cluster.partition_requests.PartitionRequests`)."""
+
+    async def alter_partition(self, request: Any, version: int) -> Any: ...
 
 
 class _Unanswered(Exception):
@@ -75,7 +77,8 @@ class IsrManager:
     def __init__(
         self,
         partitions: Partitions,
-        driver: OwnController,
+        member: Member,
+        controller: OwnController,
         store: Store,
         connect: Connect,
         *,
@@ -83,7 +86,8 @@ class IsrManager:
         current_image: Callable[[], Image],
     ) -> None:
         self._partitions = partitions
-        self._driver = driver
+        self._member = member
+        self._controller = controller
         self._store = store
         self._config = current_config
         self._image = current_image
@@ -135,7 +139,7 @@ class IsrManager:
         """Whoever was asked and is no longer controller, perhaps because it is cut off, is not waited for."""
         while True:
             asked = self._image().controller_id
-            await self._driver.image_until(lambda image, asked=asked: image.controller_id != asked)  # type: ignore[misc]
+            await self._member.image_until(lambda image, asked=asked: image.controller_id != asked)  # type: ignore[misc]
             if self._asking is not None:
                 self._asking.cancel()
 
@@ -203,16 +207,15 @@ class IsrManager:
     # -- AlterPartition ----------------------------------------------------------------------------------------------
 
     async def _ask(self, batch: Batch) -> dict[Partition, Outcome]:
-        driver = self._driver
         with_ids = self._config().inter_broker_protocol.topic_ids and all(
             partition.topic_id != ZERO_UUID for partition in batch
         )
         newest = NEWEST_VERSION if with_ids else NEWEST_WITH_NAMES
-        if driver.is_active:
+        if self._member.is_active:
             version = newest
             response = None
             with trio.move_on_after(self._timeout_s):
-                response = await driver.alter_partition(self._request(batch, version), version)
+                response = await self._controller.alter_partition(self._request(batch, version), version)
             if response is None:
                 raise _Unanswered("this broker, the controller, does not answer itself")
         else:
@@ -256,7 +259,7 @@ class IsrManager:
                 proposed.new_isr = list(proposal.isr)
             topic.partitions.append(proposed)
         return AlterPartitionRequest(
-            broker_id=self._partitions.broker_id, broker_epoch=self._driver.broker_epoch, topics=list(topics.values())
+            broker_id=self._partitions.broker_id, broker_epoch=self._member.broker_epoch, topics=list(topics.values())
         )
 
     # -- before AlterPartition ---------------------------------------------------------------------------------------

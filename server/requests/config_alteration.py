@@ -98,18 +98,18 @@ async def alter_stored(
             if validate_only:
                 edit_topic(stored)
             else:
-                await svc.controller.alter_topic_config(name, edit_topic)
+                await svc.topics.alter_topic_config(name, edit_topic)
         case ResourceType.BROKER:
             stored = stored_broker(svc, name)
             if validate_only:
                 edit_broker(stored)
             else:
-                await svc.controller.alter_broker_config(int(name) if name else None, edit_broker)
+                await svc.topics.alter_broker_config(int(name) if name else None, edit_broker)
         case ResourceType.GROUP:
             stored = stored_group(svc, name)
             if validate_only:
                 edit_group(stored)
             else:
-                await svc.controller.alter_group_config(name, edit_group)
+                await svc.topics.alter_group_config(name, edit_group)
         case other:
             raise unsupported(other)

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from barnabas.kproto import ApiKey
     from barnabas.replication import Image
     from barnabas.server.cluster.features import Features
-    from barnabas.server.cluster.topic_requests import ControllerDriver
+    from barnabas.server.cluster.member import ClusterMember
+    from barnabas.server.cluster.partition_requests import PartitionRequests
+    from barnabas.server.cluster.topic_requests import TopicRequests
     from barnabas.server.config.broker import BrokerConfig
     from barnabas.server.coordinators.groups import GroupShards
     from barnabas.server.coordinators.marker_writer import MarkerWriter
@@ -42,13 +44,16 @@ class Served(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """`served`: the APIs of this broker, alone or in a cluster. `now()`: seconds of trio's clock, for timers.
-    `wall_ms()`: milliseconds since the epoch, for records; it moves with trio's clock.
+    """`served`: the APIs of this broker, alone or in a cluster. `cluster`: this broker as a member, with the image;
+    `topics`, `controller`: requests to the controller about topics and about partitions. `now()`: seconds of trio's
+    clock, for timers. `wall_ms()`: milliseconds since the epoch, for records; it moves with trio's clock.
     """
 
     served: Sequence[Served]
     partitions: Partitions
-    controller: ControllerDriver
+    cluster: ClusterMember
+    topics: TopicRequests
+    controller: PartitionRequests
     groups: GroupShards
     transactions: TxnShards
     verification: TxnVerification

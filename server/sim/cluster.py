@@ -392,7 +392,7 @@ class Cluster:
     def controller(self) -> int:
         """The broker that is controller and knows it; -1 for none. Two may believe it for a while: the first."""
         for broker_id, broker in self.serving.items():
-            if broker.services.controller.is_active:
+            if broker.services.cluster.is_active:
                 return broker_id
         return -1
 

@@ -34,7 +34,7 @@ async def handle(svc: Services, ctx: RequestContext, req: LeaderAndIsrRequest) -
     listener = svc.config.inter_broker_listener
     protocol = next(each.protocol for each in svc.config.listeners if each.name == listener)
     message = wire.leader_and_isr(req, listener, protocol)
-    codes = await svc.controller.receive(message)
+    codes = await svc.cluster.receive(message)
     return wire.leader_and_isr_response(message, codes, ctx.api_version)
 
 

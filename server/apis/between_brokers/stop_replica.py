@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 async def handle(svc: Services, ctx: RequestContext, req: StopReplicaRequest) -> StopReplicaResponse:
     from barnabas.replication.messages import wire  # a broker alone starts without it
 
-    return wire.stop_replica_response(await svc.controller.receive(wire.stop_replica(req)))
+    return wire.stop_replica_response(await svc.cluster.receive(wire.stop_replica(req)))
 
 
 API = Api(ApiKey.STOP_REPLICA, (0, 4), handle)

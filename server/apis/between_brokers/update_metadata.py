@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 async def handle(svc: Services, ctx: RequestContext, req: UpdateMetadataRequest) -> UpdateMetadataResponse:
     from barnabas.replication.messages import wire  # a broker alone starts without it
 
-    await svc.controller.receive(wire.update_metadata(req, ctx.api_version))
+    await svc.cluster.receive(wire.update_metadata(req, ctx.api_version))
     return UpdateMetadataResponse()
 
 

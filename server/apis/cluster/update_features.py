@@ -22,7 +22,7 @@ _FAILED = "The update failed for all features since the following feature had an
 
 
 async def handle(svc: Services, ctx: RequestContext, req: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-    if not svc.controller.is_active:
+    if not svc.cluster.is_active:
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
     updates = {
         each.feature: features.FeatureUpdate(each.feature, each.max_version_level, _upgrade_type(each, ctx.api_version))

@@ -85,7 +85,7 @@ def _find(svc: Services, ctx: RequestContext, key_type: int, key: str) -> FindCo
     coordinators = _coordinators(svc, key_type)
     place = coordinators.place(key)
     if place is None:
-        if not svc.controller.has_image:
+        if not svc.cluster.has_image:
             return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "This broker does not know the cluster yet.")
         coordinators.want_topic()
         return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The topic {coordinators.topic} is being created.")

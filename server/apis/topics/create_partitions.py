@@ -41,7 +41,7 @@ async def handle(svc: Services, ctx: RequestContext, req: CreatePartitionsReques
             manual = None if topic.assignments is None else [given.broker_ids for given in topic.assignments]
             requests.append((topic.name, topic.count, manual))
     try:
-        outcomes = await svc.controller.create_partitions(
+        outcomes = await svc.topics.create_partitions(
             requests, timeout_ms=req.timeout_ms, validate_only=req.validate_only
         )
     except KafkaError as error:

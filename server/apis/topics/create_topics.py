@@ -40,7 +40,7 @@ async def handle(svc: Services, ctx: RequestContext, req: CreateTopicsRequest) -
     results, requests, error = await svc.turns.run(_sorted_out(req, defaults))
     if error is None:
         try:
-            outcomes = await svc.controller.create_topics(
+            outcomes = await svc.topics.create_topics(
                 requests, timeout_ms=req.timeout_ms, validate_only=req.validate_only
             )
         except KafkaError as refusal:

@@ -50,7 +50,7 @@ async def handle(svc: Services, ctx: RequestContext, req: DeleteTopicsRequest) -
             results[one] = _Result(name=name, topic_id=topic.topic_id if topic else one[1])
             doomed[one] = name
     try:
-        outcomes = await svc.controller.delete_topics(doomed.values(), timeout_ms=req.timeout_ms)
+        outcomes = await svc.topics.delete_topics(doomed.values(), timeout_ms=req.timeout_ms)
     except KafkaError as error:
         results.update((one, _failed(one, error)) for one in doomed)
         return DeleteTopicsResponse(responses=list(results.values()))

@@ -47,7 +47,7 @@ _LOOK_AGAIN_S = 0.05
 
 
 def handle(svc: Services, ctx: RequestContext, req: MetadataRequest) -> object:
-    if not svc.controller.has_image:
+    if not svc.cluster.has_image:
         return _answer_when_told(svc, ctx, req)
     return _answer_now(svc, ctx, req)
 
@@ -55,7 +55,7 @@ def handle(svc: Services, ctx: RequestContext, req: MetadataRequest) -> object:
 async def _answer_when_told(svc: Services, ctx: RequestContext, req: MetadataRequest) -> object:
     if req.topics:
         await svc.turns.run(_asked(req.topics, ctx.api_version))  # what is wrong with the request is said at once
-    while not svc.controller.has_image:
+    while not svc.cluster.has_image:
         await trio.sleep(_LOOK_AGAIN_S)
         if ctx.closed:
             return PENDING
@@ -74,7 +74,7 @@ def _answer_now(svc: Services, ctx: RequestContext, req: MetadataRequest) -> Ste
         return (yield from _answer(svc, image, ctx, req, known, unknown_ids=unknown))
     missing = [name for name in names if name not in image.topics]
     if missing and req.allow_auto_topic_creation and svc.config.bool("auto.create.topics.enable"):
-        svc.controller.auto_create_soon(name for name in missing if not is_prohibited(name))
+        svc.topics.auto_create_soon(name for name in missing if not is_prohibited(name))
     return (yield from _answer(svc, image, ctx, req, names))
 
 

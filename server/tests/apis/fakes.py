@@ -30,7 +30,7 @@ class World:
     writes: int = 0
 
     @property
-    def controller(self) -> Any:
+    def topics(self) -> Any:
         return SimpleNamespace(
             alter_topic_config=self._alter_topic,
             alter_broker_config=self._alter_broker,

@@ -72,7 +72,7 @@ class Calls:
 @asynccontextmanager
 async def asking(**settings: str) -> AsyncIterator[tuple[Broker, Client]]:
     async with embedded_broker(**settings) as broker, connected(broker) as client:
-        await broker.services.controller.auto_create(["__consumer_offsets", "__transaction_state"])
+        await broker.services.topics.auto_create(["__consumer_offsets", "__transaction_state"])
         for _ in range(50):
             if not (await client.ask(FindCoordinatorRequest(key="g"), 0)).error_code:
                 break
@@ -143,7 +143,7 @@ async def test_settings_alike_are_put_together_once(
     from barnabas.server.apis.configs import describe_configs
 
     async with asking() as (broker, client):
-        await broker.services.controller.auto_create([f"t{number}" for number in range(30)])
+        await broker.services.topics.auto_create([f"t{number}" for number in range(30)])
         made = Calls()
         monkeypatch.setattr(describe_configs, "topic_entries", made.counted(describe_configs.topic_entries))
         monkeypatch.setattr(describe_configs, "broker_entries", made.counted(describe_configs.broker_entries))
@@ -183,7 +183,7 @@ async def test_offsets_of_very_many_partitions(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with asking(num_partitions="2000") as (broker, client):
-        await broker.services.controller.auto_create(["t"])
+        await broker.services.topics.auto_create(["t"])
         answer = await client.ask(committing(2001), 8)
         assert [each.error_code for each in answer.topics[0].partitions] == [0] * 2000 + [E.UNKNOWN_TOPIC_OR_PARTITION]
         topic = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=list(range(2000)))
@@ -209,7 +209,7 @@ async def test_offsets_of_very_many_partitions(
 
 async def test_a_topic_named_twice_in_a_commit_is_answered_once(autojump_clock: trio.testing.MockClock) -> None:
     async with asking(num_partitions="2") as (broker, client):
-        await broker.services.controller.auto_create(["t"])
+        await broker.services.topics.auto_create(["t"])
         answer = await client.ask(committing(2, times=3), 8)
         assert [topic.name for topic in answer.topics] == ["t"]
         assert [each.partition_index for each in answer.topics[0].partitions] == [0, 1] * 3
@@ -217,7 +217,7 @@ async def test_a_topic_named_twice_in_a_commit_is_answered_once(autojump_clock: 
 
 async def test_offsets_of_very_many_partitions_in_a_transaction(autojump_clock: trio.testing.MockClock) -> None:
     async with asking(num_partitions="1200", transaction_partition_verification_enable="false") as (broker, client):
-        await broker.services.controller.auto_create(["t"])
+        await broker.services.topics.auto_create(["t"])
         partition = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
         asked = [partition(partition_index=index, committed_offset=7, committed_metadata="") for index in range(1200)]
         topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name="t", partitions=asked)
@@ -250,7 +250,7 @@ async def test_nobody_s_transaction_is_refused(
     producer_id: int, epoch: int, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with asking(transaction_partition_verification_enable="false") as (broker, client):
-        await broker.services.controller.auto_create(["t"])
+        await broker.services.topics.auto_create(["t"])
         partition = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(partition_index=0, committed_metadata="")
         topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name="t", partitions=[partition])
         commit = TxnOffsetCommitRequest(

@@ -118,7 +118,7 @@ def _requests() -> Iterator[tuple[object, int]]:
 async def test_nothing_is_left(autojump_clock: trio.testing.MockClock) -> None:
     settings = {"offsets_topic_num_partitions": "1", "transaction_state_log_num_partitions": "1"}
     async with embedded_broker(num_partitions=str(MANY), **settings) as broker, connected(broker) as client:
-        await broker.services.controller.auto_create(["t", "__consumer_offsets", "__transaction_state"])
+        await broker.services.topics.auto_create(["t", "__consumer_offsets", "__transaction_state"])
         for request, version in _requests():
             await client.ask(request, version)  # what is made on first use may be in cycles
             with left_in_cycles() as found:
@@ -135,7 +135,7 @@ async def test_nothing_of_a_wait_for_replicas(
         name="t", partitions=[DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=0)]
     )
     async with embedded_broker() as broker, connected(broker) as client:
-        await broker.services.controller.auto_create(["t"])
+        await broker.services.topics.auto_create(["t"])
         with left_in_cycles() as found:
             answer = await client.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=1000), 2)
             await trio.testing.wait_all_tasks_blocked()
@@ -146,7 +146,7 @@ async def test_nothing_of_a_wait_for_replicas(
 async def test_nothing_of_what_the_store_refuses(autojump_clock: trio.testing.MockClock) -> None:
     """The second to delete a topic finds it marked already."""
     async with embedded_broker() as broker, connected(broker) as one, connected(broker) as other:
-        await broker.services.controller.auto_create(["t"])
+        await broker.services.topics.auto_create(["t"])
         with left_in_cycles() as found:
             async with trio.open_nursery() as nursery:
                 for client in (one, other):

@@ -60,7 +60,7 @@ async def test_they_are_created_unless_they_exist(caplog: pytest.LogCaptureFixtu
     async with embedded_broker(num_partitions="2") as broker:
         await make_topics(broker, [parse_topic("a"), parse_topic("b:3"), parse_topic("c:1:1:compact")])
         await make_topics(broker, [parse_topic("b:7"), parse_topic("d:1:5")])
-        topics = broker.services.controller.image.topics
+        topics = broker.services.cluster.image.topics
         assert {name: len(topic.partitions) for name, topic in topics.items()} == {"a": 2, "b": 3, "c": 1}
         assert topics["c"].config == {"cleanup.policy": "compact"}
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
@@ -80,7 +80,7 @@ class Controller:
 
 
 def member(controller: Controller) -> Any:
-    return SimpleNamespace(config=SimpleNamespace(is_clustered=True), services=SimpleNamespace(controller=controller))
+    return SimpleNamespace(config=SimpleNamespace(is_clustered=True), services=SimpleNamespace(topics=controller))
 
 
 async def test_in_a_cluster_other_brokers_are_waited_for(
@@ -105,14 +105,14 @@ async def test_a_member_that_is_not_the_controller_makes_them_once_there_are_bro
     async with embedded_cluster(1) as cluster:
         second = await cluster.start(2)
         await cluster.all_alive()
-        assert second.services.controller.image.controller_id == 1
+        assert second.services.cluster.image.controller_id == 1
         async with trio.open_nursery() as nursery:
             nursery.start_soon(make_topics, second, [parse_topic("orders:2:3")])
             await trio.sleep(5 * REST_SECONDS)
-            assert "orders" not in second.services.controller.image.topics
+            assert "orders" not in second.services.cluster.image.topics
             await cluster.start(3)
         await cluster.image_until(lambda image: "orders" in image.topics)
-        topic = second.services.controller.image.topics["orders"]
+        topic = second.services.cluster.image.topics["orders"]
         assert [sorted(partition.replicas) for partition in topic.partitions] == [[1, 2, 3]] * 2
     assert not any("cannot be created" in text for text in caplog.messages)
     assert "topic orders found in the store: 2 partitions, replication factor 3" in caplog.messages

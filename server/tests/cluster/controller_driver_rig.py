@@ -1,4 +1,4 @@
-"""The controller's driver on an embedded store, without logs: what its tests share."""
+"""A broker as member of a cluster and its controller, on an embedded store and without logs: what tests share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from barnabas.replication import (
     TopicRequest,
     plan_creation,
 )
-from barnabas.server.cluster.topic_requests import ControllerDriver
+from barnabas.server.cluster.member import ClusterMember
+from barnabas.server.cluster.partition_requests import PartitionRequests
+from barnabas.server.cluster.topic_requests import TopicRequests
 from barnabas.server.config.broker import BrokerConfig
 
 BROKER = BrokerImage(1, (Endpoint("PLAINTEXT", "127.0.0.1", 9092),))
@@ -69,7 +71,7 @@ class Replicas:
 
 
 class Rig:
-    """A driver, what it drives, and the store behind it."""
+    """A member, requests to it as controller, what it drives, and the store behind it."""
 
     def __init__(self, store: EmbeddedStore, broker: BrokerImage = BROKER, **options: Any) -> None:
         self.store = store
@@ -79,7 +81,7 @@ class Rig:
         self.broker_configs: list[dict[str, dict[str, str]]] = []
         values = options.pop("values", {})
         self.config = BrokerConfig.from_values({"log.dirs": "/nowhere", **values})
-        self.driver = ControllerDriver(
+        self.member = ClusterMember(
             self.session,
             broker,
             self.replicas,
@@ -90,9 +92,11 @@ class Rig:
             broker_configs_changed=lambda c: self.broker_configs.append({k: dict(v) for k, v in c.items()}),
             **options,
         )
+        self.topics = TopicRequests(self.member, lambda: self.config, Random(7))
+        self.partitions = PartitionRequests(self.member)
 
     async def create(self, *names: str, timeout_ms: int = 5000, **fields: Any) -> list[ErrorCode]:
-        outcomes = await self.driver.create_topics([TopicRequest(n, **fields) for n in names], timeout_ms=timeout_ms)
+        outcomes = await self.topics.create_topics([TopicRequest(n, **fields) for n in names], timeout_ms=timeout_ms)
         return [code_of(outcomes[name].error) for name in names]
 
 
@@ -104,14 +108,14 @@ def code_of(error: KafkaError | None) -> ErrorCode:
 async def running(store: EmbeddedStore | None = None, **options: Any) -> AsyncIterator[Rig]:
     rig = Rig(store or EmbeddedStore.open(), **options)
     async with trio.open_nursery() as nursery:
-        await nursery.start(rig.driver.run)
+        await nursery.start(rig.member.run)
         yield rig
         nursery.cancel_scope.cancel()
 
 
 def new_topic(rig: Rig, name: str) -> NewTopic:
     request = TopicRequest(name)
-    return plan_creation(rig.driver.image, request, TopicDefaults(), check_config=lambda _: None, rng=Random(1))
+    return plan_creation(rig.member.image, request, TopicDefaults(), check_config=lambda _: None, rng=Random(1))
 
 
 class FilesInMemory:

@@ -20,9 +20,9 @@ E = ErrorCode
 
 async def test_auto_creation_obeys_the_limit_of_partitions_per_request(autojump_clock: trio.testing.MockClock) -> None:
     async with running(values={"num.partitions": "4000"}) as rig:
-        codes = await rig.driver.auto_create(["a", "b", "bad name", "c", "d"])
+        codes = await rig.topics.auto_create(["a", "b", "bad name", "c", "d"])
         assert codes == {"a": E.NONE, "b": E.NONE, "bad name": E(17), "c": E.POLICY_VIOLATION, "d": E.POLICY_VIOLATION}
-        assert set(rig.driver.image.topics) == {"a", "b"}
+        assert set(rig.member.image.topics) == {"a", "b"}
 
 
 async def test_all_that_is_being_created_for_whoever_asks_is_bounded(
@@ -30,16 +30,16 @@ async def test_all_that_is_being_created_for_whoever_asks_is_bounded(
 ) -> None:
     async with running(values={"num.partitions": "1000"}) as rig:
         with caplog.at_level(logging.INFO, "barnabas.controller"):
-            rig.driver.auto_create_soon(f"a{number}" for number in range(7))
-            rig.driver.auto_create_soon(f"b{number}" for number in range(1_000_000_000))
+            rig.topics.auto_create_soon(f"a{number}" for number in range(7))
+            rig.topics.auto_create_soon(f"b{number}" for number in range(1_000_000_000))
             with trio.fail_after(30):
-                await rig.driver.image_until(lambda image: len(image.topics) == 10)
-        assert sorted(rig.driver.image.topics) == [*(f"a{n}" for n in range(7)), *(f"b{n}" for n in range(3))]
-        while rig.driver._auto_creating:
+                await rig.member.image_until(lambda image: len(image.topics) == 10)
+        assert sorted(rig.member.image.topics) == [*(f"a{n}" for n in range(7)), *(f"b{n}" for n in range(3))]
+        while rig.topics.auto_creating:
             await trio.lowlevel.checkpoint()
-        rig.driver.auto_create_soon(["later"])
+        rig.topics.auto_create_soon(["later"])
         with trio.fail_after(30):
-            await rig.driver.image_until(lambda image: "later" in image.topics)
+            await rig.member.image_until(lambda image: "later" in image.topics)
 
 
 async def test_many_topics_are_planned_in_portions() -> None:
@@ -56,7 +56,7 @@ async def test_many_topics_are_planned_in_portions() -> None:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(count)
-            await rig.driver.create_topics(asked, timeout_ms=0, validate_only=True)
+            await rig.topics.create_topics(asked, timeout_ms=0, validate_only=True)
             nursery.cancel_scope.cancel()
         assert rounds >= len(asked) // 100 - 1
 
@@ -69,18 +69,18 @@ async def test_settings_that_are_too_large_for_the_store_are_invalid(kind: str) 
         def much(stored: Mapping[str, str]) -> Mapping[str, str]:
             return {f"key{number}": "x" * 30_000 for number in range(40)}
 
-        alter = rig.driver.alter_topic_config if kind == "topic" else rig.driver.alter_group_config
+        alter = rig.topics.alter_topic_config if kind == "topic" else rig.topics.alter_group_config
         with pytest.raises(KafkaError) as caught:
             await alter("t", much)
         assert caught.value.code == E.INVALID_CONFIG
-        await rig.driver.alter_topic_config("t", lambda stored: {"retention.ms": "5"})
-        assert rig.driver.image.topics["t"].config == {"retention.ms": "5"}
+        await rig.topics.alter_topic_config("t", lambda stored: {"retention.ms": "5"})
+        assert rig.member.image.topics["t"].config == {"retention.ms": "5"}
 
 
 async def test_a_group_whose_name_the_store_does_not_take() -> None:
     async with running() as rig:
         with pytest.raises(KafkaError) as caught:
-            await rig.driver.alter_group_config("\ufffd" * 30_000, lambda stored: {"a": "b"})
+            await rig.topics.alter_group_config("\ufffd" * 30_000, lambda stored: {"a": "b"})
         assert caught.value.code == E.INVALID_CONFIG
         assert await rig.create("t") == [0]
 

@@ -22,7 +22,8 @@ from barnabas.replication import (
     TopicRequest,
 )
 from barnabas.replication.store.store import Delete
-from barnabas.server.cluster.topic_requests import ControllerDriver
+from barnabas.server.cluster.member import ClusterMember
+from barnabas.server.cluster.topic_requests import TopicRequests
 from barnabas.server.testing import EmbeddedCluster, connected, embedded_cluster
 
 
@@ -33,9 +34,14 @@ async def cluster(**settings: str) -> AsyncIterator[EmbeddedCluster]:
             yield three
 
 
-def driver(three: EmbeddedCluster, broker_id: int | None = None) -> ControllerDriver:
-    """Of a broker, or of the one that is controller."""
-    return three[three.controller() if broker_id is None else broker_id].services.controller
+def member(three: EmbeddedCluster, broker_id: int | None = None) -> ClusterMember:
+    """A broker, or the one that is controller."""
+    return three[three.controller() if broker_id is None else broker_id].services.cluster
+
+
+def topics(three: EmbeddedCluster) -> TopicRequests:
+    """Of the broker that is controller."""
+    return three[three.controller()].services.topics
 
 
 async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
@@ -47,7 +53,7 @@ async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
 
 async def create(three: EmbeddedCluster, name: str = "t", partitions: int = 6, **fields: object) -> None:
     request = TopicRequest(name, partitions=partitions, replication_factor=len(three.running), **fields)  # type: ignore[arg-type]
-    outcome = await driver(three).create_topics([request], timeout_ms=60_000)
+    outcome = await topics(three).create_topics([request], timeout_ms=60_000)
     assert outcome[name].error is None
     await three.image_until(lambda image: name in image.topics)
 
@@ -75,7 +81,7 @@ async def settled(three: EmbeddedCluster, topic: str = "t") -> Image:
             for image in (three[broker_id].services.image for broker_id in alive)
         }
         if len(pictures) == 1 and three.controller() == three[alive[0]].services.image.controller_id:
-            return driver(three).image
+            return member(three).image
         await trio.sleep(0.1)
 
 
@@ -100,7 +106,7 @@ async def test_everybody_is_told(autojump_clock: MockClock) -> None:
 async def test_deleting_a_topic_leaves_nothing_anywhere(autojump_clock: MockClock) -> None:
     async with cluster() as three:
         await create(three)
-        outcome = await driver(three).delete_topics(["t"], timeout_ms=60_000)
+        outcome = await topics(three).delete_topics(["t"], timeout_ms=60_000)
         assert outcome["t"].error is None
         await three.image_until(lambda image: "t" not in image.topics)
         for broker_id in (1, 2, 3):
@@ -115,7 +121,7 @@ async def test_a_topic_is_deleted_when_its_last_broker_is_back(autojump_clock: M
         away = next(b for b in (1, 2, 3) if b != three.controller())
         await three.kill(away)
         await settled(three)
-        await driver(three).delete_topics(["t"], timeout_ms=1000)
+        await topics(three).delete_topics(["t"], timeout_ms=1000)
         assert await three.members[three.controller()].session.children("/admin/delete_topics") == ["t"]
         assert list((three.members[away].directory).glob("t-?"))
         await three.start(away)
@@ -154,7 +160,7 @@ async def test_the_controller_dies_and_another_takes_over(autojump_clock: MockCl
         await three.start(old)
         image = await settled(three, "u")
         assert image.controller_epoch == 2, "who comes back follows"
-        assert not driver(three, old).is_active
+        assert not member(three, old).is_active
 
 
 async def test_a_clean_stop_of_the_controller_hands_its_leaderships_over_first(autojump_clock: MockClock) -> None:
@@ -173,18 +179,18 @@ async def test_a_session_expires(who: str, autojump_clock: MockClock) -> None:
         await create(three)
         old = three.controller()
         victim = old if who == "controller" else next(b for b in (1, 2, 3) if b != old)
-        epoch = driver(three, victim).broker_epoch
+        epoch = member(three, victim).broker_epoch
         await three.expire(victim)
         await three.image_until(lambda image: image.controller_epoch == (2 if who == "controller" else 1))
 
         async def has_registered() -> bool:
-            return driver(three, victim).broker_epoch > epoch
+            return member(three, victim).broker_epoch > epoch
 
         await until(has_registered)
         image = await settled(three)
-        assert sum(driver(three, b).is_active for b in (1, 2, 3)) == 1
-        assert driver(three, victim).broker_epoch > epoch
-        assert image.brokers[victim].epoch in (-1, driver(three, victim).broker_epoch)
+        assert sum(member(three, b).is_active for b in (1, 2, 3)) == 1
+        assert member(three, victim).broker_epoch > epoch
+        assert image.brokers[victim].epoch in (-1, member(three, victim).broker_epoch)
         await create(three, "u", 3)
         await three.image_until(
             lambda image: all(sorted(partition.isr) == [1, 2, 3] for partition in image.topics["t"].partitions)
@@ -209,7 +215,7 @@ async def test_messages_of_a_deposed_controller_are_refused(autojump_clock: Mock
         await three.image_until(lambda image: image.controller_epoch == 2)
         image = await settled(three)
         target = next(b for b in (1, 2, 3) if b != old)
-        epoch = driver(three, target).broker_epoch
+        epoch = member(three, target).broker_epoch
         topic = image.topics["t"]
         change = PartitionChange("t", topic.topic_id, topic.partitions[0])
         for message in (
@@ -217,7 +223,7 @@ async def test_messages_of_a_deposed_controller_are_refused(autojump_clock: Mock
             StopReplica(old, 1, epoch, (StoppedPartition("t", 0, -2, True),)),
         ):
             with pytest.raises(KafkaError) as caught:
-                await driver(three, target).receive(message)
+                await member(three, target).receive(message)
             assert caught.value.code == ErrorCode.STALE_CONTROLLER_EPOCH
         assert three[target].services.partitions.find("t", 0) is not None
 
@@ -229,7 +235,7 @@ async def test_a_broker_that_cannot_be_reached_holds_up_nobody(autojump_clock: M
         await three.cut(controller, lonely)
         request = TopicRequest("t", partitions=3, replication_factor=3)
         began = trio.current_time()
-        outcome = await driver(three).create_topics([request], timeout_ms=60_000)
+        outcome = await topics(three).create_topics([request], timeout_ms=60_000)
         assert outcome["t"].error is None
         await three.image_until(lambda image: "t" in image.topics, other)
         assert trio.current_time() - began < 1
@@ -242,15 +248,15 @@ async def test_a_broker_that_cannot_be_reached_holds_up_nobody(autojump_clock: M
 async def test_a_quick_restart_is_noticed_by_the_new_registration(autojump_clock: MockClock) -> None:
     async with cluster() as three:
         await create(three)
-        before = {p.index: p.leader_epoch for p in driver(three).image.topics["t"].partitions}
+        before = {p.index: p.leader_epoch for p in member(three).image.topics["t"].partitions}
         victim = next(b for b in (1, 2, 3) if b != three.controller())
-        led = [p.index for p in driver(three).image.topics["t"].partitions if p.leader == victim]
-        epoch = driver(three, victim).broker_epoch
+        led = [p.index for p in member(three).image.topics["t"].partitions if p.leader == victim]
+        epoch = member(three, victim).broker_epoch
         await three.kill(victim, session_lasts_s=6)
         began = trio.current_time()
         await three.start(victim)
         assert trio.current_time() - began >= 6, "it waits for its old registration to go"
-        assert driver(three, victim).broker_epoch > epoch
+        assert member(three, victim).broker_epoch > epoch
         image = await settled(three)
         assert all(image.topics["t"].partitions[index].leader_epoch > before[index] for index in led)
 
@@ -262,7 +268,7 @@ async def test_the_controller_node_is_removed_by_hand(autojump_clock: MockClock)
         await session.commit([Delete("/controller")])
         await three.image_until(lambda image: image.controller_epoch == 2)
         await settled(three)
-        assert sum(driver(three, b).is_active for b in (1, 2, 3)) == 1
+        assert sum(member(three, b).is_active for b in (1, 2, 3)) == 1
         await create(three, "u", 3)
 
 
@@ -271,14 +277,14 @@ async def test_topic_settings_changed_while_a_session_was_lost_are_read(autojump
         await create(three)
         victim = next(b for b in (1, 2, 3) if b != three.controller())
         await three.expire(victim)
-        await driver(three).alter_topic_config("t", lambda before: {"retention.ms": "77"})
+        await topics(three).alter_topic_config("t", lambda before: {"retention.ms": "77"})
         await three.image_until(lambda image: image.topics["t"].config == {"retention.ms": "77"})
 
 
 async def test_every_broker_stops_and_starts_again(autojump_clock: MockClock) -> None:
     async with cluster() as three:
         await create(three)
-        topic_id = driver(three).image.topics["t"].topic_id
+        topic_id = member(three).image.topics["t"].topic_id
         for broker_id in (1, 2, 3):
             await three.kill(broker_id)
         for broker_id in (3, 1, 2):
@@ -315,7 +321,7 @@ async def test_older_inter_broker_protocols(protocol: str, autojump_clock: MockC
         await three.image_until(
             lambda image: all(sorted(partition.isr) == [1, 2, 3] for partition in image.topics["t"].partitions)
         )
-        await driver(three).delete_topics(["t"], timeout_ms=60_000)
+        await topics(three).delete_topics(["t"], timeout_ms=60_000)
         await three.image_until(lambda image: "t" not in image.topics)
         for broker_id in (1, 2, 3):
             assert not list((three.members[broker_id].directory).glob("t-?"))

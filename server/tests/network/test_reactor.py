@@ -290,7 +290,7 @@ async def test_a_deleted_segment_is_still_sent_to_who_was_promised_it() -> None:
             await slow.send(fetch(("t", 0, 0), partition_max_bytes=50 * MIB), 12)
             connection = reactor(broker).connections[-1]
             await until(lambda: connection.out_bytes > MIB)
-            await broker.services.controller.delete_topics(["t"], timeout_ms=1000)
+            await broker.services.topics.delete_topics(["t"], timeout_ms=1000)
             await until(lambda: len(broker.services.partitions) == 0)
             assert values(flat(await slow.receive(fetch(("t", 0, 0)), 12))[0]) == sent
 

@@ -121,9 +121,11 @@ async def managed(
             world.image = world.image.with_brokers({**world.image.brokers, CONTROLLER: place})
             world.image = world.image.with_controller(CONTROLLER, 1)
             partitions = world[1].partitions
+            member = NotController(world)
             manager = IsrManager(
                 partitions,
-                NotController(world),
+                member,
+                member,
                 SimpleNamespace(),  # type: ignore[arg-type]
                 controller.connect,
                 current_config=lambda: config,

@@ -122,18 +122,18 @@ async def test_without_a_controller_wishes_wait(autojump_clock: trio.abc.Clock) 
         assert partition.high_watermark == 1
 
 
-async def test_many_wishes_are_one_request(autojump_clock: trio.abc.Clock) -> None:
+async def test_many_proposals_are_one_request(autojump_clock: trio.abc.Clock) -> None:
     async with embedded_cluster(3, replica_lag_time_max_ms=LAG_MS) as cluster:
         partitions = [await create(cluster, 2, 3, name=f"t{number}") for number in range(5)]
         asked: list[int] = []
-        driver = cluster[1].services.controller
-        original = driver.alter_partition
+        controller = cluster[1].services.controller
+        original = controller.alter_partition
 
         async def noted(request: Any, version: int) -> AlterPartitionResponse:
             asked.append(sum(len(topic.partitions) for topic in request.topics))
             return await original(request, version)
 
-        driver.alter_partition = noted  # type: ignore[method-assign, assignment]
+        controller.alter_partition = noted  # type: ignore[method-assign, assignment]
         await cluster.cut(2, 3)
         batch = build_batch([Record(0, 1, None, b"v")])
         for partition in partitions:

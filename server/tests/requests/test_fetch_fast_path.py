@@ -194,7 +194,7 @@ async def test_a_deleted_topic_is_not_remembered(
         Writer(broker.services.partitions.get("t", 0)).data(b"old")
         for _ in range(4):
             assert values(flat(await reader.ask())[0]) == [b"old"]
-        await broker.services.controller.delete_topics(["t"], timeout_ms=1000)
+        await broker.services.topics.delete_topics(["t"], timeout_ms=1000)
         assert flat(await reader.ask())[0].error_code == (100 if version >= 13 else 3)
         await topic(broker)
         Writer(broker.services.partitions.get("t", 0)).data(b"new")

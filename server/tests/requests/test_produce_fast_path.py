@@ -147,7 +147,7 @@ async def test_a_deleted_topic_is_not_remembered(autojump_clock: trio.abc.Clock)
         codes = []
         for sequence in (0, 3, 6):
             if sequence == 6:
-                await broker.services.controller.delete_topics(["t"], timeout_ms=1000)
+                await broker.services.topics.delete_topics(["t"], timeout_ms=1000)
             answer = await client.ask(request(batch(sequence), topic="", topic_id=topic_id), 13)
             codes.append(answer.responses[0].partition_responses[0].error_code)
         assert codes == [0, 0, 100]

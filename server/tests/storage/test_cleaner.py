@@ -273,7 +273,7 @@ async def test_a_log_that_is_taken_away_is_given_up(
         await trio.sleep(3)
         assert (log.compacting, outcomes) == (True, [])
         if what == "deleted":
-            await broker.services.controller.delete_topics(["t"], timeout_ms=1000)
+            await broker.services.topics.delete_topics(["t"], timeout_ms=1000)
         else:
             log.truncate_to(1, broker.services.wall_ms())
         await trio.sleep(0.2)
@@ -439,7 +439,7 @@ async def test_committed_offsets_shrink_and_survive(autojump_clock: trio.abc.Clo
         "log_cleaner_backoff_ms": "30000",
     }
     async with compacting(tmp_path, log_cleanup_policy="delete", **settings) as (broker, client):
-        await broker.services.controller.auto_create(["__consumer_offsets"])
+        await broker.services.topics.auto_create(["__consumer_offsets"])
         for number in range(100):
             await commit(client, "kept", number)
             await commit(client, "deleted", number)
@@ -470,7 +470,7 @@ async def test_a_topic_made_anew_is_dirty_from_its_start(autojump_clock: trio.ab
         await overwrite(broker, client)
         await trio.sleep(61)
         assert len(content(log_of(broker))) < 10
-        await broker.services.controller.delete_topics(["t"], timeout_ms=1000)
+        await broker.services.topics.delete_topics(["t"], timeout_ms=1000)
         await topic(broker)
         await overwrite(broker, client, 20)
         await trio.sleep(121)

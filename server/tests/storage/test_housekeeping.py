@@ -67,7 +67,7 @@ async def test_a_topic_made_anew_gets_its_own_log_start(autojump_clock: trio.abc
             broker.services.partitions.get("t", 0).log.delete_records(2, 3)
             await trio.sleep(61)
             assert "t 0 2" in (tmp_path / "log-start-offset-checkpoint").read_text()
-            await broker.services.controller.delete_topics(["t"], timeout_ms=1000)
+            await broker.services.topics.delete_topics(["t"], timeout_ms=1000)
 
 
 async def test_a_rolled_segment_is_flushed(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ async def test_a_deleted_topic_leaves_the_disk(autojump_clock: trio.abc.Clock, t
     async with embedded_broker(tmp_path) as broker:
         await topic(broker)
         assert (tmp_path / "t-0").is_dir()
-        await broker.services.controller.delete_topics(["t"], timeout_ms=1000)
+        await broker.services.topics.delete_topics(["t"], timeout_ms=1000)
         assert not (tmp_path / "t-0").exists()
         assert len(list(tmp_path.glob("t-0.*-delete"))) == 1
         await trio.sleep(70)
@@ -138,7 +138,7 @@ async def test_partitions_that_are_deleted_while_retention_goes_over_all(
             await topic(broker, name)
             assert only(await client.ask(request(batch(b"a"), topic=name), 9)).error_code == 0
         chosen = list(broker.services.partitions)
-        await broker.services.controller.delete_topics(["gone"], timeout_ms=1000)
+        await broker.services.topics.delete_topics(["gone"], timeout_ms=1000)
         for partition in chosen:
             retain(partition, broker.services.wall_ms() + 10_000)
             with suppress(StorageError):

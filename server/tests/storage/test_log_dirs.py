@@ -237,11 +237,11 @@ async def test_a_topic_that_is_deleted_while_its_directory_is_away(tmp_path: Pat
         answer = await world.client.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 3)
         assert answer.responses[0].error_code == E.NONE
         assert (await world.produce("t", 1 - lost))[0] == E.UNKNOWN_TOPIC_OR_PARTITION
-        assert "t" in world.broker.services.controller.machine().deleting
+        assert "t" in world.broker.services.cluster.machine().deleting
     assert (tmp_path / "b" / f"t-{lost}").is_dir()
     async with two_dirs(tmp_path) as world:
         assert not (tmp_path / "b" / f"t-{lost}").is_dir()
-        assert "t" not in world.broker.services.controller.machine().deleting
+        assert "t" not in world.broker.services.cluster.machine().deleting
         await world.topic("t", 2)
         assert [await world.produce("t", index) for index in range(2)] == [(E.NONE, 0)] * 2
 

@@ -115,7 +115,7 @@ class World:
 
     async def until_told(self, name: str, index: int) -> None:
         """The controller has heard that the partition has no replica any more."""
-        await self.broker.services.controller.image_until(lambda image: image.partition(name, index).leader == -1)
+        await self.broker.services.cluster.image_until(lambda image: image.partition(name, index).leader == -1)
 
 
 def fetch(name: str, index: int, offset: int, max_wait_ms: int) -> FetchRequest:

@@ -210,7 +210,7 @@ async def test_a_flush_that_fails_by_our_fault(
         connected(broker) as first,
         connected(broker) as second,
     ):
-        await broker.services.controller.auto_create(["t", "u"])
+        await broker.services.topics.auto_create(["t", "u"])
         thread.error = ValueError("by the test")  # type: ignore[assignment]
         assert only(await first.ask(request(batch(b"a")), 9)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         thread.error = None
@@ -257,7 +257,7 @@ async def test_a_write_that_fails_by_our_fault(
         connected(broker) as first,
         connected(broker) as second,
     ):
-        await broker.services.controller.auto_create(["t", "u"])
+        await broker.services.topics.auto_create(["t", "u"])
         log_dirs = broker.services.partitions.log_dirs
         bad, good = ("t", "u") if log_dirs.home("t", 0) is log_dirs.dirs[1] else ("u", "t")
         write = PartitionLog.write

@@ -26,8 +26,8 @@ from barnabas.kproto.messages import (
 from barnabas.logdir import LogDir, PartitionLog
 from barnabas.replication import Controller
 from barnabas.server.cluster.channels import _Channel
+from barnabas.server.cluster.partition_requests import PartitionRequests
 from barnabas.server.cluster.receiver import Receiver
-from barnabas.server.cluster.topic_requests import ControllerDriver
 from barnabas.server.network.reactor import Reactor
 from barnabas.server.partitions.in_sync import IsrManager
 from barnabas.server.partitions.partition import Partition
@@ -150,7 +150,7 @@ ALONE = [
     Case(GroupShard, "expire_offsets"),
     Case(ClassicGroup, "expire", joins),
     Case(TxnShard, "remove_expired", producer_ids),
-    Case(ControllerDriver, "allocate_producer_ids", producer_ids),
+    Case(PartitionRequests, "allocate_producer_ids", producer_ids),
     Case(Partitions, "config_changed", settings),
     Case(GroupShard, "topics_deleted", deletions),
     Case(Controller, "committed", another_topic),

@@ -14,28 +14,28 @@ ASK = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")], a
 
 async def test_metadata_waits_and_nothing_is_made(autojump_clock: MockClock) -> None:
     async with embedded_broker() as broker, connected(broker) as client, connected(broker) as other:
-        controller = broker.services.controller
-        controller.image_received = trio.Event()
+        member = broker.services.cluster
+        member.image_received = trio.Event()
         await client.send(ASK, 12)
         found = await other.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 6)
         assert found.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         with trio.move_on_after(60) as limit:
             await client.receive(ASK, 12)
         assert limit.cancelled_caught
-        assert not controller.image.topics, "neither the topic nor that of the groups was made"
-        controller.image_received.set()
+        assert not member.image.topics, "neither the topic nor that of the groups was made"
+        member.image_received.set()
         answer = await client.receive(ASK, 12)
         assert [broker.node_id for broker in answer.brokers] == [1]
 
 
 async def test_a_client_that_leaves_is_not_kept(autojump_clock: MockClock) -> None:
     async with embedded_broker() as broker:
-        broker.services.controller.image_received = trio.Event()
+        broker.services.cluster.image_received = trio.Event()
         async with connected(broker) as client:
             await client.send(ASK, 12)
             await trio.sleep(1)
         await trio.sleep(1)
-        broker.services.controller.image_received.set()
+        broker.services.cluster.image_received.set()
         async with connected(broker) as client:
             assert (await client.ask(ASK, 12)).brokers
 
@@ -43,11 +43,11 @@ async def test_a_client_that_leaves_is_not_kept(autojump_clock: MockClock) -> No
 async def test_all_that_was_there_is_known_when_a_member_is_ready(autojump_clock: MockClock) -> None:
     """All are killed, and the first to return has to be elected and to settle who leads before it can say anything."""
     async with embedded_cluster(2) as cluster:
-        controller = cluster[cluster.controller()].services.controller
-        await controller.auto_create([f"t{number}" for number in range(20)])
+        topics = cluster[cluster.controller()].services.topics
+        await topics.auto_create([f"t{number}" for number in range(20)])
         for number in (1, 2):
             await cluster.kill(number)
         for number in (1, 2):
             broker = await cluster.start(number)
-            assert broker.services.controller.has_image
+            assert broker.services.cluster.has_image
             assert len(broker.services.image.topics) == 20

@@ -42,7 +42,7 @@ class Peer:
 
     @property
     def broker_epoch(self) -> int:
-        return self.broker.services.controller.broker_epoch
+        return self.broker.services.cluster.broker_epoch
 
     async def lead_or_follow(
         self, version: int, *changes: PartitionChange, epoch: int = EPOCH, broker_epoch: int | None = None

@@ -105,7 +105,7 @@ async def test_coordinators_hear_of_a_change(autojump_clock: trio.abc.Clock) -> 
 async def test_in_a_cluster_nothing_is_finalised_but_what_everybody_can(autojump_clock: trio.abc.Clock) -> None:
     async with embedded_cluster(2) as cluster:
         brokers = [cluster.members[i].broker for i in (1, 2)]
-        first, other = sorted(brokers, key=lambda broker: not broker.services.controller.is_active)
+        first, other = sorted(brokers, key=lambda broker: not broker.services.cluster.is_active)
         async with connected(first) as client, connected(other) as away:
             assert (await levels(away))[1] == {}
             assert (await update(away, (TV, 2))).error_code == E.NOT_CONTROLLER

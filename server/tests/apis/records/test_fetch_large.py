@@ -69,7 +69,7 @@ async def test_a_session_of_very_many_unknown_partitions(
 @pytest.mark.parametrize("version", [3, 12])
 async def test_a_large_fetch_waits_for_what_is_produced(version: int, autojump_clock: trio.testing.MockClock) -> None:
     async with asking(num_partitions="2100") as (broker, client), connected(broker) as producer:
-        await broker.services.controller.auto_create(["t"])
+        await broker.services.topics.auto_create(["t"])
         await client.send(fetch({"t": 2100}, wait_ms=60_000, version=version), version)
         await trio.sleep(1)
         began = trio.current_time()
@@ -83,7 +83,7 @@ async def test_a_large_fetch_waits_for_what_is_produced(version: int, autojump_c
 
 async def test_a_large_fetch_ends_with_its_time_or_its_client(autojump_clock: trio.testing.MockClock) -> None:
     async with asking(num_partitions="2100") as (broker, client), connected(broker) as other:
-        await broker.services.controller.auto_create(["t"])
+        await broker.services.topics.auto_create(["t"])
         began = trio.current_time()
         response = await client.ask(fetch({"t": 2100}, wait_ms=5000), 12)
         assert 5 <= trio.current_time() - began < 6

@@ -60,7 +60,7 @@ async def read_all(client: Client, topic: str = "t") -> bytes:
 
 
 async def topic(broker: Broker, name: str = "t") -> bytes:
-    await broker.services.controller.auto_create([name])
+    await broker.services.topics.auto_create([name])
     return broker.services.image.topics[name].topic_id
 
 

@@ -162,7 +162,7 @@ async def test_a_topic_that_is_made_while_others_are_converted(
         ask.topic_data += request(messages(b"x")).topic_data * 300
         await client.send(ask, 2)
         while broker.services.partitions.find("late", 0) is None:
-            await broker.services.controller.auto_create(["late"])
+            await broker.services.topics.auto_create(["late"])
         answer = await client.receive(ask, 2)
         codes = {one.name: one.partition_responses[0].error_code for one in answer.responses}
         assert codes == {"late": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t": ErrorCode.NONE}

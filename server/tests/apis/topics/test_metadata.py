@@ -23,7 +23,7 @@ VERSIONS = range(14)
 
 async def make(rig: TopicRig, **partitions: int) -> None:
     requests = [TopicRequest(name, count, 1) for name, count in partitions.items()]
-    outcomes = await rig.rig.driver.create_topics(requests, timeout_ms=5000)
+    outcomes = await rig.rig.topics.create_topics(requests, timeout_ms=5000)
     assert all(outcome.error is None for outcome in outcomes.values())
 
 
@@ -34,7 +34,7 @@ async def look(rig: TopicRig, version: int, *names: str, listener: str = "PLAINT
 
 def cluster_of_three(rig: TopicRig) -> None:
     """Put a picture of several brokers in place of the real one: 2 without this listener, 3 dead, 4 unknown."""
-    image = rig.rig.driver.image
+    image = rig.rig.member.image
     plain = Endpoint("PLAINTEXT", "127.0.0.1", 9092)
     brokers = {
         1: BrokerImage(1, (plain, Endpoint("INTERNAL", "one", 1)), rack="r1", epoch=1),
@@ -48,7 +48,7 @@ def cluster_of_three(rig: TopicRig) -> None:
         PartitionImage(4, -1, -1, -1, (3,), ()),
     )
     topic = TopicImage("t", b"i" * 16, partitions)
-    rig.rig.driver._receiver.replace_image(replace(image, brokers=brokers).with_topics([topic]))
+    rig.rig.member._receiver.replace_image(replace(image, brokers=brokers).with_topics([topic]))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -74,7 +74,7 @@ async def test_every_version(version: int) -> None:
         ]
         assert partitions == [(0, 0, 1, [1], [1], []), (1, 0, 1, [1], [1], [])]
         assert found["t"].partitions[0].leader_epoch == (0 if version >= 7 else -1)
-        known = rig.rig.driver.image.topics["t"].topic_id
+        known = rig.rig.member.image.topics["t"].topic_id
         assert found["t"].topic_id == (known if version >= 10 else ZERO_UUID)
         assert found["t"].topic_authorized_operations == -(2**31)
         assert answer.error_code == 0
@@ -121,7 +121,7 @@ async def test_listeners_and_the_dead(version: int) -> None:
 async def test_by_id(version: int) -> None:
     async with topic_rig() as rig:
         await make(rig, t=1, u=1)
-        known = rig.rig.driver.image.topics["t"].topic_id
+        known = rig.rig.member.image.topics["t"].topic_id
         asked = [_Asked(name=None, topic_id=known), _Asked(name=None, topic_id=b"\1" * 16), _Asked(name="u")]
         answer = await rig.ask(metadata.API, MetadataRequest(topics=asked), version)
         assert [(t.name, t.topic_id, t.error_code, len(t.partitions)) for t in answer.topics] == [
@@ -159,7 +159,7 @@ async def test_missing_topics_are_created_for_the_next_time(version: int) -> Non
         for _ in range(3):  # more questions while the topics are on their way do no harm
             answer = await look(rig, version, *names, allow_auto_topic_creation=True)
             assert [topic.error_code for topic in answer.topics] == [3, 17, 3, 3]
-        await rig.rig.driver.image_until(lambda image: len(image.topics) == 2)
+        await rig.rig.member.image_until(lambda image: len(image.topics) == 2)
         answer = await look(rig, version, *names, allow_auto_topic_creation=True)
         found = {topic.name: (topic.error_code, len(topic.partitions)) for topic in answer.topics}
         assert found == {
@@ -177,13 +177,13 @@ async def test_creation_needs_the_request_and_the_broker() -> None:
         assert (await look(rig, 13, "new", allow_auto_topic_creation=False)).topics[0].error_code == 3
         assert (await rig.ask(metadata.API, MetadataRequest(topics=None), 13)).topics == []
         await trio.testing.wait_all_tasks_blocked()
-        assert rig.rig.driver.image.topics == {}
+        assert rig.rig.member.image.topics == {}
     for values in ({"auto.create.topics.enable": "false"}, {"default.replication.factor": "2"}):
         async with topic_rig(values=values) as rig:
             assert (await look(rig, 3, "new")).topics[0].error_code == 3
             assert (await look(rig, 13, "new", allow_auto_topic_creation=True)).topics[0].error_code == 3
             await trio.testing.wait_all_tasks_blocked()
-            assert rig.rig.driver.image.topics == {}
+            assert rig.rig.member.image.topics == {}
 
 
 @pytest.mark.parametrize("version", range(8, 14))

@@ -58,7 +58,7 @@ async def test_create_at_every_version(version: int) -> None:
     async with topic_rig() as rig:
         results = await create(rig, topic("t", 2), topic("no way"), version=version)
         assert codes(results) == {"t": 0, "no way": 17}
-        image = rig.rig.driver.image
+        image = rig.rig.member.image
         assert len(image.topics["t"].partitions) == 2
         good, bad = results["t"], results["no way"]
         if version >= 1:
@@ -128,14 +128,14 @@ async def test_what_is_refused() -> None:
             "": 17,
             "x" * 250: 17,
         }
-        assert list(rig.rig.driver.image.topics) == ["a.b"]
+        assert list(rig.rig.member.image.topics) == ["a.b"]
 
 
 async def test_defaults_and_manual_assignments() -> None:
     async with topic_rig(values={"num.partitions": "3"}) as rig:
         results = await create(rig, topic("d", -1, -1), manual("m", (1, [1]), (0, [1])), version=4)
         assert codes(results) == {"d": 0, "m": 0}
-        assert {name: len(t.partitions) for name, t in rig.rig.driver.image.topics.items()} == {"d": 3, "m": 2}
+        assert {name: len(t.partitions) for name, t in rig.rig.member.image.topics.items()} == {"d": 3, "m": 2}
 
 
 async def test_validate_only_and_no_time() -> None:
@@ -144,9 +144,9 @@ async def test_validate_only_and_no_time() -> None:
         assert codes(results) == {"v": 0, "w": 37}
         assert results["v"].num_partitions == 2
         assert results["v"].topic_id == ZERO_UUID
-        assert not rig.rig.driver.image.topics
+        assert not rig.rig.member.image.topics
         assert codes(await create(rig, topic("t"), timeout_ms=0)) == {"t": 7}
-        await rig.rig.driver.image_until(lambda image: "t" in image.topics)
+        await rig.rig.member.image_until(lambda image: "t" in image.topics)
 
 
 async def test_hostile_sizes() -> None:
@@ -163,7 +163,7 @@ async def test_hostile_sizes() -> None:
 async def test_not_the_controller() -> None:
     async with topic_rig() as rig:
         await create(rig, topic("t"))
-        rig.rig.driver._resign("a test wants it")
+        rig.rig.member._resign("a test wants it")
         assert codes(await create(rig, topic("u"), topic("__cluster_metadata"))) == {"u": 41, "__cluster_metadata": 42}
         assert [r.error_code for r in (await delete(rig, "t", version=5)).responses] == [41]
         response = await expand(rig, ("t", 2, None))
@@ -195,14 +195,14 @@ async def delete(rig: TopicRig, *names: str, version: int, timeout_ms: int = 500
 async def test_delete_at_every_version(version: int) -> None:
     async with topic_rig() as rig:
         await create(rig, topic("a", 2), topic("b"))
-        topic_id = rig.rig.driver.image.topics["a"].topic_id
+        topic_id = rig.rig.member.image.topics["a"].topic_id
         response = await delete(rig, "a", "none", "twice", "twice", version=version)
         assert [(r.name, r.error_code) for r in response.responses] == [("a", 0), ("none", 3), ("twice", 42)]
         if version >= 6:
             assert response.responses[0].topic_id == topic_id
         if version >= 5:
             assert response.responses[1].error_message
-        assert list(rig.rig.driver.image.topics) == ["b"]
+        assert list(rig.rig.member.image.topics) == ["b"]
         assert rig.rig.replicas.deleted == [("a", 0), ("a", 1)]
         assert codes(await create(rig, topic("a"))) == {"a": 0}, "the name is free at once"
 
@@ -210,7 +210,7 @@ async def test_delete_at_every_version(version: int) -> None:
 async def test_delete_by_id() -> None:
     async with topic_rig() as rig:
         await create(rig, topic("a"), topic("b"), topic("c"))
-        ids = {name: known.topic_id for name, known in rig.rig.driver.image.topics.items()}
+        ids = {name: known.topic_id for name, known in rig.rig.member.image.topics.items()}
         states = [
             _State(name=None, topic_id=ids["a"]),
             _State(name=None, topic_id=b"\1" * 16),
@@ -228,7 +228,7 @@ async def test_delete_by_id() -> None:
             ("b", ZERO_UUID, 42),
             (None, ids["b"], 42),
         ]
-        assert sorted(rig.rig.driver.image.topics) == ["b", "c"]
+        assert sorted(rig.rig.member.image.topics) == ["b", "c"]
 
 
 async def test_delete_when_that_is_disabled_or_there_is_no_time() -> None:
@@ -239,7 +239,7 @@ async def test_delete_when_that_is_disabled_or_there_is_no_time() -> None:
     async with topic_rig() as rig:
         await create(rig, topic("a"))
         assert [r.error_code for r in (await delete(rig, "a", version=6, timeout_ms=0)).responses] == [7]
-        await rig.rig.driver.image_until(lambda image: "a" not in image.topics)
+        await rig.rig.member.image_until(lambda image: "a" not in image.topics)
 
 
 # -- CreatePartitions ------------------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ async def test_more_partitions_at_every_version(version: int) -> None:
             rig, ("t", 3, None), ("u", 2, None), ("no", 2, None), ("d", 1, None), ("d", 2, None), version=version
         )
         assert {r.name: r.error_code for r in response.results} == {"t": 0, "u": 37, "no": 3, "d": 42}
-        assert len(rig.rig.driver.image.topics["t"].partitions) == 3
+        assert len(rig.rig.member.image.topics["t"].partitions) == 3
         assert ("t", 2) in rig.rig.replicas.led
 
 
@@ -277,10 +277,10 @@ async def test_more_partitions_by_hand() -> None:
             assert [r.error_code for r in response.results] == [code], given
         response = await expand(rig, ("t", 2, [[1]]), validate_only=True)
         assert [r.error_code for r in response.results] == [0]
-        assert len(rig.rig.driver.image.topics["t"].partitions) == 1
+        assert len(rig.rig.member.image.topics["t"].partitions) == 1
         response = await expand(rig, ("t", 2, [[1]]), timeout_ms=0)
         assert [r.error_code for r in response.results] == [7]
-        await rig.rig.driver.image_until(lambda image: len(image.topics["t"].partitions) == 2)
+        await rig.rig.member.image_until(lambda image: len(image.topics["t"].partitions) == 2)
         response = await expand(rig, ("t", 2**31 - 1, None))
         assert [r.error_code for r in response.results] == [44]
 
@@ -348,7 +348,7 @@ async def test_moves_that_another_controller_began_are_listed() -> None:
             b'"adding_replicas":{"1":[2]},"removing_replicas":{"1":[1]}}'
         )
         await rig.rig.store.connect().commit([Create("/brokers/topics/moving", data)])
-        await rig.rig.driver.image_until(lambda image: "moving" in image.topics)
+        await rig.rig.member.image_until(lambda image: "moving" in image.topics)
         for topics in (None, [asked(name="moving", partition_indexes=[0, 1, 5]), asked(name="no")]):
             request = ListPartitionReassignmentsRequest(topics=topics)
             response = await rig.ask(list_partition_reassignments.API, request)

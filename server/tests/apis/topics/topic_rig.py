@@ -40,13 +40,18 @@ class TopicRig:
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
         self.services: Any = SimpleNamespace(
-            controller=rig.driver, config=rig.config, pictures=PictureCache(), turns=Turns(inline)
+            cluster=rig.member,
+            topics=rig.topics,
+            controller=rig.partitions,
+            config=rig.config,
+            pictures=PictureCache(),
+            turns=Turns(inline),
         )
 
     async def ask(self, api: Api, request: Any, version: int | None = None, listener: str = "PLAINTEXT") -> Any:
         version = api.versions[1] if version is None else version
         assert api.versions[0] <= version <= api.versions[1]
-        self.services.image = self.rig.driver.image
+        self.services.image = self.rig.member.image
         received = decode(type(request), version, encode(request, version))
         context: Any = Context(version, listener)
         try:
@@ -54,7 +59,7 @@ class TopicRig:
             if response is PENDING:
                 with trio.fail_after(10):
                     while not context.answers:
-                        self.services.image = self.rig.driver.image
+                        self.services.image = self.rig.member.image
                         await trio.lowlevel.checkpoint()
                 [response] = context.answers
             elif hasattr(response, "__await__"):

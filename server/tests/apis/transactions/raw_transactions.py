@@ -77,7 +77,7 @@ class Transactions:
                 if (await self.client.ask(asked, 3)).error_code == E.NONE:
                     break
                 await trio.sleep(0.1)
-        await self.broker.services.controller.auto_create(["t"])
+        await self.broker.services.topics.auto_create(["t"])
 
     async def init(self, name: str = "x") -> tuple[int, int]:
         while True:
