@@ -13,16 +13,16 @@ and tried alone:
 
 | part | file | subject |
 | --- | --- | --- |
-| `ClusterState` | `controller_state.py` | what the controller knows: the image, who can lead, what is under way |
-| `Messages` | `controller_messages.py` | telling brokers |
-| `Writes` | `controller_writes.py` | writing states and topics' nodes |
-| `Deletions` | `controller_deletion.py` | deletion of topics |
-| `Elections` | `controller_election.py` | leaders and ISR as brokers come and go; elections, shutdown, balance |
-| `Reassignments` | `controller_reassignment.py` | moving partitions to other brokers |
-| `ReassignmentsNode` | `controller_reassignments_node.py` | what old tools want moved; made by `Reassignments` |
-| `InSyncReplicas` | `controller_isr.py` | ISR as leaders propose it, failed log directories |
-| `Topics` | `controller_topics.py` | topics and partitions that begin to exist |
-| `Outcomes` | `controller_outcomes.py` | commits that were accepted, refused, not answered |
+| `ClusterState` | `state.py` | what the controller knows: the image, who can lead, what is under way |
+| `Messages` | `messages.py` | telling brokers |
+| `Writes` | `writes.py` | writing states and topics' nodes |
+| `Deletions` | `deletion.py` | deletion of topics |
+| `Elections` | `election.py` | leaders and ISR as brokers come and go; elections, shutdown, balance |
+| `Reassignments` | `reassignment.py` | moving partitions to other brokers |
+| `ReassignmentsNode` | `reassignments_node.py` | what old tools want moved; made by `Reassignments` |
+| `InSyncReplicas` | `in_sync.py` | ISR as leaders propose it, failed log directories |
+| `Topics` | `topics.py` | topics and partitions that begin to exist |
+| `Outcomes` | `outcomes.py` | commits that were accepted, refused, not answered |
 | `Controller` | this one | the face, and the two events that concern all parts: a term begins, brokers change |
 
 Partition states: no state → led (first live replica, epoch 0); leader dead → another of the ISR, or none (−1), or with

@@ -3,7 +3,7 @@
 | place | who | then |
 | --- | --- | --- |
 | /brokers/topics/T, with its settings | a broker that needs a topic and is no controller | its partitions are led |
-| /admin/reassign_partitions | kafka-reassign-partitions before 2.6 | see `controller_reassignment.py` |
+| /admin/reassign_partitions | kafka-reassign-partitions before 2.6 | see `replication/controller/reassignment.py` |
 | /admin/preferred_replica_election | kafka-preferred-replica-election | elected, then the node goes |
 | /isr_change_notification/isr_change_N | leaders before 2.7-IV2, which write states | read again, node goes |
 | /log_dir_event_notification/log_dir_event_N | a broker that has lost a log directory | it is asked, node goes |
