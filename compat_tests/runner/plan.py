@@ -86,7 +86,7 @@ def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool) -> 
         if not everything and "campaign" in group.markers:
             made.left_out["not in this tier: python3 run.py test --all"] += group.count
         elif lacks:
-            made.left_out[f"without {missing[lacks[0]].name}: {missing[lacks[0]].missing}"] += group.count
+            made.left_out[_without(missing[lacks[0]])] += group.count
         else:
             chosen[group.folder].append(group)
     expression = " and ".join(["slow", *([] if everything else ["not campaign"]), *(f"not {one}" for one in missing)])
@@ -104,6 +104,12 @@ def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool) -> 
         ]
     )
     return made
+
+
+def _without(tool: Tool) -> str:
+    """Why tests are left out; what else is, which has no number."""
+    also = " (nor does DumpLogSegments look through what brokers have left)" if tool.marker == "jvm" else ""
+    return f"without {tool.name}{also}: {tool.missing}"
 
 
 def _weight(chosen: Iterable[Group]) -> int:
