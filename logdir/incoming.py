@@ -126,10 +126,12 @@ def validate(
         newest = now_ms + after if after != LONG_MAX else None
         oldest = now_ms - before if before != LONG_MAX else None
     scan = validate_records(view, keys_required=config.compact, oldest_ms=oldest, newest_ms=newest, allowance=allowance)
-    codec = view[22] & 7 if config.codec is None else config.codec
-    renumber = not scan.consecutive and bool(codec or view[22] & 7)
-    if renumber and allowance is not None:
-        raise TooMuchWork(is_for_now=False)
+    codec, renumber = 0, False
+    if not scan.consecutive:
+        codec = view[22] & 7 if config.codec is None else config.codec
+        renumber = bool(codec or view[22] & 7)
+        if renumber and allowance is not None:
+            raise TooMuchWork(is_for_now=False)
     if scan.max_timestamp != max_timestamp:
         stamp_max_timestamp(view, 0, scan.max_timestamp)
     if renumber:
