@@ -40,6 +40,9 @@ def main(arguments: list[str]) -> int:
     if sys.version_info < (3, 11):  # noqa: UP036 - the person may have typed an older python3
         print(f"Barnabas needs Python 3.11 or newer; this is {sys.version.split()[0]}", file=sys.stderr)
         return 2
+    if sys.platform == "win32":
+        print("Barnabas does not run on Windows itself; run it in WSL", file=sys.stderr)
+        return 2
     helped = arguments[:1] in (["-h"], ["--help"]) or arguments in (["test", "-h"], ["test", "--help"])
     if helped or not arguments or arguments[0] not in ("serve", "test", "example"):
         print(__doc__, file=sys.stdout if helped else sys.stderr)

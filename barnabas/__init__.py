@@ -36,6 +36,11 @@ def __getattr__(name: str) -> Any:
 def main() -> None:
     """The `barnabas` command."""
     import signal
+    import sys
+
+    if sys.platform == "win32":
+        print("barnabas: the broker does not run on Windows itself; run it in WSL", file=sys.stderr)
+        sys.exit(2)
 
     # First of all: Ctrl-C ends the process as SIGTERM does, not with a traceback out of some import.
     signal.signal(signal.SIGINT, signal.SIG_DFL)

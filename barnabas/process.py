@@ -139,6 +139,8 @@ class Broker:
 
         Raises BrokerError if it runs already, refuses its settings, fails, or is not ready in time.
         """
+        if sys.platform == "win32":
+            raise BrokerError("the broker does not run on Windows itself; run the tests in WSL")
         if self.running:
             raise BrokerError("the broker is running already")
         self._forget()

@@ -43,7 +43,7 @@ class Disk:
     pwritev = staticmethod(os.pwritev)
     close = staticmethod(os.close)
     truncate = staticmethod(os.ftruncate)
-    sync = staticmethod(os.fdatasync)
+    sync = staticmethod(getattr(os, "fdatasync", os.fsync))  # macOS has the latter only
     rename = staticmethod(os.replace)
     remove = staticmethod(os.unlink)
     remove_dir = staticmethod(os.rmdir)

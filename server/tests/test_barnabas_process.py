@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import barnabas
+from barnabas import BrokerError
 from barnabas.kproto import ApiKey, decode, response_class
 from barnabas.kproto.frame import parse_response_header, request_frame
 from barnabas.kproto.messages import MetadataRequest
@@ -267,3 +268,13 @@ def test_what_the_face_costs() -> None:
     environment = {"PATH": "/bin", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, env=environment)
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_windows_is_told_where_to_run_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(SystemExit) as ended:
+        barnabas.main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "barnabas: the broker does not run on Windows itself; run it in WSL\n"
+    with pytest.raises(BrokerError, match="run the tests in WSL"):
+        barnabas.Broker().start()
