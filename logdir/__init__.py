@@ -7,7 +7,6 @@ Beside it: `offline`, directories without a broker (its `open_log` and `open_log
 
 from typing import TYPE_CHECKING, Any
 
-from barnabas.logdir.cleaner_checkpoint import CleanerCheckpoint
 from barnabas.logdir.compaction import (
     CleanedSegment,
     CompactionAborted,
@@ -17,10 +16,11 @@ from barnabas.logdir.compaction import (
     CompactionStats,
     dirtiest,
 )
-from barnabas.logdir.config import LogConfig
 from barnabas.logdir.dirs import LogDirs, Promoted
-from barnabas.logdir.disk import Disk
-from barnabas.logdir.errors import (
+from barnabas.logdir.files.cleaner_checkpoint import CleanerCheckpoint
+from barnabas.logdir.files.config import LogConfig
+from barnabas.logdir.files.disk import Disk
+from barnabas.logdir.files.errors import (
     OURS,
     CorruptFile,
     InconsistentMeta,
@@ -29,15 +29,15 @@ from barnabas.logdir.errors import (
     StorageError,
     UnexpectedOffset,
 )
-from barnabas.logdir.files import FileSlice, LogFile, half_of_the_limit
+from barnabas.logdir.files.layout import MetaProperties
+from barnabas.logdir.files.open_files import FileSlice, LogFile, half_of_the_limit
+from barnabas.logdir.files.removal import Removal
+from barnabas.logdir.files.txn_index import AbortedTxn
 from barnabas.logdir.incoming import AppendInfo, AppendOrigin, prepare
-from barnabas.logdir.layout import MetaProperties
 from barnabas.logdir.log import PartitionLog
 from barnabas.logdir.manager import Checkpoint, LogDir
 from barnabas.logdir.producers import InTransaction, Verification
-from barnabas.logdir.removal import Removal
 from barnabas.logdir.timed_batch import LongBatch
-from barnabas.logdir.txn_index import AbortedTxn
 
 if TYPE_CHECKING:
     from barnabas.logdir.offline import open_log, open_log_dir

@@ -36,13 +36,15 @@ from barnabas.kproto.errors import ErrorCode, KafkaError
 from barnabas.kproto.records import BatchHeader, CorruptRecords, stamp_log_append_time
 from barnabas.kproto.records_scan import RecordsRefused
 from barnabas.kproto.records_uniform import RECORDS_MIN
-from barnabas.logdir import layout
-from barnabas.logdir.config import LONG_MAX, LogConfig
 from barnabas.logdir.cutting import Cut
-from barnabas.logdir.disk import IOV_MAX, Disk, write_file, write_fully
-from barnabas.logdir.epochs import LeaderEpochs
-from barnabas.logdir.errors import StorageError, UnexpectedOffset
-from barnabas.logdir.files import LogFile
+from barnabas.logdir.files import layout
+from barnabas.logdir.files.config import LONG_MAX, LogConfig
+from barnabas.logdir.files.disk import IOV_MAX, Disk, write_file, write_fully
+from barnabas.logdir.files.epochs import LeaderEpochs
+from barnabas.logdir.files.errors import StorageError, UnexpectedOffset
+from barnabas.logdir.files.keeper import Keeper
+from barnabas.logdir.files.open_files import LogFile
+from barnabas.logdir.files.txn_index import AbortedTxn
 from barnabas.logdir.incoming import (
     AppendInfo,
     AppendOrigin,
@@ -56,11 +58,9 @@ from barnabas.logdir.incoming import (
     too_large,
     validate,
 )
-from barnabas.logdir.keeper import Keeper
 from barnabas.logdir.producers import InTransaction, Producers
 from barnabas.logdir.replay import aborted_of, note_batch
 from barnabas.logdir.segment import SAVE_EVERY, UNKNOWN, Segment
-from barnabas.logdir.txn_index import AbortedTxn
 
 unpack_header = struct.Struct(">qiibIhiqqqhii").unpack_from
 pack_assigned = struct.Struct(">qii").pack_into

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from barnabas.logdir.disk import Disk
-from barnabas.logdir.errors import OURS, StorageError
+from barnabas.logdir.files.disk import Disk
+from barnabas.logdir.files.errors import OURS, StorageError
 from barnabas.logdir.log import PartitionLog
 
 MANY = 8

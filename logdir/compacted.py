@@ -29,7 +29,6 @@ from functools import partial
 from typing import Any
 
 from barnabas.kproto.records import CorruptRecords
-from barnabas.logdir import layout, txn_index
 from barnabas.logdir.append_run import RunAppender
 from barnabas.logdir.compaction import (
     CleanedSegment,
@@ -39,10 +38,11 @@ from barnabas.logdir.compaction import (
     Source,
     state_of,
 )
-from barnabas.logdir.disk import Disk, Entry, read_file, remove_if_there
-from barnabas.logdir.errors import CorruptFile, StorageError
-from barnabas.logdir.files import LogFile, Pool
-from barnabas.logdir.index import OffsetIndex, TimeIndex
+from barnabas.logdir.files import layout, txn_index
+from barnabas.logdir.files.disk import Disk, Entry, read_file, remove_if_there
+from barnabas.logdir.files.errors import CorruptFile, StorageError
+from barnabas.logdir.files.index import OffsetIndex, TimeIndex
+from barnabas.logdir.files.open_files import LogFile, Pool
 from barnabas.logdir.segment import Segment
 
 

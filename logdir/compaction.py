@@ -24,8 +24,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
-from barnabas.logdir.config import LogConfig
-from barnabas.logdir.txn_index import AbortedTxn
+from barnabas.logdir.files.config import LogConfig
+from barnabas.logdir.files.txn_index import AbortedTxn
 
 K = TypeVar("K")
 MAX_RELATIVE_OFFSET = 2**31 - 1

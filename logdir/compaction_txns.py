@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from barnabas.kproto.records import ABORT, COMMIT, BatchHeader
-from barnabas.logdir.txn_index import AbortedTxn
+from barnabas.logdir.files.txn_index import AbortedTxn
 
 
 class Transactions:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from barnabas.logdir.keeper import Keeper
+from barnabas.logdir.files.keeper import Keeper
 from barnabas.logdir.segment import Segment
 
 

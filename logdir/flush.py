@@ -11,8 +11,8 @@ after `put_in_place` for `sync_dirs`.
 
 from __future__ import annotations
 
-from barnabas.logdir.checkpoint import LEADER_EPOCH
-from barnabas.logdir.disk import Disk, sync_file, write_file
+from barnabas.logdir.files.checkpoint import LEADER_EPOCH
+from barnabas.logdir.files.disk import Disk, sync_file, write_file
 from barnabas.logdir.segment import Segment
 
 

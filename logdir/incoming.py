@@ -27,7 +27,7 @@ from barnabas.kproto.records import (
 from barnabas.kproto.records_recode import recode_batch
 from barnabas.kproto.records_scan import RecordsRefused, check_client_header, validate_records
 from barnabas.kproto.records_uniform import UniformLayout
-from barnabas.logdir.config import LONG_MAX, LogConfig
+from barnabas.logdir.files.config import LONG_MAX, LogConfig
 
 Buffer = bytearray | memoryview
 RECODED_BYTES_MAX = 64 * 1024

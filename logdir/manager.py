@@ -36,16 +36,16 @@ from typing import Any, NamedTuple
 
 from barnabas.kproto.errors import ErrorCode, KafkaError
 from barnabas.kproto.records import CorruptRecords
-from barnabas.logdir import checkpoint, layout
 from barnabas.logdir.closing import make_safe, tried
-from barnabas.logdir.config import LogConfig
-from barnabas.logdir.disk import Disk, Entry, read_file, replace_file, write_file
-from barnabas.logdir.errors import CorruptFile, LogDirError, LogDirLocked, StorageError, duplicate
-from barnabas.logdir.files import Pool, half_of_the_limit
-from barnabas.logdir.layout import MetaProperties
+from barnabas.logdir.files import checkpoint, layout
+from barnabas.logdir.files.config import LogConfig
+from barnabas.logdir.files.disk import Disk, Entry, read_file, replace_file, write_file
+from barnabas.logdir.files.errors import CorruptFile, LogDirError, LogDirLocked, StorageError, duplicate
+from barnabas.logdir.files.layout import MetaProperties
+from barnabas.logdir.files.open_files import Pool, half_of_the_limit
+from barnabas.logdir.files.removal import Removal, Removals, remove_dir
 from barnabas.logdir.log import PartitionLog
 from barnabas.logdir.recovery import open_log
-from barnabas.logdir.removal import Removal, Removals, remove_dir
 
 log = logging.getLogger("barnabas.logdir")
 

@@ -41,8 +41,8 @@ from typing import NamedTuple
 
 from barnabas.kproto.crc32c import crc32c
 from barnabas.kproto.errors import ErrorCode, KafkaError
-from barnabas.logdir.errors import CorruptFile
-from barnabas.logdir.txn_index import AbortedTxn
+from barnabas.logdir.files.errors import CorruptFile
+from barnabas.logdir.files.txn_index import AbortedTxn
 
 WINDOW = 5
 NO_SEQUENCE = -1

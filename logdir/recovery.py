@@ -30,20 +30,20 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from barnabas.kproto.records import CorruptRecords
-from barnabas.logdir import layout
 from barnabas.logdir.appender import MAX_RELATIVE_OFFSET
-from barnabas.logdir.config import LogConfig
-from barnabas.logdir.disk import Disk, Entry, remove_if_there, write_file
-from barnabas.logdir.epochs import LeaderEpochs
-from barnabas.logdir.errors import CorruptFile
-from barnabas.logdir.index import OffsetIndex, TimeIndex
-from barnabas.logdir.keeper import Keeper
+from barnabas.logdir.files import layout
+from barnabas.logdir.files.config import LogConfig
+from barnabas.logdir.files.disk import Disk, Entry, remove_if_there, write_file
+from barnabas.logdir.files.epochs import LeaderEpochs
+from barnabas.logdir.files.errors import CorruptFile
+from barnabas.logdir.files.index import OffsetIndex, TimeIndex
+from barnabas.logdir.files.keeper import Keeper
+from barnabas.logdir.files.scan import StoredBatch, iter_batches
+from barnabas.logdir.files.txn_index import AbortedTxn
 from barnabas.logdir.log import PartitionLog
 from barnabas.logdir.producers import Producers
 from barnabas.logdir.replay import load_snapshot, note_batch, rebuild_producers, replay
-from barnabas.logdir.scan import StoredBatch, iter_batches
 from barnabas.logdir.segment import Segment
-from barnabas.logdir.txn_index import AbortedTxn
 
 log = logging.getLogger("barnabas.logdir")
 MAX_OFFSET = 2**63 - 1

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from barnabas.logdir.disk import Disk
-from barnabas.logdir.index import OffsetIndex, TimeIndex
-from barnabas.logdir.scan import iter_batches
+from barnabas.logdir.files.disk import Disk
+from barnabas.logdir.files.index import OffsetIndex, TimeIndex
+from barnabas.logdir.files.scan import iter_batches
 
 INTERVAL_BYTES = 4096
 """`index.interval.bytes`, as it is by default."""

@@ -9,12 +9,12 @@ import logging
 from collections.abc import Sequence
 
 from barnabas.kproto.records import BatchHeader, iter_records, parse_control_record
-from barnabas.logdir import layout
-from barnabas.logdir.disk import Disk, read_file, remove_if_there
-from barnabas.logdir.errors import CorruptFile
+from barnabas.logdir.files import layout
+from barnabas.logdir.files.disk import Disk, read_file, remove_if_there
+from barnabas.logdir.files.errors import CorruptFile
+from barnabas.logdir.files.txn_index import AbortedTxn
 from barnabas.logdir.producers import InTransaction, Producers
 from barnabas.logdir.segment import Segment
-from barnabas.logdir.txn_index import AbortedTxn
 
 log = logging.getLogger("barnabas.logdir")
 

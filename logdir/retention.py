@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from barnabas.kproto.records import CorruptRecords
-from barnabas.logdir.config import LogConfig
+from barnabas.logdir.files.config import LogConfig
 
 log = logging.getLogger("barnabas.logdir")
 

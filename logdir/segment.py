@@ -21,15 +21,15 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from barnabas.kproto.records import CorruptRecords
-from barnabas.logdir import layout, txn_index
-from barnabas.logdir.disk import Disk, read_file, sync_file, write_file, write_fully
-from barnabas.logdir.errors import OURS, CorruptFile
-from barnabas.logdir.files import LogFile, Pool, new_log_file
-from barnabas.logdir.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from barnabas.logdir.files import layout, txn_index
+from barnabas.logdir.files.disk import Disk, read_file, sync_file, write_file, write_fully
+from barnabas.logdir.files.errors import OURS, CorruptFile
+from barnabas.logdir.files.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from barnabas.logdir.files.open_files import LogFile, Pool, new_log_file
+from barnabas.logdir.files.scan import StoredBatch, find_batch, iter_batches
+from barnabas.logdir.files.txn_index import AbortedTxn
 from barnabas.logdir.reindex import is_padding, made_anew
-from barnabas.logdir.scan import StoredBatch, find_batch, iter_batches
 from barnabas.logdir.timed_batch import TimedBatch, timed
-from barnabas.logdir.txn_index import AbortedTxn
 
 SAVE_EVERY = 256
 TAIL = 64

@@ -30,10 +30,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from barnabas.kproto.records import CorruptRecords, iter_records
-from barnabas.logdir import layout
-from barnabas.logdir.disk import Disk, read_file
-from barnabas.logdir.errors import CorruptFile
-from barnabas.logdir.scan import iter_batches
+from barnabas.logdir.files import layout
+from barnabas.logdir.files.disk import Disk, read_file
+from barnabas.logdir.files.errors import CorruptFile
+from barnabas.logdir.files.scan import iter_batches
 
 METADATA_DIR = "__cluster_metadata-0"
 _SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from barnabas.kproto.records_legacy import iter_any
-from barnabas.logdir.scan import StoredBatch
+from barnabas.logdir.files.scan import StoredBatch
 
 SHORT_RECORDS: Final = 1000
 SHORT_COMPRESSED_BYTES: Final = 1024

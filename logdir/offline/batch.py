@@ -13,7 +13,7 @@ from typing import NamedTuple
 from barnabas.kproto.crc32c import crc32c
 from barnabas.kproto.records import BatchHeader, CorruptRecords, Headers, iter_records
 from barnabas.kproto.records_legacy import iter_legacy
-from barnabas.logdir.disk import Disk
+from barnabas.logdir.files.disk import Disk
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 _new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor

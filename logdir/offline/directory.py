@@ -5,9 +5,16 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from barnabas.logdir import layout
-from barnabas.logdir.checkpoint import CLEANER, HIGH_WATERMARK, LEADER_EPOCH, LOG_START, RECOVERY_POINT, read_offsets
-from barnabas.logdir.disk import Entry, ReadOnlyDisk, read_file
+from barnabas.logdir.files import layout
+from barnabas.logdir.files.checkpoint import (
+    CLEANER,
+    HIGH_WATERMARK,
+    LEADER_EPOCH,
+    LOG_START,
+    RECOVERY_POINT,
+    read_offsets,
+)
+from barnabas.logdir.files.disk import Entry, ReadOnlyDisk, read_file
 from barnabas.logdir.offline.errors import NotALog
 from barnabas.logdir.offline.log import LogReader
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.logdir.errors import LogDirError
+from barnabas.logdir.files.errors import LogDirError
 
 
 class NotALog(LogDirError):

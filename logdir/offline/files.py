@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from barnabas.kproto import uuid_to_text
-from barnabas.logdir import layout, txn_index
-from barnabas.logdir.checkpoint import LEADER_EPOCH, decode_lines, decode_offsets
-from barnabas.logdir.disk import ReadOnlyDisk, read_file
-from barnabas.logdir.errors import CorruptFile
-from barnabas.logdir.index import OFFSET_ENTRY, TIME_ENTRY
+from barnabas.logdir.files import layout, txn_index
+from barnabas.logdir.files.checkpoint import LEADER_EPOCH, decode_lines, decode_offsets
+from barnabas.logdir.files.disk import ReadOnlyDisk, read_file
+from barnabas.logdir.files.errors import CorruptFile
+from barnabas.logdir.files.index import OFFSET_ENTRY, TIME_ENTRY
 from barnabas.logdir.offline.directory import CHECKPOINTS
 from barnabas.logdir.offline.errors import NotALog
 from barnabas.logdir.producers import Producers

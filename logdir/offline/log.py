@@ -11,17 +11,17 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from barnabas.logdir import layout
-from barnabas.logdir.checkpoint import HIGH_WATERMARK, LOG_START, decode_offsets
-from barnabas.logdir.disk import ReadOnlyDisk, read_file
-from barnabas.logdir.epochs import LeaderEpochs
-from barnabas.logdir.errors import CorruptFile
+from barnabas.logdir.files import layout
+from barnabas.logdir.files.checkpoint import HIGH_WATERMARK, LOG_START, decode_offsets
+from barnabas.logdir.files.disk import ReadOnlyDisk, read_file
+from barnabas.logdir.files.epochs import LeaderEpochs
+from barnabas.logdir.files.errors import CorruptFile
+from barnabas.logdir.files.txn_index import AbortedTxn, overlapping
 from barnabas.logdir.offline.batch import Batch
 from barnabas.logdir.offline.errors import NotALog
 from barnabas.logdir.offline.segment import SegmentReader
 from barnabas.logdir.offline.source import HIGHEST, LOWEST, Aborted, Bounds, Source
 from barnabas.logdir.producers import Producers
-from barnabas.logdir.txn_index import AbortedTxn, overlapping
 
 ENDINGS = (layout.LOG, layout.CLEANED, layout.SWAP, layout.DELETED, layout.ASIDE, ".checkpoint")
 

@@ -11,15 +11,15 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from barnabas.kproto.records import CorruptRecords
-from barnabas.logdir import layout, txn_index
-from barnabas.logdir.disk import ReadOnlyDisk, read_file
-from barnabas.logdir.errors import CorruptFile
-from barnabas.logdir.index import OffsetIndex, TimeIndex
+from barnabas.logdir.files import layout, txn_index
+from barnabas.logdir.files.disk import ReadOnlyDisk, read_file
+from barnabas.logdir.files.errors import CorruptFile
+from barnabas.logdir.files.index import OffsetIndex, TimeIndex
+from barnabas.logdir.files.txn_index import AbortedTxn
 from barnabas.logdir.offline.batch import Batch
 from barnabas.logdir.offline.errors import SegmentGone
 from barnabas.logdir.offline.source import LOWEST, Bounds, Source, WholeLog
 from barnabas.logdir.offline.walk import Damaged, walk
-from barnabas.logdir.txn_index import AbortedTxn
 
 
 class IndexEntry(NamedTuple):

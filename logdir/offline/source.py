@@ -16,7 +16,7 @@ from barnabas.logdir.offline.batch import Batch, LogRecord
 if TYPE_CHECKING:
     import pyarrow
 
-    from barnabas.logdir.txn_index import AbortedTxn
+    from barnabas.logdir.files.txn_index import AbortedTxn
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 

@@ -15,11 +15,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from barnabas.logdir import layout
-from barnabas.logdir.checkpoint import HIGH_WATERMARK, LEADER_EPOCH, LOG_START, decode_lines, decode_offsets
-from barnabas.logdir.disk import Entry, ReadOnlyDisk, read_file
-from barnabas.logdir.epochs import LeaderEpochs
-from barnabas.logdir.errors import CorruptFile, LogDirError
+from barnabas.logdir.files import layout
+from barnabas.logdir.files.checkpoint import HIGH_WATERMARK, LEADER_EPOCH, LOG_START, decode_lines, decode_offsets
+from barnabas.logdir.files.disk import Entry, ReadOnlyDisk, read_file
+from barnabas.logdir.files.epochs import LeaderEpochs
+from barnabas.logdir.files.errors import CorruptFile, LogDirError
 from barnabas.logdir.offline.directory import CHECKPOINTS, PARTITION_FILES, are_of_log_dir
 from barnabas.logdir.offline.errors import NotALog
 from barnabas.logdir.offline.log import LogReader

@@ -7,7 +7,7 @@ largest. (Apache Kafka counts the batches that compaction left without records, 
 transaction index has an entry for every abort marker whose transaction has records here or before, and none without a
 marker. Trailing zeros are the unused space of an index in use.
 
-Formats: `barnabas.logdir.index`, `barnabas.logdir.txn_index`. Positions are bytes, timestamps milliseconds.
+Formats: `barnabas.logdir.files.index`, `barnabas.logdir.files.txn_index`. Positions are bytes, timestamps milliseconds.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Final
 
 from barnabas.kproto.errors import KafkaError
 from barnabas.kproto.records import ABORT, Record, parse_control_record
-from barnabas.logdir import layout, txn_index
-from barnabas.logdir.disk import ReadOnlyDisk, read_file
-from barnabas.logdir.epochs import LeaderEpochs
-from barnabas.logdir.errors import CorruptFile
-from barnabas.logdir.index import OFFSET_ENTRY, TIME_ENTRY
+from barnabas.logdir.files import layout, txn_index
+from barnabas.logdir.files.disk import ReadOnlyDisk, read_file
+from barnabas.logdir.files.epochs import LeaderEpochs
+from barnabas.logdir.files.errors import CorruptFile
+from barnabas.logdir.files.index import OFFSET_ENTRY, TIME_ENTRY
 from barnabas.logdir.offline.batch import Batch
 from barnabas.logdir.offline.errors import SegmentGone
 from barnabas.logdir.offline.problems import Problem

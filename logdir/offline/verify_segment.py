@@ -16,7 +16,7 @@ from typing import Final
 from barnabas.kproto.errors import KafkaError
 from barnabas.kproto.records import CorruptRecords, Record, parse_control_record
 from barnabas.kproto.records_scan import validate_records
-from barnabas.logdir import layout
+from barnabas.logdir.files import layout
 from barnabas.logdir.offline.batch import LOG_APPEND_TIME, Batch
 from barnabas.logdir.offline.errors import SegmentGone
 from barnabas.logdir.offline.problems import Problem

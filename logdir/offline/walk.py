@@ -1,6 +1,6 @@
 """Walking over the batches of a `.log` file that nobody guarantees: a copy, a broken one, one a broker writes to.
 
-Beside `barnabas.logdir.scan`, which serves a log in use, this one says where and why it cannot go on, and leaves
+Beside `barnabas.logdir.files.scan`, which serves a log in use, this one says where and why it cannot go on, and leaves
 checksums to the caller, so that one bad batch does not hide the others. Formats are those of `barnabas.kproto.records`
 and `barnabas.kproto.records_legacy`; positions and sizes are bytes, timestamps milliseconds.
 """
@@ -11,9 +11,9 @@ import struct
 from collections.abc import Iterator
 
 from barnabas.kproto.records import BATCH_OVERHEAD, LOG_OVERHEAD, BatchHeader, CorruptRecords, read_header
-from barnabas.logdir.disk import Disk
+from barnabas.logdir.files.disk import Disk
+from barnabas.logdir.files.scan import MIN_MESSAGE
 from barnabas.logdir.offline.batch import Batch
-from barnabas.logdir.scan import MIN_MESSAGE
 
 HEADERS_STEP = 32 << 10
 """Bytes read at once where only headers are wanted; batches larger than that are jumped over."""

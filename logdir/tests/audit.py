@@ -11,10 +11,10 @@ import bisect
 from barnabas.kproto.records import BatchHeader, iter_headers, iter_records, parse_control_record
 from barnabas.kproto.records_legacy import iter_messages
 from barnabas.logdir import PartitionLog
-from barnabas.logdir.layout import SNAPSHOT, TXN_INDEX, file_name
-from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.files.layout import SNAPSHOT, TXN_INDEX, file_name
+from barnabas.logdir.files.memory_disk import MemoryDisk
+from barnabas.logdir.files.txn_index import decode
 from barnabas.logdir.producers import Producers
-from barnabas.logdir.txn_index import decode
 
 
 class State:

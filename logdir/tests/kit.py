@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from barnabas.kproto.records import BatchHeader, Record, build_batch, iter_headers
 from barnabas.logdir import LogConfig, LogDir, PartitionLog
-from barnabas.logdir.disk import Disk
+from barnabas.logdir.files.disk import Disk
 
 NOW = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))

@@ -10,8 +10,8 @@ import pytest
 
 from barnabas.kproto.errors import KafkaError
 from barnabas.logdir import LogConfig, LogDir, PartitionLog
-from barnabas.logdir.errors import StorageError
-from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.files.errors import StorageError
+from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.logdir.tests.kit import NOW, TOPIC_ID, batch, open_dir, put, stored
 
 VALUES = ("a" * 50, "b" * 50, "c" * 50, "d" * 50, "e" * 50)

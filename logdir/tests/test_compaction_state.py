@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import pytest
 
 from barnabas.logdir import LogConfig
-from barnabas.logdir.checkpoint import CLEANER
-from barnabas.logdir.cleaner_checkpoint import CleanerCheckpoint
 from barnabas.logdir.compaction import CompactionPlan, CompactionState, Source, dirtiest, state_of
-from barnabas.logdir.errors import StorageError
-from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.files.checkpoint import CLEANER
+from barnabas.logdir.files.cleaner_checkpoint import CleanerCheckpoint
+from barnabas.logdir.files.errors import StorageError
+from barnabas.logdir.files.memory_disk import MemoryDisk
 
 NOW = 1_000_000
 CONFIG = LogConfig(cleanup_policy=frozenset({"compact"}))

@@ -19,8 +19,8 @@ from barnabas.kproto.errors import KafkaError
 from barnabas.kproto.records import Record, build_control_batch, iter_headers
 from barnabas.kproto.records_legacy import build_message_set
 from barnabas.logdir import AppendOrigin, LogConfig, LogDir, PartitionLog, StorageError
-from barnabas.logdir.layout import file_name
-from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.files.layout import file_name
+from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.logdir.tests.audit import audit, entries
 from barnabas.logdir.tests.kit import NOW, PATH, TOPIC_ID, Clock, batch, open_dir
 

@@ -9,9 +9,9 @@ import pytest
 from barnabas.kproto.errors import ErrorCode, KafkaError
 from barnabas.kproto.records import iter_headers
 from barnabas.logdir import LogConfig, PartitionLog
-from barnabas.logdir.index import TimeIndex
-from barnabas.logdir.layout import file_name
-from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.files.index import TimeIndex
+from barnabas.logdir.files.layout import file_name
+from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.logdir.tests.kit import NOW, PATH, TOPIC_ID, Clock, open_dir, put
 
 DAY_MS = 86_400_000

@@ -20,7 +20,7 @@ from barnabas.logdir import (
     MetaProperties,
     StorageError,
 )
-from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.logdir.tests.kit import NOW, TOPIC_ID, Clock, put, stored
 
 A, B, C = "/disks/a", "/disks/b", "/disks/c"

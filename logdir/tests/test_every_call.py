@@ -14,7 +14,7 @@ import pytest
 from barnabas.kproto.errors import KafkaError
 from barnabas.kproto.records import iter_records
 from barnabas.logdir import LogConfig, LogDirError, LogDirs, PartitionLog
-from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.logdir.tests.kit import NOW, TOPIC_ID, Clock, put, stored
 
 A, B = "/disks/a", "/disks/b"

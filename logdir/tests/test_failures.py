@@ -9,7 +9,7 @@ import pytest
 
 from barnabas.kproto.errors import ErrorCode, KafkaError
 from barnabas.logdir import AppendOrigin, LogConfig, LogDir, LogDirLocked, PartitionLog, StorageError
-from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.logdir.tests.kit import NOW, PATH, TOPIC_ID, batch, open_dir, put, stored
 
 

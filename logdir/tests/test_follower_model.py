@@ -12,7 +12,7 @@ import pytest
 
 from barnabas.kproto.records import read_header
 from barnabas.logdir import AppendOrigin, LogConfig
-from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.logdir.tests.kit import TOPIC_ID, Clock, batch, open_dir, stored
 
 

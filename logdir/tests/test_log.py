@@ -10,7 +10,7 @@ import pytest
 from barnabas.kproto.errors import ErrorCode, KafkaError
 from barnabas.kproto.records import RecordsRefused, build_control_batch, iter_records, read_header
 from barnabas.logdir import AppendOrigin, LogConfig, PartitionLog, UnexpectedOffset
-from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.logdir.tests.kit import NOW, TOPIC_ID, batch, open_dir, put, stored
 
 

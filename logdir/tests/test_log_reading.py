@@ -9,7 +9,7 @@ import pytest
 from barnabas.kproto.errors import ErrorCode, KafkaError
 from barnabas.kproto.records import Record, build_batch, read_header
 from barnabas.logdir import AppendOrigin, LogConfig, LogDir, PartitionLog
-from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.logdir.tests.kit import NOW, TOPIC_ID, batch, open_dir, put, stored
 
 

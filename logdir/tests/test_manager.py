@@ -12,8 +12,8 @@ import pytest
 
 from barnabas.kproto.errors import ErrorCode, KafkaError
 from barnabas.logdir import Checkpoint, InconsistentMeta, LogConfig, LogDir, MetaProperties
-from barnabas.logdir.checkpoint import HIGH_WATERMARK, LOG_START, RECOVERY_POINT, read_offsets
-from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.files.checkpoint import HIGH_WATERMARK, LOG_START, RECOVERY_POINT, read_offsets
+from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.logdir.tests.kit import NOW, PATH, TOPIC_ID, Clock, open_dir, put, stored
 
 

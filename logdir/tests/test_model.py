@@ -22,7 +22,7 @@ import pytest
 from barnabas.kproto.records import BatchHeader, Record, build_control_batch, read_header
 from barnabas.kproto.records_legacy import build_message_set, iter_legacy
 from barnabas.logdir import AppendOrigin, FileSlice, LogConfig, LogDir, PartitionLog, StorageError
-from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.logdir.tests.audit import State, audit
 from barnabas.logdir.tests.kit import TOPIC_ID, Clock, batch, open_dir
 

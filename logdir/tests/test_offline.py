@@ -15,8 +15,8 @@ from barnabas import logdir
 from barnabas.kproto.records import CorruptRecords, Record, build_batch, parse_control_record
 from barnabas.kproto.records_legacy import build_message_set
 from barnabas.logdir import LogConfig
-from barnabas.logdir.checkpoint import LOG_START, encode_offsets
-from barnabas.logdir.disk import Disk, ReadOnlyDisk
+from barnabas.logdir.files.checkpoint import LOG_START, encode_offsets
+from barnabas.logdir.files.disk import Disk, ReadOnlyDisk
 from barnabas.logdir.offline import LogRecord, NotALog, SegmentGone, is_log_dir, open_log, open_log_dir
 from barnabas.logdir.tests.kit import NOW, TOPIC_ID, open_dir, put
 from barnabas.logdir.tests.offline_kit import copy, make_dir

@@ -11,7 +11,7 @@ import pytest
 
 from barnabas.kproto.records import CorruptRecords, Record, build_batch, read_header
 from barnabas.kproto.records_legacy import build_message_set
-from barnabas.logdir.disk import ReadOnlyDisk
+from barnabas.logdir.files.disk import ReadOnlyDisk
 from barnabas.logdir.offline.batch import Batch
 from barnabas.logdir.offline.walk import walk
 

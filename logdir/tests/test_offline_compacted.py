@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.logdir.offline import open_log
 from barnabas.logdir.offline.verify import verify
 from barnabas.logdir.tests.compaction_kit import Compacted, committed, final_values

@@ -21,7 +21,7 @@ from barnabas.kproto.stored import (
     TransactionLogValue,
     encode_versioned,
 )
-from barnabas.logdir.checkpoint import (
+from barnabas.logdir.files.checkpoint import (
     HIGH_WATERMARK,
     LEADER_EPOCH,
     LOG_START,
@@ -29,7 +29,7 @@ from barnabas.logdir.checkpoint import (
     encode_lines,
     encode_offsets,
 )
-from barnabas.logdir.layout import CLEAN_SHUTDOWN, META_PROPERTIES, PARTITION_METADATA, encode_partition_metadata
+from barnabas.logdir.files.layout import CLEAN_SHUTDOWN, META_PROPERTIES, PARTITION_METADATA, encode_partition_metadata
 from barnabas.logdir.offline import NotALog, open_log
 from barnabas.logdir.offline.decode import OFFSETS, TRANSACTIONS, decode_control, decode_record
 from barnabas.logdir.offline.files import kind_of, rows

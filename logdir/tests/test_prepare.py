@@ -10,7 +10,7 @@ from barnabas.kproto.allowance import Allowance, TooMuchWork
 from barnabas.kproto.errors import KafkaError
 from barnabas.kproto.records import Record, build_batch, iter_records, read_header
 from barnabas.logdir import LogConfig, PartitionLog, prepare
-from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.logdir.tests.kit import NOW, TOPIC_ID, open_dir, stored
 
 CONFIGS = {

@@ -9,9 +9,9 @@ import pytest
 from barnabas.kproto.records import build_control_batch, iter_headers
 from barnabas.kproto.records_legacy import build_message_set
 from barnabas.logdir import AppendOrigin, LogConfig, LogDir, LogDirError, PartitionLog
-from barnabas.logdir.disk import write_file
-from barnabas.logdir.layout import file_name
-from barnabas.logdir.memory_disk import File, MemoryDisk
+from barnabas.logdir.files.disk import write_file
+from barnabas.logdir.files.layout import file_name
+from barnabas.logdir.files.memory_disk import File, MemoryDisk
 from barnabas.logdir.tests.kit import NOW, PATH, TOPIC_ID, Clock, batch, open_dir, put, stored
 
 HOUR_MS = 3_600_000

@@ -9,7 +9,7 @@ import pytest
 from barnabas.kproto.records import CorruptRecords, Record, build_control_batch
 from barnabas.kproto.records_legacy import build_message_set
 from barnabas.logdir import AbortedTxn, AppendInfo, AppendOrigin, LogConfig, LogDir, PartitionLog, UnexpectedOffset
-from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.logdir.tests.kit import NOW, TOPIC_ID, batch, open_dir, stored
 
 SMALL = LogConfig(segment_bytes=300, index_interval_bytes=0, file_delete_delay_ms=0)

@@ -12,7 +12,7 @@ import pytest
 
 from barnabas.kproto.records import build_control_batch
 from barnabas.logdir import OURS, AppendOrigin, LogConfig, LogDir, PartitionLog, StorageError
-from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.logdir.tests.kit import NOW, PATH, TOPIC_ID, open_dir, put, stored
 
 CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=1, retention_bytes=500)

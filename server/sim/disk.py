@@ -2,7 +2,7 @@
 
 `SimDisk.disk` is handed to a broker's `LogDir`. When the process ends, `killed()` or `lost_power()` gives the next one
 a new handle on what is left, and the old handle fails every call: whatever still unwinds in the dead process changes
-nothing. How bad a loss of power is stands in `barnabas.logdir.memory_disk`.
+nothing. How bad a loss of power is stands in `barnabas.logdir.files.memory_disk`.
 
 `fail` lets one call fail, once; `watch` notes of what kind the calls are.
 """
@@ -13,7 +13,7 @@ import errno
 from random import Random
 
 from barnabas.logdir import OURS
-from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.files.memory_disk import MemoryDisk
 
 GONE = "by a process that is gone"
 FAULT = "said the simulated disk"

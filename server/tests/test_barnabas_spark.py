@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from barnabas.kproto.records import Record, build_batch, build_control_batch
-from barnabas.logdir.index import OffsetIndex, TimeIndex
+from barnabas.logdir.files.index import OffsetIndex, TimeIndex
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")

@@ -22,8 +22,8 @@ from barnabas.coordinator.tests.exactly_once.world import WALL_START_MS, Answer,
 from barnabas.coordinator.txn import verification_error
 from barnabas.kproto import ErrorCode
 from barnabas.kproto.errors import KafkaError
+from barnabas.logdir.files.txn_index import AbortedTxn
 from barnabas.logdir.producers import InTransaction, Producers, Verification
-from barnabas.logdir.txn_index import AbortedTxn
 
 TopicPartition = tuple[str, int]
 APPEND_TIMEOUT_S = 4.0

@@ -21,7 +21,7 @@ from barnabas.kproto.frame import FrameSplitter, parse_request_header, response_
 from barnabas.kproto.messages import FetchRequest, FetchResponse, ListOffsetsResponse
 from barnabas.kproto.records import Record, build_batch
 from barnabas.logdir import LogConfig, LogDirs
-from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.replication import BrokerImage, Endpoint, Image, PartitionImage, TopicImage
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.partitions.followers import Followers

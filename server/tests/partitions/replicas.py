@@ -18,7 +18,7 @@ from barnabas.kproto import ErrorCode, KafkaError, decode, encode, encoder, requ
 from barnabas.kproto.messages import FetchRequest
 from barnabas.kproto.records import Record, build_batch, iter_records
 from barnabas.logdir import AppendOrigin, FileSlice, LogConfig, LogDirs
-from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.replication import BrokerImage, Endpoint, Image, PartitionImage, Proposal, TopicImage
 from barnabas.server.apis.records import fetch as fetch_api
 from barnabas.server.config.broker import BrokerConfig

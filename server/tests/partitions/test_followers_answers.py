@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import FetchResponse, OffsetForLeaderEpochResponse
-from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.tests.partitions.fake_leaders import (
     US,

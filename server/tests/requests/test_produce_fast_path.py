@@ -17,7 +17,7 @@ from barnabas.kproto import ErrorCode, uvarint
 from barnabas.kproto.frame import request_frame
 from barnabas.kproto.messages import ProduceRequest
 from barnabas.kproto.records import Record, build_batch, check_batch, iter_headers
-from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.server.requests.produce import fast_path as repeated_produce
 from barnabas.server.requests.produce.fast_path import RepeatedProduce
 from barnabas.server.testing import connected, embedded_broker

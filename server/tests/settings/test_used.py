@@ -40,7 +40,7 @@ def source(*folders: str, leave_out: tuple[str, ...] = ()) -> str:
 
 
 SERVER = source("server")
-LOG = source("server", "logdir", leave_out=("logdir/config.py",))
+LOG = source("server", "logdir", leave_out=("logdir/files/config.py",))
 BEHIND_TOPICS = {key.name for row in TOPIC.values() for key in row.broker_keys}
 
 

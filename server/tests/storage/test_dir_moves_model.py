@@ -11,7 +11,7 @@ import pytest
 
 from barnabas.kproto.records import Record, build_batch, iter_headers
 from barnabas.logdir import AppendOrigin, LogConfig, LogDirs, PartitionLog
-from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.replication import Image, PartitionImage
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.partitions.partition import Partition

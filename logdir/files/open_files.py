@@ -14,7 +14,7 @@ import errno
 import resource
 from typing import Protocol
 
-from barnabas.logdir.disk import Disk
+from barnabas.logdir.files.disk import Disk
 
 
 class LogFile:

@@ -29,7 +29,7 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 
-from barnabas.logdir.errors import CorruptFile
+from barnabas.logdir.files.errors import CorruptFile
 
 OFFSET_ENTRY = 8
 TIME_ENTRY = 12

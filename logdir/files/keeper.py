@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from barnabas.logdir.errors import StorageError
-from barnabas.logdir.files import Pool
+from barnabas.logdir.files.errors import StorageError
+from barnabas.logdir.files.open_files import Pool
 
 
 class Keeper(Protocol):

@@ -1,4 +1,5 @@
-"""A disk in memory that can crash, fill up and fail, in place of `barnabas.logdir.disk.Disk`: for tests and simulation.
+"""A disk in memory that can crash, fill up and fail, in place of `barnabas.logdir.files.disk.Disk`: for tests and
+simulation.
 
 What a crash leaves: of every directory the synced names and some of the later changes in their order; of every file
 the synced bytes and, of what was written since, nothing, everything, a part in order, or sectors here and there with
@@ -13,7 +14,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from barnabas.logdir.disk import Buffer, Disk, Entry
+from barnabas.logdir.files.disk import Buffer, Disk, Entry
 
 SECTOR = 512
 

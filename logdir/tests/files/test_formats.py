@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from barnabas.logdir import MetaProperties
-from barnabas.logdir.checkpoint import decode_offsets, encode_offsets
-from barnabas.logdir.epochs import LeaderEpochs
-from barnabas.logdir.errors import CorruptFile, InconsistentMeta
-from barnabas.logdir.index import OffsetIndex, TimeIndex
-from barnabas.logdir.layout import (
+from barnabas.logdir.files.checkpoint import decode_offsets, encode_offsets
+from barnabas.logdir.files.epochs import LeaderEpochs
+from barnabas.logdir.files.errors import CorruptFile, InconsistentMeta
+from barnabas.logdir.files.index import OffsetIndex, TimeIndex
+from barnabas.logdir.files.layout import (
     PartitionDir,
     decode_partition_metadata,
     decode_properties,
@@ -20,10 +20,10 @@ from barnabas.logdir.layout import (
     parse_marked_name,
     parse_partition_dir,
 )
-from barnabas.logdir.memory_disk import MemoryDisk
+from barnabas.logdir.files.memory_disk import MemoryDisk
+from barnabas.logdir.files.txn_index import AbortedTxn, decode, overlapping
 from barnabas.logdir.producers import Producers, Written
 from barnabas.logdir.tests.kit import PATH, TOPIC_ID
-from barnabas.logdir.txn_index import AbortedTxn, decode, overlapping
 
 # Apache Kafka 3.9.1: one committed and one aborted transaction of one record each.
 KAFKA_SNAPSHOT = bytes.fromhex(

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
-from barnabas.logdir.disk import Disk, remove_if_there
+from barnabas.logdir.files.disk import Disk, remove_if_there
 
 log = logging.getLogger("barnabas.logdir")
 

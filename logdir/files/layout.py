@@ -30,7 +30,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from barnabas.logdir.errors import CorruptFile, InconsistentMeta
+from barnabas.logdir.files.errors import CorruptFile, InconsistentMeta
 
 LOCK: Final = ".lock"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from barnabas.kproto.crc32c import crc32c
 from barnabas.kproto.records import BATCH_OVERHEAD, LOG_OVERHEAD, BatchHeader, CorruptRecords, read_header
-from barnabas.logdir.disk import Disk
+from barnabas.logdir.files.disk import Disk
 
 MIN_MESSAGE = 26
 """A message of format 0 without key and value."""

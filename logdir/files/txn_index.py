@@ -19,8 +19,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from barnabas.logdir.disk import Disk, read_file, remove_if_there, write_file, write_fully
-from barnabas.logdir.errors import CorruptFile
+from barnabas.logdir.files.disk import Disk, read_file, remove_if_there, write_file, write_fully
+from barnabas.logdir.files.errors import CorruptFile
 
 VERSION = 0
 ENTRY = 34

@@ -14,9 +14,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 
-from barnabas.logdir.checkpoint import LEADER_EPOCH, decode_lines, encode_lines
-from barnabas.logdir.disk import Disk, read_file
-from barnabas.logdir.errors import CorruptFile
+from barnabas.logdir.files.checkpoint import LEADER_EPOCH, decode_lines, encode_lines
+from barnabas.logdir.files.disk import Disk, read_file
+from barnabas.logdir.files.errors import CorruptFile
 
 NO_EPOCH = -1
 NO_OFFSET = -1

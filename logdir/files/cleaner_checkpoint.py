@@ -11,9 +11,9 @@ import logging
 import threading
 from collections.abc import Collection
 
-from barnabas.logdir.checkpoint import CLEANER, read_offsets, write_offsets
-from barnabas.logdir.disk import Disk
-from barnabas.logdir.errors import CorruptFile, StorageError
+from barnabas.logdir.files.checkpoint import CLEANER, read_offsets, write_offsets
+from barnabas.logdir.files.disk import Disk
+from barnabas.logdir.files.errors import CorruptFile, StorageError
 
 log = logging.getLogger("barnabas.logdir")
 

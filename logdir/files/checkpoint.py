@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from barnabas.logdir.disk import Disk, read_file, replace_file
-from barnabas.logdir.errors import CorruptFile
+from barnabas.logdir.files.disk import Disk, read_file, replace_file
+from barnabas.logdir.files.errors import CorruptFile
 
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK = "replication-offset-checkpoint"
