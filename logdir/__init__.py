@@ -33,11 +33,11 @@ from barnabas.logdir.files.layout import MetaProperties
 from barnabas.logdir.files.open_files import FileSlice, LogFile, half_of_the_limit
 from barnabas.logdir.files.removal import Removal
 from barnabas.logdir.files.txn_index import AbortedTxn
-from barnabas.logdir.incoming import AppendInfo, AppendOrigin, prepare
 from barnabas.logdir.log import PartitionLog
 from barnabas.logdir.manager import Checkpoint, LogDir
-from barnabas.logdir.producers import InTransaction, Verification
-from barnabas.logdir.timed_batch import LongBatch
+from barnabas.logdir.segments.incoming import AppendInfo, AppendOrigin, prepare
+from barnabas.logdir.segments.producers import InTransaction, Verification
+from barnabas.logdir.segments.timed_batch import LongBatch
 
 if TYPE_CHECKING:
     from barnabas.logdir.offline import open_log, open_log_dir

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from barnabas.kproto.crc32c import crc32c
 from barnabas.logdir.appender import LogAppender, pack_assigned, unpack_header
-from barnabas.logdir.producers import NO_SEQUENCE, Written
+from barnabas.logdir.segments.producers import NO_SEQUENCE, Written
 
 
 class RunAppender(LogAppender):

@@ -36,7 +36,6 @@ from barnabas.kproto.errors import ErrorCode, KafkaError
 from barnabas.kproto.records import BatchHeader, CorruptRecords, stamp_log_append_time
 from barnabas.kproto.records_scan import RecordsRefused
 from barnabas.kproto.records_uniform import RECORDS_MIN
-from barnabas.logdir.cutting import Cut
 from barnabas.logdir.files import layout
 from barnabas.logdir.files.config import LONG_MAX, LogConfig
 from barnabas.logdir.files.disk import IOV_MAX, Disk, write_file, write_fully
@@ -45,7 +44,8 @@ from barnabas.logdir.files.errors import StorageError, UnexpectedOffset
 from barnabas.logdir.files.keeper import Keeper
 from barnabas.logdir.files.open_files import LogFile
 from barnabas.logdir.files.txn_index import AbortedTxn
-from barnabas.logdir.incoming import (
+from barnabas.logdir.segments.cutting import Cut
+from barnabas.logdir.segments.incoming import (
     AppendInfo,
     AppendOrigin,
     Familiar,
@@ -58,9 +58,9 @@ from barnabas.logdir.incoming import (
     too_large,
     validate,
 )
-from barnabas.logdir.producers import InTransaction, Producers
-from barnabas.logdir.replay import aborted_of, note_batch
-from barnabas.logdir.segment import SAVE_EVERY, UNKNOWN, Segment
+from barnabas.logdir.segments.producers import InTransaction, Producers
+from barnabas.logdir.segments.replay import aborted_of, note_batch
+from barnabas.logdir.segments.segment import SAVE_EVERY, UNKNOWN, Segment
 
 unpack_header = struct.Struct(">qiibIhiqqqhii").unpack_from
 pack_assigned = struct.Struct(">qii").pack_into

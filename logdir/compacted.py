@@ -43,7 +43,7 @@ from barnabas.logdir.files.disk import Disk, Entry, read_file, remove_if_there
 from barnabas.logdir.files.errors import CorruptFile, StorageError
 from barnabas.logdir.files.index import OffsetIndex, TimeIndex
 from barnabas.logdir.files.open_files import LogFile, Pool
-from barnabas.logdir.segment import Segment
+from barnabas.logdir.segments.segment import Segment
 
 
 class Step(Enum):

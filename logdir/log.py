@@ -26,19 +26,19 @@ from collections.abc import Callable
 from barnabas.kproto.errors import ErrorCode, KafkaError
 from barnabas.kproto.records import CorruptRecords
 from barnabas.logdir.compacted import CompactedLog
-from barnabas.logdir.cutting import Cut, find_cut
 from barnabas.logdir.files import layout
 from barnabas.logdir.files.checkpoint import LEADER_EPOCH
 from barnabas.logdir.files.disk import remove_if_there, replace_file
 from barnabas.logdir.files.errors import StorageError
 from barnabas.logdir.files.open_files import FileSlice
 from barnabas.logdir.files.txn_index import AbortedTxn, overlapping
-from barnabas.logdir.flush import Flush
-from barnabas.logdir.producers import Producers
-from barnabas.logdir.replay import aborted_of, rebuild_producers
-from barnabas.logdir.retention import breached
-from barnabas.logdir.segment import Segment
-from barnabas.logdir.timed_batch import LongBatch
+from barnabas.logdir.segments.cutting import Cut, find_cut
+from barnabas.logdir.segments.flush import Flush
+from barnabas.logdir.segments.producers import Producers
+from barnabas.logdir.segments.replay import aborted_of, rebuild_producers
+from barnabas.logdir.segments.retention import breached
+from barnabas.logdir.segments.segment import Segment
+from barnabas.logdir.segments.timed_batch import LongBatch
 
 
 class PartitionLog(CompactedLog):

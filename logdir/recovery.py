@@ -41,9 +41,9 @@ from barnabas.logdir.files.keeper import Keeper
 from barnabas.logdir.files.scan import StoredBatch, iter_batches
 from barnabas.logdir.files.txn_index import AbortedTxn
 from barnabas.logdir.log import PartitionLog
-from barnabas.logdir.producers import Producers
-from barnabas.logdir.replay import load_snapshot, note_batch, rebuild_producers, replay
-from barnabas.logdir.segment import Segment
+from barnabas.logdir.segments.producers import Producers
+from barnabas.logdir.segments.replay import load_snapshot, note_batch, rebuild_producers, replay
+from barnabas.logdir.segments.segment import Segment
 
 log = logging.getLogger("barnabas.logdir")
 MAX_OFFSET = 2**63 - 1

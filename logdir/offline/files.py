@@ -19,7 +19,7 @@ from barnabas.logdir.files.errors import CorruptFile
 from barnabas.logdir.files.index import OFFSET_ENTRY, TIME_ENTRY
 from barnabas.logdir.offline.directory import CHECKPOINTS
 from barnabas.logdir.offline.errors import NotALog
-from barnabas.logdir.producers import Producers
+from barnabas.logdir.segments.producers import Producers
 
 _OFFSET = struct.Struct(">iI")
 _TIME = struct.Struct(">qi")

@@ -21,7 +21,7 @@ from barnabas.logdir.offline.batch import Batch
 from barnabas.logdir.offline.errors import NotALog
 from barnabas.logdir.offline.segment import SegmentReader
 from barnabas.logdir.offline.source import HIGHEST, LOWEST, Aborted, Bounds, Source
-from barnabas.logdir.producers import Producers
+from barnabas.logdir.segments.producers import Producers
 
 ENDINGS = (layout.LOG, layout.CLEANED, layout.SWAP, layout.DELETED, layout.ASIDE, ".checkpoint")
 

@@ -26,7 +26,7 @@ from barnabas.logdir.offline.log import LogReader
 from barnabas.logdir.offline.problems import Problem
 from barnabas.logdir.offline.verify_index import LogState
 from barnabas.logdir.offline.verify_segment import Progress, SegmentCheck
-from barnabas.logdir.producers import Producers
+from barnabas.logdir.segments.producers import Producers
 
 KRAFT_FILES = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint(\.deleted|\.part)?|quorum-state")
 KRAFT_SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")

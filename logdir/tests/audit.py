@@ -14,7 +14,7 @@ from barnabas.logdir import PartitionLog
 from barnabas.logdir.files.layout import SNAPSHOT, TXN_INDEX, file_name
 from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.logdir.files.txn_index import decode
-from barnabas.logdir.producers import Producers
+from barnabas.logdir.segments.producers import Producers
 
 
 class State:

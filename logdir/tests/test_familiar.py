@@ -11,7 +11,7 @@ from barnabas.kproto.crc32c import crc32c
 from barnabas.kproto.errors import ErrorCode, KafkaError
 from barnabas.logdir import LogConfig, PartitionLog
 from barnabas.logdir.files.memory_disk import MemoryDisk
-from barnabas.logdir.incoming import Familiar
+from barnabas.logdir.segments.incoming import Familiar
 from barnabas.logdir.tests.kit import NOW, TOPIC_ID, batch, open_dir, put, stored
 
 VALUES = ("a" * 50, "b" * 50, "c" * 50, "d" * 50, "e" * 50)

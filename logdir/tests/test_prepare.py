@@ -131,7 +131,7 @@ def test_prepared_for_other_settings() -> None:
 
 def test_small_records_are_not_taken_apart_to_be_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
     """They would take a hundred times their bytes."""
-    monkeypatch.setattr("barnabas.logdir.incoming.rebuild_batch", None)
+    monkeypatch.setattr("barnabas.logdir.segments.incoming.rebuild_batch", None)
     log = make(LogConfig(compression_type="gzip"))
     prepared = prepare(memoryview(long_batch()), log.config, NOW)
     assert read_header(prepared).codec == 1

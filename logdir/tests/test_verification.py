@@ -10,7 +10,7 @@ from barnabas.kproto.errors import ErrorCode, KafkaError
 from barnabas.kproto.records import build_control_batch
 from barnabas.logdir import AppendOrigin, InTransaction, LogConfig, PartitionLog
 from barnabas.logdir.files.memory_disk import MemoryDisk
-from barnabas.logdir.producers import Producers, Verification
+from barnabas.logdir.segments.producers import Producers, Verification
 from barnabas.logdir.tests.kit import NOW, TOPIC_ID, batch, open_dir
 
 E = ErrorCode

@@ -5,8 +5,8 @@ that die at any moment, on a network that delays, loses and repeats. Virtual tim
     python -m barnabas.coordinator.tests.exactly_once --seeds 17 --trace
 
 What is real: `barnabas.coordinator.txn` (machine and marker queues), the producers of a partition
-(`barnabas.logdir.producers`, with their verification), the offsets of a group (`barnabas.coordinator.group.offsets`).
-What is a model: the network and time (`world`), what drives the machine over a replicated log (`office`), a partition's
-leader and its log (`partitions`), clients as stock ones behave, of transaction.version 0 and 2 (`clients`). `checks`
-holds the invariants, `run` the faults.
+(`barnabas.logdir.segments.producers`, with their verification), the offsets of a group
+(`barnabas.coordinator.group.offsets`). What is a model: the network and time (`world`), what drives the machine over a
+replicated log (`office`), a partition's leader and its log (`partitions`), clients as stock ones behave, of
+transaction.version 0 and 2 (`clients`). `checks` holds the invariants, `run` the faults.
 """

@@ -1,10 +1,10 @@
 """A partition's leader and its log, as far as transactions see them.
 
-The log is a list of batches and markers; the producers are `barnabas.logdir.producers.Producers`, live and after an
-election (read from the log again, as a new leader of a replica that is behind would have to). A transactional batch is
-verified with the coordinator, or made part of the transaction there (KIP-890), before it is let in. Producers are
-answered when the high watermark has passed (acks=all). A leader that was voted out appends no more: what it had and the
-others did not is cut, or stays.
+The log is a list of batches and markers; the producers are `barnabas.logdir.segments.producers.Producers`, live and
+after an election (read from the log again, as a new leader of a replica that is behind would have to). A transactional
+batch is verified with the coordinator, or made part of the transaction there (KIP-890), before it is let in. Producers
+are answered when the high watermark has passed (acks=all). A leader that was voted out appends no more: what it had and
+the others did not is cut, or stays.
 
 `visible` is what a read_committed consumer makes of the log: up to the last stable offset, without what the list of
 aborted transactions says, in the way consumers use it.
@@ -23,7 +23,7 @@ from barnabas.coordinator.txn import verification_error
 from barnabas.kproto import ErrorCode
 from barnabas.kproto.errors import KafkaError
 from barnabas.logdir.files.txn_index import AbortedTxn
-from barnabas.logdir.producers import InTransaction, Producers, Verification
+from barnabas.logdir.segments.producers import InTransaction, Producers, Verification
 
 TopicPartition = tuple[str, int]
 APPEND_TIMEOUT_S = 4.0

@@ -22,7 +22,7 @@ from barnabas.logdir.files.layout import (
 )
 from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.logdir.files.txn_index import AbortedTxn, decode, overlapping
-from barnabas.logdir.producers import Producers, Written
+from barnabas.logdir.segments.producers import Producers, Written
 from barnabas.logdir.tests.kit import PATH, TOPIC_ID
 
 # Apache Kafka 3.9.1: one committed and one aborted transaction of one record each.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.logdir.producers import Producers
+from barnabas.logdir.segments.producers import Producers
 from barnabas.server.coordinators.verification import Errors, TxnVerification
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas.logdir.files.keeper import Keeper
-from barnabas.logdir.segment import Segment
+from barnabas.logdir.segments.segment import Segment
 
 
 class CutPoint(NamedTuple):

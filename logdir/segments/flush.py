@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from barnabas.logdir.files.checkpoint import LEADER_EPOCH
 from barnabas.logdir.files.disk import Disk, sync_file, write_file
-from barnabas.logdir.segment import Segment
+from barnabas.logdir.segments.segment import Segment
 
 
 class Flush:

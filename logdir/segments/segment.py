@@ -28,8 +28,8 @@ from barnabas.logdir.files.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, T
 from barnabas.logdir.files.open_files import LogFile, Pool, new_log_file
 from barnabas.logdir.files.scan import StoredBatch, find_batch, iter_batches
 from barnabas.logdir.files.txn_index import AbortedTxn
-from barnabas.logdir.reindex import is_padding, made_anew
-from barnabas.logdir.timed_batch import TimedBatch, timed
+from barnabas.logdir.segments.reindex import is_padding, made_anew
+from barnabas.logdir.segments.timed_batch import TimedBatch, timed
 
 SAVE_EVERY = 256
 TAIL = 64

@@ -13,8 +13,8 @@ from barnabas.logdir.files import layout
 from barnabas.logdir.files.disk import Disk, read_file, remove_if_there
 from barnabas.logdir.files.errors import CorruptFile
 from barnabas.logdir.files.txn_index import AbortedTxn
-from barnabas.logdir.producers import InTransaction, Producers
-from barnabas.logdir.segment import Segment
+from barnabas.logdir.segments.producers import InTransaction, Producers
+from barnabas.logdir.segments.segment import Segment
 
 log = logging.getLogger("barnabas.logdir")
 

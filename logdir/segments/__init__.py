@@ -1,0 +1,4 @@
+"""One segment, and what is known beside its batches: producers, retention, what a flush and a truncation still owe.
+
+May import `files`.
+"""
