@@ -7,7 +7,7 @@ Beside it: `offline`, directories without a broker (its `open_log` and `open_log
 
 from typing import TYPE_CHECKING, Any
 
-from barnabas.logdir.compaction import (
+from barnabas.logdir.compaction.plan import (
     CleanedSegment,
     CompactionAborted,
     CompactionLimits,

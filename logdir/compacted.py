@@ -30,7 +30,7 @@ from typing import Any
 
 from barnabas.kproto.records import CorruptRecords
 from barnabas.logdir.append_run import RunAppender
-from barnabas.logdir.compaction import (
+from barnabas.logdir.compaction.plan import (
     CleanedSegment,
     CompactionAborted,
     CompactionPlan,

@@ -10,7 +10,7 @@ import pytest
 from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.logdir.offline import open_log
 from barnabas.logdir.offline.verify import verify
-from barnabas.logdir.tests.compaction_kit import Compacted, committed, final_values
+from barnabas.logdir.tests.compaction.compaction_kit import Compacted, committed, final_values
 from barnabas.logdir.tests.kit import PATH
 
 

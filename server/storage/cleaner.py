@@ -2,8 +2,9 @@
 
 Each of `log.cleaner.threads` cleaners looks for the log with the largest dirty share over all directories, has it
 compacted, and looks again; when no log needs it, it waits `log.cleaner.backoff.ms`. What is to be done, and putting
-the results in place, is logdir's business (`barnabas.logdir.compaction`, `PartitionLog.begin_compaction`); the reading
-and writing happens in a process per cleaner (cleaner_process.py). Here is who, when, how fast, and what if it fails:
+the results in place, is logdir's business (`barnabas.logdir.compaction.plan`, `PartitionLog.begin_compaction`); the
+reading and writing happens in a process per cleaner (cleaner_process.py). Here is who, when, how fast, and what if it
+fails:
 
 | what happens | then |
 | --- | --- |

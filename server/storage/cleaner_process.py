@@ -74,7 +74,7 @@ class OffloadCompactor:
     async def compact(
         self, disk: Disk, plan: CompactionPlan, limits: CompactionLimits, spend: Spend, put_in_place: PutInPlace
     ) -> Done:
-        from barnabas.logdir.compaction_run import CompactionRun
+        from barnabas.logdir.compaction.run import CompactionRun
 
         spent: list[int] = []
         run = CompactionRun(disk, plan, limits, spent.append)

@@ -107,7 +107,7 @@ def compact(
     hand_over: Callable[[object], None],
 ) -> tuple[Any, ...]:
     """Carry a plan out; the last message about it."""
-    from barnabas.logdir.compaction_run import CompactionRun  # the broker imports this module too, for the messages
+    from barnabas.logdir.compaction.run import CompactionRun  # the broker imports this module too, for the messages
 
     try:
         run = CompactionRun(Disk(), plan, limits, spend)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from barnabas.logdir.offset_map import OffsetMap
+from barnabas.logdir.compaction.offset_map import OffsetMap
 from barnabas.replication.planning.topics import MAX_NEW_PARTITIONS
 from barnabas.server.settings import BROKER, SUBJECTS, SYNONYMS, TOPIC, BadValue, Setting, Support, Type, parse, render
 from barnabas.server.settings.model import LEAST_SEGMENT_BYTES, PARTITIONS_AT_ONCE

@@ -12,13 +12,13 @@ from barnabas.kproto.errors import ErrorCode, KafkaError
 from barnabas.kproto.records import CorruptRecords, Record, iter_records
 from barnabas.kproto.records_legacy import build_message_set, iter_messages
 from barnabas.logdir import AbortedTxn
-from barnabas.logdir.compaction import CompactionAborted, CompactionLimits
-from barnabas.logdir.compaction_run import CompactionRun
+from barnabas.logdir.compaction.plan import CompactionAborted, CompactionLimits
+from barnabas.logdir.compaction.run import CompactionRun
 from barnabas.logdir.files.cleaner_checkpoint import CleanerCheckpoint
 from barnabas.logdir.files.disk import read_file
 from barnabas.logdir.files.index import OffsetIndex, TimeIndex
 from barnabas.logdir.offline.verify import verify
-from barnabas.logdir.tests.compaction_kit import COMPACT, LIMITS, NOW, Compacted
+from barnabas.logdir.tests.compaction.compaction_kit import COMPACT, LIMITS, NOW, Compacted
 from barnabas.logdir.tests.kit import PATH, stored
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from barnabas.kproto.records import Record, read_header
 from barnabas.logdir import AppendOrigin
-from barnabas.logdir.compaction import CompactionAborted, CompactionLimits
-from barnabas.logdir.compaction_run import CompactionRun
-from barnabas.logdir.tests.compaction_kit import COMPACT, Compacted, committed
+from barnabas.logdir.compaction.plan import CompactionAborted, CompactionLimits
+from barnabas.logdir.compaction.run import CompactionRun
+from barnabas.logdir.tests.compaction.compaction_kit import COMPACT, Compacted, committed
 from barnabas.logdir.tests.kit import stored
 
 IDEMPOTENT = (1, 2, 3)

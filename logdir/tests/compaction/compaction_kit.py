@@ -8,8 +8,8 @@ from typing import Any
 from barnabas.kproto.records import Record, build_batch, build_control_batch, iter_records
 from barnabas.kproto.records_legacy import iter_any
 from barnabas.logdir import AppendOrigin, LogConfig, LogDir, PartitionLog
-from barnabas.logdir.compaction import CompactionLimits, CompactionState
-from barnabas.logdir.compaction_run import CompactionRun
+from barnabas.logdir.compaction.plan import CompactionLimits, CompactionState
+from barnabas.logdir.compaction.run import CompactionRun
 from barnabas.logdir.files.disk import Disk
 from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.logdir.tests.kit import NOW, PATH, TOPIC_ID, Clock, open_dir, stored

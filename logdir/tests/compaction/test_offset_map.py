@@ -8,7 +8,7 @@ import tracemalloc
 
 import pytest
 
-from barnabas.logdir.offset_map import OffsetMap
+from barnabas.logdir.compaction.offset_map import OffsetMap
 
 
 @pytest.mark.parametrize("memory", [4_000, 40_000])
@@ -46,7 +46,7 @@ def test_keys_that_share_half_of_their_hash(monkeypatch: pytest.MonkeyPatch) -> 
         def digest(self) -> bytes:
             return bytes(8) + self.key.ljust(8)
 
-    monkeypatch.setattr("barnabas.logdir.offset_map.blake2s", Half)
+    monkeypatch.setattr("barnabas.logdir.compaction.offset_map.blake2s", Half)
     tested = OffsetMap(2000, 0.9)
     records = [(b"%d" % number, number) for number in range(50)]
     assert tested.put(records) == 50

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from barnabas.logdir import LogConfig
-from barnabas.logdir.compaction import CompactionPlan, CompactionState, Source, dirtiest, state_of
+from barnabas.logdir.compaction.plan import CompactionPlan, CompactionState, Source, dirtiest, state_of
 from barnabas.logdir.files.checkpoint import CLEANER
 from barnabas.logdir.files.cleaner_checkpoint import CleanerCheckpoint
 from barnabas.logdir.files.errors import StorageError

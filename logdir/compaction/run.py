@@ -30,7 +30,8 @@ from collections.abc import Callable, Iterator
 
 from barnabas.kproto.records import BatchHeader, CorruptRecords, iter_records, parse_control_record, records_data
 from barnabas.kproto.records_filter import Span, batch_of, empty_batch, keyed_records, legacy_messages, legacy_of
-from barnabas.logdir.compaction import (
+from barnabas.logdir.compaction.offset_map import OffsetMap
+from barnabas.logdir.compaction.plan import (
     MAX_RELATIVE_OFFSET,
     CleanedSegment,
     CompactionAborted,
@@ -39,13 +40,12 @@ from barnabas.logdir.compaction import (
     CompactionStats,
     Source,
 )
-from barnabas.logdir.compaction_txns import Transactions
+from barnabas.logdir.compaction.transactions import Transactions
 from barnabas.logdir.files import layout, txn_index
 from barnabas.logdir.files.disk import Buffer, Disk, read_file, remove_if_there, write_file, write_fully
 from barnabas.logdir.files.errors import CorruptFile
 from barnabas.logdir.files.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from barnabas.logdir.files.scan import StoredBatch, iter_batches
-from barnabas.logdir.offset_map import OffsetMap
 
 Kept = tuple[Buffer, int, int]
 """What is to be written of a batch: the bytes, its last offset, the max timestamp of its records (-1 without any)."""
