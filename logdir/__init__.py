@@ -33,7 +33,7 @@ from barnabas.logdir.files.layout import MetaProperties
 from barnabas.logdir.files.open_files import FileSlice, LogFile, half_of_the_limit
 from barnabas.logdir.files.removal import Removal
 from barnabas.logdir.files.txn_index import AbortedTxn
-from barnabas.logdir.log import PartitionLog
+from barnabas.logdir.logs.log import PartitionLog
 from barnabas.logdir.manager import Checkpoint, LogDir
 from barnabas.logdir.segments.incoming import AppendInfo, AppendOrigin, prepare
 from barnabas.logdir.segments.producers import InTransaction, Verification

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from barnabas.logdir.files.disk import Disk
 from barnabas.logdir.files.errors import OURS, StorageError
-from barnabas.logdir.log import PartitionLog
+from barnabas.logdir.logs.log import PartitionLog
 
 MANY = 8
 """From so many logs on, one sync of the file system is cheaper than one of each file."""

@@ -37,7 +37,7 @@ from barnabas.logdir.files.disk import Disk
 from barnabas.logdir.files.errors import InconsistentMeta, LogDirError, StorageError, duplicate
 from barnabas.logdir.files.layout import MAX_NAME, META_PROPERTIES, MetaProperties, future_dir
 from barnabas.logdir.files.open_files import half_of_the_limit
-from barnabas.logdir.log import PartitionLog
+from barnabas.logdir.logs.log import PartitionLog
 from barnabas.logdir.manager import LogDir, TopicPartition
 
 log = logging.getLogger("barnabas.logdir")

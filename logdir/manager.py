@@ -44,8 +44,8 @@ from barnabas.logdir.files.errors import CorruptFile, LogDirError, LogDirLocked,
 from barnabas.logdir.files.layout import MetaProperties
 from barnabas.logdir.files.open_files import Pool, half_of_the_limit
 from barnabas.logdir.files.removal import Removal, Removals, remove_dir
-from barnabas.logdir.log import PartitionLog
-from barnabas.logdir.recovery import open_log
+from barnabas.logdir.logs.log import PartitionLog
+from barnabas.logdir.logs.recovery import open_log
 
 log = logging.getLogger("barnabas.logdir")
 

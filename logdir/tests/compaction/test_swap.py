@@ -15,10 +15,10 @@ from dataclasses import replace
 import pytest
 
 from barnabas.logdir import StorageError
-from barnabas.logdir.compacted import Swap
 from barnabas.logdir.compaction.plan import CleanedSegment, CompactionAborted, CompactionPlan
 from barnabas.logdir.compaction.run import CompactionRun
 from barnabas.logdir.files.memory_disk import MemoryDisk
+from barnabas.logdir.logs.compacted import Swap
 from barnabas.logdir.tests.compaction.compaction_kit import LIMITS, NOW, Compacted, committed, final_values
 from barnabas.logdir.tests.kit import PATH, put
 

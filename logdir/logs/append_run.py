@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from barnabas.kproto.crc32c import crc32c
-from barnabas.logdir.appender import LogAppender, pack_assigned, unpack_header
+from barnabas.logdir.logs.appender import LogAppender, pack_assigned, unpack_header
 from barnabas.logdir.segments.producers import NO_SEQUENCE, Written
 
 

@@ -5,7 +5,7 @@ from a leader, in all formats. A crash may take what was not flushed, and only f
 beginning of what was there. Segments that retention gave up may come back until the next flush. What a log keeps beside
 its batches is compared with them (`audit`).
 
-`BARNABAS_MODEL_SEEDS=5000 pytest -m slow logdir/tests/test_model.py` runs that many seeds.
+`BARNABAS_MODEL_SEEDS=5000 pytest -m slow logdir/tests/logs/test_model.py` runs that many seeds.
 """
 
 from __future__ import annotations

@@ -25,13 +25,13 @@ from collections.abc import Callable
 
 from barnabas.kproto.errors import ErrorCode, KafkaError
 from barnabas.kproto.records import CorruptRecords
-from barnabas.logdir.compacted import CompactedLog
 from barnabas.logdir.files import layout
 from barnabas.logdir.files.checkpoint import LEADER_EPOCH
 from barnabas.logdir.files.disk import remove_if_there, replace_file
 from barnabas.logdir.files.errors import StorageError
 from barnabas.logdir.files.open_files import FileSlice
 from barnabas.logdir.files.txn_index import AbortedTxn, overlapping
+from barnabas.logdir.logs.compacted import CompactedLog
 from barnabas.logdir.segments.cutting import Cut, find_cut
 from barnabas.logdir.segments.flush import Flush
 from barnabas.logdir.segments.producers import Producers

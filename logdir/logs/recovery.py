@@ -30,7 +30,6 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from barnabas.kproto.records import CorruptRecords
-from barnabas.logdir.appender import MAX_RELATIVE_OFFSET
 from barnabas.logdir.files import layout
 from barnabas.logdir.files.config import LogConfig
 from barnabas.logdir.files.disk import Disk, Entry, remove_if_there, write_file
@@ -40,7 +39,8 @@ from barnabas.logdir.files.index import OffsetIndex, TimeIndex
 from barnabas.logdir.files.keeper import Keeper
 from barnabas.logdir.files.scan import StoredBatch, iter_batches
 from barnabas.logdir.files.txn_index import AbortedTxn
-from barnabas.logdir.log import PartitionLog
+from barnabas.logdir.logs.appender import MAX_RELATIVE_OFFSET
+from barnabas.logdir.logs.log import PartitionLog
 from barnabas.logdir.segments.producers import Producers
 from barnabas.logdir.segments.replay import load_snapshot, note_batch, rebuild_producers, replay
 from barnabas.logdir.segments.segment import Segment

@@ -29,7 +29,6 @@ from functools import partial
 from typing import Any
 
 from barnabas.kproto.records import CorruptRecords
-from barnabas.logdir.append_run import RunAppender
 from barnabas.logdir.compaction.plan import (
     CleanedSegment,
     CompactionAborted,
@@ -43,6 +42,7 @@ from barnabas.logdir.files.disk import Disk, Entry, read_file, remove_if_there
 from barnabas.logdir.files.errors import CorruptFile, StorageError
 from barnabas.logdir.files.index import OffsetIndex, TimeIndex
 from barnabas.logdir.files.open_files import LogFile, Pool
+from barnabas.logdir.logs.append_run import RunAppender
 from barnabas.logdir.segments.segment import Segment
 
 

@@ -1,0 +1,4 @@
+"""One partition's log: appending, reading, cutting, compacting, and opening it after a clean stop or none.
+
+May import `files`, `segments` and `compaction`. `log` is what everybody else uses.
+"""
