@@ -16,7 +16,8 @@ from barnabas.logdir.compaction.plan import (
     CompactionStats,
     dirtiest,
 )
-from barnabas.logdir.dirs import LogDirs, Promoted
+from barnabas.logdir.dirs.log_dir import Checkpoint, LogDir
+from barnabas.logdir.dirs.log_dirs import LogDirs, Promoted
 from barnabas.logdir.files.cleaner_checkpoint import CleanerCheckpoint
 from barnabas.logdir.files.config import LogConfig
 from barnabas.logdir.files.disk import Disk
@@ -34,7 +35,6 @@ from barnabas.logdir.files.open_files import FileSlice, LogFile, half_of_the_lim
 from barnabas.logdir.files.removal import Removal
 from barnabas.logdir.files.txn_index import AbortedTxn
 from barnabas.logdir.logs.log import PartitionLog
-from barnabas.logdir.manager import Checkpoint, LogDir
 from barnabas.logdir.segments.incoming import AppendInfo, AppendOrigin, prepare
 from barnabas.logdir.segments.producers import InTransaction, Verification
 from barnabas.logdir.segments.timed_batch import LongBatch

@@ -31,7 +31,7 @@ from barnabas.kproto import DecodeError
 from barnabas.kproto.records import CorruptRecords
 from barnabas.kproto.stored import TransactionLogValue, decode_versioned
 from barnabas.logdir import LogDir, LogDirError
-from barnabas.logdir.survey import Metadata, has_segments, kraft_metadata, log_values, partitions_in, topic_id_of
+from barnabas.logdir.dirs.survey import Metadata, has_segments, kraft_metadata, log_values, partitions_in, topic_id_of
 from barnabas.replication import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Store, new_uuid, topic_names
 from barnabas.replication.tree.found_topics import FoundTopic, enter_topics, is_new, reserve_producer_ids
 from barnabas.server.cluster.topic_requests import auto_topic

@@ -11,8 +11,8 @@ import pytest
 from barnabas.kproto.records import Record, build_batch
 from barnabas.kproto.stored import TransactionLogKey, TransactionLogValue, encode_versioned
 from barnabas.logdir import LogConfig, LogDir, MetaProperties
+from barnabas.logdir.tests.dirs.test_survey import RED, batch, config, partition, producer_ids, topic
 from barnabas.logdir.tests.kit import stored
-from barnabas.logdir.tests.test_survey import RED, batch, config, partition, producer_ids, topic
 from barnabas.server.testing import embedded_broker
 
 NOW = 1_750_000_000_000

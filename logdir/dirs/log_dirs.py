@@ -32,13 +32,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from barnabas.kproto.errors import ErrorCode, KafkaError
+from barnabas.logdir.dirs.log_dir import LogDir, TopicPartition
 from barnabas.logdir.files.config import LogConfig
 from barnabas.logdir.files.disk import Disk
 from barnabas.logdir.files.errors import InconsistentMeta, LogDirError, StorageError, duplicate
 from barnabas.logdir.files.layout import MAX_NAME, META_PROPERTIES, MetaProperties, future_dir
 from barnabas.logdir.files.open_files import half_of_the_limit
 from barnabas.logdir.logs.log import PartitionLog
-from barnabas.logdir.manager import LogDir, TopicPartition
 
 log = logging.getLogger("barnabas.logdir")
 

@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 
 from barnabas.kproto.errors import ErrorCode, KafkaError
 from barnabas.kproto.records import CorruptRecords
-from barnabas.logdir.closing import make_safe, tried
+from barnabas.logdir.dirs.closing import make_safe, tried
 from barnabas.logdir.files import checkpoint, layout
 from barnabas.logdir.files.config import LogConfig
 from barnabas.logdir.files.disk import Disk, Entry, read_file, replace_file, write_file

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from barnabas.kproto.records import CorruptRecords, Record, build_batch, build_control_batch
+from barnabas.logdir.dirs.survey import kraft_metadata, log_values, partitions_in, topic_id_of
 from barnabas.logdir.files.memory_disk import MemoryDisk
-from barnabas.logdir.survey import kraft_metadata, log_values, partitions_in, topic_id_of
 
 RED, BLUE = bytes([1]) * 16, bytes([2]) * 16
 
