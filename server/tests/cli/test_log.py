@@ -19,7 +19,7 @@ from barnabas.kproto.stored import OffsetCommitKey, OffsetCommitValue, encode_ve
 from barnabas.logdir.offline import open_log
 from barnabas.logdir.offline.stats import log_stats
 from barnabas.logdir.tests.kit import NOW
-from barnabas.logdir.tests.offline_kit import copy, make_dir
+from barnabas.logdir.tests.offline.offline_kit import copy, make_dir
 from barnabas.server.cli import main as cli
 from barnabas.server.cli.log_dump import time_text
 from barnabas.server.cli.log_stats import lines

@@ -37,7 +37,7 @@ from barnabas.logdir.offline.problems import KINDS
 from barnabas.logdir.offline.stats import EXACT, Distinct, Stats, log_stats
 from barnabas.logdir.offline.verify import size_to_verify, verify
 from barnabas.logdir.tests.kit import NOW, TOPIC_ID
-from barnabas.logdir.tests.offline_kit import copy, make_dir
+from barnabas.logdir.tests.offline.offline_kit import copy, make_dir
 
 Damage = Callable[["Place"], None]
 

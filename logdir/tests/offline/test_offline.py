@@ -19,9 +19,9 @@ from barnabas.logdir.files.checkpoint import LOG_START, encode_offsets
 from barnabas.logdir.files.disk import Disk, ReadOnlyDisk
 from barnabas.logdir.offline import LogRecord, NotALog, SegmentGone, is_log_dir, open_log, open_log_dir
 from barnabas.logdir.tests.kit import NOW, TOPIC_ID, open_dir, put
-from barnabas.logdir.tests.offline_kit import copy, make_dir
+from barnabas.logdir.tests.offline.offline_kit import copy, make_dir
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 INDEXES = (".index", ".timeindex")
 
 
@@ -361,7 +361,7 @@ def test_reading_needs_neither_a_broker_nor_arrow() -> None:
         "import sys; from barnabas.logdir import offline; "
         "print(sorted({'trio', 'barnabas.server', 'numpy', 'pyarrow', 'kazoo'} & set(sys.modules)))"
     )
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60, check=True
     )
