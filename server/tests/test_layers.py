@@ -46,7 +46,7 @@ PUBLIC = {
         "stored",
         "varint",
     },
-    "logdir": {"cleaner_checkpoint", "compaction", "compaction_run", "memory_disk", "offline", "survey"},
+    "logdir": {"compaction", "dirs.survey", "files.cleaner_checkpoint", "files.memory_disk", "offline"},
     "coordinator": {"txn"},
     "replication": {
         "messages.wire",
@@ -63,6 +63,7 @@ PUBLIC = {
 
 # A room is a folder of a package. It may import rooms on lower floors only; rooms of one floor do not know each other.
 FLOORS: dict[str, tuple[set[str], ...]] = {
+    "logdir": ({"files"}, {"segments", "compaction"}, {"logs", "offline"}, {"dirs"}),
     "replication": ({"values", "store"}, {"planning", "replica", "messages"}, {"tree"}, {"controller"}),
     "server": (
         {"settings", "runtime"},
