@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 NAMES = ("coordinator", "kproto", "logdir", "replication", "server")
 PYTHON = os.environ.get("BARNABAS_INSTALL_PYTHON", sys.executable)
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]  # pip fetches from the network
 
 # A user's project: packages of our names, and a test that uses the fixture.
 PROJECT = """
@@ -60,7 +60,7 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
     """What the command printed. The environment has nothing of this checkout."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYTEST"))}
     done = subprocess.run(
-        list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True, timeout=280, check=False
+        list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
