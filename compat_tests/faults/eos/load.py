@@ -356,7 +356,7 @@ class Load:
                 elif error.code() == KafkaError._AUTO_OFFSET_RESET and not self._saw(message):
                     # Its leader has not heard of the new topic yet.
                     time.sleep(0.2)
-                    consumer.seek(TopicPartition(str(message.topic()), message.partition() or 0, OFFSET_BEGINNING))
+                    seek(consumer, TopicPartition(str(message.topic()), message.partition() or 0, OFFSET_BEGINNING))
                 elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE) or error.fatal():
                     raise KafkaException(error)
         consumer.close()
@@ -380,6 +380,18 @@ def patiently(call: Callable[[], object]) -> None:
             if time.monotonic() > deadline:
                 raise Stuck(f"{error} for {GIVE_UP_S} s") from refused
             time.sleep(0.05)
+
+
+def seek(consumer: Consumer, place: TopicPartition) -> None:
+    """librdkafka refuses to seek with "erroneous state" while it makes up its mind about the partition's leader."""
+    deadline = time.monotonic() + GIVE_UP_S
+    while True:
+        try:
+            return consumer.seek(place)
+        except KafkaException as refused:
+            if refused.args[0].code() != KafkaError._STATE or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def rewind(consumer: Consumer) -> None:
