@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.coordinator.tests.txn_kit import Producer, TxnKit
+from barnabas.coordinator.tests.txn.txn_kit import Producer, TxnKit
 from barnabas.coordinator.txn import TxnConfig
 from barnabas.coordinator.txn.states import State
 from barnabas.coordinator.txn.stored import txn_record

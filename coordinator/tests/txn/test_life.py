@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from barnabas.coordinator.machine import Record
-from barnabas.coordinator.tests.test_txn_states import LEVELS, REACHABLE, expire_ids, make
-from barnabas.coordinator.tests.txn_kit import TV2, A, B, C, Marker, TxnKit
+from barnabas.coordinator.tests.txn.test_states import LEVELS, REACHABLE, expire_ids, make
+from barnabas.coordinator.tests.txn.txn_kit import TV2, A, B, C, Marker, TxnKit
 from barnabas.coordinator.txn import TxnConfig, TxnShard, unknown_state_filters
 from barnabas.coordinator.txn.ids import _REMOVALS_PER_BATCH
 from barnabas.coordinator.txn.states import DECIDED, State

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.coordinator.tests.txn_kit import A, B, C, Marker, Producer, TxnKit
+from barnabas.coordinator.tests.txn.txn_kit import A, B, C, Marker, Producer, TxnKit
 from barnabas.coordinator.txn import Leader, TxnConfig
 from barnabas.coordinator.txn.states import DECIDED, TRANSITIONS, State
 from barnabas.coordinator.txn.stored import parse_txn, txn_record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.coordinator.tests.txn_kit import OFFSETS, TV2, A, B, C, Marker, Producer, TxnKit
+from barnabas.coordinator.tests.txn.txn_kit import OFFSETS, TV2, A, B, C, Marker, Producer, TxnKit
 from barnabas.coordinator.txn import TxnConfig, verification_error
 from barnabas.coordinator.txn.ending import verdict_bumping, verdict_strict
 from barnabas.coordinator.txn.states import STORED, Event, State

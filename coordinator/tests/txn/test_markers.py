@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.coordinator.tests.txn_kit import TV2, A, B, C, Marker, TxnKit
+from barnabas.coordinator.tests.txn.txn_kit import TV2, A, B, C, Marker, TxnKit
 from barnabas.coordinator.txn import Leader, MarkerQueues, MarkersToWrite
 from barnabas.coordinator.txn.markers import OUTCOMES, PARTITIONS_PER_REQUEST, RETRY_S, SLOW_RETRY_S, Outcome
 from barnabas.kproto import ErrorCode

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from barnabas.coordinator.tests.txn_kit import TV2, A, B, Producer, TxnKit
+from barnabas.coordinator.tests.txn.txn_kit import TV2, A, B, Producer, TxnKit
 from barnabas.coordinator.txn import TxnConfig
 from barnabas.coordinator.txn.states import AT_REST, DECIDED, STORED, TRANSITIONS, Event, State
 from barnabas.coordinator.txn.stored import parse_txn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.coordinator.machine import Now
-from barnabas.coordinator.tests.txn_kit import TV2, A, B, Marker, Producer, TxnKit
+from barnabas.coordinator.tests.txn.txn_kit import TV2, A, B, Marker, Producer, TxnKit
 from barnabas.coordinator.txn import TxnConfig
 from barnabas.coordinator.txn.states import State
 from barnabas.coordinator.txn.stored import txn_record
