@@ -7,7 +7,7 @@ This face holds what nearly everybody needs. Public submodules beside it: `messa
 
 from barnabas.kproto.apikeys import ApiKey
 from barnabas.kproto.classes import Message, Record
-from barnabas.kproto.compile import Part, SizedPart, decode, decoder, encode, encoder
+from barnabas.kproto.codec.compile import Part, SizedPart, decode, decoder, encode, encoder
 from barnabas.kproto.errors import DecodeError, EncodeError, ErrorCode, KafkaError, shortened
 from barnabas.kproto.messages import flexible_from, request_class, response_class, schema_versions
 from barnabas.kproto.primitives import ZERO_UUID, Buffer, read_uvarint, uuid_from_text, uuid_to_text, uvarint

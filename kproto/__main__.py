@@ -8,7 +8,7 @@ import sys
 import barnabas.kproto.messages
 import barnabas.kproto.stored
 from barnabas.kproto.classes import Message
-from barnabas.kproto.compile import source
+from barnabas.kproto.codec.compile import source
 
 
 def main(arguments: list[str] | None = None) -> int:

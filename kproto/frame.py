@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from barnabas.kproto.apikeys import ApiKey
 from barnabas.kproto.classes import Message
-from barnabas.kproto.compile import Part, encoder
+from barnabas.kproto.codec.compile import Part, encoder
 from barnabas.kproto.errors import DecodeError, EncodeError
 from barnabas.kproto.messages import flexible_from
 from barnabas.kproto.primitives import BAD_UTF8, Buffer, read_uvarint

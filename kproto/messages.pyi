@@ -7,7 +7,7 @@ from typing import TypeAlias, dataclass_transform
 from barnabas.kproto.apikeys import ApiKey
 from barnabas.kproto.classes import Message as _Message
 from barnabas.kproto.classes import Record as _Record
-from barnabas.kproto.compile import SizedPart
+from barnabas.kproto.codec.compile import SizedPart
 
 Records: TypeAlias = bytes | bytearray | memoryview | SizedPart
 

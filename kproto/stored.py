@@ -14,7 +14,7 @@ from struct import Struct
 from typing import TypeVar
 
 from barnabas.kproto.classes import Message, message_class
-from barnabas.kproto.compile import decoder, encode
+from barnabas.kproto.codec.compile import decoder, encode
 from barnabas.kproto.errors import DecodeError
 from barnabas.kproto.notation import SCHEMA_DIR, parse
 from barnabas.kproto.primitives import Buffer

@@ -10,7 +10,7 @@ import pytest
 from barnabas import kproto
 from barnabas.kproto import DecodeError, EncodeError
 from barnabas.kproto.classes import Message
-from barnabas.kproto.compile import source
+from barnabas.kproto.codec.compile import source
 from barnabas.kproto.messages import (
     FetchRequest,
     FetchResponse,

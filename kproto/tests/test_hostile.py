@@ -12,7 +12,7 @@ import barnabas.kproto.primitives
 from barnabas import kproto
 from barnabas.kproto import DecodeError
 from barnabas.kproto.classes import Message, Record
-from barnabas.kproto.compile import Decoder
+from barnabas.kproto.codec.compile import Decoder
 from barnabas.kproto.messages import (
     ApiVersionsRequest,
     FetchRequest,

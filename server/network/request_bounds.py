@@ -1,7 +1,7 @@
 """How large a request may be, by API: bytes of its frame, and elements in it.
 
 What a request costs is not its bytes alone. An element of an array takes one byte in the frame and a hundred in memory,
-so the elements of all levels are counted while a request is decoded (`barnabas.kproto.compile_decode` says what
+so the elements of all levels are counted while a request is decoded (`barnabas.kproto.codec.decode` says what
 counts). Whoever sends more than is allowed is disconnected, before memory is set aside.
 
     elements         decoded (one core)    memory

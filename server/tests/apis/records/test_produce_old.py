@@ -1,6 +1,6 @@
 """Produce 0-2, for clients older than Kafka 0.11: message sets become batches. What each set becomes or is refused for
-is in `kproto/tests/test_old_producers.py`; here is what the broker makes of it. Expectations come from Apache Kafka
-3.9.1, which was sent the same.
+is in `kproto/tests/records/test_old_producers.py`; here is what the broker makes of it. Expectations come from Apache
+Kafka 3.9.1, which was sent the same.
 """
 
 from __future__ import annotations

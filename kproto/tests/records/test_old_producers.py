@@ -19,7 +19,7 @@ from barnabas.kproto.compression import compress
 from barnabas.kproto.errors import ErrorCode, KafkaError
 from barnabas.kproto.records import Record, build_batch, check_batch, iter_records
 from barnabas.kproto.records_legacy import up_convert
-from barnabas.kproto.tests.record_samples import NOW
+from barnabas.kproto.tests.records.record_samples import NOW
 
 CORRUPT = ErrorCode.CORRUPT_MESSAGE
 INVALID = ErrorCode.INVALID_RECORD

@@ -24,7 +24,7 @@ from barnabas.kproto.records_legacy import (
 )
 from barnabas.kproto.records_scan import RecordsRefused, validate_records
 from barnabas.kproto.tests.peer import LegacyRecordBatchBuilder, MemoryRecords
-from barnabas.kproto.tests.record_samples import NOW, some_records, unhex, with_crc
+from barnabas.kproto.tests.records.record_samples import NOW, some_records, unhex, with_crc
 
 LEGACY_CODECS = range(4)
 MAGICS = (0, 1)

@@ -1,4 +1,4 @@
-"""The source of encoders. See `barnabas.kproto.compile` for what it looks like and why.
+"""The source of encoders. See `barnabas.kproto.codec.compile` for what it looks like and why.
 
 Pieces go into a list and are joined once. A run of fixed-width fields ends with the length of what follows, so a
 string costs one `pack` and its bytes. The usual end of a flexible structure, no tagged fields, is a pad byte of the
@@ -12,7 +12,7 @@ from struct import error as layout_error
 from struct import pack
 
 from barnabas.kproto.classes import Message
-from barnabas.kproto.compile_source import FIXED, Source
+from barnabas.kproto.codec.source import FIXED, Source
 from barnabas.kproto.errors import EncodeError
 from barnabas.kproto.notation import Field, Struct
 from barnabas.kproto.primitives import SHORT_ARRAY, pack_table, string_length, uvarint

@@ -1,4 +1,4 @@
-"""The source of decoders. See `barnabas.kproto.compile` for what it looks like and why.
+"""The source of decoders. See `barnabas.kproto.codec.compile` for what it looks like and why.
 
 Bounds: a read past the end raises IndexError or struct.error, which the function turns into DecodeError. Slices do
 not raise; they come out short, and then the offset has passed the end, which the last line notices. Counts are
@@ -16,7 +16,7 @@ from struct import unpack_from
 from typing import Final
 
 from barnabas.kproto.classes import Message, Record
-from barnabas.kproto.compile_source import FIXED, SIZES, Source
+from barnabas.kproto.codec.source import FIXED, SIZES, Source
 from barnabas.kproto.errors import DecodeError
 from barnabas.kproto.notation import Field, Struct
 from barnabas.kproto.primitives import BAD_UTF8, SHORT_ARRAY, Buffer, read_string_length, read_uvarint, unpack_table

@@ -18,8 +18,8 @@ from struct import Struct as Layout
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from barnabas.kproto.classes import Message
-from barnabas.kproto.compile_decode import UNBOUNDED, DecoderSource
-from barnabas.kproto.compile_encode import EncoderSource
+from barnabas.kproto.codec.decode import UNBOUNDED, DecoderSource
+from barnabas.kproto.codec.encode import EncoderSource
 from barnabas.kproto.errors import EncodeError
 from barnabas.kproto.primitives import Buffer
 
@@ -47,7 +47,7 @@ class Decoder(Protocol[Decoded]):
 def decoder(cls: type[M], version: int) -> Decoder[M]:
     """The function that reads one message of `cls` at an offset: (buf, offset, room) -> (message, offset behind it).
 
-    `room`: how many elements the message may have, all levels together; `barnabas.kproto.compile_decode` says what
+    `room`: how many elements the message may have, all levels together; `barnabas.kproto.codec.decode` says what
     counts. More raise DecodeError before they are made. Without it there is no bound but the buffer: for peers that are
     trusted.
 

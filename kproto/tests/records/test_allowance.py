@@ -13,7 +13,7 @@ from barnabas.kproto.compression import GZIP, LZ4, SNAPPY, ZSTD, TooBig, compres
 from barnabas.kproto.records import BATCH_OVERHEAD, Record, build_batch, iter_records, read_header, seal_batch
 from barnabas.kproto.records_recode import recode_batch
 from barnabas.kproto.records_scan import RecordsRefused, validate_records
-from barnabas.kproto.tests.record_samples import NOW
+from barnabas.kproto.tests.records.record_samples import NOW
 from barnabas.kproto.varint import varint
 
 CODECS = range(5)

@@ -26,7 +26,7 @@ from barnabas.kproto.records import (
     stamp_max_timestamp,
 )
 from barnabas.kproto.tests.peer import DefaultRecordBatch, DefaultRecordBatchBuilder
-from barnabas.kproto.tests.record_samples import NOW, batch_around, some_records, unhex, with_crc
+from barnabas.kproto.tests.records.record_samples import NOW, batch_around, some_records, unhex, with_crc
 from barnabas.kproto.varint import read_varint, read_varlong, varint
 
 CODECS = range(5)

@@ -12,7 +12,7 @@ from barnabas.kproto import records_scan
 from barnabas.kproto.errors import ErrorCode, KafkaError
 from barnabas.kproto.records import BATCH_OVERHEAD, CorruptRecords, Record, build_batch, iter_records, read_header
 from barnabas.kproto.records_scan import RecordsRefused, Scan, check_client_header, validate_records
-from barnabas.kproto.tests.record_samples import NOW, batch_around, some_records, unhex, with_crc
+from barnabas.kproto.tests.records.record_samples import NOW, batch_around, some_records, unhex, with_crc
 from barnabas.kproto.varint import read_varint
 
 CODECS = range(5)

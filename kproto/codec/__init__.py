@@ -1,0 +1,1 @@
+"""Codecs as Python source, made from the schemas for each (API, version, direction) and compiled on first use."""
