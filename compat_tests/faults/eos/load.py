@@ -344,9 +344,7 @@ class Load:
 
     def _look(self, name: str, _: random.Random) -> None:
         consumer = self._consumer(name, name, **{"auto.offset.reset": "error"})
-        consumer.assign(
-            [TopicPartition(topic, index, OFFSET_BEGINNING) for topic in self.seen for index in range(self.partitions)]
-        )
+        consumer.assign(self._places())
         while not self._finishing.is_set():
             for message in consumer.consume(500, 0.2):
                 error = message.error()
@@ -354,12 +352,22 @@ class Load:
                     partition, offset, value = decoded(message)
                     self.seen[str(message.topic())][partition].append((offset, value))
                 elif error.code() == KafkaError._AUTO_OFFSET_RESET and not self._saw(message):
-                    # Its leader has not heard of the new topic yet.
+                    # Its leader has not heard of the new topic yet, and librdkafka has given the partition up: it
+                    # would refuse to seek there, with "erroneous state".
                     time.sleep(0.2)
-                    seek(consumer, TopicPartition(str(message.topic()), message.partition() or 0, OFFSET_BEGINNING))
+                    consumer.assign(self._places())
+                    break  # the other messages come again
                 elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE) or error.fatal():
                     raise KafkaException(error)
         consumer.close()
+
+    def _places(self) -> list[TopicPartition]:
+        """Where the onlooker goes on."""
+        return [
+            TopicPartition(topic, index, seen[index][-1][0] + 1 if seen[index] else OFFSET_BEGINNING)
+            for topic, seen in self.seen.items()
+            for index in range(self.partitions)
+        ]
 
     def _saw(self, message: Message) -> bool:
         """Something of its partition was seen."""
@@ -380,18 +388,6 @@ def patiently(call: Callable[[], object]) -> None:
             if time.monotonic() > deadline:
                 raise Stuck(f"{error} for {GIVE_UP_S} s") from refused
             time.sleep(0.05)
-
-
-def seek(consumer: Consumer, place: TopicPartition) -> None:
-    """librdkafka refuses to seek with "erroneous state" while it makes up its mind about the partition's leader."""
-    deadline = time.monotonic() + GIVE_UP_S
-    while True:
-        try:
-            return consumer.seek(place)
-        except KafkaException as refused:
-            if refused.args[0].code() != KafkaError._STATE or time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
 
 
 def rewind(consumer: Consumer) -> None:
