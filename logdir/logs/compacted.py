@@ -5,13 +5,13 @@ more old segments in five steps, so that nothing slow holds up the loop and a cr
 
     swap = log.begin_swap(plan, cleaned, now_ms)   loop
     swap.prepare()                         thread: `.cleaned` becomes `.swap`; the directory is synced. From here on
-                                           recovery finishes the swap, before it would throw the new files away
+                                           recovery finishes the swap, before it would remove the new files
     log.replace_segments(swap)             loop: readers see the new segment
     swap.complete()                        thread: old files become `.deleted`; synced; `.swap` goes from the new ones;
                                            synced
-    log.end_swap(swap)                     loop: the old files go after `file.delete.delay.ms`
+    log.end_swap(swap)                     loop: the old files are removed after `file.delete.delay.ms`
 
-Slices that were handed out go on reading the old files. While a compaction is under way `retain` gives up nothing, as
+Slices that were handed out still read the old files. While a compaction is under way `retain` deletes nothing, as
 in Apache Kafka. A truncation below its end stops it: of a swap that is only begun nothing is used, one that is
 prepared is ended first, as recovery would do it. So does whoever deletes, moves or closes the log.
 
@@ -26,9 +26,7 @@ import threading
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from typing import Any
 
-from barnabas.kproto.records import CorruptRecords
 from barnabas.logdir.compaction.plan import (
     CleanedSegment,
     CompactionAborted,
@@ -42,7 +40,8 @@ from barnabas.logdir.files.disk import Disk, Entry, read_file, remove_if_there
 from barnabas.logdir.files.errors import CorruptFile, StorageError
 from barnabas.logdir.files.index import OffsetIndex, TimeIndex
 from barnabas.logdir.files.open_files import LogFile, Pool
-from barnabas.logdir.logs.append_run import RunAppender
+from barnabas.logdir.logs.reader import Reader
+from barnabas.logdir.logs.state import LogState
 from barnabas.logdir.segments.segment import Segment
 
 
@@ -55,134 +54,127 @@ class Step(Enum):
     CANCELLED = 5
 
 
-class CompactedLog(RunAppender):
-    """What a log has to do with compaction; a part of `log.PartitionLog`."""
+class Compaction:
+    """How dirty a log is, the run that is under way, and the swap at its end. See the module."""
 
-    __slots__ = ("_compaction", "_swap", "_truncated_to")
+    __slots__ = ("_plan", "_reader", "_state", "_swap", "_truncated_to")
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._compaction: CompactionPlan | None = None
+    def __init__(self, state: LogState, reader: Reader) -> None:
+        self._state = state
+        self._reader = reader
+        self._plan: CompactionPlan | None = None
         self._swap: Swap | None = None
-        self._truncated_to: int | None = None
+        self._truncated_to: int | None = None  # since the last run began
 
     # ---- looking
 
-    def compaction_state(self, first_dirty_offset: int | None, now_ms: int, upper_bound: int) -> CompactionState:
+    def state(self, first_dirty_offset: int | None, now_ms: int, upper_bound: int) -> CompactionState:
         """How dirty the log is. `first_dirty_offset`: that of the cleaner checkpoint, None if it has none;
-        `upper_bound`: the last stable offset. Cheap, as long as neither lag is set. Raises KafkaError 2,
-        `StorageError`.
+        `upper_bound`: the last stable offset. Cheap, as long as neither lag is set. Raises KafkaError
+        CORRUPT_MESSAGE, `StorageError`.
         """
+        state = self._state
         try:
             return state_of(
-                self._segments,
-                self._config,
+                state.segments,
+                state.config,
                 checkpoint=first_dirty_offset,
                 truncated_to=self._truncated_to,
-                log_start_offset=self.log_start_offset,
-                log_end_offset=self.log_end_offset,
+                log_start_offset=state.log_start_offset,
+                log_end_offset=state.log_end_offset,
                 # What is not synced could be lost by a crash, and the batches that made others superfluous with it.
-                upper_bound=min(upper_bound, self.recovery_point),
+                upper_bound=min(upper_bound, state.recovery_point),
                 now_ms=now_ms,
             )
         except OSError as error:
-            raise StorageError(f"reading {self.directory}", error) from error
+            raise StorageError(f"reading {state.directory}", error) from error
 
     @property
-    def compacting(self) -> bool:
+    def is_under_way(self) -> bool:
         """A compaction was begun and neither ended nor stopped."""
-        return self._compaction is not None
+        return self._plan is not None
 
     # ---- a run
 
-    def begin_compaction(self, state: CompactionState, now_ms: int) -> CompactionPlan:
-        """What a run needs that cleans what `state` says. It must be ended by `end_compaction`. A run of before must
-        not write any more: their files have the same names.
+    def begin(self, dirty: CompactionState, now_ms: int) -> CompactionPlan:
+        """What a run needs that cleans what `dirty` says. It must be ended by `end`. An earlier run must not write any
+        more: their files have the same names.
 
-        Raises RuntimeError if a compaction is under way, KafkaError 2, `StorageError`.
+        Raises RuntimeError if a compaction is under way, KafkaError CORRUPT_MESSAGE, `StorageError`.
         """
-        if self._compaction is not None:
-            raise RuntimeError(f"{self.directory} is being compacted")
-        self.stop_compaction()  # a swap that could not be ended before
-        end = state.first_uncleanable_offset
+        state = self._state
+        if self._plan is not None:
+            raise RuntimeError(f"{state.directory} is being compacted")
+        self.stop()  # a swap that could not be ended before
+        end = dirty.first_uncleanable_offset
         try:
-            entries = {entry.name: entry for entry in self._disk.list(self.directory)}
+            entries = {entry.name: entry for entry in state.disk.list(state.directory)}
         except OSError as error:
-            raise StorageError(f"reading {self.directory}", error) from error
+            raise StorageError(f"reading {state.directory}", error) from error
+        config = state.config
         plan = CompactionPlan(
-            directory=self.directory,
-            first_dirty_offset=state.first_dirty_offset,
+            directory=state.directory,
+            first_dirty_offset=dirty.first_dirty_offset,
             first_uncleanable_offset=end,
-            sources=tuple(_source(segment, entries) for segment in self._segments if segment.base_offset < end),
-            aborted=tuple(self.aborted_transactions(self._segments[0].base_offset, end)),
+            sources=tuple(_source(segment, entries) for segment in state.segments if segment.base_offset < end),
+            aborted=tuple(self._reader.aborted_transactions(state.segments[0].base_offset, end)),
             producers={
                 producer_id: (entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
-                for producer_id, entry in self._producers.entries.items()
+                for producer_id, entry in state.producers.entries.items()
             },
             now_ms=now_ms,
-            delete_retention_ms=self._config.delete_retention_ms,
-            segment_bytes=self._config.segment_bytes,
-            segment_index_bytes=self._config.segment_index_bytes,
-            index_interval_bytes=self._config.index_interval_bytes,
+            delete_retention_ms=config.delete_retention_ms,
+            segment_bytes=config.segment_bytes,
+            segment_index_bytes=config.segment_index_bytes,
+            index_interval_bytes=config.index_interval_bytes,
         )
-        self._compaction = plan
+        self._plan = plan
         self._truncated_to = None
         return plan
 
-    def aborted_transactions(self, offset: int, upper_offset: int) -> list[txn_index.AbortedTxn]:
-        raise NotImplementedError
-
-    def _drop_snapshots(self, unwanted: Callable[[int], bool]) -> None:
-        raise NotImplementedError
-
-    def _broken(self, doing: str, error: OSError | CorruptRecords) -> StorageError:
-        raise NotImplementedError
-
-    def _refused(self, doing: str, error: OSError) -> StorageError:
-        raise NotImplementedError
-
-    def end_compaction(self, plan: CompactionPlan) -> None:
+    def end(self, plan: CompactionPlan) -> None:
         """The run of `plan` is over, successfully or not; what it left unused is removed. Raises `StorageError`."""
-        if self._compaction is plan:
-            self.stop_compaction()
-        if self._compaction is not None or self.abandoned:
+        state = self._state
+        if self._plan is plan:
+            self.stop()
+        if self._plan is not None or state.abandoned:
             return
         try:
-            for entry in self._disk.list(self.directory):
+            for entry in state.disk.list(state.directory):
                 parsed = layout.parse_marked_name(entry.name)
                 if parsed is not None and parsed[2] == layout.CLEANED:
-                    remove_if_there(self._disk, f"{self.directory}/{entry.name}")
+                    remove_if_there(state.disk, f"{state.directory}/{entry.name}")
         except OSError as error:
-            raise StorageError(f"removing what compaction left in {self.directory}", error) from error
+            raise StorageError(f"removing what compaction left in {state.directory}", error) from error
 
-    def stop_compaction(self) -> None:
+    def stop(self) -> None:
         """Nothing more of a compaction that is under way will be used; a swap that is half done is ended here. Does
         nothing if there is none. Raises `StorageError`.
         """
-        self._compaction = None
+        self._plan = None
         swap = self._swap
         if swap is None:
             return
         if not swap.stop():
-            if self.failure is not None:
-                raise self.failure  # recovery will end it
+            if self._state.failure is not None:
+                raise self._state.failure  # recovery will end it
             self.replace_segments(swap)
             swap.complete()
             self.end_swap(swap)
 
-    def _stop_for_truncation(self, offset: int) -> None:
+    def stop_for_truncation(self, offset: int) -> None:
         """The log is about to be cut at `offset`."""
-        if self._compaction is not None and offset < self._compaction.first_uncleanable_offset:
-            self.stop_compaction()
+        if self._plan is not None and offset < self._plan.first_uncleanable_offset:
+            self.stop()
 
-    def _note_truncation(self, end_offset: int) -> None:
+    def note_truncation(self, end_offset: int) -> None:
         """The log was cut and ends at `end_offset`: what comes there now was never cleaned."""
         if self._truncated_to is None or end_offset < self._truncated_to:
             self._truncated_to = end_offset
 
-    def _let_go_of_compaction(self) -> None:
+    def abandon(self) -> None:
         """The log is not ours any more; recovery ends what is half done."""
-        self._compaction = None
+        self._plan = None
         if self._swap is not None:
             self._swap.abandon()
 
@@ -193,57 +185,61 @@ class CompactedLog(RunAppender):
         if self._swap is swap:
             self._swap = None
 
-    def compaction_failed(self, error: OSError, *, can_go_on: bool = False) -> StorageError:
-        """For `Swap`: what to raise. can_go_on: the files are in a state to go on with later."""
-        return self._refused("compacting", error) if can_go_on else self._broken("compacting", error)
+    def failed(self, error: OSError, *, can_continue: bool = False) -> StorageError:
+        """For `Swap`: what to raise. can_continue: it can be continued later."""
+        state = self._state
+        return state.refused("compacting", error) if can_continue else state.broken("compacting", error)
 
     def begin_swap(self, plan: CompactionPlan, cleaned: CleanedSegment, now_ms: int) -> Swap:
         """Step 1. Raises `CompactionAborted` if the compaction was stopped meanwhile."""
-        if self._compaction is not plan or self.abandoned:
-            raise CompactionAborted(f"the compaction of {self.directory} was stopped")
+        state = self._state
+        if self._plan is not plan or state.abandoned:
+            raise CompactionAborted(f"the compaction of {state.directory} was stopped")
         if self._swap is not None:
-            raise RuntimeError(f"{self.directory} has another swap under way")
-        make = partial(SwappedSegment, self._disk, self.directory, cleaned, self._keeper.pool, self._lock, now_ms)
-        self._swap = Swap(self, self._disk, cleaned, now_ms, make)
+            raise RuntimeError(f"{state.directory} has another swap under way")
+        make = partial(SwappedSegment, state.disk, state.directory, cleaned, state.keeper.pool, state.lock, now_ms)
+        self._swap = Swap(self, state, cleaned, now_ms, make)
         return self._swap
 
     def replace_segments(self, swap: Swap) -> None:
         """Step 3. Does nothing if somebody ended the swap meanwhile. Raises `CompactionAborted`."""
         if swap.step is Step.CANCELLED:
-            raise CompactionAborted(f"the compaction of {self.directory} was stopped")
+            raise CompactionAborted(f"the compaction of {self._state.directory} was stopped")
         if swap.step is Step.PREPARED:
             self._replace(swap)
 
     def _replace(self, swap: Swap) -> None:
+        state = self._state
         assert swap.segment is not None
-        with self._lock:
-            bases = [segment.base_offset for segment in self._segments]
+        with state.lock:
+            bases = [segment.base_offset for segment in state.segments]
             first = bases.index(swap.cleaned.base_offset)
             end = first + len(swap.cleaned.replaced)
             if tuple(bases[first:end]) != swap.cleaned.replaced or end >= len(bases):
-                raise RuntimeError(f"{self.directory}: segments {swap.cleaned.replaced} are not {bases[first:end]}")
-            swap.old = self._segments[first:end]
-            self._segments[first:end] = [swap.segment]
+                raise RuntimeError(f"{state.directory}: segments {swap.cleaned.replaced} are not {bases[first:end]}")
+            swap.old = state.segments[first:end]
+            state.segments[first:end] = [swap.segment]
             for segment in swap.old:
                 segment.close()
             swap.step = Step.REPLACED
 
     def end_swap(self, swap: Swap) -> None:
         """Step 5. Does nothing if somebody ended the swap meanwhile. Raises `CompactionAborted`, `StorageError`."""
+        state = self._state
         if swap.step is Step.CANCELLED:
-            raise CompactionAborted(f"the compaction of {self.directory} was stopped")
+            raise CompactionAborted(f"the compaction of {state.directory} was stopped")
         if swap.step is not Step.COMPLETED:
             return
         assert swap.segment is not None
         swap.step = Step.ENDED
         self.swap_is_over(swap)
         swap.segment.join_pool()
-        self._keeper.remove_later(swap.deleted, swap.now_ms + self._config.file_delete_delay_ms)
+        state.keeper.remove_later(swap.deleted, swap.now_ms + state.config.file_delete_delay_ms)
         try:
             gone = set(swap.cleaned.replaced[1:])
-            self._drop_snapshots(lambda at: at in gone)
+            state.drop_snapshots(lambda at: at in gone)
         except OSError as error:
-            raise self._refused("compacting", error) from error
+            raise state.refused("compacting", error) from error
 
     def swap_in(self, plan: CompactionPlan, cleaned: CleanedSegment, now_ms: int) -> None:
         """All five steps. Raises `CompactionAborted`, `StorageError`."""
@@ -284,17 +280,17 @@ class SwappedSegment(Segment):
 
 class Swap:
     """One cleaned segment on its way into the log. Its own lock is held while something is renamed or synced: appends
-    and flushes, which use the log's, do not wait for that; who stops the compaction does.
+    and flushes, which use the log's, do not wait for that; whoever stops the compaction does.
     """
 
     __slots__ = (
+        "_compaction",
         "_directory",
-        "_disk",
         "_lock",
-        "_log",
         "_make",
         "_old_are_gone",
         "_renamed",
+        "_state",
         "cleaned",
         "deleted",
         "now_ms",
@@ -305,15 +301,15 @@ class Swap:
 
     def __init__(
         self,
-        log: CompactedLog,
-        disk: Disk,
+        compaction: Compaction,
+        state: LogState,
         cleaned: CleanedSegment,
         now_ms: int,
         make: Callable[[], SwappedSegment],
     ) -> None:
-        self._log = log
-        self._directory = log.directory
-        self._disk = disk
+        self._compaction = compaction
+        self._state = state
+        self._directory = state.directory
         self._make = make
         self._lock = threading.Lock()
         self.cleaned = cleaned
@@ -335,9 +331,9 @@ class Swap:
             if self.step is not Step.BEGUN:
                 return
             try:
-                # While one `.cleaned` file is left, recovery throws all of them away.
+                # While one `.cleaned` file is left, recovery removes all of them.
                 self._rename(layout.CLEANED, layout.SWAP)
-                self._disk.sync_dir(self._directory)
+                self._state.disk.sync_dir(self._directory)
                 self.segment = self._make()
             except FileNotFoundError as error:
                 self._undo()
@@ -352,18 +348,18 @@ class Swap:
             self.step = Step.PREPARED
 
     def _undo(self) -> None:
-        """No `.swap` file may stay: the log goes on growing, and may be truncated, as if nothing had been."""
+        """No `.swap` file may stay: the log keeps growing, and may be truncated, as if nothing had happened."""
         self._cancel()
         try:
             for suffix in layout.SEGMENT_SUFFIXES:
                 for mark in (layout.SWAP, layout.CLEANED):
-                    remove_if_there(self._disk, self._path(suffix) + mark)
-            self._disk.sync_dir(self._directory)
+                    remove_if_there(self._state.disk, self._path(suffix) + mark)
+            self._state.disk.sync_dir(self._directory)
         except OSError as error:
-            raise self._log.compaction_failed(error) from error
+            raise self._compaction.failed(error) from error
 
     def complete(self) -> None:
-        """Step 4, in a thread. Raises `CompactionAborted`, `StorageError`: called again, it goes on where it stopped.
+        """Step 4, in a thread. Raises `CompactionAborted`, `StorageError`: called again, it continues where it stopped.
         After a failure of the disk opening the log again ends the swap.
         """
         with self._lock:
@@ -375,12 +371,12 @@ class Swap:
                     for base_offset in self.cleaned.replaced:
                         self._delete(base_offset)
                     # Else a crash could bring an old segment back beside the new one.
-                    self._disk.sync_dir(self._directory)
+                    self._state.disk.sync_dir(self._directory)
                     self._old_are_gone = True  # from here on their names are the new one's
                 self._rename(layout.SWAP, "")
-                self._disk.sync_dir(self._directory)
+                self._state.disk.sync_dir(self._directory)
             except OSError as error:
-                raise self._log.compaction_failed(error, can_go_on=True) from error
+                raise self._compaction.failed(error, can_continue=True) from error
             self.step = Step.COMPLETED
 
     def _delete(self, base_offset: int) -> None:
@@ -388,7 +384,7 @@ class Swap:
         for suffix in layout.SEGMENT_SUFFIXES:
             path = f"{self._directory}/{layout.file_name(base_offset, suffix)}"
             try:
-                self._disk.rename(path, path + layout.DELETED)
+                self._state.disk.rename(path, path + layout.DELETED)
             except FileNotFoundError:
                 continue
             self.deleted.append(path + layout.DELETED)
@@ -399,14 +395,14 @@ class Swap:
             if path + new in self._renamed:
                 continue
             try:
-                self._disk.rename(path + old, path + new)
+                self._state.disk.rename(path + old, path + new)
             except FileNotFoundError:
                 if suffix != layout.TXN_INDEX:
                     raise
             self._renamed.add(path + new)
 
     def _check(self) -> None:
-        if self.step is Step.CANCELLED or self._log.abandoned or self._log.failure is not None:
+        if self.step is Step.CANCELLED or self._state.abandoned or self._state.failure is not None:
             raise CompactionAborted(f"the compaction of {self._directory} was stopped")
 
     def stop(self) -> bool:
@@ -425,7 +421,7 @@ class Swap:
 
     def _cancel(self) -> None:
         self.step = Step.CANCELLED
-        self._log.swap_is_over(self)
+        self._compaction.swap_is_over(self)
 
 
 def _source(segment: Segment, entries: dict[str, Entry]) -> Source:

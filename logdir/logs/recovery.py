@@ -39,8 +39,9 @@ from barnabas.logdir.files.index import OffsetIndex, TimeIndex
 from barnabas.logdir.files.keeper import Keeper
 from barnabas.logdir.files.scan import StoredBatch, iter_batches
 from barnabas.logdir.files.txn_index import AbortedTxn
-from barnabas.logdir.logs.appender import MAX_RELATIVE_OFFSET
 from barnabas.logdir.logs.log import PartitionLog
+from barnabas.logdir.logs.roll_limits import MAX_RELATIVE_OFFSET
+from barnabas.logdir.logs.state import LogState
 from barnabas.logdir.segments.producers import Producers
 from barnabas.logdir.segments.replay import load_snapshot, note_batch, rebuild_producers, replay
 from barnabas.logdir.segments.segment import Segment
@@ -133,19 +134,21 @@ class _Opening:
         if not recovered and self.snapshots:
             rebuild_producers(self.disk, self.directory, self.segments, self.snapshots, self.producers, end)
         opened = PartitionLog(
-            self.disk,
-            self.directory,
-            self.config,
-            self.keeper,
-            self.lock,
-            segments=self.segments,
-            producers=self.producers,
-            snapshots=self.snapshots,
-            epochs=self.epochs,
-            log_start_offset=start,
-            log_end_offset=end,
-            recovery_point=min(recovery_point, end) if recovered else end,
-            topic_id=topic_id,
+            LogState(
+                self.disk,
+                self.directory,
+                self.config,
+                self.keeper,
+                self.lock,
+                segments=self.segments,
+                producers=self.producers,
+                snapshots=self.snapshots,
+                epochs=self.epochs,
+                log_start_offset=start,
+                log_end_offset=end,
+                recovery_point=min(recovery_point, end) if recovered else end,
+                topic_id=topic_id,
+            )
         )
         if created:
             opened.created_in(self.directory)

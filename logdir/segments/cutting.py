@@ -1,10 +1,10 @@
 """Cutting records off a log's end: where, and what then is left to be done on the disk.
 
 A log is first read to find out how it will end, and nothing has changed if that fails. Then it is cut in memory, at
-once and whole. Then come its files, step by step (`PartitionLog._cut_back`). If one of the steps fails with an error
-that is not the disk's, the log is as short as it has to be, and nothing can be written to it until the rest is done:
-the next write, roll, truncation or close goes on where this one stopped. A crash in between brings records back, as one
-before the cut would.
+once and whole. Then come its files, step by step (tail_repair.py). If one of the steps fails with an error that is not
+the disk's, the log is as short as it has to be, and nothing can be written to it until the rest is done: the next
+write, roll, truncation or close continues where this one stopped. A crash in between brings records back, as one before
+the cut would.
 
 Offsets count records, positions are bytes.
 """

@@ -78,7 +78,7 @@ def audit(log: PartitionLog, disk: MemoryDisk, *, expired: bool = False) -> None
     end = log.first_base_offset
     first_base = log.first_base_offset
     epochs: list[tuple[int, int]] = []
-    for segment in log._segments:
+    for segment in log.state.segments:
         assert segment.base_offset >= end, segment
         data = bytes(disk.node(segment.path()).data)
         assert len(data) == segment.size, segment

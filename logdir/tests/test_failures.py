@@ -143,7 +143,7 @@ def test_a_failed_read() -> None:
     for _ in range(4):
         put(log, "a" * 30)
     disk.on_call = failing("pread", ".log", errno.EIO)  # type: ignore[assignment]
-    log._segments[0].release()
+    log.state.segments[0].release()
     with pytest.raises(StorageError):
         log.read(0, 100, upper_offset=4, min_one_batch=True)
     with pytest.raises(StorageError):

@@ -64,11 +64,11 @@ class LocalLog:
 
     @property
     def log_start_offset(self) -> int:
-        return self.partition.log.log_start_offset
+        return self.partition.log.state.log_start_offset
 
     @property
     def log_end_offset(self) -> int:
-        return self.partition.log.log_end_offset
+        return self.partition.log.state.log_end_offset
 
     @property
     def high_watermark(self) -> int:

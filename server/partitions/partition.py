@@ -130,7 +130,7 @@ class Partition:
     def lead(self, image: PartitionImage) -> None:
         """Become leader, or stay it with a new epoch, assignment or ISR."""
         host = self._host
-        end = self.log.next_offset
+        end = self.log.state.next_offset
         if image.leader_epoch > self.leader_epoch:
             self.epoch_start_offset = end
             self.log.assign_leader_epoch(image.leader_epoch)
@@ -195,11 +195,11 @@ class Partition:
 
     @property
     def log_start_offset(self) -> int:
-        return self.log.log_start_offset
+        return self.log.state.log_start_offset
 
     @property
     def log_end_offset(self) -> int:
-        return self.log.log_end_offset
+        return self.log.state.log_end_offset
 
     @property
     def last_stable_offset(self) -> int:
@@ -211,7 +211,7 @@ class Partition:
     @property
     def low_watermark(self) -> int:
         """The smallest log start offset of the live replicas, as far as the leader knows (DeleteRecords)."""
-        start = self.log.log_start_offset
+        start = self.log.state.log_start_offset
         return start if self.leader is None else self.leader.low_watermark(start, self._host.is_alive)
 
     @property
@@ -272,7 +272,7 @@ class Partition:
         """What became of what `append` has put at `last_offset`, once the round's write is over: None if it is written,
         else why not. A duplicate has the outcome of the batch that it repeats.
         """
-        if last_offset < self.log.log_end_offset:
+        if last_offset < self.log.state.log_end_offset:
             return None
         if self.write_error is not None:
             return self.write_error
@@ -281,7 +281,7 @@ class Partition:
     def _lacks_replicas(self) -> bool:
         """Too few are in sync for acks=-1. More in-sync replicas than there are replicas cannot be asked for."""
         in_sync = len(self.isr)
-        return in_sync < self.log.config.min_insync_replicas and in_sync < len(self.replicas)
+        return in_sync < self.log.state.config.min_insync_replicas and in_sync < len(self.replicas)
 
     def append_run(self, batches: list[memoryview], *, now_ms: int, required_acks: int) -> list[int]:
         """As `PartitionLog.append_run`: what is not plain stays for `append`."""
@@ -313,7 +313,7 @@ class Partition:
         """Have flushed what `flush.messages` demands, and hold it back until then."""
         if (self.log.flush_due or self.held_at is not None) and not self._is_flushing:
             if self.held_at is None:
-                self.held_at = max(self.high_watermark, self.log.recovery_point)
+                self.held_at = max(self.high_watermark, self.log.state.recovery_point)
             self._ask_for_flush()
 
     def _ask_for_flush(self) -> None:
@@ -335,10 +335,9 @@ class Partition:
                 self.write_error = error
             self._give_up(error.code)
             return
-        partition_log = self.log
-        if partition_log.flush_due and not partition_log.abandoned:
+        if self.log.flush_due and not self.log.abandoned:
             # More came meanwhile. Held back is what this flush did not cover.
-            self.held_at = end = max(self.high_watermark, partition_log.recovery_point)
+            self.held_at = end = max(self.high_watermark, self.log.state.recovery_point)
             self._ask_for_flush()
         else:
             self.held_at = None
@@ -367,11 +366,11 @@ class Partition:
             return  # it was lost since the write
         if self.leader is not None:
             if added_bytes:
-                self._uncommitted.add(self.log.log_end_offset, added_bytes)
+                self._uncommitted.add(self.log.state.log_end_offset, added_bytes)
             self._advance_replicated()
             tell_progress(self._tail_waiters, added_bytes)
             return
-        end = self.log.log_end_offset
+        end = self.log.state.log_end_offset
         if self.held_at is not None:
             self._held_bytes += added_bytes
             end = self.held_at
@@ -389,8 +388,8 @@ class Partition:
         host = self._host
         reached = leader.high_watermark(
             self.high_watermark,
-            self.log.log_end_offset if self.held_at is None else self.held_at,
-            min_insync_replicas=self.log.config.min_insync_replicas,
+            self.log.state.log_end_offset if self.held_at is None else self.held_at,
+            min_insync_replicas=self.log.state.config.min_insync_replicas,
             lag_seconds=host.lag_seconds,
             is_alive=host.is_alive,
             now=host.now(),
@@ -409,7 +408,7 @@ class Partition:
 
     def _outcome(self) -> ErrorCode:
         """Of what is committed with acks=all: the ISR may have shrunk since it was appended."""
-        if self.leader is None or self.leader.has_enough(self.log.config.min_insync_replicas):
+        if self.leader is None or self.leader.has_enough(self.log.state.config.min_insync_replicas):
             return ErrorCode.NONE
         return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
@@ -452,14 +451,15 @@ class Partition:
         if leader is None:
             return
         follower = leader.followers[replica_id]
-        moved = leader.fetched(follower, broker_epoch, fetch_offset, log_start_offset, self.log.log_end_offset, now)
+        end = self.log.state.log_end_offset
+        moved = leader.fetched(follower, broker_epoch, fetch_offset, log_start_offset, end, now)
         if replica_id not in leader.maximal_isr:
             proposal = leader.expand(follower, self.high_watermark, self._host.is_alive)
             if proposal is not None:
                 self._host.propose(self, proposal)
         # Also when nothing moved: the high watermark may have waited for somebody who is dead by now, and producers
         # wait for it.
-        if moved or self.high_watermark < self.log.log_end_offset:
+        if moved or self.high_watermark < end:
             self._advance_replicated()
 
     def shrink_isr(self, now: float) -> None:
@@ -469,9 +469,9 @@ class Partition:
         leader = self.leader
         if leader is None:
             return
-        if self.high_watermark < self.log.log_end_offset:
+        if self.high_watermark < self.log.state.log_end_offset:
             self._advance_replicated()  # whoever was about to join may have given up
-        proposal = leader.shrink(self.log.log_end_offset, self._host.lag_seconds, now)
+        proposal = leader.shrink(self.log.state.log_end_offset, self._host.lag_seconds, now)
         if proposal is not None:
             lagging = "; ".join(str(leader.followers.get(each, each)) for each in proposal.removed)
             log.info(
@@ -480,7 +480,7 @@ class Partition:
                 self.index,
                 leader.isr,
                 proposal.isr,
-                self.log.log_end_offset,
+                self.log.state.log_end_offset,
                 self.high_watermark,
                 lagging,
             )
@@ -526,18 +526,18 @@ class Partition:
                 records, leader_epoch=leader_epoch, now_ms=self._host.wall_ms(), origin=AppendOrigin.REPLICATION
             )
             partition_log.write()
-            self._uncommitted.add(partition_log.log_end_offset, len(records))
+            self._uncommitted.add(partition_log.state.log_end_offset, len(records))
         self.follow_offsets(leader_high_watermark, leader_log_start_offset)
         return info
 
     def follow_offsets(self, leader_high_watermark: int, leader_log_start_offset: int) -> None:
         """Take over what the leader says of its high watermark and log start, within what there is here."""
         partition_log = self.log
-        reached = min(leader_high_watermark, partition_log.log_end_offset)
+        reached = min(leader_high_watermark, partition_log.state.log_end_offset)
         if reached > self.high_watermark:
             self._commit_up_to(reached)
         start = min(leader_log_start_offset, self.high_watermark)
-        if start > partition_log.log_start_offset:
+        if start > partition_log.state.log_start_offset:
             partition_log.delete_records(start, self.high_watermark)
             self.wake_all()
 
@@ -577,7 +577,7 @@ class Partition:
         """The slice from `offset` on, below `upper_offset`. Raises KafkaError 1 outside [log start, log end], 56."""
         partition_log = self.log
         if offset >= upper_offset or (max_bytes <= 0 and not min_one_batch):
-            if partition_log.log_start_offset <= offset <= partition_log.log_end_offset:
+            if partition_log.state.log_start_offset <= offset <= partition_log.state.log_end_offset:
                 return None
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         try:

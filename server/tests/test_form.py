@@ -18,8 +18,6 @@ MODULES_MAX = 25
 LINES_MAX = 600
 
 LONGER = {
-    "logdir/logs/appender.py",
-    "logdir/logs/log.py",
     "server/broker/broker.py",
     "server/partitions/registry.py",
     "server/tests/network/test_reactor.py",
@@ -29,7 +27,6 @@ LONGER = {
 GENERATIONS = {
     "coordinator.group.classic.ClassicGroup",
     "coordinator.txn.shard.TxnShard",
-    "logdir.logs.append_run.RunAppender",
     "server.coordinators.groups.GroupShards",
 }
 """Classes that continue, in a file of their own, the class that they alone inherit from, and use its private fields:

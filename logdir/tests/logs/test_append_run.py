@@ -195,7 +195,7 @@ def test_as_one_after_the_other(seed: int) -> None:
         other.write()
         assert stored(one) == stored(other), f"seed {seed}"
         assert one.producers.entries == other.producers.entries, f"seed {seed}"
-        assert [each.base_offset for each in one._segments] == [each.base_offset for each in other._segments]
+        assert [each.base_offset for each in one.state.segments] == [each.base_offset for each in other.state.segments]
     assert in_runs > 5, f"seed {seed}"
 
 
@@ -210,5 +210,5 @@ def appended(log: PartitionLog, buf: bytearray) -> object:
 def test_after_a_failure_nothing_is_taken() -> None:
     log = learnt()
     put(log, "x")
-    log.failure = StorageError("said the test", OSError(errno.EIO, "broken"))
+    log.state.failure = StorageError("said the test", OSError(errno.EIO, "broken"))
     assert run(log, good(15)) == []

@@ -97,7 +97,7 @@ def test_looking_at_indexes_opens_no_log_file() -> None:
     disk = MemoryDisk()
     closed(disk, *range(NOW, NOW + 8))
     log = opened(disk)
-    first = log._segments[0]
+    first = log.state.segments[0]
     calls: list[str] = []
     disk.on_call = lambda call, path: calls.append(path) if call == "open" else None
     first.indexes()

@@ -74,7 +74,7 @@ class FetchBelow4(FetchBelow10):
         self.answers: list[Answer] = []
 
     def _read(self, partition: Partition, target: FetchTarget, left_bytes: int, first: bool) -> Any:
-        if not partition.log.config.message_downconversion_enable:
+        if not partition.log.state.config.message_downconversion_enable:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         first = target.max_bytes > 0 if self.hard_limits else first
         return super()._read(partition, target, min(left_bytes, RESPONSE_BYTES_MAX), first)

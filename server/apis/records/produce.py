@@ -167,7 +167,7 @@ class _Pending:
     def settle(self) -> None:
         """What was staged so far is written, or lost."""
         for partition, answer, end_offset in self.appended:
-            if end_offset > partition.log.log_end_offset:
+            if end_offset > partition.log.state.log_end_offset:
                 error = partition.outcome_of(end_offset - 1)
                 assert error is not None
                 self.failed = True

@@ -250,7 +250,7 @@ class FetchBelow10(Fetch):
     __slots__ = ()
 
     def _read(self, partition: Partition, target: FetchTarget, left_bytes: int, first: bool) -> Any:
-        if partition.log.config.compression_type == "zstd":
+        if partition.log.state.config.compression_type == "zstd":
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         return super()._read(partition, target, left_bytes, first)
 
@@ -400,7 +400,7 @@ class FollowerFetch(Fetch):
 
     def _read(self, partition: Partition, target: FetchTarget, left_bytes: int, first: bool) -> Any:
         version = self.ctx.api_version
-        if version < 10 and partition.log.config.compression_type == "zstd":
+        if version < 10 and partition.log.state.config.compression_type == "zstd":
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         if target.last_fetched_epoch >= 0 and version >= 12:
             diverging = _diverging(partition, target)
@@ -424,7 +424,7 @@ def _is_still_settled(target: FetchTarget, replica_id: int, report: bool, now: f
     if leader is None or partition is None or leader.leader_epoch != target.current_leader_epoch:
         return False
     follower = leader.followers.get(replica_id)
-    log = partition.log
+    log = partition.log.state
     if (
         follower is None
         or not follower.log_end_offset == target.fetch_offset == log.log_end_offset
@@ -460,14 +460,14 @@ def _up_to_the_end(partition: Partition, target: FetchTarget, left_bytes: int, f
     records = partition.read(
         target.fetch_offset,
         min(target.max_bytes, left_bytes),
-        upper_offset=partition.log.log_end_offset,
+        upper_offset=partition.log.state.log_end_offset,
         min_one_batch=first,
     )
     return PartitionData(
         partition_index=target.index,
         high_watermark=partition.high_watermark,
         last_stable_offset=partition.last_stable_offset,
-        log_start_offset=partition.log.log_start_offset,
+        log_start_offset=partition.log.state.log_start_offset,
         aborted_transactions=None,
         records=b"" if records is None else records,
     )
@@ -476,7 +476,7 @@ def _up_to_the_end(partition: Partition, target: FetchTarget, left_bytes: int, f
 def _diverging(partition: Partition, target: FetchTarget) -> Any:
     """The fetcher's last epoch ended earlier here than it believes (KIP-595): tell it where to truncate to."""
     epoch, end_offset = partition.log.end_offset_for_epoch(target.last_fetched_epoch)
-    if epoch < 0 or target.fetch_offset < partition.log.log_start_offset:
+    if epoch < 0 or target.fetch_offset < partition.log.state.log_start_offset:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     if epoch < target.last_fetched_epoch or end_offset < target.fetch_offset:
         return PartitionData(
@@ -500,7 +500,7 @@ def _is_quiet(partition: Partition, target: FetchTarget) -> bool:
     """Nothing to read and nothing new to tell: most partitions of a large session, most of the time."""
     return (
         target.fetch_offset == partition.high_watermark == target.sent_high_watermark
-        and target.sent_log_start_offset == partition.log.log_start_offset
+        and target.sent_log_start_offset == partition.log.state.log_start_offset
         and target.current_leader_epoch in (-1, partition.leader_epoch)
         and target.last_fetched_epoch in (-1, partition.leader_epoch)
     )

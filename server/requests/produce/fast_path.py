@@ -206,7 +206,7 @@ class RepeatedProduce:
             return None
         if partition is None:
             return None
-        base_offset = partition.log.next_offset
+        base_offset = partition.log.state.next_offset
         lasts = partition.append_run(batches, now_ms=self.svc.wall_ms(), required_acks=known.acks)
         if not lasts:
             return None
@@ -268,7 +268,7 @@ class _Staged:
         partition = self.partition
         base_offset, last_offset, append_time_ms, log_start_offset, _ = self.info
         if (
-            last_offset >= partition.log.log_end_offset
+            last_offset >= partition.log.state.log_end_offset
             or partition.held_at is not None
             or (partition.high_watermark <= last_offset and self.known.acks == -1)
         ):
@@ -305,7 +305,7 @@ class _Run(RequestContext):
         self.heads = heads
         self.lasts = lasts
         self.bases = [base_offset, *[last + 1 for last in lasts[:-1]]]
-        self.log_start_offset = partition.log.log_start_offset
+        self.log_start_offset = partition.log.state.log_start_offset
 
     def let_go(self) -> str:
         # It may have been split by now, and its requests have slots of their own.
@@ -319,7 +319,7 @@ class _Run(RequestContext):
         bases = self.bases
         ids = [_INT.unpack_from(head, _CORRELATION_ID.start)[0] for head in self.heads[: len(bases)]]
         if (
-            self.lasts[-1] < partition.log.log_end_offset
+            self.lasts[-1] < partition.log.state.log_end_offset
             and partition.held_at is None
             and (partition.high_watermark > self.lasts[-1] or known.acks != -1)
         ):

@@ -14,6 +14,7 @@ import trio.testing
 
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.logdir import PartitionLog, StorageError
+from barnabas.logdir.logs.roller import Roller
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.tests.coordinators.test_groups import Rig, rig
 from barnabas.server.tests.coordinators.txn_rig import txn_rig
@@ -25,13 +26,13 @@ FAILED = [E.NOT_COORDINATOR]
 
 
 def fail_next_write(log: PartitionLog, code: int) -> None:
-    write = log._write
+    write = log.writer.pwritev
 
     def fail(*_: Any) -> int:
-        log._write = write
+        log.writer.pwritev = write
         raise OSError(code, "said the test")
 
-    log._write = fail
+    log.writer.pwritev = fail
 
 
 def with_offset_7(r: Rig, *, rolls: bool = False) -> None:
@@ -113,7 +114,7 @@ async def test_a_roll_that_fails_behind_the_write_loses_nothing(tmp_path: Path) 
             raise OSError(errno.EMFILE, "said the test")
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(PartitionLog, "_start_segment", failing)
+            patch.setattr(Roller, "_start_segment", failing)
             first, second = r.commit(offset=8), r.commit("other", 9)
             assert second.answer == FAILED
             r.round()

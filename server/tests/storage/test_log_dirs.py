@@ -138,7 +138,7 @@ async def test_a_failed_read_takes_its_directory_offline(tmp_path: Path, autojum
         lost = world.in_dir(world.b, "t")
         for _ in range(6):
             assert (await world.produce("t", lost, b"v" * 100))[0] == E.NONE
-        for segment in world.broker.services.partitions.get("t", lost).log._segments:
+        for segment in world.broker.services.partitions.get("t", lost).log.state.segments:
             segment.release()
         world.disk.break_below(world.b)
         assert await world.values("t", lost) == E.KAFKA_STORAGE_ERROR

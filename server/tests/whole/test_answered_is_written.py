@@ -202,7 +202,7 @@ async def test_a_read_of_the_same_round_that_fails(acks: int, tmp_path: Path, au
     async with started(tmp_path) as world:
         for number in range(20):
             assert only(await world.client.ask(request(batch(b"%d" % number), topic="u"), 11)).error_code == 0
-        for segment in world.broker.services.partitions.get("u", 0).log._segments:
+        for segment in world.broker.services.partitions.get("u", 0).log.state.segments:
             segment.release()
         world.fail_once("pread", "u-0", errno.EIO)
         produced, read = await world.together(request(batch(b"lost?"), acks=acks), fetch("u", 0))

@@ -188,7 +188,7 @@ async def test_a_failed_write_is_answered_and_ends_the_broker(autojump_clock: tr
             def full(*_: object) -> int:
                 raise OSError(28, "No space left on device")
 
-            log._write = full
+            log.writer.pwritev = full
             answer = only(await client.ask(request(batch(b"b")), 9))
             assert (answer.error_code, answer.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
             await broker.stopped()
