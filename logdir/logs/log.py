@@ -47,9 +47,9 @@ from barnabas.logdir.segments.producers import Producers
 class PartitionLog:
     """See the module. Made by `recovery.open_log`.
 
-    state: to look at; whoever reads offsets for each request takes them from there, which costs no call.
-    append, append_run, write, read, is_at_end: the parts' own methods, for the same reason (`Appender.append`,
-    `RunAppender.append_run`, `Writer.write`, `Reader.read`, `Reader.is_at_end`).
+    state, reader, writer: whoever reads offsets, or records, for each request takes them there, which saves a call.
+    append, append_run, write: the parts' own methods, for the same reason (`Appender.append`,
+    `RunAppender.append_run`, `Writer.write`).
     """
 
     __slots__ = (
@@ -57,14 +57,12 @@ class PartitionLog:
         "_compaction",
         "_flusher",
         "_head",
-        "_reader",
         "_repair",
         "_roller",
         "_truncation",
         "append",
         "append_run",
-        "is_at_end",
-        "read",
+        "reader",
         "state",
         "write",
         "writer",
@@ -80,15 +78,13 @@ class PartitionLog:
         self.writer = Writer(state, self._repair, limits)
         self._roller = Roller(state, self._repair, limits, self.writer, partial(keeper.rolled, self))
         self._appender = Appender(state, limits, self.writer, self._roller, rules)
-        self._reader = Reader(state)
-        self._compaction = Compaction(state, self._reader)
+        self.reader = Reader(state)
+        self._compaction = Compaction(state, self.reader)
         self._truncation = Truncation(state, self._repair, limits, self.writer, self._roller, self._compaction)
         self._head = LogHead(state, self._roller, self._compaction)
         self.append = self._appender.append
         self.append_run = RunAppender(state, limits, self.writer, rules).append_run
         self.write = self.writer.write
-        self.read = self._reader.read
-        self.is_at_end = self._reader.is_at_end
 
     def __repr__(self) -> str:
         return f"PartitionLog({self.directory!r}, {self.log_start_offset}..{self.log_end_offset})"
@@ -218,27 +214,35 @@ class PartitionLog:
 
     def aborted_transactions(self, offset: int, upper_offset: int) -> list[AbortedTxn]:
         """See `Reader.aborted_transactions`."""
-        return self._reader.aborted_transactions(offset, upper_offset)
+        return self.reader.aborted_transactions(offset, upper_offset)
 
     def aborted_in(self, found: FileSlice, offset: int, upper_offset: int) -> list[AbortedTxn]:
         """See `Reader.aborted_in`."""
-        return self._reader.aborted_in(found, offset, upper_offset)
+        return self.reader.aborted_in(found, offset, upper_offset)
 
-    # ---- timestamps
+    # ---- reading
+
+    def read(self, offset: int, max_bytes: int, *, upper_offset: int, min_one_batch: bool) -> FileSlice | None:
+        """See `Reader.read`."""
+        return self.reader.read(offset, max_bytes, upper_offset=upper_offset, min_one_batch=min_one_batch)
+
+    def is_at_end(self, found: FileSlice) -> bool:
+        """Whether `found`, which `read` has returned, is of the newest segment."""
+        return found.file.path == self.state.active.path()
 
     def segment_times(self) -> list[int]:
         """See `Reader.segment_times`."""
-        return self._reader.segment_times()
+        return self.reader.segment_times()
 
     def offset_for_timestamp(
         self, timestamp_ms: int, start_offset: int = 0, *, leave_long: bool = False
     ) -> tuple[int, int, int] | None:
         """See `Reader.offset_for_timestamp`."""
-        return self._reader.offset_for_timestamp(timestamp_ms, start_offset, leave_long=leave_long)
+        return self.reader.offset_for_timestamp(timestamp_ms, start_offset, leave_long=leave_long)
 
     def offset_of_max_timestamp(self, *, leave_long: bool = False) -> tuple[int, int, int] | None:
         """See `Reader.offset_of_max_timestamp`."""
-        return self._reader.offset_of_max_timestamp(leave_long=leave_long)
+        return self.reader.offset_of_max_timestamp(leave_long=leave_long)
 
     # ---- the end
 

@@ -89,10 +89,6 @@ class Reader:
         except OSError as error:
             raise StorageError(f"reading {state.directory}", error) from error
 
-    def is_at_end(self, found: FileSlice) -> bool:
-        """Whether `found` is of the newest segment."""
-        return found.file.path == self._state.active.path()
-
     def offset_for_timestamp(
         self, timestamp_ms: int, start_offset: int = 0, *, leave_long: bool = False
     ) -> tuple[int, int, int] | None:

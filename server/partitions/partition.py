@@ -581,7 +581,7 @@ class Partition:
                 return None
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         try:
-            return partition_log.read(offset, max_bytes, upper_offset=upper_offset, min_one_batch=min_one_batch)
+            return partition_log.reader.read(offset, max_bytes, upper_offset=upper_offset, min_one_batch=min_one_batch)
         except StorageError as error:
             if not (error.is_ours or partition_log.abandoned):
                 self._host.storage_failed(self, error)
