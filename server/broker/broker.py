@@ -1,4 +1,4 @@
-"""The broker: builds every part once, starts and stops them in order.
+"""The life of a broker: has its parts built once (`build.py`), starts and stops them in order.
 
 Start: lock the log directories → open the metadata store, its own or ZooKeeper → settle who we are, and check it
 against the directories → load the logs (recovering after an unclean stop) → bind the listeners → register, perhaps
@@ -25,67 +25,44 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.kproto import KafkaError, uuid_to_text
+from barnabas.kproto import uuid_to_text
 from barnabas.logdir import Disk, LogDir, LogDirs
 from barnabas.replication import (
     DEFAULT_ENTITY,
     BadNode,
     BrokerIdTaken,
-    BrokerImage,
     Endpoint,
-    Image,
     Store,
     StoreError,
     StoreFailed,
     WrongCluster,
     new_uuid,
-    partition_count,
     read_broker_configs,
     read_topic_configs,
     settle_cluster_id,
     topic_names,
 )
-from barnabas.server.apis import APIS
+from barnabas.server.broker.build import Ground, Parts, build
 from barnabas.server.broker.stopping import FAILED_STOP_SECONDS, STOP_SECONDS, close_logs, finish_requests, save_logs
 from barnabas.server.cluster.client import ControllerClient
-from barnabas.server.cluster.features import Features
 from barnabas.server.cluster.identity import open_store, settle_broker_id, wait_for_old_registration
-from barnabas.server.cluster.leader_balance import LeaderBalance
 from barnabas.server.cluster.member import ClusterMember
-from barnabas.server.cluster.partition_requests import PartitionRequests
-from barnabas.server.cluster.topic_requests import TopicRequests
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.topics import LogConfigs
-from barnabas.server.coordinators.groups import GroupShards
-from barnabas.server.coordinators.marker_writer import MarkerWriter
-from barnabas.server.coordinators.producer_ids import ProducerIds
-from barnabas.server.coordinators.transactions import TxnShards
-from barnabas.server.coordinators.verification import TxnVerification
-from barnabas.server.network.listeners import Door, bind_all, sweep_idle
+from barnabas.server.network.listeners import bind_all, sweep_idle
 from barnabas.server.network.peers import Connect, tcp_connect
-from barnabas.server.network.reactor import Reactor
 from barnabas.server.network.stream_transport import StreamTransport
-from barnabas.server.partitions.registry import Partitions
-from barnabas.server.requests.dispatch import Dispatcher
-from barnabas.server.requests.fetch.sessions import FetchSessions
-from barnabas.server.requests.image_cache import PictureCache
-from barnabas.server.requests.produce.held import HeldProduces
 from barnabas.server.requests.services import Services
 from barnabas.server.runtime import descriptors
 from barnabas.server.runtime.containment import serve
 from barnabas.server.runtime.offload import Offload, in_thread
-from barnabas.server.runtime.timers import Timers
-from barnabas.server.runtime.turns import Turns
 from barnabas.server.storage.cleaner import Cleaner
 from barnabas.server.storage.cleaner_process import OffloadCompactor, ProcessCompactor
 from barnabas.server.storage.housekeeping import Housekeeping
 from barnabas.server.storage.log_dirs import FailedDirs, load_dirs, make_dirs, metadata_dir
 
 if TYPE_CHECKING:
-    from barnabas.server.partitions.followers import Followers
-    from barnabas.server.partitions.in_sync import IsrManager
     from barnabas.server.storage.adoption import Adoption
-    from barnabas.server.storage.dir_moves import Moves
 
 log = logging.getLogger("barnabas.broker")
 
@@ -134,10 +111,11 @@ class Broker:
         self._is_open = False
         self._log_config = LogConfigs(self._current_config)
         self._token: trio.lowlevel.TrioToken | None = None
-        self._image: Callable[[], Image] = Image
         self._endpoints: tuple[Endpoint, ...] = ()
         self._topics_at_start: tuple[str, ...] = ()
         self._store_session: Store
+        self._failed_dirs: FailedDirs
+        self._parts: Parts | None = None
 
     # -- what others use ---------------------------------------------------------------------------------------------
 
@@ -154,9 +132,15 @@ class Broker:
         return f"{host}:{endpoint.port}"
 
     @property
+    def parts(self) -> Parts:
+        """What it is made of, once `run` has built it; not before."""
+        assert self._parts is not None, "the broker has not been built yet"
+        return self._parts
+
+    @property
     def services(self) -> Services:
         """What handlers reach; for tests."""
-        return self._services
+        return self.parts.services
 
     async def stop(self, *, now: bool = False) -> None:
         """Stop in order; returns when `run` is done. now: without waiting for others to take the leaderships over.
@@ -187,7 +171,7 @@ class Broker:
     @property
     def is_accepting(self) -> bool:
         """Connections to the listeners' sockets are taken up."""
-        return hasattr(self, "_reactor") and self._reactor.is_accepting
+        return self._parts is not None and self._parts.reactor.is_accepting
 
     def serve_stream(
         self, stream: trio.abc.Stream, client_host: str = "127.0.0.1", listener: str | None = None
@@ -196,9 +180,10 @@ class Broker:
 
         listener: the name of the one it came in on; None: the first.
         """
-        transport = StreamTransport(stream, self._partitions.write_staged)
-        connection = self._door.connection(listener or self._endpoints[0].listener, client_host, transport)
-        self._nursery.start_soon(transport.serve, connection)
+        parts = self.parts
+        transport = StreamTransport(stream, parts.services.partitions.write_staged)
+        connection = parts.door.connection(listener or self._endpoints[0].listener, client_host, transport)
+        parts.nursery.start_soon(transport.serve, connection)
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -248,13 +233,13 @@ class Broker:
                 await self._serve(dirs, listening, task_status)
             except Exception:
                 if self._has_started:
-                    await save_logs(dirs, self._partitions, self._offload)
+                    await save_logs(dirs, self.services.partitions, self._offload)
                 raise
             finally:
                 self._is_open = False
                 for sock, _ in listening:
                     sock.close()
-            await close_logs(dirs, self._partitions, self._offload, failed=self._failure is not None)
+            await close_logs(dirs, self.services.partitions, self._offload, failed=self._failure is not None)
             log.info("broker %d stopped%s", self._config.broker_id, " after a failure" if self._failure else "")
 
     async def _serve(
@@ -265,25 +250,25 @@ class Broker:
         """
         try:
             async with trio.open_nursery() as nursery:
-                self._nursery = nursery
-                self._build(dirs, nursery)
+                parts = self._parts = build(self._ground(dirs, nursery))
                 self._is_open = True
                 self._start_scope = trio.CancelScope()  # from here on a stop is one in order
                 with self._start_scope:
-                    await self._start(dirs, listening)
+                    await self._start(parts, dirs, listening)
                     self._has_started = True
                 task_status.started()
                 await self._stop_wanted.wait()
-                await self._hand_over()
+                await self._hand_over(parts.controller_client)
                 self._is_open = False
                 seconds = STOP_SECONDS if self._failure is None else FAILED_STOP_SECONDS
-                await finish_requests(self._reactor, self._partitions, seconds=seconds)
+                await finish_requests(parts.reactor, parts.services.partitions, seconds=seconds)
                 nursery.cancel_scope.cancel()
         except* StoreFailed:
             if self._failure is None:
                 raise
         finally:
-            self._reactor.close() if hasattr(self, "_reactor") else None
+            if self._parts is not None:
+                self._parts.reactor.close()
 
     def _open_store(self, metadata: LogDir | None) -> AbstractAsyncContextManager[Store]:
         if self._given_store is not None:
@@ -301,228 +286,104 @@ class Broker:
         if self._config.is_clustered:
             await settle_cluster_id(session, known, self._new_cluster_id)
 
-    def _build(self, dirs: LogDirs, nursery: trio.Nursery) -> None:
-        """The composition root: every part is made here, and only here."""
-        config = self._config
-        self._timers = timers = Timers()
-        self._partitions = partitions = Partitions(
-            config.broker_id,
-            dirs,
-            self._log_config,
-            self._current_image,
-            now=trio.current_time,
-            wall_ms=self._wall_ms,
-            lag_ms=lambda: self._config.int("replica.lag.time.max.ms"),
-        )
-        self._member = member = ClusterMember(
-            self._store_session,
-            BrokerImage(config.broker_id, self._endpoints, config.rack),
-            partitions,
-            config=self._current_config,
+    def _ground(self, dirs: LogDirs, nursery: trio.Nursery) -> Ground:
+        return Ground(
+            dirs=dirs,
+            nursery=nursery,
+            store=self._store_session,
+            endpoints=self._endpoints,
+            log_config=self._log_config,
+            current_config=self._current_config,
             wall_ms=self._wall_ms,
             rng=self._rng,
+            connect=self._connect,
+            offload=self._offload,
             make_cluster_id=self._new_cluster_id,
-            connect=self._connect if config.is_clustered else None,
-            cluster_id=dirs.meta.cluster_id if dirs.meta else None,
-            recovered=not dirs.was_clean,
             broker_configs_changed=self._apply_broker_configs,
         )
-        member.run_beside("looking for preferred leaders", LeaderBalance(member, self._current_config).run)
-        self._topics = topics = TopicRequests(member, self._current_config, self._rng)
-        controller = PartitionRequests(member)
-        self._controller_client = ControllerClient(
-            member,
-            controller,
-            self._store_session,
-            self._connect,
-            current_config=self._current_config,
-            current_image=self._current_image,
-        )
-        self._groups = groups = GroupShards(
-            partitions,
-            timers,
-            current_image=self._current_image,
-            current_config=self._current_config,
-            create_topic=self._create_internal_topic,
-            now=trio.current_time,
-            wall_ms=self._wall_ms,
-            random=self._rng,
-            offload=self._offload,
-        )
-        partitions.groups, partitions.offload = groups, self._offload
-        producer_ids = ProducerIds(self._controller_client.allocate_producer_ids)
-        self._transactions = partitions.transactions = TxnShards(
-            partitions,
-            timers,
-            current_image=self._current_image,
-            current_config=self._current_config,
-            create_topic=self._create_internal_topic,
-            now=trio.current_time,
-            wall_ms=self._wall_ms,
-            next_producer_id=producer_ids.next_id,
-            write_markers=lambda request, token: self._services.markers.write(request, token),
-            connect=self._connect,
-            partition_count=partial(partition_count, self._store_session),
-            transaction_version=lambda: self._features.level("transaction.version"),
-        )
-        self._features = Features(
-            self._store_session,
-            config.broker_id,
-            clustered=config.is_clustered,
-            changed=self._levels_changed,
-        )
-        self._verification = TxnVerification(
-            self._transactions,
-            partitions,
-            timers,
-            self._connect,
-            current_config=self._current_config,
-            current_image=self._current_image,
-            now=trio.current_time,
-        )
-        self._followers: Followers | None = None
-        self._isr: IsrManager | None = None
-        if config.is_clustered:
-            from barnabas.server.partitions.followers import (
-                Followers,  # not at the top: a broker alone starts without them
-            )
-            from barnabas.server.partitions.in_sync import IsrManager
 
-            self._isr = partitions.isr = IsrManager(
-                partitions,
-                member,
-                controller,
-                self._store_session,
-                self._connect,
-                current_config=self._current_config,
-                current_image=self._current_image,
-            )
-            self._followers = partitions.followers = Followers(
-                config.broker_id,
-                self._connect,
-                current_config=self._current_config,
-                current_image=self._current_image,
-                broker_epoch=lambda: member.broker_epoch,
-                offload=self._offload,
-            )
-        self._moves: Moves | None = None
-        if len(dirs.dirs) > 1:
-            from barnabas.server.storage.dir_moves import Moves
-
-            self._moves = partitions.moves = Moves(partitions, self._offload, self._current_config)
-        turns = Turns(self._offload, nursery)
-        apis = [api for api in APIS if api.is_served(clustered=config.is_clustered)]
-        self._services = Services(
-            served=apis,
-            partitions=partitions,
-            cluster=member,
-            topics=topics,
-            controller=controller,
-            groups=groups,
-            transactions=self._transactions,
-            verification=self._verification,
-            markers=MarkerWriter(
-                partitions, groups, timers, current_config=self._current_config, wall_ms=self._wall_ms
-            ),
-            features=self._features,
-            producer_ids=producer_ids,
-            fetch_sessions=FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), self._rng),
-            pictures=PictureCache(),
-            timers=timers,
-            turns=turns,
-            held=HeldProduces(self._offload, nursery, turns.mine, partitions.allowance, partitions.write_staged),
-            offload=self._offload,
-            now=trio.current_time,
-            wall_ms=self._wall_ms,
-            current_config=self._current_config,
-            current_image=self._current_image,
-        )
-        self._door = Door(Dispatcher(apis, self._services, nursery), lambda: self._reactor, self._current_config)
-        connections_max = config.int("max.connections")
-        self._reactor = Reactor(partitions.write_staged, trio.current_time, self._door.closed, connections_max)
-
-    async def _start(self, dirs: LogDirs, listening: list[tuple[socket.socket, str]]) -> None:
-        nursery = self._nursery
-        nursery.start_soon(self._timers.run)
-        nursery.start_soon(serve, log, "fetching producer ids", self._services.producer_ids.run)
-        nursery.start_soon(self._groups.run)
-        nursery.start_soon(self._transactions.run)
-        nursery.start_soon(self._verification.run)
-        if self._followers is not None:
-            nursery.start_soon(self._followers.run)
+    async def _start(self, parts: Parts, dirs: LogDirs, listening: list[tuple[socket.socket, str]]) -> None:
+        nursery, services, reactor = parts.nursery, parts.services, parts.reactor
+        nursery.start_soon(services.timers.run)
+        nursery.start_soon(serve, log, "fetching producer ids", services.producer_ids.run)
+        nursery.start_soon(services.groups.run)
+        nursery.start_soon(services.transactions.run)
+        nursery.start_soon(services.verification.run)
+        if parts.followers is not None:
+            nursery.start_soon(parts.followers.run)
             session_s = self._config.int("zookeeper.session.timeout.ms") / 1000
             await wait_for_old_registration(self._store_session, self._config.broker_id, session_s)
-        if self._isr is not None:
-            nursery.start_soon(self._isr.run)
-        await nursery.start(self._control)
-        dirs.check_identity(cluster_id=self._member.image.cluster_id, node_id=self._config.broker_id)
-        await self._features.load()
-        nursery.start_soon(partial(serve, log, "following the features", self._features.run, fatal=StoreFailed))
+        if parts.isr is not None:
+            nursery.start_soon(parts.isr.run)
+        await nursery.start(self._control, services.cluster)
+        dirs.check_identity(cluster_id=services.image.cluster_id, node_id=self._config.broker_id)
+        await services.features.load()
+        nursery.start_soon(partial(serve, log, "following the features", services.features.run, fatal=StoreFailed))
         nursery.start_soon(
             partial(serve, log, "telling of failed directories", self._failed_dirs.run, fatal=StoreFailed)
         )
-        if self._moves is not None:
-            nursery.start_soon(self._moves.run)
-        upkeep = self._partitions, self._current_config, self._wall_ms, self._offload
+        if parts.moves is not None:
+            nursery.start_soon(parts.moves.run)
+        upkeep = services.partitions, self._current_config, self._wall_ms, self._offload
         cleaner: Cleaner | None = None
         if self._config.bool("log.cleaner.enable"):
             # A process sees the system's files only, and needs time that passes by itself.
             in_process = self._disk is None and self._offload is in_thread
             cleaner = Cleaner(*upkeep, ProcessCompactor if in_process else lambda: OffloadCompactor(self._offload))
             nursery.start_soon(cleaner.run)
-        sessions = self._services.fetch_sessions
+        sessions = services.fetch_sessions
         nursery.start_soon(Housekeeping(*upkeep, dirs, cleaner, lambda: sessions.close_idle(trio.current_time())).run)
         for sock, listener in listening:
-            self._reactor.add_listener(sock, self._door.welcome(listener))
+            reactor.add_listener(sock, parts.door.welcome(listener))
         listening.clear()
-        nursery.start_soon(self._reactor.run)
-        nursery.start_soon(self._reactor.run_tail)
-        sweep = partial(sweep_idle, self._reactor, self._current_config)
+        nursery.start_soon(reactor.run)
+        nursery.start_soon(reactor.run_tail)
+        sweep = partial(sweep_idle, reactor, self._current_config)
         nursery.start_soon(serve, log, "closing idle connections", sweep)
         if self._config.is_clustered:
-            forget = partial(self._groups.forget_deleted_topics, self._member.image_until)
+            forget = partial(services.groups.forget_deleted_topics, services.cluster.image_until)
             nursery.start_soon(serve, log, "looking for deleted topics", forget)
-            nursery.start_soon(serve, log, "learning of the cluster", self._learn_of_cluster)
+            nursery.start_soon(serve, log, "learning of the cluster", partial(self._learn_of_cluster, services.cluster))
             with trio.move_on_after(PICTURE_SECONDS) as limit:
-                await self._member.image_received.wait()
+                await services.cluster.image_received.wait()
             if limit.cancelled_caught:
                 log.warning("no controller has told this broker of the cluster for %g s", PICTURE_SECONDS)
         descriptors.warn_if_too_few(sum(len(each.logs) for each in dirs.online))
         log.info(
             "broker %d of cluster %s serves %s from %s",
             self._config.broker_id,
-            self._member.image.cluster_id,
+            services.image.cluster_id,
             ", ".join(f"{e.listener}://{e.host}:{e.port}" for e in self._endpoints),
             ", ".join(each.path for each in dirs.online),
         )
 
-    async def _control(self, task_status: trio.TaskStatus[None]) -> None:
+    async def _control(self, member: ClusterMember, task_status: trio.TaskStatus[None]) -> None:
         """This broker as a member of its cluster. If its store or its place ends, the broker stops in order."""
         try:
-            await self._member.run(task_status)
+            await member.run(task_status)
         except* (StoreError, BrokerIdTaken, WrongCluster) as group:
             if not self._has_started:
                 raise
             self._must_stop("; ".join(map(str, group.exceptions)))
 
-    async def _learn_of_cluster(self) -> None:
+    async def _learn_of_cluster(self, member: ClusterMember) -> None:
         """Until a controller has told of the brokers, and of all topics there were at the start, clients have to wait:
         it begins with the brokers alone, and goes on with what it need not decide first.
         """
-        config, image_until = self._config, self._member.image_until
+        config, image_until = self._config, member.image_until
         await image_until(lambda image: config.broker_id in image.brokers)
         with trio.move_on_after(TOPICS_SECONDS):  # some may be gone by now, or on their way out
             await image_until(lambda image: all(name in image.topics for name in self._topics_at_start))
         self._topics_at_start = ()
-        self._member.image_received.set()
+        member.image_received.set()
 
-    async def _hand_over(self) -> None:
+    async def _hand_over(self, controller: ControllerClient) -> None:
         """In a cluster, let others lead what this broker leads while it still serves."""
         if self._config.is_clustered and self._has_started and self._failure is None:
             with self._hand_over_scope:
-                if await self._controller_client.hand_over():
+                if await controller.hand_over():
                     log.info("broker %d leads nothing any more", self._config.broker_id)
-            await self._controller_client.close()
+            await controller.close()
 
     # -- pieces ------------------------------------------------------------------------------------------------------
 
@@ -548,19 +409,11 @@ class Broker:
 
         return await find_topics(self._store_session, log_dirs, self._config, self._rng, self._offload)
 
-    async def _create_internal_topic(self, name: str) -> None:
-        for code in (await self._topics.auto_create([name])).values():
-            if code:
-                raise KafkaError(code)
-
     def _new_cluster_id(self) -> str:
         return uuid_to_text(new_uuid(self._rng))
 
     def _current_config(self) -> BrokerConfig:
         return self._config
-
-    def _current_image(self) -> Image:
-        return self._member.image
 
     def _wall_ms(self) -> int:
         return int(self._wall_clock() * 1000)
@@ -574,17 +427,13 @@ class Broker:
         for notice in self._config.notices:
             if notice not in known:
                 log.warning("%s", notice.text)
-        if hasattr(self, "_reactor"):
-            self._reactor.connections_max = self._config.int("max.connections")
-            self._groups.config_changed()
-            self._transactions.config_changed()
-            for name, topic in self._current_image().topics.items():
-                self._partitions.config_changed(name, topic.config)
-
-    def _levels_changed(self) -> None:
-        """Another level of a feature is finalised."""
-        self._groups.config_changed()
-        self._transactions.config_changed()
+        if self._parts is not None:
+            services = self._parts.services
+            self._parts.reactor.connections_max = self._config.int("max.connections")
+            services.groups.config_changed()
+            services.transactions.config_changed()
+            for name, topic in services.image.topics.items():
+                services.partitions.config_changed(name, topic.config)
 
     @staticmethod
     def _unreadable(error: BadNode) -> None:
@@ -597,9 +446,9 @@ class Broker:
 
     def _dir_failed(self, failed: LogDir) -> None:
         """A log directory has failed: what is under way is answered with the error; stop if we cannot do without it."""
-        if not hasattr(self, "_partitions"):
+        if self._parts is None:
             return
-        self._partitions.dir_failed(failed)
+        self._parts.services.partitions.dir_failed(failed)
         why = self._failed_dirs.fatal(failed)
         if why is not None:
             self._must_stop(why)

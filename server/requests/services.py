@@ -1,6 +1,6 @@
 """What a handler may reach.
 
-Filled once in `barnabas.server.broker.broker`, the only place that constructs the parts; tests fill it with fakes.
+Filled once in `barnabas.server.broker.build`, the only place that constructs the parts; tests fill it with fakes.
 `image` is read once at the top of a handler: one request, one picture of the cluster.
 """
 

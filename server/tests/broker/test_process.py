@@ -127,7 +127,7 @@ async def test_what_was_written_is_safe_after_a_crash(tmp_path: Path) -> None:
             await topic(broker)
             async with connected(broker) as client:
                 await produce(client, batch(b"one"), batch(b"two"))
-            broker._nursery.start_soon(fails)
+            broker.parts.nursery.start_soon(fails)
             await broker.stopped()
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
     points = (tmp_path / "recovery-point-offset-checkpoint").read_text().split("\n")

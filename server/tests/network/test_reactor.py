@@ -72,7 +72,7 @@ async def dialled(broker: Broker, *, receive_buffer_bytes: int = 0) -> AsyncIter
 
 
 def reactor(broker: Broker) -> Reactor:
-    return broker._reactor
+    return broker.parts.reactor
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -517,7 +517,7 @@ async def test_many_connections() -> None:
                     clients.start_soon(client, number)
             await until(lambda: not reactor(broker).connections)
         assert broker.services.partitions.get("t", 0).log_end_offset == 3 * count
-        assert not broker._door._per_host
+        assert not broker.parts.door._per_host
         nursery.cancel_scope.cancel()
 
 

@@ -321,7 +321,7 @@ async def test_over_sockets(damage: float, tmp_path: Path, errors: Errors) -> No
             await witness.testify()
             await provide(witness.client)
         with trio.fail_after(10):
-            await until(lambda: not broker._reactor.connections)
+            await until(lambda: not broker.parts.reactor.connections)
 
 
 @pytest.mark.campaign

@@ -1,0 +1,279 @@
+"""The composition root: every part of a broker that answers requests is made here, and only here.
+
+`build` makes them in the order in which they need one another, and starts nothing: `broker.py` runs what it returns.
+Where two need each other, the one made first gets a function that is called once both are there (`current_image`,
+`transaction_version`, the reactor of the door).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+import trio
+
+from barnabas.kproto import KafkaError
+from barnabas.logdir import LogDirs
+from barnabas.replication import BrokerImage, Endpoint, Image, Store, partition_count
+from barnabas.server.apis import APIS
+from barnabas.server.cluster.client import ControllerClient
+from barnabas.server.cluster.features import Features
+from barnabas.server.cluster.leader_balance import LeaderBalance
+from barnabas.server.cluster.member import ClusterMember
+from barnabas.server.cluster.partition_requests import PartitionRequests
+from barnabas.server.cluster.topic_requests import TopicRequests
+from barnabas.server.config.broker import BrokerConfig
+from barnabas.server.config.topics import LogConfigs
+from barnabas.server.coordinators.groups import GroupShards
+from barnabas.server.coordinators.marker_writer import MarkerWriter
+from barnabas.server.coordinators.producer_ids import ProducerIds
+from barnabas.server.coordinators.transactions import TxnShards
+from barnabas.server.coordinators.verification import TxnVerification
+from barnabas.server.network.listeners import Door
+from barnabas.server.network.peers import Connect
+from barnabas.server.network.reactor import Reactor
+from barnabas.server.partitions.registry import Partitions
+from barnabas.server.requests.dispatch import Dispatcher
+from barnabas.server.requests.fetch.sessions import FetchSessions
+from barnabas.server.requests.image_cache import PictureCache
+from barnabas.server.requests.produce.held import HeldProduces
+from barnabas.server.requests.services import Services
+from barnabas.server.runtime.offload import Offload
+from barnabas.server.runtime.timers import Timers
+from barnabas.server.runtime.turns import Turns
+
+if TYPE_CHECKING:
+    from barnabas.server.partitions.followers import Followers
+    from barnabas.server.partitions.in_sync import IsrManager
+    from barnabas.server.storage.dir_moves import Moves
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What the parts stand on, all of it known once the logs are loaded and the listeners bound.
+
+    `current_config()`: the settings in force. `wall_ms()`: milliseconds since the epoch. `rng`: for ids that need not
+    be secret. `connect`: opens connections to other brokers. `broker_configs_changed`: gets the dynamic settings of
+    brokers, by id, when they change.
+    """
+
+    dirs: LogDirs
+    nursery: trio.Nursery
+    store: Store
+    endpoints: tuple[Endpoint, ...]
+    log_config: LogConfigs
+    current_config: Callable[[], BrokerConfig]
+    wall_ms: Callable[[], int]
+    rng: Random
+    connect: Connect
+    offload: Offload
+    make_cluster_id: Callable[[], str]
+    broker_configs_changed: Callable[[Mapping[str, Mapping[str, str]]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a broker is made of. `services`: the parts that handlers reach. `followers`, `isr`: in a cluster only;
+    `moves`: with several log directories only.
+    """
+
+    nursery: trio.Nursery
+    services: Services
+    controller_client: ControllerClient
+    followers: Followers | None
+    isr: IsrManager | None
+    moves: Moves | None
+    door: Door
+    reactor: Reactor
+
+
+def build(ground: Ground) -> Parts:
+    """Make every part. Runs in trio, and starts no task."""
+    config, timers = ground.current_config(), Timers()
+
+    def current_image() -> Image:
+        return member.image
+
+    partitions = _partitions(ground, current_image)
+    member = _member(ground, partitions)
+    topics = TopicRequests(member, ground.current_config, ground.rng)
+    controller = PartitionRequests(member)
+    controller_client = ControllerClient(
+        member,
+        controller,
+        ground.store,
+        ground.connect,
+        current_config=ground.current_config,
+        current_image=current_image,
+    )
+    producer_ids = ProducerIds(controller_client.allocate_producer_ids)
+
+    create_topic = partial(_create_internal_topic, topics)
+    groups = _groups(ground, partitions, timers, current_image, create_topic)
+    markers = MarkerWriter(partitions, groups, timers, current_config=ground.current_config, wall_ms=ground.wall_ms)
+    transactions = TxnShards(
+        partitions,
+        timers,
+        current_image=current_image,
+        current_config=ground.current_config,
+        create_topic=create_topic,
+        now=trio.current_time,
+        wall_ms=ground.wall_ms,
+        next_producer_id=producer_ids.next_id,
+        write_markers=lambda request, token: markers.write(request, token),
+        connect=ground.connect,
+        partition_count=partial(partition_count, ground.store),
+        transaction_version=lambda: features.level("transaction.version"),
+    )
+    verification = TxnVerification(
+        transactions,
+        partitions,
+        timers,
+        ground.connect,
+        current_config=ground.current_config,
+        current_image=current_image,
+        now=trio.current_time,
+    )
+
+    def levels_changed() -> None:
+        groups.config_changed()
+        transactions.config_changed()
+
+    features = Features(ground.store, config.broker_id, clustered=config.is_clustered, changed=levels_changed)
+
+    followers, isr = _replication(ground, partitions, member, controller, current_image)
+    moves = _moves(ground, partitions)
+    partitions.groups, partitions.transactions, partitions.offload = groups, transactions, ground.offload
+    partitions.followers, partitions.isr, partitions.moves = followers, isr, moves
+
+    turns = Turns(ground.offload, ground.nursery)
+    apis = [api for api in APIS if api.is_served(clustered=config.is_clustered)]
+    services = Services(
+        served=apis,
+        partitions=partitions,
+        cluster=member,
+        topics=topics,
+        controller=controller,
+        groups=groups,
+        transactions=transactions,
+        verification=verification,
+        markers=markers,
+        features=features,
+        producer_ids=producer_ids,
+        fetch_sessions=FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), ground.rng),
+        pictures=PictureCache(),
+        timers=timers,
+        turns=turns,
+        held=HeldProduces(ground.offload, ground.nursery, turns.mine, partitions.allowance, partitions.write_staged),
+        offload=ground.offload,
+        now=trio.current_time,
+        wall_ms=ground.wall_ms,
+        current_config=ground.current_config,
+        current_image=current_image,
+    )
+    door = Door(Dispatcher(apis, services, ground.nursery), lambda: reactor, ground.current_config)
+    reactor = Reactor(partitions.write_staged, trio.current_time, door.closed, config.int("max.connections"))
+    return Parts(ground.nursery, services, controller_client, followers, isr, moves, door, reactor)
+
+
+def _partitions(ground: Ground, current_image: Callable[[], Image]) -> Partitions:
+    return Partitions(
+        ground.current_config().broker_id,
+        ground.dirs,
+        ground.log_config,
+        current_image,
+        now=trio.current_time,
+        wall_ms=ground.wall_ms,
+        lag_ms=lambda: ground.current_config().int("replica.lag.time.max.ms"),
+    )
+
+
+def _member(ground: Ground, partitions: Partitions) -> ClusterMember:
+    config, meta = ground.current_config(), ground.dirs.meta
+    member = ClusterMember(
+        ground.store,
+        BrokerImage(config.broker_id, ground.endpoints, config.rack),
+        partitions,
+        config=ground.current_config,
+        wall_ms=ground.wall_ms,
+        rng=ground.rng,
+        make_cluster_id=ground.make_cluster_id,
+        connect=ground.connect if config.is_clustered else None,
+        cluster_id=meta.cluster_id if meta else None,
+        recovered=not ground.dirs.was_clean,
+        broker_configs_changed=ground.broker_configs_changed,
+    )
+    member.run_beside("looking for preferred leaders", LeaderBalance(member, ground.current_config).run)
+    return member
+
+
+def _groups(
+    ground: Ground,
+    partitions: Partitions,
+    timers: Timers,
+    current_image: Callable[[], Image],
+    create_topic: Callable[[str], Awaitable[None]],
+) -> GroupShards:
+    return GroupShards(
+        partitions,
+        timers,
+        current_image=current_image,
+        current_config=ground.current_config,
+        create_topic=create_topic,
+        now=trio.current_time,
+        wall_ms=ground.wall_ms,
+        random=ground.rng,
+        offload=ground.offload,
+    )
+
+
+async def _create_internal_topic(topics: TopicRequests, name: str) -> None:
+    for code in (await topics.auto_create([name])).values():
+        if code:
+            raise KafkaError(code)
+
+
+def _replication(
+    ground: Ground,
+    partitions: Partitions,
+    member: ClusterMember,
+    controller: PartitionRequests,
+    current_image: Callable[[], Image],
+) -> tuple[Followers | None, IsrManager | None]:
+    """What replicas need of other brokers. A broker alone has neither, and starts without loading them."""
+    config = ground.current_config()
+    if not config.is_clustered:
+        return None, None
+    from barnabas.server.partitions.followers import Followers
+    from barnabas.server.partitions.in_sync import IsrManager
+
+    isr = IsrManager(
+        partitions,
+        member,
+        controller,
+        ground.store,
+        ground.connect,
+        current_config=ground.current_config,
+        current_image=current_image,
+    )
+    followers = Followers(
+        config.broker_id,
+        ground.connect,
+        current_config=ground.current_config,
+        current_image=current_image,
+        broker_epoch=lambda: member.broker_epoch,
+        offload=ground.offload,
+    )
+    return followers, isr
+
+
+def _moves(ground: Ground, partitions: Partitions) -> Moves | None:
+    """Moves of replicas between log directories. With one directory there are none, and they are not loaded."""
+    if len(ground.dirs.dirs) == 1:
+        return None
+    from barnabas.server.storage.dir_moves import Moves
+
+    return Moves(partitions, ground.offload, ground.current_config)
