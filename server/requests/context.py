@@ -1,7 +1,7 @@
 """One request on its way through the broker: who sent it, and the slot that its answer goes into.
 
-The context is also the *token* that state machines hold while a client waits (structure: coordinator machines never
-look inside it).
+The context is also the *token* that a coordinator's state machines hold while a client waits. They never look inside
+it: a token is answered, no more (`barnabas.coordinator.machine`).
 """
 
 from __future__ import annotations

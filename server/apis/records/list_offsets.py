@@ -2,11 +2,18 @@
 
 Behaviour: the timestamp of each partition asks for
 
-    -1  latest: the high watermark; for `read_committed` the last stable offset; the log's end for replicas (id other
-    than -1) -2  earliest: the log start offset -3  the first record with the greatest timestamp (v7, KIP-734) -4
-    earliest in the local log; without tiered storage the same as -2 (v8, KIP-405) -5  latest in tiered storage; there
-    is none here: -1 (v9, KIP-1005) -6  earliest that waits for upload to tiered storage; likewise -1 (v11, KIP-1023)
-    >=0 the first record at or after that time, with its own timestamp
+    ====  =====  ==================================================================================================
+    sent  since  asks for
+    ====  =====  ==================================================================================================
+    -1    v0     latest: the high watermark; for `read_committed` the last stable offset;
+                 for replicas (id other than -1) the log's end
+    -2    v0     earliest: the log start offset
+    -3    v7     the first record with the greatest timestamp (KIP-734)
+    -4    v8     earliest in the local log; without tiered storage the same as -2 (KIP-405)
+    -5    v9     latest in tiered storage; there is none here: offset -1 (KIP-1005)
+    -6    v11    earliest that waits for upload to tiered storage; likewise offset -1 (KIP-1023)
+    >= 0  v0     the first record at or after that time, with its own timestamp
+    ====  =====  ==================================================================================================
 
 -1, -2 and -4 answer timestamp -1. A record that the asker may not read yet, and a time after all records, answer
 offset -1. Any other negative number, or one that is newer than the request's version, gives UNSUPPORTED_VERSION; a
@@ -14,11 +21,17 @@ partition named twice INVALID_REQUEST. While the high watermark of a new leader 
 "latest" and what lies behind it give OFFSET_NOT_AVAILABLE. Only the leader answers; the replica id -2 of a debugging
 tool gets an answer from any replica.
 
-Versions: 0 answers an array of offsets, newest first, at most `max_num_offsets`: where segments start, and the log's
-end; a time selects up to the last segment whose records are no later (Apache Kafka goes by the modification time of
-files, which copying changes; here it counts where no record has a timestamp). 1 one offset with its timestamp; 2
-isolation level; 4 leader epochs in both directions, 74 and 75; 5 OFFSET_NOT_AVAILABLE (5 before); 6 flexible; 10
-`timeout_ms`, for tiered storage alone.
+Versions:
+
+- 0 answers an array of offsets, newest first, at most `max_num_offsets`: where segments start, and the log's end; a
+  time selects up to the last segment whose records are no later (Apache Kafka goes by the modification time of files,
+  which copying changes; here it counts where no record has a timestamp).
+- 1 answers one offset with its timestamp.
+- 2 adds the isolation level.
+- 4 adds leader epochs in both directions, with FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH.
+- 5 answers OFFSET_NOT_AVAILABLE; earlier versions LEADER_NOT_AVAILABLE instead.
+- 6 is flexible.
+- 10 adds `timeout_ms`, for tiered storage alone.
 
 Not done: tiered storage.
 """

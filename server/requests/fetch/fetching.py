@@ -22,7 +22,7 @@ from barnabas.server.partitions.host import ProgressWaiter
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.requests.api import PENDING
 from barnabas.server.requests.context import RequestContext
-from barnabas.server.requests.fetch.sessions import FetchSession, FetchTarget, TargetKey
+from barnabas.server.requests.fetch.sessions import NOT_SENT, FetchSession, FetchTarget, TargetKey
 from barnabas.server.requests.fetch.targets import find_partition
 from barnabas.server.requests.leader_hints import HINTED_IN_FETCH, LeaderHints
 from barnabas.server.requests.services import Services
@@ -520,7 +520,7 @@ def _note_sent(session: FetchSession, answers: list[Answer], incremental: bool) 
                 targets[target.key] = targets.pop(target.key)
         if data.error_code:
             news = True
-            target.sent_high_watermark = -2  # mentioned again when the error is over
+            target.sent_high_watermark = NOT_SENT  # mentioned again when the error is over
         else:
             if (
                 data.high_watermark != target.sent_high_watermark

@@ -35,6 +35,8 @@ OWNED_MAX = 2
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 UNKNOWN_HIGH_WATERMARK = 2**63 - 1
+NOT_SENT = -2
+"""In place of an offset that was answered: none was, so the next incremental answer mentions the partition."""
 
 TargetKey = tuple[str | bytes, int]
 
@@ -78,9 +80,8 @@ class FetchTarget:
         self.known_high_watermark = UNKNOWN_HIGH_WATERMARK
         # Where it was found the last time; looked up again when that one leads no more.
         self.partition: Partition | None = None
-        # -2: nothing was answered yet, so the first incremental answer mentions the partition.
-        self.sent_high_watermark = -2
-        self.sent_log_start_offset = -2
+        self.sent_high_watermark = NOT_SENT
+        self.sent_log_start_offset = NOT_SENT
 
 
 class FetchSession:
@@ -123,7 +124,9 @@ class FetchSessions:
         return len(self._sessions)
 
     def use(self, session_id: int, epoch: int, by_id: bool, now: float) -> FetchSession:
-        """The session that an incremental request names. Raises KafkaError 70, 71 or 106."""
+        """The session that an incremental request names. Raises KafkaError FETCH_SESSION_ID_NOT_FOUND,
+        INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR.
+        """
         session = self._sessions.get(session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)

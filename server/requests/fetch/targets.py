@@ -8,7 +8,7 @@ from copy import copy
 from barnabas.kproto import ZERO_UUID, ErrorCode, KafkaError
 from barnabas.kproto.messages import FetchRequest
 from barnabas.server.partitions.partition import Partition
-from barnabas.server.requests.fetch.sessions import FetchSession, FetchTarget, TargetKey
+from barnabas.server.requests.fetch.sessions import NOT_SENT, FetchSession, FetchTarget, TargetKey
 from barnabas.server.requests.services import Services
 
 PART = 250
@@ -29,7 +29,9 @@ def _target(topic: FetchRequest.FetchTopic, index: int, by_id: bool) -> FetchTar
 
 
 def find_partition(svc: Services, target: FetchTarget) -> Partition:
-    """The partition that is meant. Raises KafkaError 3, 100, 103."""
+    """The partition that is meant. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID,
+    INCONSISTENT_TOPIC_ID.
+    """
     topic = target.topic
     if topic is not None:
         partition = svc.partitions.get(topic, target.index)
@@ -43,7 +45,7 @@ def ask(target: FetchTarget, asked: FetchRequest.FetchPartition) -> None:
     """Note what a request says of a partition."""
     if target.current_leader_epoch != asked.current_leader_epoch:
         target.current_leader_epoch = asked.current_leader_epoch
-        target.sent_high_watermark = -2  # what was answered in the old epoch may have been dropped
+        target.sent_high_watermark = NOT_SENT  # what was answered in the old epoch may have been dropped
     target.fetch_offset = asked.fetch_offset
     target.last_fetched_epoch = asked.last_fetched_epoch
     target.log_start_offset = asked.log_start_offset
