@@ -12,8 +12,8 @@ Threads have no heaps of their own, which would each keep as much: they take tur
 codecs, which work without it, ask for memory a few times per batch.
 
 Small objects lie in arenas of the interpreter, which go back to the system when nothing at all lies in them. After a
-burst, a few objects that stay, as the state of a producer, hold many of them: measured, 11 MiB of 38 were free after an
-attack of 200,000 requests. At rest a `Balloon` takes hold of what is free and gives its pages back.
+burst, a few objects that stay, as the state of a producer, hold many of them: measured, 16 MiB of 42 were free after an
+attack of 60,000 requests. At rest a `Balloon` takes hold of what is free and gives its pages back.
 
 Source: mallopt(3), malloc_trim(3), madvise(2), "Memory Management" of Python's C API; other C libraries know nothing of
 the first two and are left as they are.
@@ -24,8 +24,9 @@ from __future__ import annotations
 import ctypes
 import gc
 import mmap
+import sys
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -37,10 +38,20 @@ TRIM_INTERVAL_S: Final = 60.0
 """How often holes are given back: seldom enough to cost nothing under load, which fills them again."""
 AT_REST: Final = 0.02
 """Who uses less than this share of a core is at rest: consumers may wait at it, and ask again and again."""
+COLLECTED_BLOCKS_MAX: Final = 500_000
+"""With more, a full collection would hold up the loop for too long; a broker starts with 200,000, which are frozen."""
 SLICE_BLOCKS: Final = 512
-"""What a `Balloon` does at a time: 256 KiB, less than a millisecond."""
-_BLOCK_BYTES = 512
-"""The largest that the interpreter takes from its arenas: the most bytes for a call."""
+"""What a `Balloon` does at a time: less than a millisecond."""
+_LARGEST_BLOCK = 512
+"""That the interpreter takes from its arenas."""
+_ALIGNMENT = 16
+_POOL_BYTES = 16384
+_ARENA_POOLS = 64
+_POOL_NOTES_BYTES = 48
+_POOL_NEXT = 40
+"""Where a pool notes the offset of its first block that was never used."""
+_HARDLY_ANY = 16
+"""Blocks: of a new pool some are taken by who looks at it."""
 _STATM = Path("/proc/self/statm")
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
@@ -61,16 +72,18 @@ def is_at_rest(cpu_seconds: float) -> bool:
     return cpu_seconds < AT_REST * TRIM_INTERVAL_S
 
 
-def give_back(cpu_seconds: float) -> bool:
+def give_back(cpu_seconds: float, *, was_at_rest: bool = False) -> bool:
     """Give free pages back to the system; whether there were any. Microseconds to a few milliseconds.
 
     cpu_seconds: what the process has used in the last `TRIM_INTERVAL_S`. A busy one keeps its spare pages. Of one at
-    rest what lately became garbage in cycles is collected first: the collector comes by when objects are made.
+    rest what lately became garbage in cycles is collected first: the collector comes by when objects are made. Once in
+    a rest (`was_at_rest` before) it looks at all, if that is not too much, and so gives up the interpreter's own lists
+    of tuples for reuse: thousands, each in a page with nothing else.
     """
     spare_bytes = SPARE_BYTES_MAX
     if is_at_rest(cpu_seconds):
         spare_bytes = 0
-        gc.collect(1)
+        gc.collect(1 if was_at_rest or sys.getallocatedblocks() > COLLECTED_BLOCKS_MAX else 2)
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     return trim is not None and bool(trim(spare_bytes))
 
@@ -78,67 +91,157 @@ def give_back(cpu_seconds: float) -> bool:
 class Balloon:
     """Takes the free blocks of the interpreter's arenas, and gives the pages that lie wholly in them back.
 
-    Blocks are its own while it holds them, whatever is in them, so nothing else can lie in a page that is full of
-    them. That holds for any allocator: one that keeps notes between its blocks leaves no such page, and nothing is
-    given back. Of CPython's, it is half of what is free.
+    CPython keeps blocks of one size together, in pools of four pages with notes at the start of the first. Blocks are
+    the balloon's own while it holds them, whatever is in them: of an empty pool three pages go back, of one in use
+    those that nothing lies in. What gives no page is let go of at once. Another allocator is left as it is.
 
     Whoever gets busy `deflate`s it, or the interpreter would take new arenas. Both are generators, so that others have
     their turn in between; one is run to its end before the next begins.
     """
 
     def __init__(self) -> None:
-        self._blocks = array("Q")
+        self._blocks = _Blocks() if _has_pools() else None
+        self._runs = array("Q")
+        """Of blocks side by side: address of the first, bytes of each, how many; one run after the other."""
+        self._given_bytes = 0
 
     @property
-    def held_bytes(self) -> int:
-        """In blocks; up to half of it is given back."""
-        return len(self._blocks) * _BLOCK_BYTES
+    def given_bytes(self) -> int:
+        """In pages that went back, and come again only when it is deflated."""
+        return self._given_bytes
 
     def inflate(self) -> Iterator[None]:
         """Take what is free and has pages; what it held already stays as it is."""
-        python = getattr(ctypes, "pythonapi", None)
-        madvise = getattr(ctypes.CDLL(None), "madvise", None)
-        if python is None or madvise is None or not hasattr(mmap, "MADV_DONTNEED") or not _STATM.exists():
+        blocks = self._blocks
+        if blocks is None:
             return
-        allocate = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)(("PyObject_Malloc", python))
-        while True:
-            before = _resident_bytes()
-            some = [block for _ in range(SLICE_BLOCKS) if (block := allocate(_BLOCK_BYTES))]
-            if len(some) < SLICE_BLOCKS or _resident_bytes() - before > SLICE_BLOCKS * _BLOCK_BYTES // 2:
-                _free(some)  # memory that was not there: nothing is left to be given back
-                return
-            self._blocks.extend(some)
-            for start, end in _full_pages(sorted(some)):
-                madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), mmap.MADV_DONTNEED)
-            yield
+        for size in range(_LARGEST_BLOCK, 0, -_ALIGNMENT):
+            # The first size takes all empty pools, so that the others find what is free in those in use, and no more.
+            taken, useless = array("Q"), array("Q")
+            for some in blocks.free_ones(size, 0 if self._runs else _ARENA_POOLS):
+                taken.extend(some)
+                yield
+            begin = 0
+            for at in range(1, len(taken) + 1):
+                if at == len(taken) or taken[at] // _POOL_BYTES != taken[begin] // _POOL_BYTES:
+                    self._take(blocks, sorted(taken[begin:at]), size, useless)
+                    begin = at
+                if at % SLICE_BLOCKS == 0:
+                    yield
+            for at in range(0, len(useless), SLICE_BLOCKS):
+                blocks.free(useless[at : at + SLICE_BLOCKS])
+                yield
 
     def deflate(self) -> Iterator[None]:
         """Let the interpreter have all of it again."""
-        while self._blocks:
-            some = self._blocks[-SLICE_BLOCKS:]
-            del self._blocks[-SLICE_BLOCKS:]
-            _free(some)
-            yield
+        freed = 0
+        while self._runs and self._blocks is not None:
+            first, size, count = self._runs[-3:]
+            del self._runs[-3:]
+            self._blocks.free(range(first, first + count * size, size))
+            freed += count
+            if freed >= SLICE_BLOCKS:
+                freed = 0
+                yield
+        self._given_bytes = 0
+
+    def _take(self, source: _Blocks, blocks: Sequence[int], size: int, useless: array[int]) -> None:
+        """Keep those of a pool's blocks that lie in pages of nothing else; the rest is `useless`."""
+        page = mmap.PAGESIZE
+        for first, count in _side_by_side(blocks, size):
+            end = first + count * size
+            behind_pool = -(-end // _POOL_BYTES) * _POOL_BYTES
+            covered = behind_pool if behind_pool - end < size else end  # nothing lies behind a pool's last block
+            start, behind = -(-first // page) * page, covered // page * page
+            if start >= behind:
+                useless.extend(range(first, end, size))
+                continue
+            source.give_pages(start, behind - start)
+            kept = range(first + (start - first) // size * size, min(end, behind), size)
+            useless.extend(range(first, kept.start, size))
+            useless.extend(range(kept.start + len(kept) * size, end, size))
+            self._runs.extend((kept.start, size, len(kept)))
+            self._given_bytes += behind - start
 
 
-def _free(blocks: Iterable[int]) -> None:
-    free = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyObject_Free", ctypes.pythonapi))
-    for block in blocks:
-        free(block)
+class _Blocks:
+    """The interpreter's allocator, and how it is looked into."""
+
+    def __init__(self) -> None:
+        # A prototype is a class, made anew each time.
+        self._allocate = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)(("PyObject_Malloc", ctypes.pythonapi))
+        self._free = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyObject_Free", ctypes.pythonapi))
+        libc = ctypes.CDLL(None)
+        self._madvise = libc.madvise
+        self._mincore = libc.mincore
+        self._mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+        self._madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+    def free_ones(self, size: int, untouched_max: int) -> Iterator[array[int]]:
+        """The free blocks of a size, some at a time, until they would be memory that was not there.
+
+        Of the largest size those of empty pools, too, and of up to so many in a row that were never used, as others may
+        come after them.
+        """
+        pool = 0
+        untouched = 0
+        unused = _POOL_NOTES_BYTES + _HARDLY_ANY * size
+        enough = _mapped_bytes() + _ARENA_POOLS * _POOL_BYTES * 2
+        while _mapped_bytes() < enough:
+            some = array("Q")
+            for _ in range(SLICE_BLOCKS):
+                block = self._allocate(size) or 0
+                if block // _POOL_BYTES != pool:
+                    pool = block // _POOL_BYTES
+                    if not block:
+                        is_over = True
+                    elif size == _LARGEST_BLOCK:
+                        untouched = 0 if self._is_resident(pool * _POOL_BYTES) else untouched + 1
+                        is_over = untouched > untouched_max
+                    else:
+                        is_over = ctypes.c_uint32.from_address(pool * _POOL_BYTES + _POOL_NEXT).value <= unused
+                    if is_over:
+                        self.free((block,))
+                        yield some
+                        return
+                some.append(block)
+            yield some
+
+    def _is_resident(self, pool: int) -> bool:
+        """Whether any page but the first is."""
+        pages = (ctypes.c_ubyte * (_POOL_BYTES // mmap.PAGESIZE))()
+        return self._mincore(pool, _POOL_BYTES, pages) == 0 and any(pages[1:])
+
+    def free(self, blocks: Iterable[int]) -> None:
+        free = self._free
+        for block in blocks:
+            free(block)
+
+    def give_pages(self, start: int, count_bytes: int) -> None:
+        """To the system: they are zero when they are touched again."""
+        self._madvise(start, count_bytes, mmap.MADV_DONTNEED)
 
 
-def _full_pages(blocks: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """The pages that consist of blocks, as (first address, that behind the last); blocks: rising addresses."""
-    page = mmap.PAGESIZE
-    start = end = 0
+def _side_by_side(blocks: Sequence[int], size: int) -> Iterator[tuple[int, int]]:
+    """Runs, as (address of the first, how many); blocks: rising addresses."""
+    first = end = 0
     for block in (*blocks, 0):
         if block != end:
-            first, behind = -(-start // page) * page, end // page * page
-            if first < behind:
-                yield first, behind
-            start = block
-        end = block + _BLOCK_BYTES
+            if first:
+                yield first, (end - first) // size
+            first = block
+        end = block + size
 
 
-def _resident_bytes() -> int:
-    return int(_STATM.read_text().split()[1]) * mmap.PAGESIZE
+def _has_pools() -> bool:
+    """Whether blocks come from CPython's allocator as it is since 3.10, without its checks, on a system to give to."""
+    named = getattr(getattr(ctypes, "pythonapi", None), "_PyMem_GetCurrentAllocatorName", None)
+    if sys.implementation.name != "cpython" or not (3, 10) <= sys.version_info < (3, 16) or named is None:
+        return False
+    named.restype = ctypes.c_char_p
+    can_give = sys.platform == "linux" and mmap.PAGESIZE * 4 == _POOL_BYTES and sys.maxsize > 1 << 32
+    return can_give and _STATM.exists() and bool(named() == b"pymalloc")
+
+
+def _mapped_bytes() -> int:
+    return int(_STATM.read_text().split()[0]) * mmap.PAGESIZE

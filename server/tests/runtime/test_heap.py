@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import subprocess
 import sys
 
@@ -83,9 +84,23 @@ import ctypes
 addresses = [ctypes.addressof(ctypes.c_char.from_buffer(one)) for one in kept]
 print(sum(first <= one < last for one in addresses))
 """
+LISTS = """
+import gc, sys
+from barnabas.server.runtime.heap import give_back, keep_freed_pages
+assert keep_freed_pages()
+gc.disable()
+tuples = [(number, number, number) for number in range(1500)]
+del tuples
+kept = sys.getallocatedblocks()
+give_back(60.0)
+give_back(0.0, was_at_rest=True)
+assert kept - sys.getallocatedblocks() < 1000
+give_back(0.0)
+print(kept - sys.getallocatedblocks())
+"""
 BALLOON = """
 import gc
-from barnabas.server.runtime.heap import SLICE_BLOCKS, Balloon
+from barnabas.server.runtime.heap import Balloon
 def resident():
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * 4096
@@ -99,23 +114,61 @@ balloon = Balloon()
 for _ in balloon.inflate():
     pass
 given = before - resident()
-held = balloon.held_bytes
-for _ in balloon.inflate():
-    pass
-assert balloon.held_bytes - held < 4 << 20, "there was more to be taken"
+at_first = balloon.given_bytes
+for _ in range(20):
+    for _ in balloon.inflate():
+        pass
+assert balloon.given_bytes - at_first < 1 << 20, "there was more to be taken"
+assert before - resident() > given - (1 << 18), "it takes what was not there"
 assert kept == [b"%0100d" % number for number in range(0, 300_000, 1000)]
 for _ in balloon.deflate():
     pass
-assert balloon.held_bytes == 0
+assert balloon.given_bytes == 0
 again = [b"%0100d" % number for number in range(300_000)]
+assert again == [b"%0100d" % number for number in range(300_000)]
 assert again[::1000] == kept
-assert resident() - before < 8 << 20, "what was let go of was not used again"
+del again
+assert resident() - before < 16 << 20, "what was let go of was not used again"
 print(given)
+"""
+SIZES = """
+import gc
+from barnabas.server.runtime.heap import Balloon
+gc.disable()
+many = [bytes(size) for _ in range(3000) for size in range(0, 448, 32)]
+kept = many[::100]
+del many
+balloon = Balloon()
+for _ in balloon.inflate():
+    pass
+sizes = set(balloon._runs[1::3])
+again = [bytes([number % 251]) * (number % 448) for number in range(200_000)]
+for _ in balloon.deflate():
+    pass
+more = [bytes([number % 251]) * (number % 448) for number in range(200_000)]
+assert all(one == bytes([number % 251]) * (number % 448) for number, one in enumerate(again))
+assert more == again and not any(map(any, kept))
+print(len(sizes))
+"""
+NO_POOLS = """
+from barnabas.server.runtime.heap import Balloon
+many = [b"%0100d" % number for number in range(100_000)]
+kept = many[::1000]
+del many
+balloon = Balloon()
+for _ in balloon.inflate():
+    pass
+print(balloon.given_bytes)
+for _ in balloon.deflate():
+    pass
 """
 
 
-def printed(program: str) -> int:
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+def printed(program: str, **environment: str) -> int:
+    env = {**os.environ, "PYTHONMALLOC": "", **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60, env=env
+    )
     return int(done.stdout)
 
 
@@ -140,6 +193,20 @@ def test_threads_share_the_heap() -> None:
     assert printed(THREADS) == 20
 
 
+def test_lists_for_reuse_are_given_up_once_in_a_rest() -> None:
+    """The interpreter keeps freed tuples of each length."""
+    assert printed(LISTS) > 1_000
+
+
 def test_arenas_that_few_objects_hold_are_given_back_in_pages() -> None:
-    """Of 38 MiB, of which no arena is empty."""
-    assert printed(BALLOON) > 12 << 20
+    """Of 38 MiB, of which no arena is empty: pools of which nothing is in use, and pages of the others."""
+    assert printed(BALLOON) > 23 << 20
+
+
+def test_free_blocks_of_all_sizes_are_given_back() -> None:
+    assert printed(SIZES) >= 10
+
+
+@pytest.mark.parametrize("allocator", ["malloc", "pymalloc_debug"])
+def test_another_allocator_is_left_alone(allocator: str) -> None:
+    assert printed(NO_POOLS, PYTHONMALLOC=allocator) == 0
