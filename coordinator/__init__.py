@@ -2,6 +2,12 @@
 
 Nothing here knows tasks, sockets, clocks or files; `barnabas.server.coordinators.groups` drives it. The shape of every
 machine is in `barnabas.coordinator.machine`. Transactions have a face of their own, `barnabas.coordinator.txn`.
+
+Not obvious:
+
+- A machine need not read what it has just written: a record of a commit carries its meaning along (`Record.meaning`),
+  which `replay_decided` takes instead of key and value. The tests' kit compares the two for every record that any test
+  decides.
 """
 
 from barnabas.coordinator.group.answers import join_error, sync_error

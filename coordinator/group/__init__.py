@@ -1,3 +1,10 @@
 """Consumer groups: the classic protocol, the next generation (KIP-848), how groups go over from one to the other, and
 committed offsets. The face is `coordinator`; `shard.GroupShard` is the whole machine of one partition.
+
+Not obvious:
+
+- A group changes its kind in `GroupStore.replay`: the batch's tombstones end the one, its records begin the other,
+  `Offsets` go along. What a downgraded group's members wait for lives in `Surroundings.next_classic` until the record
+  is replayed.
+- An offset of a transaction is real from its marker's offset, but of two commits the later *commit* wins.
 """

@@ -1,4 +1,11 @@
 """Log directories: one (`log_dir`), all of a broker (`log_dirs`), and what one holds before it is opened (`survey`).
 
 May import every other room but `offline`.
+
+Not obvious:
+
+- A move's mark (`moved`) goes last, when the original's end is synced: by it the next start knows which of two copies
+  to keep.
+- A directory of a topic id that the metadata do not have becomes `-stray`. Deletions are synced, once per directory,
+  before StopReplica is answered.
 """

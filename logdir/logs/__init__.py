@@ -2,4 +2,13 @@
 
 May import `files`, `segments` and `compaction`. `log` is what everybody else uses; which parts a log is made of, and
 which uses which, stands in `state`.
+
+Not obvious:
+
+- A truncation is in memory first, whole, then on the disk in steps that can be done again (`tail_repair`; `cutting` in
+  `segments`): what lacks a descriptor half way continues before the next write.
+- A cleaned segment takes its place in five steps, alternating between thread and loop (`compacted`). Once the `.swap`
+  names are synced, a truncation ends the swap first, as otherwise recovery would bring back what was cut.
+- Recovery unlinks no records. A broker alone keeps segments behind a gap, a replica renames them (`.aside`,
+  `recovery`).
 """

@@ -11,6 +11,11 @@
 `LogReader` and `SegmentReader` share `batches`, `records` and `to_arrow` (source.py says what the bounds mean). What
 cannot be read raises `CorruptRecords` with file and position; `verify` (verify.py) goes on and names every problem.
 This module costs no more than `logdir` itself: no event loop, no broker; Arrow is imported by `to_arrow` only.
+
+Not obvious:
+
+- Offline readers have a walker of their own (`walk`), because they must say where and why they stop, and continue
+  behind a bad batch. They open files only through `ReadOnlyDisk`.
 """
 
 from __future__ import annotations

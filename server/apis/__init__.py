@@ -1,6 +1,13 @@
 """One file per API.
 
 `APIS` is the broker's list of what it serves, by key; ApiVersions, dispatch and the tests read the same tuple.
+
+Not obvious:
+
+- Topic ids decide in Fetch 13+ and Produce 13: a re-created topic has a new id, and old names in sessions answer
+  UNKNOWN_TOPIC_ID.
+- No local class and no function that refers to itself in a handler (server/tests/apis/test_no_cycles.py): both are
+  cycles, and with them stays what the request was about.
 """
 
 from barnabas.server.apis.between_brokers import (

@@ -5,6 +5,20 @@ reach.
 `fetch` and `produce` hold what these two do beside their handlers, their fast paths among them. May import everything
 below; no handler is known here.
 
-Not obvious: a context that nobody holds any more is a request that can never be answered; the sweep of idle
-connections finds it.
+Not obvious:
+
+- A context is the slot of its answer. `ctx.reply` may be called from anywhere on the loop's thread; `Connection` sends
+  answers in request order and takes up no further request while one is owed (Produce excepted, which is pipelined).
+- A context that nobody holds any more is a request that can never be answered; the sweep of idle connections finds it.
+- A Produce or Fetch like the one before on its connection takes the fast path: neither decoded nor its answer encoded
+  again. Anything but plain success takes the slow path; tests compare both byte for byte. Several such Produce requests
+  that arrive together are one *run*: one look-up, one append, one piece of answers.
+- A batch may be too much work: 10 KB of zstd may hold 18 million records. Batches are looked through within an
+  allowance that each round renews (`barnabas.kproto.allowance`); a request that needs more is held and continues in
+  turns or in a thread (`produce/held.py`).
+- Old clients are served by tasks: Produce 0-2 and Fetch 0-3 have handlers of their own (`Api.old`), which convert
+  records in small steps (`old_formats.py`). `Route` chooses once per version, so current versions do not ask.
+- What an image of the cluster costs is paid once: `image_cache.py` keeps Metadata answers until the image changes.
+- A verification is the permission for one first batch of a transaction. Every marker takes it back, so a retry asks
+  again. A Produce that waits for the coordinator holds its connection.
 """

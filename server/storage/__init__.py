@@ -2,6 +2,9 @@
 
 May import `partitions`, `cluster` and below, not `coordinators`. What files look like is known by `logdir` alone.
 
-Not obvious: the cleaner chooses and puts in place here; a process of its own (`cleaner_worker`) reads and writes, and
-ends with the broker.
+Not obvious:
+
+- The cleaner chooses and puts in place here; a process of its own (`cleaner_worker`) reads and writes, and ends with
+  the broker.
+- A new embedded store takes in the topics on disk (`adoption`); a used one never does.
 """
