@@ -56,23 +56,16 @@ class Transport(Protocol):
         """Close the carrier now."""
 
 
-class Pipelined(Protocol):
-    """Whether the next request may be taken up before this one is answered."""
-
-    @property
-    def pipelined(self) -> bool: ...
-
-
 class Slot(Protocol):
     """A request that was taken up, and the place of its answer (`barnabas.server.requests.context.RequestContext`).
-    `parts`: None while the answer is owed.
+    `parts`: None while the answer is owed. `pipelined`: the next request may be taken up before this one is answered.
     """
 
     @property
     def parts(self) -> list[Part] | tuple[()] | None: ...
 
     @property
-    def route(self) -> Pipelined: ...
+    def pipelined(self) -> bool: ...
 
     def connection_closed(self) -> None: ...
 
@@ -155,7 +148,7 @@ class Connection:
         slots = self._slots
         if slots:
             last = slots[-1]
-            if last.parts is None and not last.route.pipelined:
+            if last.parts is None and not last.pipelined:
                 return True
             if len(slots) >= PIPELINE_MAX:
                 return True

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from copy import copy
 from typing import TYPE_CHECKING, Any, Protocol
 
 from barnabas.kproto import ErrorCode, Part
@@ -28,7 +27,8 @@ class Route(Protocol):
     it.
     """
 
-    pipelined: bool
+    @property
+    def pipelined(self) -> bool: ...
 
     @property
     def name(self) -> str: ...
@@ -54,7 +54,8 @@ class RequestContext:
 
     `api_version`: int, as sent. `client_id`: str or None. `client_host`: the peer's address, without port.
     `listener`: name of the listener that the request came in on. `principal`: `User:ANONYMOUS` until the listener
-    authenticates. `parts`: the encoded answer, None while it is owed, `()` when none will be sent (acks=0).
+    authenticates. `pipelined`: the next request of the connection may be taken up before this one is answered.
+    `parts`: the encoded answer, None while it is owed, `()` when none will be sent (acks=0).
 
     Set only where it is needed, as a Produce request costs little: `request`, while it may have to be told that the
     whole of it failed; `has_failed`, when that was told, and whoever still holds this context does not know it.
@@ -68,6 +69,7 @@ class RequestContext:
         "correlation_id",
         "has_failed",
         "parts",
+        "pipelined",
         "request",
         "route",
     )
@@ -79,6 +81,7 @@ class RequestContext:
     ) -> None:
         self.connection = connection
         self.route = route
+        self.pipelined = route.pipelined
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.client_id = client_id
@@ -186,12 +189,10 @@ class RequestContext:
         """Though the API is pipelined, take up nothing more of this connection until the returned function is called,
         or the answer given: what comes next must not overtake this request.
         """
-        route = self.route
-        self.route = copy(route)
-        self.route.pipelined = False
+        before, self.pipelined = self.pipelined, False
 
         def release() -> None:
-            self.route = route
+            self.pipelined = before
             self.connection.go_on()
 
         return release

@@ -327,7 +327,7 @@ def _answer(index: int, info: AppendInfo) -> ProduceResponse.PartitionProduceRes
 def _learn(svc: Services, ctx: RequestContext, frame: memoryview, req: ProduceRequest) -> None:
     """The next request may begin like this one."""
     at = beginning(ctx.api_version, frame, req)
-    if at and ctx.route.pipelined:  # else it is held
+    if at and ctx.pipelined:  # else it is held
         known = ctx.connection.repeated
         if known is None:
             known = ctx.connection.repeated = RepeatedProduce(svc, at, _finish)
