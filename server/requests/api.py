@@ -1,7 +1,7 @@
 """What one API is to the broker: its key, the versions served, and the function that answers.
 
 `Api` values are made in the files of `server/apis/` and listed in `barnabas.server.apis.APIS`; importing a file
-registers nothing. ApiVersions, the README table and the "listed implies handled" test read the same tuple.
+registers nothing. ApiVersions, dispatch and the "listed implies handled" test read the same tuple.
 
 A handler is one of four kinds:
 
