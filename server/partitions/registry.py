@@ -1,13 +1,12 @@
 """All partitions of this broker, by name and by topic id: their roles, and the round's write.
 
-The controller's messages tell which to lead, to follow, to give up, or to configure anew (`become_leader`,
-`become_follower`, `stop`); handlers look them up. `write_staged` ends a round: every partition that staged something
-writes once, then waiters are woken, then the callbacks left with `after_write` answer the Produce requests of the
-round.
+The controller's messages say which to lead, to follow, or to stop (`become_leader`, `become_follower`, `stop`);
+handlers look them up. `write_staged` ends a round: every partition that staged something writes once, then waiters
+are woken, then the callbacks left with `after_write` answer the Produce requests of the round.
 
 Who else must know of a role hears it from here: `groups` and `transactions` (coordinators), `followers` (fetches from
-leaders), `isr` (wishes for another ISR on their way to the controller), `moves` (copies to other log directories). Each
-is None where there is nobody.
+leaders), `isr` (proposals for another ISR, on their way to the controller), `moves` (copies to other log directories).
+Each is None where there is nobody.
 
 A log directory that fails takes its partitions offline (`dir_failed`): they are not found any more, look-ups and the
 controller get KAFKA_STORAGE_ERROR until the broker is started again, and the others go on.

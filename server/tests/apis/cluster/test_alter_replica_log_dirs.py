@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: what is begun, called off and refused. The moves themselves: test_moves.py."""
+"""AlterReplicaLogDirs: what is begun, called off and refused. The moves themselves: test_dir_moves.py."""
 
 from __future__ import annotations
 
