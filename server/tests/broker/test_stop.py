@@ -19,7 +19,7 @@ from barnabas.server.testing import Client, connected, embedded_broker, embedded
 from barnabas.server.tests.apis.groups.test_group_apis import Asker
 from barnabas.server.tests.apis.records.test_fetch import fetch, produce
 from barnabas.server.tests.apis.records.test_produce import batch, only, request, topic
-from barnabas.server.tests.network.test_reactor import dialled, fine, moved_by_hand, reactor, until
+from barnabas.server.tests.network.tcp_rig import dialled, fine, moved_by_hand, reactor, until
 from barnabas.server.tests.whole.cluster_users import E, User, three_brokers
 
 SOON = 0.1

@@ -26,7 +26,7 @@ from barnabas.server.runtime.descriptors import Allowance
 from barnabas.server.testing import Client, embedded_broker
 from barnabas.server.tests.apis.records.test_fetch import fetch, flat, values
 from barnabas.server.tests.apis.records.test_produce import batch, only, request
-from barnabas.server.tests.network.test_reactor import SMALL, SMALL_BUFFERS, dialled, fine, reactor, until
+from barnabas.server.tests.network.tcp_rig import SMALL, SMALL_BUFFERS, dialled, fine, reactor, until
 from barnabas.server.tests.test_barnabas_process import partitions_of_new_topic
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -22,7 +22,7 @@ from barnabas.server.requests.route import Route
 from barnabas.server.testing import connected, embedded_broker
 from barnabas.server.tests.apis.records.test_fetch import fetch
 from barnabas.server.tests.apis.records.test_produce import batch, request, topic
-from barnabas.server.tests.network.test_reactor import dialled, reactor, until
+from barnabas.server.tests.network.tcp_rig import dialled, reactor, until
 from barnabas.server.tests.whole.test_containment import SILENT
 from barnabas.server.tests.whole.test_containment_wire import join
 

@@ -27,7 +27,7 @@ from barnabas.server.requests.api import Api
 from barnabas.server.testing import Client, connected, embedded_broker
 from barnabas.server.tests.apis.records.test_fetch import fetch, flat, values
 from barnabas.server.tests.apis.records.test_produce import batch, only, request
-from barnabas.server.tests.network.test_reactor import dialled, until
+from barnabas.server.tests.network.tcp_rig import dialled, until
 from barnabas.server.tests.whole.hostile import ANYTHING, FIXED_TOPICS, WELL_FORMED, World, damaged_frame
 from compat_tests.fuzz.pools import Sent
 
