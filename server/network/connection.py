@@ -25,6 +25,7 @@ from typing import Protocol
 from barnabas.kproto import Part
 from barnabas.server.network.request_bounds import GENERAL, bounds_of
 from barnabas.server.network.strangers import name_stranger
+from barnabas.server.security.session import anonymous
 
 OUT_BYTES_MAX = 256 * 1024
 PIPELINE_MAX = 256
@@ -90,8 +91,8 @@ Dispatch = Callable[["Connection", memoryview], Slot]
 
 
 class Connection:
-    """See the module. `listener`: the listener's name; `client_host`: address without port; `out`: parts to send,
-    oldest first.
+    """See the module. `listener`: the listener's name; `client_host`: address without port; `session`: who its
+    peer is; `out`: parts to send, oldest first.
     """
 
     __slots__ = (
@@ -109,9 +110,9 @@ class Connection:
         "max_frame_bytes",
         "out",
         "out_bytes",
-        "principal",
         "repeated",
         "repeated_fetch",
+        "session",
         "software",
         "state",
     )
@@ -123,7 +124,7 @@ class Connection:
         self._transport = transport
         self.listener = listener
         self.client_host = client_host
-        self.principal = "User:ANONYMOUS"
+        self.session = anonymous(client_host, listener, "PLAINTEXT")
         self.max_frame_bytes = max_frame_bytes
         self.software = ""
         self.closed = False

@@ -15,6 +15,7 @@ from barnabas.server.runtime.containment import contain
 
 if TYPE_CHECKING:
     from barnabas.server.network.connection import Connection
+    from barnabas.server.security.session import Session
 
 log = logging.getLogger("barnabas.requests")
 
@@ -53,9 +54,9 @@ class RequestContext:
     """The request's circumstances and its answer slot.
 
     `api_version`: int, as sent. `client_id`: str or None. `client_host`: the peer's address, without port.
-    `listener`: name of the listener that the request came in on. `principal`: `User:ANONYMOUS` until the listener
-    authenticates. `pipelined`: the next request of the connection may be taken up before this one is answered.
-    `parts`: the encoded answer, None while it is owed, `()` when none will be sent (acks=0).
+    `listener`: name of the listener that the request came in on. `session`: who asks, which changes when the
+    peer authenticates anew. `pipelined`: the next request of the connection may be taken up before this one is
+    answered. `parts`: the encoded answer, None while it is owed, `()` when none will be sent (acks=0).
 
     Set only where it is needed, as a Produce request costs little: `request`, while it may have to be told that the
     whole of it failed; `has_failed`, when that was told, and whoever still holds this context does not know it.
@@ -97,8 +98,8 @@ class RequestContext:
         return self.connection.listener
 
     @property
-    def principal(self) -> str:
-        return self.connection.principal
+    def session(self) -> Session:
+        return self.connection.session
 
     @property
     def closed(self) -> bool:
