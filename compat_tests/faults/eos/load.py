@@ -344,8 +344,9 @@ class Load:
 
     def _look(self, name: str, _: random.Random) -> None:
         consumer = self._consumer(name, name, **{"auto.offset.reset": "error"})
-        consumer.assign(self._places())
+        consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for topic, index in self._places()])
         while not self._finishing.is_set():
+            given_up: list[TopicPartition] = []
             for message in consumer.consume(500, 0.2):
                 error = message.error()
                 if error is None:
@@ -354,20 +355,20 @@ class Load:
                 elif error.code() == KafkaError._AUTO_OFFSET_RESET and not self._saw(message):
                     # Its leader has not heard of the new topic yet, and librdkafka has given the partition up: it
                     # would refuse to seek there, with "erroneous state".
-                    time.sleep(0.2)
-                    consumer.assign(self._places())
-                    break  # the other messages come again
+                    place = TopicPartition(str(message.topic()), message.partition() or 0, OFFSET_BEGINNING)
+                    given_up += [place] if place not in given_up else []
                 elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE) or error.fatal():
                     raise KafkaException(error)
+            if given_up:
+                # These alone: an assignment of all would have the others' fetches begin again each time.
+                time.sleep(0.2)
+                consumer.incremental_unassign(given_up)
+                consumer.incremental_assign(given_up)
         consumer.close()
 
-    def _places(self) -> list[TopicPartition]:
-        """Where the onlooker goes on."""
-        return [
-            TopicPartition(topic, index, seen[index][-1][0] + 1 if seen[index] else OFFSET_BEGINNING)
-            for topic, seen in self.seen.items()
-            for index in range(self.partitions)
-        ]
+    def _places(self) -> list[tuple[str, int]]:
+        """All partitions."""
+        return [(topic, index) for topic in self.seen for index in range(self.partitions)]
 
     def _saw(self, message: Message) -> bool:
         """Something of its partition was seen."""
