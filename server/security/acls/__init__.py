@@ -1,0 +1,14 @@
+"""Access control lists: who may do what to which resource, decided as Apache Kafka's authorizers decide.
+
+`model` has the values and Kafka's numbers, `index` finds the entries that speak of a resource, `rules` decides,
+`authorizer` is what everybody asks, `filters` and `validation` are for the admin APIs, `operations` says what can be
+done to each kind of resource. Where entries are stored is not known here (`replication/tree/acl_nodes.py`,
+`server/cluster/acls.py`).
+
+Not obvious:
+
+- One entry for *anybody* ends "allow everyone" for the resources it speaks of.
+- A Deny never implies: denying Read leaves Describe allowed, though allowing Read allows Describe.
+- Addresses are compared as addresses, so `::1` and `0:0:0:0:0:0:0:1` are one host. Apache Kafka compares text, and
+  knows the long form only.
+"""
