@@ -311,7 +311,7 @@ class Broker:
         nursery.start_soon(services.verification.run)
         if parts.followers is not None:
             nursery.start_soon(parts.followers.run)
-            session_s = self._config.int("zookeeper.session.timeout.ms") / 1000
+            session_s = self._config.get_int("zookeeper.session.timeout.ms") / 1000
             await wait_for_old_registration(self._store_session, self._config.broker_id, session_s)
         if parts.isr is not None:
             nursery.start_soon(parts.isr.run)
@@ -326,7 +326,7 @@ class Broker:
             nursery.start_soon(parts.moves.run)
         upkeep = services.partitions, self._current_config, self._wall_ms, self._offload
         cleaner: Cleaner | None = None
-        if self._config.bool("log.cleaner.enable"):
+        if self._config.get_bool("log.cleaner.enable"):
             # A process sees the system's files only, and needs time that passes by itself.
             in_process = self._disk is None and self._offload is in_thread
             cleaner = Cleaner(*upkeep, ProcessCompactor if in_process else lambda: OffloadCompactor(self._offload))
@@ -429,7 +429,7 @@ class Broker:
                 log.warning("%s", notice.text)
         if self._parts is not None:
             services = self._parts.services
-            self._parts.reactor.connections_max = self._config.int("max.connections")
+            self._parts.reactor.connections_max = self._config.get_int("max.connections")
             services.groups.config_changed()
             services.transactions.config_changed()
             for name, topic in services.image.topics.items():

@@ -163,7 +163,7 @@ def build(ground: Ground) -> Parts:
         markers=markers,
         features=features,
         producer_ids=producer_ids,
-        fetch_sessions=FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), ground.rng),
+        fetch_sessions=FetchSessions(config.get_int("max.incremental.fetch.session.cache.slots"), ground.rng),
         pictures=PictureCache(),
         timers=timers,
         turns=turns,
@@ -175,7 +175,7 @@ def build(ground: Ground) -> Parts:
         current_image=current_image,
     )
     door = Door(Dispatcher(apis, services, ground.nursery), lambda: reactor, ground.current_config)
-    reactor = Reactor(partitions.write_staged, trio.current_time, door.closed, config.int("max.connections"))
+    reactor = Reactor(partitions.write_staged, trio.current_time, door.closed, config.get_int("max.connections"))
     return Parts(ground.nursery, services, controller_client, followers, isr, moves, door, reactor)
 
 
@@ -187,7 +187,7 @@ def _partitions(ground: Ground, current_image: Callable[[], Image]) -> Partition
         current_image,
         now=trio.current_time,
         wall_ms=ground.wall_ms,
-        lag_ms=lambda: ground.current_config().int("replica.lag.time.max.ms"),
+        lag_ms=lambda: ground.current_config().get_int("replica.lag.time.max.ms"),
     )
 
 

@@ -74,7 +74,7 @@ class ControllerChannels:
             channel.close()
             channel = None
         if channel is None:
-            timeout_s = self._config().int("controller.socket.timeout.ms") / 1000
+            timeout_s = self._config().get_int("controller.socket.timeout.ms") / 1000
             connection = PeerConnection(self._connect, str(self._broker_id), timeout_s)
             channel = self._channels[broker.id] = _Channel(broker, connection, self._config, self._answered)
             self._nursery.start_soon(channel.run)
@@ -178,7 +178,7 @@ class _Channel:
                 if endpoint is None:
                     raise PeerError(f"it has no listener {config.inter_broker_listener}")
                 response = await self._connection.ask(
-                    endpoint, request, version, timeout_s=config.int("request.timeout.ms") / 1000
+                    endpoint, request, version, timeout_s=config.get_int("request.timeout.ms") / 1000
                 )
             except PeerError as error:
                 if attempts % _COMPLAIN_EVERY == 0:

@@ -70,7 +70,7 @@ class ControllerClient:
         self._config = current_config
         self._image = current_image
         config = current_config()
-        self._timeout_s = config.int("controller.socket.timeout.ms") / 1000
+        self._timeout_s = config.get_int("controller.socket.timeout.ms") / 1000
         self._peer = PeerConnection(connect, f"broker-{config.broker_id}-to-controller", self._timeout_s)
 
     async def close(self) -> None:
@@ -116,7 +116,7 @@ class ControllerClient:
 
         Takes as long as the settings allow; never raises.
         """
-        if not self._config().bool("controlled.shutdown.enable"):
+        if not self._config().get_bool("controlled.shutdown.enable"):
             return False
         with trio.move_on_after(HAND_OVER_SECONDS):
             return await self._hand_over()
@@ -125,7 +125,7 @@ class ControllerClient:
 
     async def _hand_over(self) -> bool:
         config = self._config()
-        tries = config.int("controlled.shutdown.max.retries")
+        tries = config.get_int("controlled.shutdown.max.retries")
         for left in reversed(range(tries)):
             try:
                 remaining = await self._controlled_shutdown()
@@ -137,7 +137,7 @@ class ControllerClient:
                 shown = ", ".join(f"{topic}-{index}" for topic, index in remaining[:10])
                 log.warning("%d partitions are led by nobody else: %s", len(remaining), shown)
             if left:
-                await trio.sleep(config.int("controlled.shutdown.retry.backoff.ms") / 1000)
+                await trio.sleep(config.get_int("controlled.shutdown.retry.backoff.ms") / 1000)
         return False
 
     async def _controlled_shutdown(self) -> list[tuple[str, int]]:

@@ -72,7 +72,7 @@ async def settle_broker_id(config: BrokerConfig, meta: MetaProperties | None, st
         return config
     if meta is not None and meta.node_id is not None:
         return config.with_broker_id(meta.node_id)
-    number = config.int("reserved.broker.max.id") + await take_broker_number(store)
+    number = config.get_int("reserved.broker.max.id") + await take_broker_number(store)
     log.info("broker id %d was generated", number)
     return config.with_broker_id(number)
 

@@ -33,9 +33,9 @@ class LeaderBalance:
             config = self._config()
             wait_s = _FIRST_S
             if member.is_active and member.machine() is term:
-                wait_s = float(config.int("leader.imbalance.check.interval.seconds"))
+                wait_s = float(config.get_int("leader.imbalance.check.interval.seconds"))
             elif member.is_active:
                 term = member.machine()
             await trio.sleep(wait_s)
-            if member.is_active and member.machine() is term and config.bool("auto.leader.rebalance.enable"):
-                member.submit(term.rebalance_due(config.int("leader.imbalance.per.broker.percentage")))
+            if member.is_active and member.machine() is term and config.get_bool("auto.leader.rebalance.enable"):
+                member.submit(term.rebalance_due(config.get_int("leader.imbalance.per.broker.percentage")))

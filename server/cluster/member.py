@@ -256,7 +256,7 @@ class ClusterMember:
         registered = await read_broker(self.store, self._broker.id)
         # Sessions may have changed several times: what was registered or won in the present one still stands.
         if registered is None or registered.epoch != self._broker.epoch:
-            session_s = self._config().int("zookeeper.session.timeout.ms") / 1000
+            session_s = self._config().get_int("zookeeper.session.timeout.ms") / 1000
             await wait_for_old_registration(self.store, self._broker.id, session_s)
             self._broker = await register_broker(self.store, self._broker, self._wall_ms())
             log.info("broker %d has registered again, with epoch %d", self._broker.id, self._broker.epoch)
@@ -286,10 +286,10 @@ class ClusterMember:
             term.version,
             image,
             unclean_allowed=lambda topic: _is_true(
-                topic.get("unclean.leader.election.enable"), config().bool("unclean.leader.election.enable")
+                topic.get("unclean.leader.election.enable"), config().get_bool("unclean.leader.election.enable")
             ),
             rng=self._rng,
-            deletion_enabled=config().bool("delete.topic.enable"),
+            deletion_enabled=config().get_bool("delete.topic.enable"),
         )
         channels = None
         if self._connect is not None:

@@ -95,7 +95,7 @@ class TopicRequests:
         """Create topics; one outcome per name (names must differ). Raises KafkaError NOT_CONTROLLER."""
         machine = self._member.machine()
         config = self._config()
-        defaults = TopicDefaults(config.int("num.partitions"), config.int("default.replication.factor"))
+        defaults = TopicDefaults(config.get_int("num.partitions"), config.get_int("default.replication.factor"))
         outcomes: dict[str, TopicOutcome] = {}
         effects: list[Effect] = []
         slots: list[Slot] = []
@@ -249,7 +249,7 @@ class TopicRequests:
         codes: dict[str, ErrorCode] = {}
         requests = []
         config = self._config()
-        defaults = TopicDefaults(config.int("num.partitions"), config.int("default.replication.factor"))
+        defaults = TopicDefaults(config.get_int("num.partitions"), config.get_int("default.replication.factor"))
         room = MAX_NEW_PARTITIONS
         for name in dict.fromkeys(names):
             if name_fault(name) is not None:
@@ -300,7 +300,7 @@ class TopicRequests:
             log.info("topics that are needed cannot be written: %s", error)
             unknown = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return {request.name: TopicOutcome(unknown) for request in requests}
-        defaults = TopicDefaults(config.int("num.partitions"), config.int("default.replication.factor"))
+        defaults = TopicDefaults(config.get_int("num.partitions"), config.get_int("default.replication.factor"))
         for request in requests:
             outcome = outcomes[request.name] = TopicOutcome()
             try:
@@ -330,7 +330,7 @@ class TopicRequests:
         those for which there is no room: of all callers together no more partitions are on their way than one request
         may create. Whoever needs them asks again.
         """
-        room = MAX_NEW_PARTITIONS // max(1, self._config().int("num.partitions")) - len(self.auto_creating)
+        room = MAX_NEW_PARTITIONS // max(1, self._config().get_int("num.partitions")) - len(self.auto_creating)
         fresh = (name for name in names if name not in self.auto_creating and name_fault(name) is None)
         wanted = list(islice(fresh, max(0, room)))
         if not wanted:
@@ -388,25 +388,25 @@ def auto_topic(name: str, config: BrokerConfig) -> TopicRequest:
     if name == GROUP_METADATA_TOPIC:
         return TopicRequest(
             name,
-            config.int("offsets.topic.num.partitions"),
-            config.int("offsets.topic.replication.factor"),
+            config.get_int("offsets.topic.num.partitions"),
+            config.get_int("offsets.topic.replication.factor"),
             configs=(
                 ("cleanup.policy", "compact"),
                 ("compression.type", "producer"),
-                ("segment.bytes", str(config.int("offsets.topic.segment.bytes"))),
+                ("segment.bytes", str(config.get_int("offsets.topic.segment.bytes"))),
             ),
             automatic=True,
         )
     if name == TRANSACTION_STATE_TOPIC:
         return TopicRequest(
             name,
-            config.int("transaction.state.log.num.partitions"),
-            config.int("transaction.state.log.replication.factor"),
+            config.get_int("transaction.state.log.num.partitions"),
+            config.get_int("transaction.state.log.replication.factor"),
             configs=(
                 ("cleanup.policy", "compact"),
                 ("compression.type", "uncompressed"),
-                ("min.insync.replicas", str(config.int("transaction.state.log.min.isr"))),
-                ("segment.bytes", str(config.int("transaction.state.log.segment.bytes"))),
+                ("min.insync.replicas", str(config.get_int("transaction.state.log.min.isr"))),
+                ("segment.bytes", str(config.get_int("transaction.state.log.segment.bytes"))),
                 ("unclean.leader.election.enable", "false"),
             ),
             automatic=True,

@@ -14,7 +14,6 @@ reader of files and environment.
 
 from __future__ import annotations
 
-import builtins
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -109,28 +108,28 @@ class BrokerConfig:
         "static",
     )
 
-    static: Mapping[builtins.str, builtins.str]
-    cluster_defaults: Mapping[builtins.str, builtins.str]
-    broker_overrides: Mapping[builtins.str, builtins.str]
+    static: Mapping[str, str]
+    cluster_defaults: Mapping[str, str]
+    broker_overrides: Mapping[str, str]
     notices: tuple[Notice, ...]
     listeners: tuple[ListenAddress, ...]
-    _values: dict[builtins.str, Value]
-    _origins: Mapping[builtins.str, builtins.str]
+    _values: dict[str, Value]
+    _origins: Mapping[str, str]
     _advertised: tuple[ListenAddress, ...]
-    _generated_id: builtins.int | None
-    max_connections_per_ip_overrides: Mapping[builtins.str, builtins.int]
+    _generated_id: int | None
+    max_connections_per_ip_overrides: Mapping[str, int]
 
     def __init__(
         self,
-        static: Mapping[builtins.str, builtins.str],
-        cluster: Mapping[builtins.str, builtins.str] = _EMPTY,
-        broker: Mapping[builtins.str, builtins.str] = _EMPTY,
-        origins: Mapping[builtins.str, builtins.str] = _EMPTY,
-        generated_id: builtins.int | None = None,
+        static: Mapping[str, str],
+        cluster: Mapping[str, str] = _EMPTY,
+        broker: Mapping[str, str] = _EMPTY,
+        origins: Mapping[str, str] = _EMPTY,
+        generated_id: int | None = None,
     ) -> None:
         """Use `from_values`. Raises SettingsRefused."""
         reader = _Reader(origins)
-        values: dict[builtins.str, Value] = {name: row.default for name, row in BROKER.items()}
+        values: dict[str, Value] = {name: row.default for name, row in BROKER.items()}
         reader.layer(values, static, dynamic=False)
         cluster = reader.layer(values, cluster, dynamic=True)
         broker = reader.layer(values, broker, dynamic=True)
@@ -151,32 +150,30 @@ class BrokerConfig:
         set_attribute(self, "max_connections_per_ip_overrides", MappingProxyType(overrides))
         set_attribute(self, "notices", tuple(reader.notices))
 
-    def __setattr__(self, name: builtins.str, value: Any) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"BrokerConfig is immutable; cannot set {name}")
 
-    def __repr__(self) -> builtins.str:
+    def __repr__(self) -> str:
         pairs = ", ".join(f"{key}={shown(key, text)}" for key, text in sorted(self.static.items()))
         return f"BrokerConfig({pairs})"
 
     @classmethod
-    def from_values(
-        cls, values: Mapping[builtins.str, builtins.str], origins: Mapping[builtins.str, builtins.str] = _EMPTY
-    ) -> Self:
+    def from_values(cls, values: Mapping[str, str], origins: Mapping[str, str] = _EMPTY) -> Self:
         """A configuration from static values. `origins`: where keys come from, for messages. Raises SettingsRefused."""
         return cls(values, origins=origins)
 
     def with_dynamic(
         self,
         *,
-        cluster: Mapping[builtins.str, builtins.str] = _EMPTY,
-        broker: Mapping[builtins.str, builtins.str] = _EMPTY,
+        cluster: Mapping[str, str] = _EMPTY,
+        broker: Mapping[str, str] = _EMPTY,
     ) -> Self:
         """The same static settings under other dynamic ones. Bad dynamic values are left out with a notice."""
         try:
             return type(self)(self.static, cluster, broker, self._origins, self._generated_id)
         except SettingsRefused:
             # rules over several keys; find who breaks them by taking one at a time
-            good: tuple[dict[builtins.str, builtins.str], dict[builtins.str, builtins.str]] = ({}, {})
+            good: tuple[dict[str, str], dict[str, str]] = ({}, {})
             bad: list[Notice] = []
             for level, layer in enumerate((cluster, broker)):
                 for key, text in layer.items():
@@ -190,102 +187,100 @@ class BrokerConfig:
             object.__setattr__(config, "notices", (*config.notices, *bad))
             return config
 
-    def with_broker_id(self, broker_id: builtins.int) -> Self:
+    def with_broker_id(self, broker_id: int) -> Self:
         """The same settings for a broker whose id was generated, or found in its data directory."""
         return type(self)(self.static, self.cluster_defaults, self.broker_overrides, self._origins, broker_id)
 
     # -- getters ----------------------------------------------------------------------------------------------------
 
-    def value(self, key: builtins.str) -> Value:
+    def get_value(self, key: str) -> Value:
         """The value in force. Raises KeyError for a name that is not in the table."""
         return self._values[key]
 
-    def int(self, key: builtins.str) -> builtins.int:
+    def get_int(self, key: str) -> int:
         value = self._values[key]
-        if type(value) is not builtins.int:
+        if type(value) is not int:
             raise TypeError(f"{key} is {value!r}, not a whole number")
         return value
 
-    def optional_int(self, key: builtins.str) -> builtins.int | None:
-        return None if self._values[key] is None else self.int(key)
+    def get_optional_int(self, key: str) -> int | None:
+        return None if self._values[key] is None else self.get_int(key)
 
-    def bool(self, key: builtins.str) -> builtins.bool:
+    def get_bool(self, key: str) -> bool:
         value = self._values[key]
-        if type(value) is not builtins.bool:
+        if type(value) is not bool:
             raise TypeError(f"{key} is {value!r}, not true or false")
         return value
 
-    def float(self, key: builtins.str) -> builtins.float:
+    def get_float(self, key: str) -> float:
         value = self._values[key]
-        if type(value) is not builtins.float:
+        if type(value) is not float:
             raise TypeError(f"{key} is {value!r}, not a number with a fraction")
         return value
 
-    def str(self, key: builtins.str) -> builtins.str:
+    def get_str(self, key: str) -> str:
         value = self._values[key]
-        if type(value) is not builtins.str:
+        if type(value) is not str:
             raise TypeError(f"{key} is {value!r}, not text")
         return value
 
-    def optional_str(self, key: builtins.str) -> builtins.str | None:
-        return None if self._values[key] is None else self.str(key)
+    def get_optional_str(self, key: str) -> str | None:
+        return None if self._values[key] is None else self.get_str(key)
 
-    def list(self, key: builtins.str) -> tuple[builtins.str, ...]:
+    def get_list(self, key: str) -> tuple[str, ...]:
         value = self._values[key]
         if type(value) is not tuple:
             raise TypeError(f"{key} is {value!r}, not a list")
         return value
 
-    def is_set(self, key: builtins.str) -> builtins.bool:
+    def is_set(self, key: str) -> bool:
         """True if a layer above the defaults sets `key` itself (not a synonym)."""
         return key in self.static or key in self.cluster_defaults or key in self.broker_overrides
 
-    def origin(self, key: builtins.str) -> builtins.str:
+    def origin(self, key: str) -> str:
         """Where the static value of `key` was written: a file and its line, a variable, `--set`; "" for a default."""
         return self._origins.get(key, "")
 
     # -- what is made of several keys --------------------------------------------------------------------------------
 
     @property
-    def is_clustered(self) -> builtins.bool:
+    def is_clustered(self) -> bool:
         """Its metadata are in ZooKeeper, shared with other brokers; if not, the broker runs alone."""
-        return self.optional_str("zookeeper.connect") is not None
+        return self.get_optional_str("zookeeper.connect") is not None
 
     @property
-    def broker_id(self) -> builtins.int:
+    def broker_id(self) -> int:
         """-1 in a cluster, while the id is to be generated."""
-        return self.int("broker.id")
+        return self.get_int("broker.id")
 
     @property
-    def rack(self) -> builtins.str | None:
-        return self.optional_str("broker.rack")
+    def rack(self) -> str | None:
+        return self.get_optional_str("broker.rack")
 
     @property
-    def log_dirs(self) -> builtins.list[builtins.str]:
+    def log_dirs(self) -> list[str]:
         """The log directories, at least one."""
-        return split_list(self.optional_str("log.dirs") or self.str("log.dir"))
+        return split_list(self.get_optional_str("log.dirs") or self.get_str("log.dir"))
 
     @property
-    def log_dir(self) -> builtins.str:
+    def log_dir(self) -> str:
         """The first log directory."""
         return self.log_dirs[0]
 
     @property
-    def inter_broker_listener(self) -> builtins.str:
+    def inter_broker_listener(self) -> str:
         """Name of the listener for traffic between brokers."""
-        name = self.optional_str("inter.broker.listener.name")
-        return name.upper() if name else self.str("security.inter.broker.protocol")
+        name = self.get_optional_str("inter.broker.listener.name")
+        return name.upper() if name else self.get_str("security.inter.broker.protocol")
 
     @property
     def inter_broker_protocol(self) -> InterBrokerProtocol:
         """What brokers of one cluster speak to each other."""
         from barnabas.replication import InterBrokerProtocol  # `barnabas config` is quicker without it
 
-        return InterBrokerProtocol.parse(self.str("inter.broker.protocol.version"))
+        return InterBrokerProtocol.parse(self.get_str("inter.broker.protocol.version"))
 
-    def advertised(
-        self, bound_ports: Mapping[builtins.str, builtins.int], host_name: builtins.str
-    ) -> tuple[ListenAddress, ...]:
+    def advertised(self, bound_ports: Mapping[str, int], host_name: str) -> tuple[ListenAddress, ...]:
         """What clients are told, in the order of the settings.
 
         `bound_ports`: the ports that the listeners got, by name (used where the settings say 0). `host_name`: this

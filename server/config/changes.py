@@ -167,7 +167,7 @@ def check_broker(config: BrokerConfig, after: Mapping[str, str], *, per_broker: 
             changed = BrokerConfig(config.static, after, config.broker_overrides)
     except SettingsRefused as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
-    _check_cleaners(config.int("log.cleaner.threads"), changed.int("log.cleaner.threads"))
+    _check_cleaners(config.get_int("log.cleaner.threads"), changed.get_int("log.cleaner.threads"))
 
 
 def _check_cleaners(before: int, after: int) -> None:

@@ -103,7 +103,7 @@ def broker_entries(config: BrokerConfig, names: Collection[str] | None = None) -
             continue
         behind = tuple(_layers(config, name))
         source = behind[0].source if behind else Source.DEFAULT
-        text = None if row.sensitive else render(row.type, config.value(name))
+        text = None if row.sensitive else render(row.type, config.get_value(name))
         entries.append(_broker_entry(row, text, source, behind))
     entries += [entry for entry in _unknown_entries(config) if not names or entry.name in names]
     return entries

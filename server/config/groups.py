@@ -21,7 +21,7 @@ _KINDS = ("consumer", "share", "streams")
 
 def _default(config: BrokerConfig, name: str) -> Value:
     row = GROUP[name]
-    return config.value(row.broker_key) if row.broker_key else row.setting.default
+    return config.get_value(row.broker_key) if row.broker_key else row.setting.default
 
 
 def _value(config: BrokerConfig, stored: Mapping[str, str], name: str) -> Value:
@@ -73,8 +73,8 @@ def _out_of_bounds(config: BrokerConfig, name: str, value: Value) -> str | None:
     """Why the broker's settings forbid this value, as the end of a sentence."""
     kind, _, rest = name.replace(".num.", ".").partition(".")
     least, most = f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"
-    low = config.value(least) if least in BROKER else None
-    high = config.value(most) if most in BROKER else None
+    low = config.get_value(least) if least in BROKER else None
+    high = config.get_value(most) if most in BROKER else None
     if not isinstance(value, int):
         return None
     if isinstance(low, int) and value < low:

@@ -40,14 +40,14 @@ def default_value(config: BrokerConfig, name: str) -> Value:
     """What a topic that does not set `name` gets. Raises KeyError for an unknown name."""
     row = TOPIC[name]
     for broker_key in row.broker_keys:
-        value = config.value(broker_key.name)
+        value = config.get_value(broker_key.name)
         if value is not None:
             if broker_key.factor != 1 and isinstance(value, int):
                 value *= broker_key.factor
             if name == "retention.ms" and isinstance(value, int) and value < 0:
                 return -1
             if name in _TIMESTAMP_BOUNDS and value == LONG_MAX:
-                return config.value("log.message.timestamp.difference.max.ms")
+                return config.get_value("log.message.timestamp.difference.max.ms")
             return value
     return row.setting.default
 

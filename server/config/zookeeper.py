@@ -23,16 +23,16 @@ def zookeeper_settings(config: BrokerConfig) -> ZooKeeperSettings:
     """How a broker with `zookeeper.connect` reaches ZooKeeper. Reads the files named. Raises SettingsRefused, for all
     that is wrong.
     """
-    connect = config.str("zookeeper.connect")
+    connect = config.get_str("zookeeper.connect")
     problems: list[str] = []
     login = tls = None
     try:
         login = _login(config)
     except SettingsRefused as error:
         problems += error.problems
-    if config.bool("zookeeper.ssl.client.enable"):
+    if config.get_bool("zookeeper.ssl.client.enable"):
         tls = _tls(config, problems)
-    set_acl = config.bool("zookeeper.set.acl")
+    set_acl = config.get_bool("zookeeper.set.acl")
     if set_acl and not problems and login is None and (tls is None or tls.identity is None):
         why = f"it needs a login: {LOGIN_FILE} with a section {_SECTION}, or zookeeper.ssl.keystore.location"
         problems.append(refusal("zookeeper.set.acl", "true", why))
@@ -40,9 +40,9 @@ def zookeeper_settings(config: BrokerConfig) -> ZooKeeperSettings:
     try:
         settings = ZooKeeperSettings(
             connect=connect,
-            session_timeout_ms=config.int("zookeeper.session.timeout.ms"),
-            connection_timeout_ms=config.optional_int("zookeeper.connection.timeout.ms"),
-            max_in_flight=config.int("zookeeper.max.in.flight.requests"),
+            session_timeout_ms=config.get_int("zookeeper.session.timeout.ms"),
+            connection_timeout_ms=config.get_optional_int("zookeeper.connection.timeout.ms"),
+            max_in_flight=config.get_int("zookeeper.max.in.flight.requests"),
             set_acl=set_acl and not problems,
             sasl=login,
             tls=tls,
@@ -55,7 +55,7 @@ def zookeeper_settings(config: BrokerConfig) -> ZooKeeperSettings:
 
 
 def _login(config: BrokerConfig) -> Login | None:
-    file = config.optional_str(LOGIN_FILE)
+    file = config.get_optional_str(LOGIN_FILE)
     if file is None:
         return None
     try:
@@ -89,23 +89,25 @@ def _tls(config: BrokerConfig, problems: list[str]) -> ZooKeeperTls:
             problems += error.problems
             files.append(None)
     trusted, identity = files
-    named = config.value("zookeeper.ssl.enabled.protocols")
-    versions = config.list("zookeeper.ssl.enabled.protocols") if named else (config.str("zookeeper.ssl.protocol"),)
+    named = config.get_value("zookeeper.ssl.enabled.protocols")
+    versions = (
+        config.get_list("zookeeper.ssl.enabled.protocols") if named else (config.get_str("zookeeper.ssl.protocol"),)
+    )
     # Only their form was looked at, when the settings were read.
     for key in ("zookeeper.ssl.keystore.type", "zookeeper.ssl.truststore.type"):
-        assert (config.optional_str(key) or "PEM").upper() == "PEM"
+        assert (config.get_optional_str(key) or "PEM").upper() == "PEM"
     return ZooKeeperTls(
         trusted=trusted,
         identity=identity,
-        password=config.optional_str("zookeeper.ssl.keystore.password"),
+        password=config.get_optional_str("zookeeper.ssl.keystore.password"),
         versions=versions,
-        check_hostname=config.str("zookeeper.ssl.endpoint.identification.algorithm") != "",
+        check_hostname=config.get_str("zookeeper.ssl.endpoint.identification.algorithm") != "",
     )
 
 
 def _pem(config: BrokerConfig, key: str, content: str) -> str | None:
     """The path in setting `key`, if there is one and its file holds `content` in PEM format."""
-    path = config.optional_str(key)
+    path = config.get_optional_str(key)
     if path is None:
         return None
     if Path(path).suffix.lower() in _JAVA_STORES or f"{content}-----" not in _read(key, path):

@@ -70,10 +70,10 @@ class GroupShards(ConsumerGroups):
         return led.shard.unload(now).replies
 
     def _required_acks(self) -> int:
-        return self._config().int("offsets.commit.required.acks")
+        return self._config().get_int("offsets.commit.required.acks")
 
     def _commit_timeout_s(self) -> float:
-        return self._config().int("offsets.commit.timeout.ms") / 1000
+        return self._config().get_int("offsets.commit.timeout.ms") / 1000
 
     def _size(self, shard: GroupShard) -> int:
         return len(shard.groups)
@@ -130,7 +130,7 @@ class GroupShards(ConsumerGroups):
 
     async def _run_expiry(self) -> None:
         while True:
-            await trio.sleep(self._config().int("offsets.retention.check.interval.ms") / 1000)
+            await trio.sleep(self._config().get_int("offsets.retention.check.interval.ms") / 1000)
             for led in list(self._led.values()):
                 if led.is_loaded:
                     await attempt(self.log, f"expiring offsets of {led!r}", partial(self._expire_offsets, led))

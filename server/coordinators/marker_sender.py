@@ -238,7 +238,7 @@ class MarkerSender:
         peer = self._peers.get(broker_id)
         if peer is None:
             client_id = f"broker-{self._broker_id}-txn-marker-sender"
-            timeout_s = config.int("request.timeout.ms") / 1000
+            timeout_s = config.get_int("request.timeout.ms") / 1000
             peer = self._peers[broker_id] = PeerConnection(self._connect, client_id, timeout_s)
         served = (await peer.versions(endpoint)).get(ApiKey.WRITE_TXN_MARKERS)
         if served is None:

@@ -161,7 +161,7 @@ class MarkerWriter:
         if not pending.waiting:
             pending.answer()
             return
-        timeout_s = self._config().int("request.timeout.ms") / 1000
+        timeout_s = self._config().get_int("request.timeout.ms") / 1000
         pending.timer = self._timers.after(timeout_s, partial(self._timed_out, pending))
 
     @staticmethod

@@ -67,9 +67,9 @@ def txn_config(config: BrokerConfig, transaction_version: int) -> TxnConfig:
     from barnabas.coordinator.txn import TxnConfig
 
     return TxnConfig(
-        transaction_max_timeout_ms=config.int("transaction.max.timeout.ms"),
-        transactional_id_expiration_ms=config.int("transactional.id.expiration.ms"),
-        transaction_abort_timed_out_transaction_cleanup_interval_ms=config.int(
+        transaction_max_timeout_ms=config.get_int("transaction.max.timeout.ms"),
+        transactional_id_expiration_ms=config.get_int("transactional.id.expiration.ms"),
+        transaction_abort_timed_out_transaction_cleanup_interval_ms=config.get_int(
             "transaction.abort.timed.out.transaction.cleanup.interval.ms"
         ),
         transaction_version=transaction_version,
@@ -167,7 +167,7 @@ class TxnShards(ShardDriver["TxnShard"]):
         return ()
 
     def _commit_timeout_s(self) -> float:
-        return self._config().int("request.timeout.ms") / 1000
+        return self._config().get_int("request.timeout.ms") / 1000
 
     def _size(self, shard: TxnShard) -> int:
         return len(shard.ids)
@@ -245,7 +245,7 @@ class TxnShards(ShardDriver["TxnShard"]):
     async def _run_removal(self) -> None:
         while True:
             key = "transaction.remove.expired.transaction.cleanup.interval.ms"
-            await trio.sleep(self._config().int(key) / 1000)
+            await trio.sleep(self._config().get_int(key) / 1000)
             for led in list(self._led.values()):
                 if led.is_loaded:
                     await attempt(self.log, f"removing transactional ids of {led!r}", partial(self._remove, led))
@@ -281,7 +281,7 @@ class TxnShards(ShardDriver["TxnShard"]):
         """
         led = self._of(request.transactional_id)
         topic = self._image().topics.get(GROUP_METADATA_TOPIC)
-        count = len(topic.partitions) if topic is not None else self._config().int("offsets.topic.num.partitions")
+        count = len(topic.partitions) if topic is not None else self._config().get_int("offsets.topic.num.partitions")
         place = (GROUP_METADATA_TOPIC, partition_for(request.group_id, count))
         self._apply(led, led.shard.add_offsets(request, version, place, token, self._now()))
 

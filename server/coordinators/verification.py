@@ -196,7 +196,7 @@ class TxnVerification:
 
     @property
     def is_enabled(self) -> bool:
-        return self._config().bool("transaction.partition.verification.enable")
+        return self._config().get_bool("transaction.partition.verification.enable")
 
     async def run(self) -> None:
         """Serve for ever."""
@@ -243,7 +243,9 @@ class TxnVerification:
         if operation is not Operation.ADD or ErrorCode.CONCURRENT_TRANSACTIONS not in errors.values():
             return False
         config = self._config()
-        patience_ms = min(config.int("add.partitions.to.txn.retry.backoff.max.ms"), config.int("request.timeout.ms"))
+        patience_ms = min(
+            config.get_int("add.partitions.to.txn.retry.backoff.max.ms"), config.get_int("request.timeout.ms")
+        )
         if self._now() - since >= patience_ms / 1000:
             return False
 
@@ -251,7 +253,7 @@ class TxnVerification:
             again()
             self._partitions.write_staged()
 
-        self._timers.after(config.int("add.partitions.to.txn.retry.backoff.ms") / 1000, act)
+        self._timers.after(config.get_int("add.partitions.to.txn.retry.backoff.ms") / 1000, act)
         return True
 
     def _submit(self, ask: _Ask) -> None:
@@ -340,7 +342,7 @@ class TxnVerification:
         """Raises PeerError."""
         peer = self._peers.get(broker_id)
         if peer is None:
-            timeout_s = self._config().int("request.timeout.ms") / 1000
+            timeout_s = self._config().get_int("request.timeout.ms") / 1000
             name = f"broker-{self._own_id}-add-partitions-to-txn"
             peer = self._peers[broker_id] = PeerConnection(self._connect, name, timeout_s)
         endpoint = self._endpoint(broker_id)

@@ -108,10 +108,10 @@ def bind_all(config: BrokerConfig) -> list[tuple[socket.socket, str]]:
     listening: list[tuple[socket.socket, str]] = []
     open_to_others: list[str] = []
     key = "socket.receive.buffer.bytes"
-    receive_buffer_bytes = config.int(key) if config.is_set(key) else -1
+    receive_buffer_bytes = config.get_int(key) if config.is_set(key) else -1
     try:
         for address in config.listeners:
-            for sock in bind(address, config.int("socket.listen.backlog.size"), receive_buffer_bytes):
+            for sock in bind(address, config.get_int("socket.listen.backlog.size"), receive_buffer_bytes):
                 listening.append((sock, address.name))
                 if not _is_loopback(sock):
                     open_to_others.append(str(address))
@@ -119,7 +119,7 @@ def bind_all(config: BrokerConfig) -> list[tuple[socket.socket, str]]:
         for sock, _ in listening:
             sock.close()
         raise
-    if open_to_others and not config.optional_str("authorizer.class.name"):
+    if open_to_others and not config.get_optional_str("authorizer.class.name"):
         log.warning(
             "open to other machines without access control: %s; whoever reaches it may read, change and delete all",
             ", ".join(open_to_others),
@@ -149,14 +149,14 @@ class Door:
         def welcome(sock: socket.socket, address: Any) -> Connection | None:
             host = plain_host(str(address[0]))
             config = self._config()
-            limit = config.max_connections_per_ip_overrides.get(host, config.int("max.connections.per.ip"))
+            limit = config.max_connections_per_ip_overrides.get(host, config.get_int("max.connections.per.ip"))
             if self._per_host[host] >= limit:
                 log.warning("refusing a connection of %s: max.connections.per.ip=%d is reached", host, limit)
                 return None
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             # A peer whose machine went dark says nothing; without this its waiting request would keep the socket.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            send_buffer_bytes = config.int("socket.send.buffer.bytes")
+            send_buffer_bytes = config.get_int("socket.send.buffer.bytes")
             if send_buffer_bytes > 0 and config.is_set("socket.send.buffer.bytes"):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
             self._per_host[host] += 1
@@ -171,7 +171,7 @@ class Door:
             transport,
             listener=listener,
             client_host=host,
-            max_frame_bytes=self._config().int("socket.request.max.bytes"),
+            max_frame_bytes=self._config().get_int("socket.request.max.bytes"),
         )
 
     def closed(self, connection: Connection) -> None:
@@ -186,7 +186,7 @@ async def sweep_idle(reactor: Reactor, current_config: Callable[[], BrokerConfig
     """Close idle connections, for ever."""
     while True:
         await trio.sleep(SWEEP_SECONDS)
-        idle_ms = current_config().int("connections.max.idle.ms")
+        idle_ms = current_config().get_int("connections.max.idle.ms")
         reactor.sweep(trio.current_time() - idle_ms / 1000 if idle_ms >= 0 else float("-inf"))
 
 

@@ -173,10 +173,10 @@ class Followers:
         if config is self._config:
             return
         self._config = config
-        self.throttle.rate = config.int("follower.replication.throttled.rate")
-        self.throttle.samples = config.int("replication.quota.window.num")
-        self.throttle.sample_s = float(config.int("replication.quota.window.size.seconds"))
-        count = max(config.int("num.replica.fetchers"), 1)
+        self.throttle.rate = config.get_int("follower.replication.throttled.rate")
+        self.throttle.samples = config.get_int("replication.quota.window.num")
+        self.throttle.sample_s = float(config.get_int("replication.quota.window.size.seconds"))
+        count = max(config.get_int("num.replica.fetchers"), 1)
         if count != self._fetcher_count:
             self._fetcher_count = count
             for partition, leader, _ in list(self._followed.values()):
@@ -211,7 +211,7 @@ class LeaderFetcher:
         self._connection = PeerConnection(
             owner.connect,
             f"broker-{owner.broker_id}-fetcher-{number}",
-            config.int("replica.socket.timeout.ms") / 1000,
+            config.get_int("replica.socket.timeout.ms") / 1000,
         )
         self._life = trio.CancelScope()
         self._asking: trio.CancelScope | None = None
@@ -442,9 +442,9 @@ def _settings(config: BrokerConfig, broker_id: int) -> FetcherSettings:
         list_offsets_version=protocol.version(ApiKey.LIST_OFFSETS),
         epoch_version=protocol.version(ApiKey.OFFSET_FOR_LEADER_EPOCH),
         truncates_on_fetch=protocol.truncates_on_fetch,
-        max_wait_ms=config.int("replica.fetch.wait.max.ms"),
-        min_bytes=config.int("replica.fetch.min.bytes"),
-        max_bytes=config.int("replica.fetch.response.max.bytes"),
-        partition_max_bytes=config.int("replica.fetch.max.bytes"),
-        backoff_s=max(config.int("replica.fetch.backoff.ms") / 1000, SHORTEST_REST_S),
+        max_wait_ms=config.get_int("replica.fetch.wait.max.ms"),
+        min_bytes=config.get_int("replica.fetch.min.bytes"),
+        max_bytes=config.get_int("replica.fetch.response.max.bytes"),
+        partition_max_bytes=config.get_int("replica.fetch.max.bytes"),
+        backoff_s=max(config.get_int("replica.fetch.backoff.ms") / 1000, SHORTEST_REST_S),
     )

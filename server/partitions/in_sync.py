@@ -92,7 +92,7 @@ class IsrManager:
         self._config = current_config
         self._image = current_image
         config = current_config()
-        self._timeout_s = config.int("controller.socket.timeout.ms") / 1000
+        self._timeout_s = config.get_int("controller.socket.timeout.ms") / 1000
         self._peer = PeerConnection(connect, f"broker-{config.broker_id}-alter-partition", self._timeout_s)
         self._wanted: Batch = {}
         self._mail = trio.Event()
@@ -126,7 +126,7 @@ class IsrManager:
 
     async def _look_for_laggards(self) -> None:
         while True:
-            await trio.sleep(max(self._config().int("replica.lag.time.max.ms") / 2000, 0.001))
+            await trio.sleep(max(self._config().get_int("replica.lag.time.max.ms") / 2000, 0.001))
             for number, partition in enumerate(self._partitions, 1):
                 try:
                     partition.shrink_isr(trio.current_time())

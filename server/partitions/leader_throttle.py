@@ -38,13 +38,13 @@ class LeaderThrottle:
         if config is self._config:
             return
         self._config = config
-        rate = config.int("leader.replication.throttled.rate")
+        rate = config.get_int("leader.replication.throttled.rate")
         if not self.limited:
             self._measured = ReplicationThrottle()
         self.limited = rate < UNLIMITED
         self._measured.rate = rate
-        self._measured.samples = config.int("replication.quota.window.num")
-        self._measured.sample_s = float(config.int("replication.quota.window.size.seconds"))
+        self._measured.samples = config.get_int("replication.quota.window.num")
+        self._measured.sample_s = float(config.get_int("replication.quota.window.size.seconds"))
 
     def covers(self, partition: Partition) -> bool:
         """Is the copying of this partition limited here?"""

@@ -112,7 +112,7 @@ class Cleaner:
         self._left_out: set[PartitionLog] = set()
         self._deaths: dict[PartitionLog, int] = {}
         self._topic_ids: dict[tuple[str, int], bytes] = {}
-        self._throttle = Throttle(lambda: self._current_config().float("log.cleaner.io.max.bytes.per.second"))
+        self._throttle = Throttle(lambda: self._current_config().get_float("log.cleaner.io.max.bytes.per.second"))
         self._running: set[int] = set()
 
     def keeps(self, partition_log: PartitionLog) -> bool:
@@ -133,10 +133,10 @@ class Cleaner:
 
     @property
     def _wanted(self) -> int:
-        return self._current_config().int("log.cleaner.threads")
+        return self._current_config().get_int("log.cleaner.threads")
 
     async def _wait(self) -> None:
-        await trio.sleep(max(self._current_config().int("log.cleaner.backoff.ms") / 1000, 0.001))
+        await trio.sleep(max(self._current_config().get_int("log.cleaner.backoff.ms") / 1000, 0.001))
 
     async def _serve(self, number: int) -> None:
         """One cleaner, until fewer are wanted."""
@@ -245,11 +245,11 @@ class Cleaner:
 
     def _limits(self) -> CompactionLimits:
         config = self._current_config()
-        cleaners = max(config.int("log.cleaner.threads"), 1)
+        cleaners = max(config.get_int("log.cleaner.threads"), 1)
         return CompactionLimits(
-            dedupe_buffer_bytes=config.int("log.cleaner.dedupe.buffer.size") // cleaners,
-            load_factor=config.float("log.cleaner.io.buffer.load.factor"),
-            io_buffer_bytes=config.int("log.cleaner.io.buffer.size") // cleaners // 2,
+            dedupe_buffer_bytes=config.get_int("log.cleaner.dedupe.buffer.size") // cleaners,
+            load_factor=config.get_float("log.cleaner.io.buffer.load.factor"),
+            io_buffer_bytes=config.get_int("log.cleaner.io.buffer.size") // cleaners // 2,
         )
 
     async def _clean(self, compactor: Compactor, partition: Partition, state: CompactionState) -> bool:

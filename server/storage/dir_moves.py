@@ -64,7 +64,7 @@ class Moves:
 
     async def run(self) -> None:
         """Move what there is to move, for ever."""
-        at_once = self._current_config().optional_int("num.replica.alter.log.dirs.threads")
+        at_once = self._current_config().get_optional_int("num.replica.alter.log.dirs.threads")
         async with trio.open_nursery() as nursery:
             for _ in range(max(at_once or len(self._partitions.log_dirs.dirs), 1)):
                 nursery.start_soon(self._work, nursery)
@@ -182,9 +182,9 @@ class Moves:
         throttle = self._throttle
         while True:
             config = self._current_config()
-            throttle.rate = config.int("replica.alter.log.dirs.io.max.bytes.per.second")
-            throttle.samples = config.int("alter.log.dirs.replication.quota.window.num")
-            throttle.sample_s = float(config.int("alter.log.dirs.replication.quota.window.size.seconds"))
+            throttle.rate = config.get_int("replica.alter.log.dirs.io.max.bytes.per.second")
+            throttle.samples = config.get_int("alter.log.dirs.replication.quota.window.num")
+            throttle.sample_s = float(config.get_int("alter.log.dirs.replication.quota.window.size.seconds"))
             if not throttle.exceeded(trio.current_time()):
                 return
             await trio.sleep(LOOK_S)

@@ -90,7 +90,7 @@ class Housekeeping:
             nursery.start_soon(serve, log, "flushing complete segments", self._flush_rolled)
             nursery.start_soon(serve, log, "removing files", self._remove)
             nursery.start_soon(serve, log, "closing fetch sessions", self._close_sessions)
-            await trio.sleep(self._current_config().int("log.initial.task.delay.ms") / 1000)
+            await trio.sleep(self._current_config().get_int("log.initial.task.delay.ms") / 1000)
             for key, duty in (
                 ("log.retention.check.interval.ms", self.retain),
                 ("log.flush.offset.checkpoint.interval.ms", self.checkpoint_recovery_points),
@@ -104,7 +104,7 @@ class Housekeeping:
     async def _repeat(self, key: str, duty: Callable[[], Awaitable[None]]) -> None:
         while True:
             await attempt(log, f"the duty of {key}", duty)
-            await trio.sleep(self._current_config().int(key) / 1000)
+            await trio.sleep(self._current_config().get_int(key) / 1000)
 
     # -- duties ------------------------------------------------------------------------------------------------------
 
@@ -144,7 +144,9 @@ class Housekeeping:
         """Forget the sequence numbers of producers that have been silent for long."""
         for partition in self._partitions:
             try:
-                partition.log.expire_producers(self._wall_ms(), self._current_config().int("producer.id.expiration.ms"))
+                partition.log.expire_producers(
+                    self._wall_ms(), self._current_config().get_int("producer.id.expiration.ms")
+                )
             except Exception as error:
                 contain(log, f"forgetting producers of {partition.topic}-{partition.index}", error)
             await trio.lowlevel.checkpoint()
@@ -196,7 +198,7 @@ class Housekeeping:
                     await self._flush(partition.log)
             kept = {partition.log for partition in self._partitions}
             self._flushed_at = {each: at for each, at in self._flushed_at.items() if each in kept}
-            scheduler_ms = self._current_config().int("log.flush.scheduler.interval.ms")
+            scheduler_ms = self._current_config().get_int("log.flush.scheduler.interval.ms")
             await trio.sleep(max(min(wait_seconds, scheduler_ms / 1000), 0.001))
 
     async def _flush(self, each: PartitionLog) -> None:

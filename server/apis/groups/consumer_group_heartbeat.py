@@ -26,7 +26,7 @@ from barnabas.server.requests.services import Services
 
 def is_enabled(svc: Services) -> bool:
     """Whether groups of the new protocol are served."""
-    offered = svc.config.value("group.coordinator.rebalance.protocols")
+    offered = svc.config.get_value("group.coordinator.rebalance.protocols")
     return isinstance(offered, tuple) and "consumer" in offered and svc.features.level("group.version") >= 1
 
 

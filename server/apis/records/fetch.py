@@ -226,7 +226,7 @@ def _fetch(
 
 
 def _selects_by_rack(svc: Services) -> bool:
-    return svc.config.value("replica.selector.class") == RACK_AWARE_SELECTOR
+    return svc.config.get_value("replica.selector.class") == RACK_AWARE_SELECTOR
 
 
 def _unusual(

@@ -36,7 +36,7 @@ _Config = CreateTopicsResponse.CreatableTopicConfigs
 
 async def handle(svc: Services, ctx: RequestContext, req: CreateTopicsRequest) -> CreateTopicsResponse:
     config = svc.config
-    defaults = TopicDefaults(config.int("num.partitions"), config.int("default.replication.factor"))
+    defaults = TopicDefaults(config.get_int("num.partitions"), config.get_int("default.replication.factor"))
     results, requests, error = await svc.turns.run(_sorted_out(req, defaults))
     if error is None:
         try:

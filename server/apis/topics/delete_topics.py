@@ -31,7 +31,7 @@ _Asked = tuple[str | None, bytes]
 
 async def handle(svc: Services, ctx: RequestContext, req: DeleteTopicsRequest) -> DeleteTopicsResponse:
     asked = _asked(req, ctx.api_version)
-    if not svc.config.bool("delete.topic.enable"):
+    if not svc.config.get_bool("delete.topic.enable"):
         code = ErrorCode.INVALID_REQUEST if ctx.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
         return _all_failed(asked, KafkaError(code, "Topic deletion is disabled."))
     image = svc.image

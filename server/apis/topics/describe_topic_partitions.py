@@ -49,7 +49,7 @@ def handle(
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor's topic is not among those asked for")
         if first < 0:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"a cursor at partition {first}")
-    left = max(1, min(svc.config.int("max.request.partition.size.limit"), req.response_partition_limit))
+    left = max(1, min(svc.config.get_int("max.request.partition.size.limit"), req.response_partition_limit))
     response = DescribeTopicPartitionsResponse()
     for name in names:
         yield 1

@@ -73,7 +73,7 @@ def _answer_now(svc: Services, ctx: RequestContext, req: MetadataRequest) -> Ste
         unknown = [topic_id for topic_id in ids if image.topic_by_id(topic_id) is None]
         return (yield from _answer(svc, image, ctx, req, known, unknown_ids=unknown))
     missing = [name for name in names if name not in image.topics]
-    if missing and req.allow_auto_topic_creation and svc.config.bool("auto.create.topics.enable"):
+    if missing and req.allow_auto_topic_creation and svc.config.get_bool("auto.create.topics.enable"):
         svc.topics.auto_create_soon(name for name in missing if not is_prohibited(name))
     return (yield from _answer(svc, image, ctx, req, names))
 

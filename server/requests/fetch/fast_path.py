@@ -153,7 +153,7 @@ class RepeatedFetch:
             upper_offset = last_stable_offset if request.isolation_level == READ_COMMITTED else high_watermark
             if offset >= upper_offset:
                 return None
-            max_bytes = min(request.max_bytes, svc.config.int("fetch.max.bytes"))
+            max_bytes = min(request.max_bytes, svc.config.get_int("fetch.max.bytes"))
             records = partition.read(
                 offset, min(asked.partition_max_bytes, max_bytes), upper_offset=upper_offset, min_one_batch=True
             )

@@ -69,7 +69,7 @@ class Fetch:
         self.ctx = ctx
         self.targets = targets
         self.session = session
-        self.max_bytes = min(req.max_bytes, svc.config.int("fetch.max.bytes"))
+        self.max_bytes = min(req.max_bytes, svc.config.get_int("fetch.max.bytes"))
         self.min_bytes = min(req.min_bytes, self.max_bytes)
         self.read_committed = req.isolation_level == READ_COMMITTED
         self.only_leader = ctx.api_version < 11

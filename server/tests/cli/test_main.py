@@ -59,7 +59,7 @@ def test_serve_takes_settings_from_everywhere(runs: Runs, tmp_path: Path) -> Non
     file.write_text("num.partitions=2\nbroker.rack=file\nlog.dirs=/data\n")
     assert call("serve", str(file), "--set", "log.dirs=/other", "--set", "broker.id=7", KAFKA_BROKER_RACK="env") == 0
     (config,) = runs.configs
-    assert (config.int("num.partitions"), config.rack, config.log_dir, config.broker_id) == (2, "env", "/other", 7)
+    assert (config.get_int("num.partitions"), config.rack, config.log_dir, config.broker_id) == (2, "env", "/other", 7)
 
 
 def test_serve_without_anything(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,7 +67,7 @@ def test_serve_without_anything(runs: Runs, capsys: pytest.CaptureFixture[str]) 
     (config,) = runs.configs
     assert [str(each) for each in config.listeners] == ["PLAINTEXT://localhost:9092"]
     assert [str(each) for each in config.advertised({}, "this.host")] == ["PLAINTEXT://localhost:9092"]
-    assert config.int("group.initial.rebalance.delay.ms") == 0
+    assert config.get_int("group.initial.rebalance.delay.ms") == 0
     out, err = capsys.readouterr()
     assert out == ""
     lines = [line for line in err.splitlines() if "INFO" in line]
@@ -103,7 +103,7 @@ def test_what_is_said_is_not_replaced(
     assert call("serve", *(str(file) if each == "FILE" else each for each in arguments), **environ) == 0
     (config,) = runs.configs
     assert [str(each) for each in config.listeners] == [listener]
-    assert config.int("group.initial.rebalance.delay.ms") == delay_ms
+    assert config.get_int("group.initial.rebalance.delay.ms") == delay_ms
     assert capsys.readouterr().err.count("no settings file") == lines
 
 
@@ -229,8 +229,8 @@ def test_dev_announces_itself_and_cleans_up(runs: Runs, capsys: pytest.CaptureFi
     assert capsys.readouterr().out == "bootstrap=127.0.0.1:4711\n"
     (config,) = runs.configs
     assert str(config.listeners[0]) == "PLAINTEXT://127.0.0.1:0"
-    assert config.int("num.partitions") == 3
-    assert config.int("group.initial.rebalance.delay.ms") == 0
+    assert config.get_int("num.partitions") == 3
+    assert config.get_int("group.initial.rebalance.delay.ms") == 0
     assert runs.log_dir_existed
     assert not Path(config.log_dir).exists()
 

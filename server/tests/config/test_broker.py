@@ -197,7 +197,7 @@ def test_the_stock_file_of_kafka_makes_a_member_of_a_cluster(tmp_path: Path) -> 
     assert made.broker_id == 0
     assert made.is_clustered
     assert made.log_dir == "/tmp/kafka-logs"
-    assert made.int("group.initial.rebalance.delay.ms") == 0
+    assert made.get_int("group.initial.rebalance.delay.ms") == 0
     file.write_text(STOCK.replace("zookeeper.connect=", "#"))
     assert not load(file).is_clustered
 
@@ -212,7 +212,7 @@ def test_the_number_in_a_cluster_is_generated_unless_given() -> None:
     assert config(zookeeper_connect="z", broker_id="0").broker_id == 0
     assert config(zookeeper_connect="z", node_id="3").broker_id == 3
     generated = config(zookeeper_connect="z").with_broker_id(1001)
-    assert (generated.broker_id, generated.int("node.id")) == (1001, 1001)
+    assert (generated.broker_id, generated.get_int("node.id")) == (1001, 1001)
     assert generated.with_dynamic(cluster={"num.io.threads": "2"}).broker_id == 1001
 
 
@@ -225,9 +225,9 @@ def test_the_number_in_a_cluster_is_generated_unless_given() -> None:
     ],
 )
 def test_coordinators_topics_are_replicated_in_a_cluster(key: str, in_cluster: int) -> None:
-    assert config().int(key) == 1
-    assert config(zookeeper_connect="z").int(key) == in_cluster
-    assert config(**{"zookeeper_connect": "z", key.replace(".", "_"): "4"}).int(key) == 4
+    assert config().get_int(key) == 1
+    assert config(zookeeper_connect="z").get_int(key) == in_cluster
+    assert config(**{"zookeeper_connect": "z", key.replace(".", "_"): "4"}).get_int(key) == 4
 
 
 @pytest.mark.parametrize(
@@ -268,9 +268,9 @@ def test_command_line_over_environment_over_file(tmp_path: Path) -> None:
     file.write_text("num.partitions=1\nbroker.rack=file\nmessage.max.bytes=1\nnum.partitions=2\n")
     environ = {"KAFKA_BROKER_RACK": "environment", "KAFKA_MESSAGE_MAX_BYTES": "2", "KAFKA_OPTS": "-Xmx1g", "HOME": "/"}
     made = load(file, environ=environ, overrides=["message.max.bytes=3", "log.dirs=/a=b"])
-    assert made.int("num.partitions") == 2
+    assert made.get_int("num.partitions") == 2
     assert made.rack == "environment"
-    assert made.int("message.max.bytes") == 3
+    assert made.get_int("message.max.bytes") == 3
     assert made.log_dir == "/a=b"
     assert made.notices == ()
 
@@ -307,28 +307,28 @@ def test_unreadable_files(tmp_path: Path) -> None:
 
 def test_typed_getters() -> None:
     made = config(broker_rack="r1", log_cleanup_policy="compact, delete", log_cleaner_min_cleanable_ratio="0.25")
-    assert made.int("num.partitions") == 1
-    assert made.bool("auto.create.topics.enable") is True
-    assert made.str("compression.type") == "producer"
-    assert made.float("log.cleaner.min.cleanable.ratio") == 0.25
-    assert made.list("log.cleanup.policy") == ("compact", "delete")
-    assert made.optional_int("log.retention.ms") is None
-    assert made.optional_str("broker.rack") == "r1"
+    assert made.get_int("num.partitions") == 1
+    assert made.get_bool("auto.create.topics.enable") is True
+    assert made.get_str("compression.type") == "producer"
+    assert made.get_float("log.cleaner.min.cleanable.ratio") == 0.25
+    assert made.get_list("log.cleanup.policy") == ("compact", "delete")
+    assert made.get_optional_int("log.retention.ms") is None
+    assert made.get_optional_str("broker.rack") == "r1"
     assert made.is_set("broker.rack")
     assert not made.is_set("num.partitions")
     for getter, key in (
-        (made.int, "compression.type"),
-        (made.int, "auto.create.topics.enable"),
-        (made.int, "log.retention.ms"),
-        (made.bool, "num.partitions"),
-        (made.str, "num.partitions"),
-        (made.float, "num.partitions"),
-        (made.list, "compression.type"),
+        (made.get_int, "compression.type"),
+        (made.get_int, "auto.create.topics.enable"),
+        (made.get_int, "log.retention.ms"),
+        (made.get_bool, "num.partitions"),
+        (made.get_str, "num.partitions"),
+        (made.get_float, "num.partitions"),
+        (made.get_list, "compression.type"),
     ):
         with pytest.raises(TypeError, match=key):
             getter(key)
     with pytest.raises(KeyError):
-        made.int("no.such.key")
+        made.get_int("no.such.key")
 
 
 def test_immutable() -> None:
@@ -342,7 +342,7 @@ def test_immutable() -> None:
 @pytest.mark.parametrize("given", [{"broker.id": "5"}, {"node.id": "5"}, {"broker.id": "5", "node.id": "5"}])
 def test_two_names_for_the_id(given: dict[str, str]) -> None:
     made = BrokerConfig.from_values(given)
-    assert (made.broker_id, made.int("node.id")) == (5, 5)
+    assert (made.broker_id, made.get_int("node.id")) == (5, 5)
 
 
 def test_two_names_for_the_id_must_agree() -> None:
@@ -429,12 +429,12 @@ def test_dynamic_layers() -> None:
     made = static.with_dynamic(
         cluster={"message.max.bytes": "2", "log.retention.ms": "5"}, broker={"message.max.bytes": "3"}
     )
-    assert made.int("message.max.bytes") == 3
-    assert made.int("log.retention.ms") == 5
-    assert made.int("log.segment.bytes") == 100
-    assert static.int("message.max.bytes") == 1
-    assert made.with_dynamic(cluster={"message.max.bytes": "2"}).int("message.max.bytes") == 2
-    assert made.with_dynamic().int("message.max.bytes") == 1
+    assert made.get_int("message.max.bytes") == 3
+    assert made.get_int("log.retention.ms") == 5
+    assert made.get_int("log.segment.bytes") == 100
+    assert static.get_int("message.max.bytes") == 1
+    assert made.with_dynamic(cluster={"message.max.bytes": "2"}).get_int("message.max.bytes") == 2
+    assert made.with_dynamic().get_int("message.max.bytes") == 1
     assert made.is_set("log.retention.ms")
 
 
@@ -442,8 +442,8 @@ def test_bad_stored_values_are_left_out_with_a_notice() -> None:
     made = config().with_dynamic(
         cluster={"message.max.bytes": "x", "sasl.enabled.mechanisms": "PLAIN", "foo": "bar", "log.segment.bytes": "500"}
     )
-    assert made.int("message.max.bytes") == 1048588
-    assert made.int("log.segment.bytes") == 500
+    assert made.get_int("message.max.bytes") == 1048588
+    assert made.get_int("log.segment.bytes") == 500
     assert {notice.key for notice in made.notices} == {"message.max.bytes", "sasl.enabled.mechanisms", "foo"}
     assert made.cluster_defaults == {"foo": "bar", "log.segment.bytes": "500"}
 
@@ -453,9 +453,9 @@ def test_rules_over_several_keys_leave_out_who_breaks_them() -> None:
         cluster={"log.segment.bytes": "500", "max.connections.per.ip": "0"},
         broker={"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "5"},
     )
-    assert made.int("log.segment.bytes") == 500
-    assert made.int("max.connections.per.ip") == 2**31 - 1
-    assert made.int("log.cleaner.min.compaction.lag.ms") == 9
+    assert made.get_int("log.segment.bytes") == 500
+    assert made.get_int("max.connections.per.ip") == 2**31 - 1
+    assert made.get_int("log.cleaner.min.compaction.lag.ms") == 9
     assert [n.key for n in made.notices if "left out" in n.text] == [
         "max.connections.per.ip",
         "log.cleaner.max.compaction.lag.ms",

@@ -177,10 +177,10 @@ async def test_settings_for_all_brokers_reach_all(autojump_clock: MockClock) -> 
     async with three_brokers() as cluster:
         await User(cluster).configure(2, 4, "", "message.max.bytes", "12345")
         await trio.sleep(1)
-        assert [cluster[i].config.int("message.max.bytes") for i in cluster.running] == [12345] * 3
+        assert [cluster[i].config.get_int("message.max.bytes") for i in cluster.running] == [12345] * 3
         await cluster.stop(3)
         await cluster.start(3)
-        assert cluster[3].config.int("message.max.bytes") == 12345
+        assert cluster[3].config.get_int("message.max.bytes") == 12345
 
 
 # -- stopping --------------------------------------------------------------------------------------------------------

@@ -97,9 +97,9 @@ async def test_broker_settings_of_one_and_of_all() -> None:
     ) == [(0, None), (0, None)]
     assert world.config.cluster_defaults == {"message.max.bytes": "10", "log.retention.ms": "20"}
     assert world.config.broker_overrides == {"message.max.bytes": "30"}
-    assert world.config.int("message.max.bytes") == 30
+    assert world.config.get_int("message.max.bytes") == 30
     assert await incremental(world, (BROKER, "1", [("message.max.bytes", DELETE, None)])) == [(0, None)]
-    assert world.config.int("message.max.bytes") == 10
+    assert world.config.get_int("message.max.bytes") == 10
     assert await replace(world, (BROKER, "", [("message.max.bytes", "40")])) == [(0, None)]
     assert world.config.cluster_defaults == {"message.max.bytes": "40"}
 
