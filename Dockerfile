@@ -16,7 +16,7 @@ WORKDIR /source
 COPY . .
 # The environment has no pip of its own: nothing is installed into a running broker.
 RUN python -m venv --without-pip /opt/barnabas \
-    && python -m pip --python /opt/barnabas/bin/python install --no-cache-dir --constraint .ci/constraints.txt ".[regex]"
+    && python -m pip --python /opt/barnabas/bin/python install --no-cache-dir --constraint .ci/constraints.txt ".[lz4,regex]"
 
 FROM python:3.13-slim
 RUN python -m pip uninstall --yes --quiet --root-user-action=ignore pip

@@ -29,10 +29,11 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 WITHOUT_SPARK = ("groups", "produce_consume", "topics")
 """Examples that need a small client only."""
-# With clients' regular expressions where google-re2 need not be compiled: no wheels for musl (Alpine) and 3.15.
-_HAS_RE2 = sys.version_info < (3, 15) and "musl" not in str(sysconfig.get_config_var("SOABI"))
-SERVED = "[regex]" if _HAS_RE2 else ""
-TESTED = "[examples,regex,zookeeper-sasl]" if _HAS_RE2 else "[examples,zookeeper-sasl]"
+# With clients' regular expressions and the faster lz4 where neither need be compiled: google-re2 and lz4 have no wheels
+# for musl (Alpine) and 3.15.
+_HAS_WHEELS = sys.version_info < (3, 15) and "musl" not in str(sysconfig.get_config_var("SOABI"))
+SERVED = "[lz4,regex]" if _HAS_WHEELS else ""
+TESTED = "[examples,lz4,regex,zookeeper-sasl]" if _HAS_WHEELS else "[examples,zookeeper-sasl]"
 CONSTRAINTS = ROOT / ".ci" / "constraints.txt"
 
 

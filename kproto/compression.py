@@ -25,8 +25,9 @@ The plain bytes are put together in steps of 4 MiB: a thread may do this beside 
 interpreter while it copies. The libraries let go of the interpreter while they work.
 
 The libraries are loaded on first use: a broker that keeps its producers' batches as they are never needs most of
-them. zlib is Python's own, snappy and lz4 are cramjam's, zstd is Python's own from 3.14 on and `backports.zstd` before:
-each has wheels for every platform that Python has. Sizes are bytes.
+them. zlib is Python's own, snappy is cramjam's, zstd is Python's own from 3.14 on and `backports.zstd` before: each has
+wheels for every platform that Python has. lz4 is that of the package lz4 where it is installed, and cramjam's
+elsewhere. Sizes are bytes.
 """
 
 from __future__ import annotations

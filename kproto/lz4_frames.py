@@ -1,8 +1,8 @@
 """lz4 frames, read within bounds and written as Java clients write them: independent blocks of 64 KiB, no content size.
 
-The frames are walked here, the library unpacks their blocks: so nothing depends on how it would read a frame, no block
-can give more than its frame allows, and the two kinds that need to be unpacked as a whole (linked blocks, checksums of
-blocks or content) get a buffer of the size that their blocks can fill.
+The frames are walked here, the library (lz4_libraries.py) unpacks their blocks: so nothing depends on how it would read
+a frame, no block can give more than its frame allows, and the two kinds that need to be unpacked as a whole (linked
+blocks, checksums of blocks or content) get buffers of the size that their blocks can fill.
 
 Format: lz4_Frame_format.md 1.6.4; KAFKA-3160 for message format v0. Not done: dictionaries, frames to be skipped, which
 Apache Kafka refuses, too.
@@ -13,23 +13,12 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from barnabas.kproto.codecs import (
-    LZ4,
-    STEP_BYTES_MAX,
-    Buffer,
-    CorruptRecords,
-    TooBig,
-    cramjam_library,
-    joined,
-    too_big,
-    too_many,
-)
+from barnabas.kproto.codecs import LZ4, Buffer, CorruptRecords, joined, too_big, too_many
+from barnabas.kproto.lz4_libraries import HEADER, library
 
 __all__ = ["compress", "decompress", "is_linked", "with_faulty_header", "xxh32"]
 
-_MAGIC: Final = b"\x04\x22\x4d\x18"
-_HEADER: Final = _MAGIC + b"\x60\x40\x82"
-"""Of what we write: independent blocks of 64 KiB, no content size, no checksums but that of these bytes."""
+_MAGIC: Final = HEADER[:4]
 _VERSION: Final = 0x40
 _INDEPENDENT: Final = 0x20
 _BLOCK_CHECKSUM: Final = 0x10
@@ -40,7 +29,6 @@ _PLAIN: Final = 1 << 31
 """In a block's size: its bytes are not compressed."""
 _BLOCK_BYTES_MAX: Final = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
 _WRITTEN_BLOCK_BYTES_MAX: Final = 64 << 10
-_END_MARK: Final = bytes(4)
 _UINT32_LE: Final = struct.Struct("<I")
 _UINT64_LE: Final = struct.Struct("<Q")
 
@@ -59,8 +47,8 @@ def decompress(data: Buffer, max_bytes: int, pieces_max: int, *, is_v0: bool) ->
     left = _Left(max_bytes, pieces_max)
     start = 0
     while True:
-        if bytes(view[start : start + 7]) == _HEADER:
-            flags, block_bytes_max, position = _HEADER[4], _WRITTEN_BLOCK_BYTES_MAX, start + 7
+        if bytes(view[start : start + 7]) == HEADER:
+            flags, block_bytes_max, position = HEADER[4], _WRITTEN_BLOCK_BYTES_MAX, start + 7
         else:
             flags, block_bytes_max, position = _read_header(view, start, is_v0)
         before = left.room
@@ -97,24 +85,14 @@ def _unpack_blocks(view: memoryview, position: int, block_bytes_max: int, left: 
     """The frame whose first block is at `position`, if its blocks stand for themselves and have no checksums: what
     Kafka's clients write. Returns where it ends.
     """
-    cramjam = cramjam_library()
-    into = bytearray()
+    unpack = library().block_unpacker()
     while word := _block_size(view, position, block_bytes_max, left):
         position += 4
         size = word & ~_PLAIN
         block = view[position : position + size]
         position += size
-        if word & _PLAIN:
-            part = bytes(block)
-        else:
-            # A byte of a block gives 255 at most, so no more memory is set aside than the data can fill.
-            wanted = min(block_bytes_max, 255 * size)
-            if len(into) < wanted:
-                into = bytearray(wanted)
-            try:
-                part = bytes(memoryview(into)[: cramjam.lz4.decompress_block_into(block, into, output_len=len(into))])
-            except cramjam.DecompressionError as exc:
-                raise CorruptRecords(f"lz4: {exc}") from None
+        # A byte of a block gives 255 at most, so no more memory is set aside than the data can fill.
+        part = bytes(block) if word & _PLAIN else unpack(block, min(block_bytes_max, 255 * size))
         left.room -= len(part)
         if left.room < 0:
             raise too_big(LZ4, left.max_bytes)
@@ -125,11 +103,7 @@ def _unpack_blocks(view: memoryview, position: int, block_bytes_max: int, left: 
 def _unpack_whole(
     view: memoryview, start: int, position: int, block_bytes_max: int, left: _Left, parts: list[bytes]
 ) -> int:
-    """Any frame, at `start`, with its first block at `position`. Returns where it ends.
-
-    The library cannot stop half-way, so it gets a buffer that the blocks cannot overflow, or one that is larger than
-    all there may be.
-    """
+    """Any frame, at `start`, with its first block at `position`. Returns where it ends."""
     flags, first = view[start + 4], position
     checksum_bytes = 4 if flags & _BLOCK_CHECKSUM else 0
     most = 0
@@ -143,18 +117,11 @@ def _unpack_whole(
     # The header's checksum may be wrong in message format v0, and was looked at otherwise.
     checksum = _header_checksum(view[start + 4 : first - 1])
     frame = b"".join((view[start : first - 1], bytes((checksum,)), view[first:end]))
-    into = bytearray(min(most, max(left.room + 1, STEP_BYTES_MAX)))
-    cramjam = cramjam_library()
-    try:
-        plain = cramjam.lz4.decompress_into(frame, into)
-    except cramjam.DecompressionError as exc:
-        if len(into) < most:
-            raise TooBig(f"lz4: {exc}") from None
-        raise CorruptRecords(f"lz4: {exc}") from None
-    left.room -= plain
+    unpacked = library().unpack_frame(frame, most, left.room)
+    left.room -= sum(map(len, unpacked))
     if left.room < 0:
         raise too_big(LZ4, left.max_bytes)
-    parts += [bytes(memoryview(into)[at : min(at + STEP_BYTES_MAX, plain)]) for at in range(0, plain, STEP_BYTES_MAX)]
+    parts += unpacked
     return end
 
 
@@ -181,23 +148,7 @@ def _cut_off() -> CorruptRecords:
 def compress(data: Buffer, level: int | None) -> bytes:
     """As `compression.compress`."""
     # Kafka's default, 9, means the fast compressor; every other level the thorough one, whose scale starts at 3 here.
-    packer = cramjam_library().lz4.Compressor(
-        level=0 if level is None or level == 9 else max(level, 3), content_checksum=False, block_linked=False
-    )
-    view = memoryview(data)
-    for start in range(0, len(view), STEP_BYTES_MAX):  # whole blocks
-        packer.compress(bytes(view[start : start + STEP_BYTES_MAX]))
-    frame = memoryview(packer.finish())
-    # The library adds a checksum to each block, which Kafka's clients do not write.
-    checksum_bytes = 4 if frame[4] & _BLOCK_CHECKSUM else 0
-    parts: list[Buffer] = [_HEADER]
-    position = _header_end(frame) + 1
-    while word := _UINT32_LE.unpack_from(frame, position)[0]:
-        end = position + 4 + (word & ~_PLAIN)
-        parts.append(frame[position:end])
-        position = end + checksum_bytes
-    parts.append(_END_MARK)
-    return b"".join(parts)
+    return library().pack(data, 0 if level is None or level == 9 else max(level, 3))
 
 
 def _header_end(frame: Buffer, start: int = 0) -> int:
