@@ -105,6 +105,8 @@ THIRD_PARTY = {
     "replication/store/zk_watches.py": {"kazoo", "trio"},
     "server": {"trio"},
     "server/runtime/patterns.py": {"re2"},
+    "server/security/sasl/jwks.py": {"joserfc"},
+    "server/security/sasl/jwt.py": {"joserfc"},
     "barnabas/pytest_plugin.py": {"pytest"},
     "barnabas/spark.py": {"pyarrow", "pyspark"},
     "barnabas/spark_options.py": {"pyspark"},
