@@ -5,8 +5,8 @@ those on lower floors only.
 
 This face is what `server` may use, and these modules beside it, without which a broker alone starts: `replica.fetcher`
 and `replica.follower` (fetching from leaders), `store.zk` and `store.zk_settings` (ZooKeeper), `messages.wire` (the
-controller's messages); for a few places `tree.admin_tree`, `tree.features`, `tree.found_topics`. The stores wait;
-everything else neither waits nor does IO.
+controller's messages); for a few places `tree.acl_nodes`, `tree.admin_tree`, `tree.features`, `tree.found_topics`. The
+stores wait; everything else neither waits nor does IO.
 """
 
 from barnabas.replication.controller.controller import Controller
@@ -70,6 +70,7 @@ from barnabas.replication.store.store import (
 )
 from barnabas.replication.tree import admin_tree, features
 from barnabas.replication.tree.broker_ids import Registration, read_broker, take_broker_number, watch_registration
+from barnabas.replication.tree.change_nodes import drop_changes, read_changes
 from barnabas.replication.tree.cluster_tree import (
     WATCHED,
     WATCHED_BY_ALL,
@@ -79,7 +80,6 @@ from barnabas.replication.tree.cluster_tree import (
     Term,
     WrongCluster,
     concerns,
-    drop_config_changes,
     ensure_nodes,
     is_over,
     leave_controller,
@@ -89,7 +89,6 @@ from barnabas.replication.tree.cluster_tree import (
     read_brokers,
     read_cluster,
     read_config,
-    read_config_changes,
     read_controller,
     read_deletions,
     read_group_configs,
@@ -107,11 +106,13 @@ from barnabas.replication.tree.cluster_tree import (
 from barnabas.replication.tree.isr_nodes import notify_isr_changes, write_isr
 from barnabas.replication.tree.paths import (
     BROKER_CONFIG,
+    CONFIG_CHANGES,
     DEFAULT_ENTITY,
     GROUP_CONFIG,
     TOPIC_CONFIG,
     BadNode,
     ProducerIdBlock,
+    decode_config_change,
 )
 from barnabas.replication.values.image import (
     GROUP_METADATA_TOPIC,
@@ -130,6 +131,7 @@ from barnabas.replication.values.interbroker import InterBrokerProtocol
 
 __all__ = [
     "BROKER_CONFIG",
+    "CONFIG_CHANGES",
     "DEFAULT_ENTITY",
     "GROUP_CONFIG",
     "GROUP_METADATA_TOPIC",
@@ -204,8 +206,9 @@ __all__ = [
     "check_replicas",
     "check_total",
     "concerns",
+    "decode_config_change",
     "done_already",
-    "drop_config_changes",
+    "drop_changes",
     "ensure_nodes",
     "extent",
     "features",
@@ -225,9 +228,9 @@ __all__ = [
     "read_broker",
     "read_broker_configs",
     "read_brokers",
+    "read_changes",
     "read_cluster",
     "read_config",
-    "read_config_changes",
     "read_controller",
     "read_deletions",
     "read_group_configs",

@@ -8,7 +8,7 @@ Sources: `KafkaZkClient.scala`, `AdminZkClient.scala`, `ProducerIdManager.scala`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -376,32 +376,6 @@ async def read_cluster(
 async def read_deletions(store: Store) -> list[str]:
     """Topics whose deletion was requested."""
     return await store.children(paths.DELETE_TOPICS)
-
-
-async def read_config_changes(
-    store: Store, seen: Collection[str], unreadable: Callable[[BadNode], None]
-) -> dict[str, tuple[str, str] | None]:
-    """Change notifications by name, without those `seen`: kind and name of the entity, None if unreadable."""
-    names = [name for name in await store.children(paths.CONFIG_CHANGES) if name not in seen]
-    nodes = await store.get_many([f"{paths.CONFIG_CHANGES}/{name}" for name in names])
-    changes: dict[str, tuple[str, str] | None] = {}
-    for name, node in zip(names, nodes, strict=True):
-        changes[name] = None
-        if node is not None:
-            try:
-                changes[name] = paths.decode_config_change(node.path, node.data)
-            except BadNode as exc:
-                unreadable(exc)
-    return changes
-
-
-async def drop_config_changes(store: Store, names: Iterable[str]) -> None:
-    """Remove change notifications that every broker has had time to see."""
-    for name in names:
-        try:
-            await store.commit([Delete(f"{paths.CONFIG_CHANGES}/{name}")])
-        except NoSuchNode:  # another broker cleans up as well
-            pass
 
 
 async def write_config(

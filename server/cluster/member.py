@@ -31,6 +31,7 @@ import trio
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.replication import (
     BROKER_CONFIG,
+    CONFIG_CHANGES,
     GROUP_CONFIG,
     TOPIC_CONFIG,
     WATCHED,
@@ -55,6 +56,7 @@ from barnabas.replication import (
     TopicImage,
     WrongCluster,
     concerns,
+    decode_config_change,
     extent,
     fold,
     is_over,
@@ -76,7 +78,7 @@ from barnabas.replication import (
 )
 from barnabas.replication.tree import admin_tree
 from barnabas.server.cluster.admin_nodes import look_at_admin_nodes
-from barnabas.server.cluster.config_notices import ConfigNotices
+from barnabas.server.cluster.change_notices import ChangeNotices
 from barnabas.server.cluster.identity import wait_for_old_registration
 from barnabas.server.cluster.receiver import Codes, LocalReplicas, Receiver
 from barnabas.server.cluster.steady_store import SteadyStore
@@ -130,7 +132,14 @@ class ClusterMember:
         self._receiver = Receiver(
             broker.id, partitions, self.store, broker_epoch=lambda: self._broker.epoch, decided=self._decided
         )
-        self._notices = ConfigNotices(self.store, wall_ms, self.reload_config, self._unreadable)
+        self._notices = ChangeNotices(
+            self.store,
+            CONFIG_CHANGES,
+            decode_config_change,
+            wall_ms,
+            lambda entity: self.reload_config(*entity),
+            self._unreadable,
+        )
         self._term: ControllerTerm | None = None
         self._won: Term | None = None  # the last election that we won
         self._watching: trio.CancelScope | None = None

@@ -54,6 +54,7 @@ PUBLIC = {
         "replica.follower",
         "store.zk",
         "store.zk_settings",
+        "tree.acl_nodes",
         "tree.admin_tree",
         "tree.features",
         "tree.found_topics",

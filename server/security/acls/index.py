@@ -18,12 +18,21 @@ from barnabas.server.security.acls.rules import Rule, rule
 class _OfType:
     """What is there for one type of resource."""
 
-    __slots__ = ("lengths", "literal", "prefixed")
+    __slots__ = ("_with_length", "lengths", "literal", "prefixed")
 
     def __init__(self) -> None:
         self.literal: dict[str, tuple[Rule, ...]] = {}
         self.prefixed: dict[str, tuple[Rule, ...]] = {}
         self.lengths: tuple[int, ...] = ()  # of the prefixes, ascending: a name is cut to each of them and looked up
+        self._with_length: dict[int, int] = {}
+
+    def counted(self, length: int, more: int) -> None:
+        """There is one prefix of that length more, or less."""
+        count = self._with_length.pop(length, 0) + more
+        if count:
+            self._with_length[length] = count
+        if len(self._with_length) != len(self.lengths):
+            self.lengths = tuple(sorted(self._with_length))
 
 
 class AclIndex:
@@ -43,14 +52,15 @@ class AclIndex:
             return False
         kind = self._types.setdefault(pattern.resource_type, _OfType())
         rules = kind.literal if pattern.pattern_type is PatternType.LITERAL else kind.prefixed
+        there = len(rules)
         if wanted:
             self._entries[pattern] = wanted
             rules[pattern.name] = tuple(rule(entry) for entry in sorted(wanted))
         else:
             del self._entries[pattern]
             del rules[pattern.name]
-        if rules is kind.prefixed:
-            kind.lengths = tuple(sorted({len(prefix) for prefix in rules}))
+        if rules is kind.prefixed and len(rules) != there:
+            kind.counted(len(pattern.name), len(rules) - there)
         return True
 
     def entries(self, pattern: ResourcePattern) -> frozenset[AccessControlEntry]:

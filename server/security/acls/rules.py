@@ -49,11 +49,13 @@ class Rule(NamedTuple):
 
 
 def rule(entry: AccessControlEntry) -> Rule:
-    """The rule of an entry whose permission type is ALLOW or DENY."""
+    """The rule of an entry. One with an operation or a permission that nobody here knows decides nothing."""
     operation = entry.operation
     denies = entry.permission_type is PermissionType.DENY
     own_bits = bits = _EVERYTHING if operation is AclOperation.ALL else 1 << operation
-    if not denies:
+    if entry.permission_type not in (PermissionType.ALLOW, PermissionType.DENY):
+        own_bits = bits = 0
+    elif not denies:
         if operation in _IMPLIES_DESCRIBE:
             bits |= 1 << AclOperation.DESCRIBE
         elif operation is AclOperation.ALTER_CONFIGS:

@@ -213,6 +213,16 @@ def test_any_topic_when_everybody_is_allowed() -> None:
     assert not authorizer(acl(DENY, Op.WRITE, "*"), allow_everyone=True).allows_any(session(), Op.WRITE, TOPIC)
 
 
+@pytest.mark.parametrize(
+    "odd", [acl(PermissionType.UNKNOWN, Op.READ), acl(ALLOW, Op.UNKNOWN), acl(PermissionType.UNKNOWN, Op.ALL)]
+)
+def test_what_a_newer_broker_has_written_decides_nothing_but_is_there(odd: AclBinding) -> None:
+    made = authorizer(odd, allow_everyone=True)
+    assert allowed(made) == set()
+    assert allowed(authorizer(odd, acl(ALLOW, Op.WRITE))) == {Op.WRITE, Op.DESCRIBE}
+    assert made.index.entries(odd.pattern) == {odd.entry}
+
+
 def test_a_change_of_entries_is_heard_of() -> None:
     made = authorizer(acl(ALLOW, Op.READ))
     before, version = made.permissions(session()), made.version

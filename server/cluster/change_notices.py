@@ -1,0 +1,67 @@
+"""Notices of changes in the store, such as /config/changes/config_change_N: read once each, and removed when old.
+
+Whoever changes settings or access lists writes them, then a notice that names what changed. Every broker reads what the
+notices name, and removes those older than fifteen minutes: by then all have seen them. After a lost session only those
+are looked at that came meanwhile. Source: `ZkNodeChangeNotificationListener.scala` (3.9).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+from barnabas.replication import BadNode, Store, StoreError, drop_changes, read_changes
+from barnabas.server.runtime.containment import contain
+
+log = logging.getLogger("barnabas.controller")
+
+LIFE_MS = 15 * 60 * 1000
+
+T = TypeVar("T", bound=Hashable)
+
+
+class ChangeNotices(Generic[T]):
+    """place: where the notices are. decode(path, data): what one names; raises BadNode. wall_ms(): milliseconds since
+    the epoch. reload(changed): reads again what a notice names.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        place: str,
+        decode: Callable[[str, bytes], T],
+        wall_ms: Callable[[], int],
+        reload: Callable[[T], Awaitable[None]],
+        unreadable: Callable[[BadNode], None],
+    ) -> None:
+        self._store = store
+        self.place = place
+        self._decode = decode
+        self._wall_ms = wall_ms
+        self._reload = reload
+        self._unreadable = unreadable
+        self._seen: dict[str, int] = {}  # name → when (wall clock)
+
+    async def skip(self) -> None:
+        """What is there now is older than what will be read."""
+        changes = await read_changes(self._store, self.place, self._decode, (), self._unreadable)
+        self._seen.update(dict.fromkeys(changes, self._wall_ms()))
+
+    async def look(self) -> None:
+        """Have everything read again that new notices name; remove old ones."""
+        now_ms = self._wall_ms()
+        changes = await read_changes(self._store, self.place, self._decode, self._seen.keys(), self._unreadable)
+        for changed in dict.fromkeys(changes.values()):
+            if changed is not None:
+                try:
+                    await self._reload(changed)
+                except StoreError:
+                    raise
+                except Exception as error:
+                    contain(log, f"putting a change of {changed} in force", error)
+        self._seen.update(dict.fromkeys(changes, now_ms))  # not before: the session may end in between
+        old = [name for name, seen_ms in self._seen.items() if now_ms - seen_ms > LIFE_MS]
+        await drop_changes(self._store, self.place, old)
+        for name in old:
+            del self._seen[name]
