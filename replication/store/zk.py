@@ -56,7 +56,7 @@ LARGEST_PACKET = 1024 * 1024 - 1
 """What ZooKeeper takes at most as one request, in bytes (jute.maxbuffer)."""
 
 _STOP_WITHIN_S = 5
-_SENSITIVE = ("/config/users", "/config/brokers", "/delegation_token")
+_SENSITIVE = ("/config/users", "/config/brokers", "/delegation_token", "/barnabas")
 _OPEN = "/consumers"
 
 

@@ -20,7 +20,7 @@ The version of a state node is the partition epoch; a registration's czxid is th
 `ZkData.scala` (3.9). Writers are compact like Kafka's; readers accept any key order, unknown keys, absent optional
 keys, and numbers as strings, and raise `BadNode` for what no reader could use.
 
-Not here: quotas and users' entities beyond their path, access lists, delegation tokens, migration state.
+Not here: quotas and users' entities beyond their path (`users`), access lists, delegation tokens, migration state.
 """
 
 from __future__ import annotations
@@ -48,9 +48,11 @@ FEATURE = "/feature"
 ISR_CHANGES = "/isr_change_notification"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+STAND_IN_SECRET = "/barnabas/stand_in_secret"
 
 TOPIC_CONFIG = "topics"
 BROKER_CONFIG = "brokers"
+USER_CONFIG = "users"
 GROUP_CONFIG = "groups"
 """Apache Kafka has settings of groups under KRaft alone; here the node is made with the first of them."""
 DEFAULT_ENTITY = "<default>"

@@ -47,6 +47,7 @@ from barnabas.server.apis.groups import (
     sync_group,
 )
 from barnabas.server.apis.records import delete_records, fetch, list_offsets, offset_for_leader_epoch, produce
+from barnabas.server.apis.security import alter_user_scram_credentials, describe_user_scram_credentials
 from barnabas.server.apis.topics import (
     alter_partition_reassignments,
     create_partitions,
@@ -110,6 +111,8 @@ APIS: tuple[Api, ...] = (
     alter_partition_reassignments.API,
     list_partition_reassignments.API,
     offset_delete.API,
+    describe_user_scram_credentials.API,
+    alter_user_scram_credentials.API,
     alter_partition.API,
     update_features.API,
     describe_cluster.API,

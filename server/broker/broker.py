@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from random import Random, SystemRandom
+from secrets import token_bytes
 from typing import TYPE_CHECKING
 
 import trio
@@ -42,6 +43,7 @@ from barnabas.replication import (
     settle_cluster_id,
     topic_names,
 )
+from barnabas.replication.tree.users import SECRET_BYTES
 from barnabas.server.broker.build import Ground, Parts, build
 from barnabas.server.broker.stopping import FAILED_STOP_SECONDS, STOP_SECONDS, close_logs, finish_requests, save_logs
 from barnabas.server.cluster.client import ControllerClient
@@ -300,6 +302,7 @@ class Broker:
             offload=self._offload,
             make_cluster_id=self._new_cluster_id,
             broker_configs_changed=self._apply_broker_configs,
+            stand_in_secret=token_bytes(SECRET_BYTES),
         )
 
     async def _start(self, parts: Parts, dirs: LogDirs, listening: list[tuple[socket.socket, str]]) -> None:

@@ -25,6 +25,7 @@ from barnabas.server.cluster.leader_balance import LeaderBalance
 from barnabas.server.cluster.member import ClusterMember
 from barnabas.server.cluster.partition_requests import PartitionRequests
 from barnabas.server.cluster.topic_requests import TopicRequests
+from barnabas.server.cluster.users import Users
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.topics import LogConfigs
 from barnabas.server.coordinators.groups import GroupShards
@@ -57,7 +58,7 @@ class Ground:
 
     `current_config()`: the settings in force. `wall_ms()`: milliseconds since the epoch. `rng`: for ids that need not
     be secret. `connect`: opens connections to other brokers. `broker_configs_changed`: gets the dynamic settings of
-    brokers, by id, when they change.
+    brokers, by id, when they change. `stand_in_secret`: what unknown users are shown is derived from it.
     """
 
     dirs: LogDirs
@@ -72,6 +73,7 @@ class Ground:
     offload: Offload
     make_cluster_id: Callable[[], str]
     broker_configs_changed: Callable[[Mapping[str, Mapping[str, str]]], None]
+    stand_in_secret: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ def build(ground: Ground) -> Parts:
     member = _member(ground, partitions)
     topics = TopicRequests(member, ground.current_config, ground.rng)
     controller = PartitionRequests(member)
+    users = Users(member, ground.stand_in_secret)
     controller_client = ControllerClient(
         member,
         controller,
@@ -157,6 +160,7 @@ def build(ground: Ground) -> Parts:
         cluster=member,
         topics=topics,
         controller=controller,
+        users=users,
         groups=groups,
         transactions=transactions,
         verification=verification,

@@ -1,4 +1,4 @@
-"""The command line: `barnabas serve`, `dev`, `config`, `log` (log_cli.py) and `health`.
+"""The command line: `barnabas serve`, `dev`, `config`, `users`, `log` and `health`.
 
 Exit codes: 0 ended as asked, a stop by SIGTERM or SIGINT included · 1 the broker failed · 2 the command line or the
 settings cannot be used. Only what the chosen command needs is imported: a broker answers half a second after it was
@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
 from barnabas.server.cli import log_arguments as log_cli
+from barnabas.server.cli import users_arguments
 
 if TYPE_CHECKING:
     from barnabas.replication import TopicRequest
@@ -37,6 +38,7 @@ examples:
   KAFKA_LOG_DIRS=/data barnabas serve --log-format json
   barnabas dev                                         a throw-away broker on a free port
   barnabas config --check server.properties            what would be said about this file
+  barnabas users list server.properties                who can log in by SCRAM; `users add` makes the first one
   barnabas log verify /data                            check a log directory, without a broker
   barnabas health --bootstrap localhost:9092           does a broker answer?
 
@@ -116,6 +118,7 @@ def parser() -> argparse.ArgumentParser:
     )
     config.add_argument("--markdown", action="store_true", help="print docs/settings.md")
 
+    users_arguments.add_parser(commands, _add_settings)
     log_cli.add_parser(commands)
     health = commands.add_parser(
         "health",
@@ -206,7 +209,10 @@ def main(
             from barnabas.server.cli import log as log_cli_run
 
             return log_cli_run.run(chosen)
-        code = _health(chosen, environment) if chosen.command == "health" else _config(chosen, environment)
+        if chosen.command == "users":
+            code = _users(chosen, environment)
+        else:
+            code = _health(chosen, environment) if chosen.command == "health" else _config(chosen, environment)
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # `barnabas config --all | head`
@@ -401,6 +407,16 @@ def _run(config: BrokerConfig, topics: Sequence[TopicRequest], *, announce: bool
 
 
 # -- health ----------------------------------------------------------------------------------------
+
+
+def _users(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    try:
+        config = _load(chosen.file, None if chosen.no_env else environ, chosen.set)
+    except _Refused as error:
+        return _complain(error.lines)
+    from barnabas.server.cli import users
+
+    return users.run(chosen, config)
 
 
 def _health(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:

@@ -34,6 +34,7 @@ from barnabas.replication import (
     CONFIG_CHANGES,
     GROUP_CONFIG,
     TOPIC_CONFIG,
+    USER_CONFIG,
     WATCHED,
     WATCHED_BY_ALL,
     BadNode,
@@ -76,7 +77,7 @@ from barnabas.replication import (
     stand_for_controller,
     topic_names,
 )
-from barnabas.replication.tree import admin_tree
+from barnabas.replication.tree import admin_tree, users
 from barnabas.server.cluster.admin_nodes import look_at_admin_nodes
 from barnabas.server.cluster.change_notices import ChangeNotices
 from barnabas.server.cluster.identity import wait_for_old_registration
@@ -92,6 +93,10 @@ __all__ = ["ClusterMember", "LocalReplicas", "Slot"]
 log = logging.getLogger("barnabas.controller")
 
 _CONTROLLER_WATCHES = tuple(place for place in WATCHED if place not in WATCHED_BY_ALL)
+
+
+UserWatcher = Callable[[str, Mapping[str, str]], None]
+"""Gets a user's name and all that is stored of him: credentials and quotas; empty when there is nothing."""
 
 
 class ClusterMember:
@@ -147,6 +152,7 @@ class ClusterMember:
         self._inbox: list[Effect | StoreEvent] = []
         self._mail = trio.Event()
         self._beside: list[tuple[str, Callable[[], Awaitable[None]]]] = []
+        self._users_watchers: list[UserWatcher] = []
         self._nursery: trio.Nursery | None = None
         self.image_received = trio.Event()  # see `has_image`
         if connect is None:
@@ -253,6 +259,8 @@ class ClusterMember:
         await self._notices.skip()
         configs = await read_broker_configs(self.store, self._unreadable)
         groups = await read_group_configs(self.store, self._unreadable)
+        for name, config in (await users.read_users(self.store, self._unreadable)).items():
+            self._user_changed(name, config)
         self._receiver.replace_image(
             replace(self.image, cluster_id=self._cluster_id, broker_configs=configs, group_configs=groups)
         )
@@ -462,8 +470,8 @@ class ClusterMember:
         await self._perform(machine.topics_seen(seen, gone))
 
     async def reload_config(self, kind: str, name: str) -> None:
-        """Read the settings of a topic, of brokers or of a group again and put them in force. Other kinds are not ours
-        yet. Brokers' settings say whether topics may elect uncleanly.
+        """Read the settings of a topic, of brokers, of a group or of a user again and put them in force. Other kinds
+        are not ours yet. Brokers' settings say whether topics may elect uncleanly.
         """
         config = await read_config(self.store, kind, name, self._unreadable)
         if kind == TOPIC_CONFIG:
@@ -476,8 +484,18 @@ class ClusterMember:
                 self._broker_configs_changed(self.image.broker_configs)
         elif kind == GROUP_CONFIG:
             self._receiver.replace_image(self.image.with_group_config(name, config))
+        elif kind == USER_CONFIG:
+            self._user_changed(name, config)
         if kind == BROKER_CONFIG and self._term is not None:
             self._post(self._term.machine.reconsider())
+
+    def watch_users(self, watcher: UserWatcher) -> None:
+        """Have `watcher` told of all users when this broker joins the cluster, and then of each that changes."""
+        self._users_watchers.append(watcher)
+
+    def _user_changed(self, name: str, config: Mapping[str, str]) -> None:
+        for watcher in self._users_watchers:
+            watcher(name, config)
 
     # -- small pieces ------------------------------------------------------------------------------------------------
 

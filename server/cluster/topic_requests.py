@@ -33,9 +33,7 @@ from barnabas.replication import (
     Image,
     NewTopic,
     NoSuchNode,
-    PathTooLong,
     StoreError,
-    StoreFailed,
     TopicDefaults,
     TopicRequest,
     name_fault,
@@ -43,9 +41,9 @@ from barnabas.replication import (
     plan_creation,
     plan_expansion,
     read_deletions,
-    write_config,
 )
 from barnabas.replication.tree import admin_tree
+from barnabas.server.cluster.config_writes import EditConfig, write_entity
 from barnabas.server.cluster.member import ClusterMember, Slot
 from barnabas.server.config import changes as config_changes
 from barnabas.server.config.broker import BrokerConfig
@@ -64,7 +62,6 @@ _AT_ONCE_KNOWN = 1000
 AUTO_CREATE_WAIT_S = 1.0
 """How long `auto_create` waits for leaders. Seconds."""
 
-EditConfig = Callable[[Mapping[str, str]], Mapping[str, str]]
 TopicPartition = tuple[str, int]
 
 
@@ -207,36 +204,18 @@ class TopicRequests:
         if topic not in self._member.image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
         try:
-            await self._write_config(TOPIC_CONFIG, topic, edit)
+            await write_entity(self._member, TOPIC_CONFIG, topic, edit)
         except NoSuchNode:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.") from None
 
     async def alter_broker_config(self, broker_id: int | None, edit: EditConfig) -> None:
         """Replace the dynamic settings of a broker (None: of all brokers) by `edit(settings)`; as above."""
         name = DEFAULT_ENTITY if broker_id is None else str(broker_id)
-        await self._write_config(BROKER_CONFIG, name, edit)
+        await write_entity(self._member, BROKER_CONFIG, name, edit)
 
     async def alter_group_config(self, group_id: str, edit: EditConfig) -> None:
         """Replace a group's settings by `edit(settings)`; as above. The group need not exist."""
-        await self._write_config(GROUP_CONFIG, group_id, edit)
-
-    async def _write_config(self, kind: str, name: str, edit: EditConfig) -> None:
-        """Raises KafkaError INVALID_CONFIG for what the store does not take, NOT_CONTROLLER when it has failed, which
-        stops the broker; NoSuchNode for a topic that is gone.
-        """
-        try:
-            await write_config(self._member.store, kind, name, edit)
-        except NoSuchNode:
-            raise
-        except StoreFailed:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, "The metadata store has failed.") from None
-        except PathTooLong:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, "The name is too long for settings to be stored.") from None
-        except CommitTooLarge:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, "The settings are too large to be stored.") from None
-        except CommitRefused as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"The settings cannot be stored: {error}") from None
-        await self._member.reload_config(kind, name)
+        await write_entity(self._member, GROUP_CONFIG, group_id, edit)
 
     async def auto_create(self, names: Collection[str]) -> dict[str, ErrorCode]:
         """Create topics that a client or a coordinator needs; NONE means that the image has them, with leaders.

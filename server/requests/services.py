@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from barnabas.server.cluster.member import ClusterMember
     from barnabas.server.cluster.partition_requests import PartitionRequests
     from barnabas.server.cluster.topic_requests import TopicRequests
+    from barnabas.server.cluster.users import Users
     from barnabas.server.config.broker import BrokerConfig
     from barnabas.server.coordinators.groups import GroupShards
     from barnabas.server.coordinators.marker_writer import MarkerWriter
@@ -45,7 +46,8 @@ class Served(Protocol):
 @dataclass(frozen=True, slots=True)
 class Services:
     """`served`: the APIs of this broker, alone or in a cluster. `cluster`: this broker as a member, with the image;
-    `topics`, `controller`: requests to the controller about topics and about partitions. `now()`: seconds of trio's
+    `topics`, `controller`: requests to the controller about topics and about partitions; `users`: their credentials.
+    `now()`: seconds of trio's
     clock, for timers. `wall_ms()`: milliseconds since the epoch, for records; it moves with trio's clock.
     """
 
@@ -54,6 +56,7 @@ class Services:
     cluster: ClusterMember
     topics: TopicRequests
     controller: PartitionRequests
+    users: Users
     groups: GroupShards
     transactions: TxnShards
     verification: TxnVerification

@@ -58,6 +58,7 @@ PUBLIC = {
         "tree.admin_tree",
         "tree.features",
         "tree.found_topics",
+        "tree.users",
     },
     "server": {"cli.main", "network.blocking_admin", "network.blocking_client", "runtime.signals"},
 }

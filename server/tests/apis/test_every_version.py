@@ -246,6 +246,10 @@ REQUESTS: dict[ApiKey, Callable[[World, int], Values]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _always(topics=None, timeout_ms=1000),
     ApiKey.OFFSET_DELETE: _always(group_id="idle", topics=[{"name": "t", "partitions": [{"partition_index": 0}]}]),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _always(users=None),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _always(
+        upsertions=[{"name": "u", "mechanism": 1, "iterations": 4096, "salt": b"s", "salted_password": b"p"}]
+    ),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: _consumer_heartbeat,
     ApiKey.CONSUMER_GROUP_DESCRIBE: _always(group_ids=["g"]),
     ApiKey.DESCRIBE_CLUSTER: _always(),

@@ -1,0 +1,115 @@
+"""`barnabas users`: SCRAM credentials in the metadata store, without a broker."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from random import SystemRandom
+from typing import Final
+
+import trio
+
+from barnabas.logdir import LogDirError
+from barnabas.replication import USER_CONFIG, BadNode, Store, StoreError, make_roots, write_config
+from barnabas.replication.tree.users import read_users
+from barnabas.server.cluster.identity import open_store
+from barnabas.server.config.broker import BrokerConfig
+from barnabas.server.runtime.offload import in_thread
+from barnabas.server.runtime.wording import in_words
+from barnabas.server.security.sasl.scram_arguments import parse_user
+from barnabas.server.security.sasl.scram_credentials import ScramCredential, ScramMechanism
+from barnabas.server.security.sasl.users import ScramUsers
+from barnabas.server.storage.log_dirs import make_dirs, metadata_dir
+
+_STANDARD_INPUT: Final = "-"
+
+Added = tuple[str, ScramMechanism, ScramCredential]
+_Edit = Callable[[Mapping[str, str]], Mapping[str, str]]
+
+
+def run(chosen: argparse.Namespace, config: BrokerConfig) -> int:
+    """Do what was asked for; the exit code."""
+    try:
+        added = _added(chosen.scram) if chosen.action == "add" else []
+    except ValueError as error:
+        print(f"barnabas: {error}", file=sys.stderr)
+        return 2
+    try:
+        return trio.run(_with_store, chosen, config, added)
+    except (LogDirError, StoreError, OSError, BadNode) as error:
+        print(f"barnabas: {in_words(error)}", file=sys.stderr)
+        return 1
+
+
+def _added(texts: Iterable[str]) -> list[Added]:
+    """Raises ValueError."""
+    lines = [
+        line
+        for text in texts
+        for line in (sys.stdin.read().splitlines() if text == _STANDARD_INPUT else [text])
+        if line.strip()
+    ]
+    if not lines:
+        raise ValueError("standard input names no user")
+    return [parse_user(line, secrets.token_bytes) for line in lines]
+
+
+async def _with_store(chosen: argparse.Namespace, config: BrokerConfig, added: list[Added]) -> int:
+    if config.is_clustered:
+        async with open_store(config, in_thread, "", lambda error: None) as store:
+            return await _act(chosen, store, added)
+    dirs = make_dirs(
+        config,
+        disk=None,
+        wall_ms=lambda: int(time.time() * 1000),
+        rng=SystemRandom(),
+        on_failure=lambda failed: None,
+    )
+    dirs.open()  # and lock: a broker that runs would not see what changes
+    try:
+        async with open_store(config, in_thread, metadata_dir(dirs).path, lambda error: None) as store:
+            return await _act(chosen, store, added)
+    finally:
+        dirs.unlock()
+
+
+async def _act(chosen: argparse.Namespace, store: Store, added: list[Added]) -> int:
+    await make_roots(store)
+    if chosen.action == "add":
+        for name, mechanism, credential in added:
+            await write_config(store, USER_CONFIG, name, _with(mechanism, credential))
+            print(f"{name}: {mechanism.value} with {credential.iterations} iterations")
+        return 0
+    known = ScramUsers(b"")
+    for name, config in (await read_users(store, _unreadable)).items():
+        for problem in known.put(name, config):
+            print(f"barnabas: {problem}", file=sys.stderr)
+    if chosen.action == "list":
+        for name in known.names:
+            held = sorted((one.value, credential.iterations) for one, credential in known.credentials(name).items())
+            print(f"{name}: {', '.join(f'{mechanism} with {iterations} iterations' for mechanism, iterations in held)}")
+        return 0
+    doomed = [one for one in known.credentials(chosen.name) if chosen.mechanism in (None, one.value)]
+    if not doomed:
+        which = chosen.mechanism or "SCRAM"
+        print(f"barnabas: there is no user {chosen.name} with a {which} credential", file=sys.stderr)
+        return 1
+    await write_config(store, USER_CONFIG, chosen.name, lambda stored: _without(stored, doomed))
+    print(f"{chosen.name}: removed {', '.join(sorted(one.value for one in doomed))}")
+    return 0
+
+
+def _with(mechanism: ScramMechanism, credential: ScramCredential) -> _Edit:
+    return lambda stored: {**stored, mechanism.value: credential.text()}
+
+
+def _without(stored: Mapping[str, str], doomed: Iterable[ScramMechanism]) -> dict[str, str]:
+    gone = {one.value for one in doomed}
+    return {key: value for key, value in stored.items() if key not in gone}
+
+
+def _unreadable(error: BadNode) -> None:
+    print(f"barnabas: {error}", file=sys.stderr)

@@ -1,0 +1,34 @@
+"""Users of the cluster: their SCRAM credentials as this broker knows them, and the one way to change what is stored of
+a user, credentials or quotas.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from barnabas.replication import USER_CONFIG
+from barnabas.server.cluster.config_writes import EditConfig, write_entity
+from barnabas.server.cluster.member import ClusterMember
+from barnabas.server.security.sasl.users import ScramUsers
+
+log = logging.getLogger("barnabas.security")
+
+
+class Users:
+    """`scram`: the credentials, kept up to date from before the broker serves. secret: see `ScramUsers`."""
+
+    def __init__(self, member: ClusterMember, secret: bytes) -> None:
+        self.scram = ScramUsers(secret)
+        self._member = member
+        member.watch_users(self._changed)
+
+    async def alter(self, name: str, edit: EditConfig) -> None:
+        """Replace what is stored of a user by `edit(what is stored)`: credentials and quotas alike. On return it is in
+        force here. Raises KafkaError: what `edit` raises, and as `write_entity`.
+        """
+        await write_entity(self._member, USER_CONFIG, name, edit)
+
+    def _changed(self, name: str, config: Mapping[str, str]) -> None:
+        for problem in self.scram.put(name, config):
+            log.error("%s", problem)
