@@ -48,6 +48,7 @@ _ALIGNMENT = 16
 _POOL_BYTES = 16384
 _ARENA_POOLS = 64
 _POOL_NOTES_BYTES = 48
+_POOL_NOTES_WORDS = _POOL_NOTES_BYTES // 8
 _POOL_NEXT = 40
 """Where a pool notes the offset of its first block that was never used."""
 _HARDLY_ANY = 16
@@ -92,8 +93,9 @@ class Balloon:
     """Takes the free blocks of the interpreter's arenas, and gives the pages that lie wholly in them back.
 
     CPython keeps blocks of one size together, in pools of four pages with notes at the start of the first. Blocks are
-    the balloon's own while it holds them, whatever is in them: of an empty pool three pages go back, of one in use
-    those that nothing lies in. What gives no page is let go of at once. Another allocator is left as it is.
+    the balloon's own while it holds them, whatever is in them: of a pool in use those pages go back that nothing lies
+    in. If all of a pool is held, nobody reads its notes: they are kept elsewhere, and four pages go back. What gives no
+    page is let go of at once. Another allocator is left as it is.
 
     Whoever gets busy `deflate`s it, or the interpreter would take new arenas. Both are generators, so that others have
     their turn in between; one is run to its end before the next begins.
@@ -103,6 +105,8 @@ class Balloon:
         self._blocks = _Blocks() if _has_pools() else None
         self._runs = array("Q")
         """Of blocks side by side: address of the first, bytes of each, how many; one run after the other."""
+        self._notes = array("Q")
+        """Of the pools that are held as a whole, in the order of their runs."""
         self._given_bytes = 0
 
     @property
@@ -138,6 +142,9 @@ class Balloon:
         while self._runs and self._blocks is not None:
             first, size, count = self._runs[-3:]
             del self._runs[-3:]
+            if _is_whole_pool(first, size, count):
+                self._blocks.note(first - _POOL_NOTES_BYTES, self._notes[-_POOL_NOTES_WORDS:])
+                del self._notes[-_POOL_NOTES_WORDS:]
             self._blocks.free(range(first, first + count * size, size))
             freed += count
             if freed >= SLICE_BLOCKS:
@@ -153,11 +160,14 @@ class Balloon:
             behind_pool = -(-end // _POOL_BYTES) * _POOL_BYTES
             covered = behind_pool if behind_pool - end < size else end  # nothing lies behind a pool's last block
             start, behind = -(-first // page) * page, covered // page * page
+            if _is_whole_pool(first, size, count):
+                start = first - _POOL_NOTES_BYTES
+                self._notes.extend(source.notes(start))
             if start >= behind:
                 useless.extend(range(first, end, size))
                 continue
             source.give_pages(start, behind - start)
-            kept = range(first + (start - first) // size * size, min(end, behind), size)
+            kept = range(first + max(0, start - first) // size * size, min(end, behind), size)
             useless.extend(range(first, kept.start, size))
             useless.extend(range(kept.start + len(kept) * size, end, size))
             self._runs.extend((kept.start, size, len(kept)))
@@ -217,6 +227,13 @@ class _Blocks:
         for block in blocks:
             free(block)
 
+    def notes(self, pool: int) -> array[int]:
+        return array("Q", ctypes.string_at(pool, _POOL_NOTES_BYTES))
+
+    def note(self, pool: int, notes: array[int]) -> None:
+        """Back to where they were, before any of the pool's blocks is freed."""
+        ctypes.memmove(pool, notes.tobytes(), _POOL_NOTES_BYTES)
+
     def give_pages(self, start: int, count_bytes: int) -> None:
         """To the system: they are zero when they are touched again."""
         self._madvise(start, count_bytes, mmap.MADV_DONTNEED)
@@ -231,6 +248,11 @@ def _side_by_side(blocks: Sequence[int], size: int) -> Iterator[tuple[int, int]]
                 yield first, (end - first) // size
             first = block
         end = block + size
+
+
+def _is_whole_pool(first: int, size: int, count: int) -> bool:
+    """Whether a run of blocks is all that its pool has."""
+    return first % _POOL_BYTES == _POOL_NOTES_BYTES and count == (_POOL_BYTES - _POOL_NOTES_BYTES) // size
 
 
 def _has_pools() -> bool:

@@ -199,8 +199,8 @@ def test_lists_for_reuse_are_given_up_once_in_a_rest() -> None:
 
 
 def test_arenas_that_few_objects_hold_are_given_back_in_pages() -> None:
-    """Of 38 MiB, of which no arena is empty: pools of which nothing is in use, and pages of the others."""
-    assert printed(BALLOON) > 23 << 20
+    """Of 41 MiB, of which no arena is empty: pools of which nothing is in use, all of each, and pages of the others."""
+    assert printed(BALLOON) > 36 << 20
 
 
 def test_free_blocks_of_all_sizes_are_given_back() -> None:
