@@ -1,0 +1,129 @@
+"""One end of one TLS connection, without IO: ciphertext in and out on one side, plaintext on the other.
+
+Whoever drives it hands over what arrived (`feed`), takes plaintext (`read_into`) until there is none, and sends what
+lies in `outgoing`, which also holds the handshake, alerts and key updates; so something may have to be sent after
+anything that was called. `write` encrypts at once, and grows what is outgoing by as much: hand over no more than the
+socket will take.
+
+Raises `TlsError` when the peer does not keep to TLS or shows no certificate that is trusted. What is outgoing then, an
+alert, is worth sending before the connection is closed.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Final, cast
+
+WRITE_BYTES_MAX: Final = 64 * 1024
+"""So much plaintext is worth handing over at once: four records."""
+
+
+class TlsError(Exception):
+    """The connection cannot go on; the text says why, in words for a log."""
+
+
+class TlsChannel:
+    """context: of a listener, or of a client. server_name: None at the end that was connected to; else whom to expect
+    (with a context that checks names) and to ask for.
+    """
+
+    __slots__ = ("_incoming", "_outgoing", "_tls", "is_open", "peer_closed")
+
+    def __init__(self, context: ssl.SSLContext, *, server_name: str | None = None) -> None:
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        is_client = context.protocol == ssl.PROTOCOL_TLS_CLIENT
+        self._tls = context.wrap_bio(
+            self._incoming,
+            self._outgoing,
+            server_side=not is_client,
+            server_hostname=server_name if is_client else None,
+        )
+        self.is_open = False
+        self.peer_closed = False
+
+    def feed(self, data: memoryview | bytes) -> None:
+        """Ciphertext that arrived. Advances the handshake; `is_open` says when it is over. Raises TlsError."""
+        self._incoming.write(data)
+        if not self.is_open:
+            self.shake_hands()
+
+    def feed_end(self) -> None:
+        """No more will arrive."""
+        self._incoming.write_eof()
+
+    def shake_hands(self) -> None:
+        """Begin or go on with the handshake. Raises TlsError."""
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return
+        except (ssl.SSLError, ssl.CertificateError) as error:
+            raise TlsError(_said(error)) from None
+        self.is_open = True
+
+    def read_into(self, target: memoryview) -> int:
+        """Plaintext that has arrived; 0: no more for now, or ever (`peer_closed`). Raises TlsError."""
+        if not self.is_open:
+            return 0
+        try:
+            # One record at a time, whatever room there is.
+            size = cast(int, self._tls.read(len(target), target))  # with a buffer it returns a count
+        except ssl.SSLWantReadError:
+            return 0
+        except ssl.SSLZeroReturnError:
+            self.peer_closed = True
+            return 0
+        except ssl.SSLError as error:
+            raise TlsError(_said(error)) from None
+        self.peer_closed = size == 0
+        return size
+
+    def write(self, data: memoryview | bytes) -> None:
+        """Encrypt all of it. Raises TlsError."""
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[self._tls.write(view) :]
+        except ssl.SSLError as error:
+            raise TlsError(_said(error)) from None
+
+    @property
+    def outgoing_bytes(self) -> int:
+        """Ciphertext that is to be sent."""
+        return self._outgoing.pending
+
+    def outgoing(self) -> bytes:
+        """Take all of it."""
+        return self._outgoing.read()
+
+    def close(self) -> None:
+        """Tell the peer that no more will come; what says so is outgoing."""
+        try:
+            self._tls.unwrap()
+        except (ssl.SSLError, ValueError):
+            pass  # it has not said the same yet, or the connection has failed
+
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """The certificate that the peer has shown, in DER."""
+        return self._tls.getpeercert(binary_form=True) if self.is_open else None
+
+    @property
+    def version(self) -> str:
+        """`TLSv1.3`."""
+        return self._tls.version() or ""
+
+    @property
+    def cipher(self) -> str:
+        """As OpenSSL names it."""
+        chosen = self._tls.cipher()
+        return chosen[0] if chosen else ""
+
+
+def _said(error: Exception) -> str:
+    """OpenSSL's reason in words, without its place in the source."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the peer's certificate is not accepted: {error.verify_message}"
+    reason = getattr(error, "reason", None)
+    return str(reason).lower().replace("_", " ") if reason else str(error)
