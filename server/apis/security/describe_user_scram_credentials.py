@@ -7,7 +7,7 @@ RESOURCE_NOT_FOUND. Any broker answers.
 
 from __future__ import annotations
 
-from barnabas.kproto import ApiKey, ErrorCode
+from barnabas.kproto import ApiKey, ErrorCode, shortened
 from barnabas.kproto.messages import DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
@@ -32,10 +32,10 @@ def handle(
         result = _Result(user=name, error_message=None)
         if named.get(name, 1) > 1:
             result.error_code = ErrorCode.DUPLICATE_RESOURCE
-            result.error_message = f"User {name} stands in the request more than once."
+            result.error_message = shortened(f"User {name} stands in the request more than once.")
         elif not credentials:
             result.error_code = ErrorCode.RESOURCE_NOT_FOUND
-            result.error_message = f"User {name} has no SCRAM credentials."
+            result.error_message = shortened(f"User {name} has no SCRAM credentials.")
         else:
             result.credential_infos = [
                 DescribeUserScramCredentialsResponse.CredentialInfo(

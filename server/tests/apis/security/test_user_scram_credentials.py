@@ -143,6 +143,14 @@ async def test_who_cannot_be_described(client: Client) -> None:
     }
 
 
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_name_of_any_length_is_answered(client: Client, times: int) -> None:
+    """What is said of it holds it once more, and must fit, too."""
+    name = "u" * 32767
+    code = ErrorCode.RESOURCE_NOT_FOUND if times == 1 else ErrorCode.DUPLICATE_RESOURCE
+    assert await describe(client, *[name] * times) == {name: code}
+
+
 async def test_users_are_there_again_after_a_restart(tmp_path: Path) -> None:
     async with embedded_broker(tmp_path) as first, connected(first) as client:
         await alter(client, upsert("alice"), upsert("ü/b"))
