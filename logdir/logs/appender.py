@@ -18,6 +18,7 @@ Offsets count records, sizes are bytes, `now_ms` is the wall clock in millisecon
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 from barnabas.kproto.allowance import Allowance
 from barnabas.kproto.crc32c import crc32c
@@ -25,10 +26,11 @@ from barnabas.kproto.errors import ErrorCode, KafkaError
 from barnabas.kproto.records import BatchHeader, CorruptRecords, stamp_log_append_time
 from barnabas.kproto.records_scan import RecordsRefused
 from barnabas.kproto.records_uniform import RECORDS_MIN
-from barnabas.logdir.files.config import LONG_MAX, LogConfig
+from barnabas.logdir.files.config import LogConfig
 from barnabas.logdir.files.errors import UnexpectedOffset
 from barnabas.logdir.files.txn_index import AbortedTxn
-from barnabas.logdir.logs.roll_limits import NEVER, RollLimits
+from barnabas.logdir.logs.append_rules import rules_of
+from barnabas.logdir.logs.roll_limits import RollLimits
 from barnabas.logdir.logs.roller import Roller
 from barnabas.logdir.logs.state import LogState
 from barnabas.logdir.logs.writer import Writer
@@ -36,8 +38,6 @@ from barnabas.logdir.segments.incoming import (
     AppendInfo,
     AppendOrigin,
     Familiar,
-    must_rewrite,
-    must_validate,
     refuse_header,
     refuse_shape,
     rewrite,
@@ -45,54 +45,32 @@ from barnabas.logdir.segments.incoming import (
     too_large,
     validate,
 )
-from barnabas.logdir.segments.producers import InTransaction
+from barnabas.logdir.segments.producers import NO_SEQUENCE, InTransaction, Written
 from barnabas.logdir.segments.replay import note_batch
 
-unpack_header = struct.Struct(">qiibIhiqqqhii").unpack_from
-pack_assigned = struct.Struct(">qii").pack_into
+_unpack_header = struct.Struct(">qiibIhiqqqhii").unpack_from
+_pack_assigned = struct.Struct(">qii").pack_into
 _new_tuple = tuple.__new__
-
-
-class AppendRules:
-    """What of the configuration is compared for each batch, and the layouts of records that are known to be right.
-
-    rewrite: batches may be stored otherwise than they come; validate: the records of each are looked at; after_max_ms:
-    how far a timestamp may lie ahead of the wall clock.
-    """
-
-    __slots__ = ("after_max_ms", "familiar", "max_message_bytes", "rewrite", "segment_bytes", "validate")
-
-    def __init__(self, config: LogConfig) -> None:
-        self.familiar = Familiar(config)
-        self.set(config)
-
-    def set(self, config: LogConfig) -> None:
-        """`config` counts from now on."""
-        self.rewrite = must_rewrite(config)
-        self.validate = must_validate(config)
-        self.familiar.reset(config)
-        after = config.message_timestamp_after_max_ms
-        self.after_max_ms = NEVER if after == LONG_MAX or config.log_append_time else after
-        self.max_message_bytes = config.max_message_bytes
-        self.segment_bytes = config.segment_bytes
 
 
 class Appender:
     """See the module."""
 
-    __slots__ = ("_limits", "_roller", "_rules", "_state", "_writer")
+    __slots__ = ("_familiar", "_limits", "_roller", "_rules", "_state", "_writer")
 
-    def __init__(self, state: LogState, limits: RollLimits, writer: Writer, roller: Roller, rules: AppendRules) -> None:
+    def __init__(self, state: LogState, limits: RollLimits, writer: Writer, roller: Roller) -> None:
         self._state = state
         self._limits = limits
         self._writer = writer
         self._roller = roller
-        self._rules = rules
+        self._rules = rules_of(state.config)
+        self._familiar = Familiar(state.config)
 
     def configure(self, config: LogConfig) -> None:
         """Replace the configuration; it counts from the next append on."""
         self._state.config = config
-        self._rules.set(config)
+        self._rules = rules_of(config)
+        self._familiar.reset(config)
         self._limits.reset(self._writer.position)
 
     def append(
@@ -130,7 +108,7 @@ class Appender:
             return self._append_many(view, leader_epoch, now_ms, origin, in_txn)
         size = len(view)
         try:
-            header = unpack_header(view, 0)
+            header = _unpack_header(view, 0)
         except struct.error:
             refuse_shape(view)
             raise
@@ -164,13 +142,13 @@ class Appender:
             and (
                 attributes & 7
                 or count < RECORDS_MIN
-                or not rules.familiar.knows(view, count, first_time, max_timestamp)
+                or not self._familiar.knows(view, count, first_time, max_timestamp)
             )
         ):
             view, max_timestamp, _ = validate(view, state.config, now_ms, max_timestamp, allowance)
             size = len(view)
             if not attributes & 7 and count >= RECORDS_MIN:
-                rules.familiar.learn(view, count)
+                self._familiar.learn(view, count)
         if rules.rewrite:
             view, max_timestamp, append_time = rewrite(view, state.config, now_ms, allowance)
             size = len(view)
@@ -207,7 +185,7 @@ class Appender:
             self._assign_epoch(leader_epoch, base)
         if append_time >= 0:
             stamp_log_append_time(view, 0, append_time)
-        pack_assigned(view, 0, base, size - 12, leader_epoch)
+        _pack_assigned(view, 0, base, size - 12, leader_epoch)
         if writer.position == 0:
             limits.count_age_from(max_timestamp)
         writer.staged.append(view)
@@ -216,6 +194,93 @@ class Appender:
         state.next_offset = last + 1
         info: AppendInfo = _new_tuple(AppendInfo, (base, last, append_time, state.log_start_offset, False))
         return info
+
+    def append_run(self, batches: Iterable[memoryview], *, leader_epoch: int, now_ms: int) -> list[int]:
+        """Stage as many of `batches`, of a busy producer one behind the other, as are plain, with the same checks as
+        `append`. Returns their last offsets; nothing happened to the first one that is not among them, which `append`
+        refuses or appends. Every one has a whole header.
+
+        Plain are those of clients in format 2, without codec, transaction and control records, laid out like those
+        before (`Familiar`), the next of their producer, behind no roll of the segment. Raises nothing: a log that
+        refuses, or rewrites, takes none.
+        """
+        state = self._state
+        rules = self._rules
+        writer = self._writer
+        limits = self._limits
+        position = writer.position
+        if (
+            state.failure is not None
+            or rules.rewrite
+            or leader_epoch != state.leader_epoch
+            or not position
+            or now_ms > limits.clock
+        ):
+            return []
+        offset = first = state.next_offset
+        size_max = min(rules.max_message_bytes, rules.segment_bytes)
+        timestamp_max = min(now_ms + rules.after_max_ms, limits.timestamp)
+        knows = self._familiar.knows if rules.validate else None
+        run_id = run_epoch = next_sequence = NO_SEQUENCE
+        lasts: list[int] = []
+        written: list[Written] = []
+        for view in batches:
+            (
+                base,
+                length,
+                _,
+                magic,
+                crc,
+                attributes,
+                delta,
+                first_time,
+                timestamp,
+                producer_id,
+                epoch,
+                sequence,
+                count,
+            ) = _unpack_header(view, 0)
+            if not lasts:
+                run_id, run_epoch = producer_id, epoch
+                if producer_id >= 0:
+                    next_sequence = state.producers.next_sequence(producer_id, epoch)
+                    if next_sequence == NO_SEQUENCE:
+                        break
+            size = len(view)
+            last = offset + delta
+            if (
+                length + 12 != size
+                or magic != 2
+                or attributes
+                or base
+                or count <= 0
+                or delta != count - 1
+                or size > size_max
+                or timestamp > timestamp_max
+                or position + size > limits.size
+                or last > limits.offset
+                or producer_id != run_id
+                or epoch != run_epoch
+                or (run_id >= 0 and sequence != next_sequence)
+                or crc32c(view[21:]) != crc
+                or (knows is not None and not knows(view, count, first_time, timestamp))
+            ):
+                break
+            if run_id >= 0:
+                last_sequence = sequence + delta & 0x7FFFFFFF
+                next_sequence = last_sequence + 1 & 0x7FFFFFFF
+                written.append(Written(sequence, last_sequence, last, delta, timestamp))
+            _pack_assigned(view, 0, offset, size - 12, leader_epoch)
+            writer.staged.append(view)
+            writer.batches.append((last, size, timestamp))
+            lasts.append(last)
+            position += size
+            offset = last + 1
+        if written:
+            state.producers.go_on(run_id, written, first)
+        writer.position = position
+        state.next_offset = offset
+        return lasts
 
     def _append_many(
         self, view: memoryview, leader_epoch: int, now_ms: int, origin: AppendOrigin, in_txn: InTransaction | None
@@ -268,7 +333,7 @@ class Appender:
             if epoch != state.leader_epoch and epoch >= 0:
                 self._assign_epoch(epoch, base)
             if not replicated:
-                pack_assigned(data, 0, base, header.batch_length, epoch)
+                _pack_assigned(data, 0, base, header.batch_length, epoch)
             if writer.position == 0:
                 self._limits.count_age_from(max_timestamp)
             writer.staged.append(data)
@@ -276,7 +341,7 @@ class Appender:
             writer.position += header.size
             state.next_offset = last + 1
             if entry is not None:
-                writer.aborted.append(entry)
+                writer.aborted += (entry,)
         return AppendInfo(first, offset - 1, now_ms if log_append_time else -1, state.log_start_offset)
 
     def _note_producers(

@@ -57,14 +57,13 @@ class Step(Enum):
 class Compaction:
     """How dirty a log is, the run that is under way, and the swap at its end. See the module."""
 
-    __slots__ = ("_plan", "_reader", "_state", "_swap", "_truncated_to")
+    __slots__ = ("_plan", "_reader", "_state", "_swap")
 
     def __init__(self, state: LogState, reader: Reader) -> None:
         self._state = state
         self._reader = reader
         self._plan: CompactionPlan | None = None
         self._swap: Swap | None = None
-        self._truncated_to: int | None = None  # since the last run began
 
     # ---- looking
 
@@ -79,7 +78,7 @@ class Compaction:
                 state.segments,
                 state.config,
                 checkpoint=first_dirty_offset,
-                truncated_to=self._truncated_to,
+                truncated_to=state.truncated_to,
                 log_start_offset=state.log_start_offset,
                 log_end_offset=state.log_end_offset,
                 # What is not synced could be lost by a crash, and the batches that made others superfluous with it.
@@ -129,7 +128,7 @@ class Compaction:
             index_interval_bytes=config.index_interval_bytes,
         )
         self._plan = plan
-        self._truncated_to = None
+        state.truncated_to = None
         return plan
 
     def end(self, plan: CompactionPlan) -> None:
@@ -166,11 +165,6 @@ class Compaction:
         """The log is about to be cut at `offset`."""
         if self._plan is not None and offset < self._plan.first_uncleanable_offset:
             self.stop()
-
-    def note_truncation(self, end_offset: int) -> None:
-        """The log was cut and ends at `end_offset`: what comes there now was never cleaned."""
-        if self._truncated_to is None or end_offset < self._truncated_to:
-            self._truncated_to = end_offset
 
     def abandon(self) -> None:
         """The log is not ours any more; recovery ends what is half done."""

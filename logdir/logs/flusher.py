@@ -28,8 +28,7 @@ class Flusher:
         """`directory` has new names, and `files` new contents: the next flush syncs them."""
         state = self._state
         with state.lock:
-            state.unsynced_dirs.add(directory)
-            state.unsynced_files.update(files)
+            state.note_unsynced(dirs=(directory,), files=files)
 
     def begin(self) -> Flush:
         """Note what is to be synced; see flush.py. Raises OSError."""
@@ -47,12 +46,12 @@ class Flusher:
                 end_offset=end_offset,
                 generation=state.generation,
                 segments=segments,
-                files=state.unsynced_files,
-                dirs=state.unsynced_dirs,
+                files=set(state.unsynced_files),
+                dirs=set(state.unsynced_dirs),
                 epochs=state.epochs.encode() if state.epochs.changed else None,
             )
-            state.unsynced_files = set()
-            state.unsynced_dirs = set()
+            state.unsynced_files = ()
+            state.unsynced_dirs = ()
             state.epochs.changed = False
             return flush
 
@@ -69,8 +68,7 @@ class Flusher:
         """
         state = self._state
         with state.lock:
-            state.unsynced_files |= flush.files
-            state.unsynced_dirs |= flush.dirs
+            state.note_unsynced(dirs=flush.dirs, files=flush.files)
             if flush.epochs is not None:
                 state.epochs.changed = True
 

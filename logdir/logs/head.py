@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from barnabas.kproto.errors import ErrorCode, KafkaError
 from barnabas.logdir.files.errors import StorageError
-from barnabas.logdir.logs.compacted import Compaction
 from barnabas.logdir.logs.roller import Roller
 from barnabas.logdir.logs.state import LogState
 from barnabas.logdir.segments.retention import breached
@@ -13,12 +12,11 @@ from barnabas.logdir.segments.retention import breached
 class LogHead:
     """See the module."""
 
-    __slots__ = ("_compaction", "_roller", "_state")
+    __slots__ = ("_roller", "_state")
 
-    def __init__(self, state: LogState, roller: Roller, compaction: Compaction) -> None:
+    def __init__(self, state: LogState, roller: Roller) -> None:
         self._state = state
         self._roller = roller
-        self._compaction = compaction
 
     def delete_records(self, before_offset: int, high_watermark: int) -> int:
         """Records below `before_offset` are gone (-1: all committed ones); returns the log start. Segments go with
@@ -38,12 +36,12 @@ class LogHead:
     def retain(self, now_ms: int, high_watermark: int | None = None) -> int:
         """Delete segments that are below the log start, too many or too old (retention.py); returns how many.
 
-        Only below the high watermark, which is the log end if it is not given; none while the log is being compacted,
-        or once it is abandoned: a loop over all logs may come to one that was deleted meanwhile. Raises
+        Only below the high watermark, which is the log end if it is not given; none once the log is abandoned: a loop
+        over all logs may come to one that was deleted meanwhile. Not to be called while it is compacted. Raises
         `StorageError`.
         """
         state = self._state
-        if self._compaction.is_under_way or state.abandoned:
+        if state.abandoned:
             return 0
         try:
             gone = breached(
@@ -67,7 +65,7 @@ class LogHead:
                     # One by one from the head: a crash leaves no gap. What is left after a failure goes next time.
                     paths = segment.mark_deleted()
                     state.segments.remove(segment)
-                    state.unsynced_dirs.add(state.directory)
+                    state.note_unsynced(dirs=(state.directory,))
                     state.keeper.remove_later(paths, now_ms + state.config.file_delete_delay_ms)
                 first = state.segments[0].base_offset
                 state.drop_snapshots(lambda at: at < first)

@@ -2,7 +2,7 @@
 
 `PartitionLog` is the face of parts that share one `LogState` (state.py, which says who uses whom):
 
-    appender.py, append_run.py    checking batches, offsets      roller.py, roll_limits.py    the next segment
+    appender.py, append_rules.py  checking batches, offsets      roller.py, roll_limits.py    the next segment
     writer.py, tail_repair.py     writing what is staged         flusher.py                   making it safe
     reader.py                     where bytes and times are      compacted.py                 compaction
     truncation.py                 cutting the end off            head.py                      the start, retention
@@ -19,8 +19,8 @@ Not done: tiered storage, down-conversion (the answer's business), `preallocate`
 from __future__ import annotations
 
 import errno
-from functools import partial
 
+from barnabas.kproto.allowance import Allowance
 from barnabas.kproto.records import CorruptRecords
 from barnabas.logdir.compaction.plan import CleanedSegment, CompactionPlan, CompactionState
 from barnabas.logdir.files.config import LogConfig
@@ -28,8 +28,7 @@ from barnabas.logdir.files.epochs import LeaderEpochs
 from barnabas.logdir.files.errors import StorageError
 from barnabas.logdir.files.open_files import FileSlice
 from barnabas.logdir.files.txn_index import AbortedTxn
-from barnabas.logdir.logs.append_run import RunAppender
-from barnabas.logdir.logs.appender import Appender, AppendRules
+from barnabas.logdir.logs.appender import Appender
 from barnabas.logdir.logs.compacted import Compaction, Swap
 from barnabas.logdir.logs.flusher import Flusher
 from barnabas.logdir.logs.head import LogHead
@@ -41,50 +40,40 @@ from barnabas.logdir.logs.tail_repair import TailRepair
 from barnabas.logdir.logs.truncation import Truncation
 from barnabas.logdir.logs.writer import Writer
 from barnabas.logdir.segments.flush import Flush
-from barnabas.logdir.segments.producers import Producers
+from barnabas.logdir.segments.incoming import AppendInfo, AppendOrigin
+from barnabas.logdir.segments.producers import InTransaction, Producers
 
 
 class PartitionLog:
     """See the module. Made by `recovery.open_log`.
 
-    state, reader, writer: whoever reads offsets, or records, for each request takes them there, which saves a call.
-    append, append_run, write: the parts' own methods, for the same reason (`Appender.append`,
-    `RunAppender.append_run`, `Writer.write`).
+    state, appender, writer, reader: whoever reads offsets, appends, writes or reads for each request takes the part
+    itself, which saves a call.
     """
 
     __slots__ = (
-        "_appender",
-        "_compaction",
+        "_compaction_if_any",
         "_flusher",
-        "_head",
+        "_limits",
         "_repair",
         "_roller",
-        "_truncation",
-        "append",
-        "append_run",
+        "appender",
         "reader",
         "state",
-        "write",
         "writer",
     )
 
     def __init__(self, state: LogState) -> None:
-        keeper = state.keeper
-        rules = AppendRules(state.config)
         self.state = state
+        state.known_as = self
         self._flusher = Flusher(state)
-        self._repair = TailRepair(state, self._flusher, partial(keeper.recovery_point_fell, self))
-        limits = RollLimits(state, state.active.size)
-        self.writer = Writer(state, self._repair, limits)
-        self._roller = Roller(state, self._repair, limits, self.writer, partial(keeper.rolled, self))
-        self._appender = Appender(state, limits, self.writer, self._roller, rules)
+        self._repair = TailRepair(state, self._flusher)
+        self._limits = RollLimits(state, state.active.size)
+        self.writer = Writer(state, self._repair, self._limits)
+        self._roller = Roller(state, self._repair, self._limits, self.writer)
+        self.appender = Appender(state, self._limits, self.writer, self._roller)
         self.reader = Reader(state)
-        self._compaction = Compaction(state, self.reader)
-        self._truncation = Truncation(state, self._repair, limits, self.writer, self._roller, self._compaction)
-        self._head = LogHead(state, self._roller, self._compaction)
-        self.append = self._appender.append
-        self.append_run = RunAppender(state, limits, self.writer, rules).append_run
-        self.write = self.writer.write
+        self._compaction_if_any: Compaction | None = None
 
     def __repr__(self) -> str:
         return f"PartitionLog({self.directory!r}, {self.log_start_offset}..{self.log_end_offset})"
@@ -102,7 +91,7 @@ class PartitionLog:
 
     @config.setter
     def config(self, config: LogConfig) -> None:
-        self._appender.configure(config)
+        self.appender.configure(config)
 
     @property
     def topic_id(self) -> bytes | None:
@@ -175,7 +164,7 @@ class PartitionLog:
 
     def assign_leader_epoch(self, leader_epoch: int) -> None:
         """This broker leads from the log's end on with a new epoch."""
-        self._appender.assign_leader_epoch(leader_epoch)
+        self.appender.assign_leader_epoch(leader_epoch)
 
     # ---- producers and transactions
 
@@ -246,6 +235,25 @@ class PartitionLog:
 
     # ---- the end
 
+    def append(
+        self,
+        buf: memoryview | bytearray,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        in_txn: InTransaction | None = None,
+        allowance: Allowance | None = None,
+    ) -> AppendInfo:
+        """See `Appender.append`."""
+        return self.appender.append(
+            buf, leader_epoch=leader_epoch, now_ms=now_ms, origin=origin, in_txn=in_txn, allowance=allowance
+        )
+
+    def write(self) -> None:
+        """See `Writer.write`."""
+        self.writer.write()
+
     def roll(self, now_ms: int, base_offset: int | None = None) -> None:
         """See `Roller.roll`."""
         self._roller.roll(now_ms, base_offset)
@@ -263,15 +271,18 @@ class PartitionLog:
 
     def truncate_to(self, offset: int, now_ms: int) -> bool:
         """See `Truncation.truncate_to`."""
-        return self._truncation.truncate_to(offset, now_ms)
+        return self._truncation().truncate_to(offset, now_ms)
 
     def truncate_fully(self, offset: int, now_ms: int) -> None:
         """See `Truncation.truncate_fully`."""
-        self._truncation.truncate_fully(offset, now_ms)
+        self._truncation().truncate_fully(offset, now_ms)
 
     def skip_to(self, offset: int, now_ms: int) -> None:
         """See `Truncation.skip_to`."""
-        self._truncation.skip_to(offset, now_ms)
+        self._truncation().skip_to(offset, now_ms)
+
+    def _truncation(self) -> Truncation:
+        return Truncation(self.state, self._repair, self._limits, self.writer, self._roller, self._compaction_if_any)
 
     def end_cut(self) -> None:
         """Do what is left of a truncation, or of a failed write. Raises `StorageError`."""
@@ -281,13 +292,20 @@ class PartitionLog:
 
     def delete_records(self, before_offset: int, high_watermark: int) -> int:
         """See `LogHead.delete_records`."""
-        return self._head.delete_records(before_offset, high_watermark)
+        return LogHead(self.state, self._roller).delete_records(before_offset, high_watermark)
 
     def retain(self, now_ms: int, high_watermark: int | None = None) -> int:
-        """See `LogHead.retain`."""
-        return self._head.retain(now_ms, high_watermark)
+        """See `LogHead.retain`. Nothing is deleted while the log is being compacted."""
+        return 0 if self.compacting else LogHead(self.state, self._roller).retain(now_ms, high_watermark)
 
     # ---- compaction
+
+    @property
+    def _compaction(self) -> Compaction:
+        compaction = self._compaction_if_any
+        if compaction is None:
+            compaction = self._compaction_if_any = Compaction(self.state, self.reader)
+        return compaction
 
     def compaction_state(self, first_dirty_offset: int | None, now_ms: int, upper_bound: int) -> CompactionState:
         """See `Compaction.state`."""
@@ -296,7 +314,7 @@ class PartitionLog:
     @property
     def compacting(self) -> bool:
         """A compaction was begun and neither ended nor stopped."""
-        return self._compaction.is_under_way
+        return self._compaction_if_any is not None and self._compaction_if_any.is_under_way
 
     def begin_compaction(self, state: CompactionState, now_ms: int) -> CompactionPlan:
         """See `Compaction.begin`."""
@@ -308,7 +326,8 @@ class PartitionLog:
 
     def stop_compaction(self) -> None:
         """See `Compaction.stop`."""
-        self._compaction.stop()
+        if self._compaction_if_any is not None:
+            self._compaction_if_any.stop()
 
     def begin_swap(self, plan: CompactionPlan, cleaned: CleanedSegment, now_ms: int) -> Swap:
         """See `Compaction.begin_swap`."""
@@ -380,7 +399,7 @@ class PartitionLog:
         `StorageError`.
         """
         self.write()
-        self._compaction.stop()
+        self.stop_compaction()
         state = self.state
         try:
             with state.lock:
@@ -405,7 +424,8 @@ class PartitionLog:
         """Close all files without saving: the log was deleted, or its directory failed."""
         state = self.state
         state.abandoned = True
-        self._compaction.abandon()
+        if self._compaction_if_any is not None:
+            self._compaction_if_any.abandon()
         with state.lock:
             for segment in state.segments:
                 segment.close()
@@ -416,7 +436,7 @@ class PartitionLog:
         cut = self._repair.cut
         with state.lock:
             old, state.directory = state.directory, directory
-            state.unsynced_files = {path.replace(old, directory, 1) for path in state.unsynced_files}
-            state.unsynced_dirs = {path.replace(old, directory, 1) for path in state.unsynced_dirs}
+            state.unsynced_files = tuple(path.replace(old, directory, 1) for path in state.unsynced_files)
+            state.unsynced_dirs = tuple(path.replace(old, directory, 1) for path in state.unsynced_dirs)
             for segment in [*state.segments, *(cut.segments if cut else ())]:
                 segment.moved_to(directory)

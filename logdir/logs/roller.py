@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from barnabas.kproto.records import CorruptRecords
 from barnabas.logdir.logs.roll_limits import MAX_RELATIVE_OFFSET, RollLimits
 from barnabas.logdir.logs.state import LogState
@@ -15,17 +13,13 @@ from barnabas.logdir.segments.segment import UNKNOWN, Segment
 class Roller:
     """See the module."""
 
-    __slots__ = ("_limits", "_repair", "_rolled", "_state", "_writer")
+    __slots__ = ("_limits", "_repair", "_state", "_writer")
 
-    def __init__(
-        self, state: LogState, repair: TailRepair, limits: RollLimits, writer: Writer, rolled: Callable[[], None]
-    ) -> None:
-        """`rolled()`: see `Keeper`."""
+    def __init__(self, state: LogState, repair: TailRepair, limits: RollLimits, writer: Writer) -> None:
         self._state = state
         self._repair = repair
         self._limits = limits
         self._writer = writer
-        self._rolled = rolled
 
     def roll_if_due(
         self, size: int, max_timestamp: int, last_offset: int, now_ms: int, base_offset: int | None = None
@@ -80,7 +74,7 @@ class Roller:
                 )
         except (OSError, CorruptRecords) as error:
             raise self._writer.undo(error) from error
-        self._rolled()
+        state.keeper.rolled(state.known_as)
 
     def _start_segment(self, base_offset: int, now_ms: int, jitter_ms: int) -> None:
         active = self.new_segment(base_offset, now_ms, jitter_ms)
@@ -105,6 +99,6 @@ class Roller:
         state = self._state
         state.active = segment
         state.segments.append(segment)
-        state.unsynced_dirs.add(state.directory)
+        state.note_unsynced(dirs=(state.directory,))
         self._writer.position = 0
         self._limits.reset(0)

@@ -6,9 +6,12 @@ Below the recovery point everything is synced, below the log end offset everythi
 and the next offset is staged (writer.py). The parts hold the same `LogState` and no reference to `log.PartitionLog`,
 so each of them can be made, and tested, without the others above it:
 
-    state <- flusher <- tail_repair, roll_limits <- writer <- roller <- appender, append_run
+    state <- flusher <- tail_repair, roll_limits <- writer <- roller <- appender
     state <- reader <- compacted                    (which segments are cleaned, and swapped)
     truncation, head                                the two ends, over all of these
+
+A broker has thousands of logs, most of them at rest: what only some need, or seldom, is made when it is needed
+(compacted, truncation, head), and what is the same for many is shared (append_rules).
 
 Offsets count records. Threads: everything belongs to the loop; `lock` guards the list of segments, the index files and
 what is unsynced, which a thread that flushes uses too. Appends and reads touch none of these and do not take it.
@@ -19,7 +22,8 @@ from __future__ import annotations
 import errno
 import threading
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from barnabas.kproto.records import CorruptRecords
 from barnabas.logdir.files import layout
@@ -40,8 +44,10 @@ class LogState:
     config: replaced whole, by `Appender.configure`. segments: rising, never empty once opened; active: the last one.
     snapshots: offsets of the files of producer state, rising. leader_epoch: of the last batch, as appends compare it;
     epochs: all of them. generation: how often the log was truncated; a flush that began before such a truncation does
-    not move the recovery point. unsynced_files, unsynced_dirs: paths for the next flush. failure: why the log refuses
-    to append. abandoned: it was closed, deleted or moved away, or its directory failed.
+    not move the recovery point. unsynced_files, unsynced_dirs: paths for the next flush, mostly none. failure: why the
+    log refuses to append. abandoned: it was closed, deleted or moved away, or its directory failed. truncated_to: where
+    the log ended after the truncation that cut most since the last compaction began. known_as: the `PartitionLog`, for
+    the keeper, who knows the log by it.
     """
 
     __slots__ = (
@@ -54,6 +60,7 @@ class LogState:
         "failure",
         "generation",
         "keeper",
+        "known_as",
         "leader_epoch",
         "lock",
         "log_end_offset",
@@ -64,6 +71,7 @@ class LogState:
         "segments",
         "snapshots",
         "topic_id",
+        "truncated_to",
         "unsynced_dirs",
         "unsynced_files",
     )
@@ -100,11 +108,13 @@ class LogState:
         self.log_end_offset = self.next_offset = log_end_offset
         self.recovery_point = recovery_point
         self.topic_id = topic_id
-        self.unsynced_files: set[str] = set()
-        self.unsynced_dirs: set[str] = set()
+        self.unsynced_files: tuple[str, ...] = ()
+        self.unsynced_dirs: tuple[str, ...] = ()
         self.generation = 0
         self.failure: StorageError | None = None
         self.abandoned = False
+        self.truncated_to: int | None = None
+        self.known_as: Any = None
 
     # ---- segments
 
@@ -134,14 +144,26 @@ class LogState:
         path = f"{self.directory}/{layout.file_name(offset, layout.SNAPSHOT)}"
         write_file(self.disk, path, self.producers.encode(), sync=False)
         self.snapshots.append(offset)
-        self.unsynced_files.add(path)
-        self.unsynced_dirs.add(self.directory)
+        self.note_unsynced(dirs=(self.directory,), files=(path,))
 
     def drop_snapshots(self, unwanted: Callable[[int], bool]) -> None:
         """Remove those whose offset is `unwanted`. Raises OSError."""
         for offset in [offset for offset in self.snapshots if unwanted(offset)]:
             remove_if_there(self.disk, f"{self.directory}/{layout.file_name(offset, layout.SNAPSHOT)}")
             self.snapshots.remove(offset)
+
+    # ---- what the next flush syncs
+
+    def note_unsynced(self, *, dirs: Iterable[str] = (), files: Iterable[str] = ()) -> None:
+        """`dirs` have new names, and `files` new contents. The caller holds the lock, unless nobody else has the log
+        yet.
+        """
+        for path in dirs:
+            if path not in self.unsynced_dirs:
+                self.unsynced_dirs += (path,)
+        for path in files:
+            if path not in self.unsynced_files:
+                self.unsynced_files += (path,)
 
     # ---- failures
 

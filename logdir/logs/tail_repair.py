@@ -7,8 +7,6 @@ continues later where it stopped: the next write, roll, truncation or close call
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from barnabas.logdir.logs.flusher import Flusher
 from barnabas.logdir.logs.state import LogState
 from barnabas.logdir.segments.cutting import Cut
@@ -19,13 +17,11 @@ class TailRepair:
     cut: the truncation whose files have not followed.
     """
 
-    __slots__ = ("_flusher", "_recovery_point_fell", "_state", "cut", "is_needed")
+    __slots__ = ("_flusher", "_state", "cut", "is_needed")
 
-    def __init__(self, state: LogState, flusher: Flusher, recovery_point_fell: Callable[[], None]) -> None:
-        """`recovery_point_fell()`: see `Keeper`."""
+    def __init__(self, state: LogState, flusher: Flusher) -> None:
         self._state = state
         self._flusher = flusher
-        self._recovery_point_fell = recovery_point_fell
         self.is_needed = False
         self.cut: Cut | None = None
 
@@ -56,7 +52,7 @@ class TailRepair:
         state = self._state
         if cut.fell:
             # First: recovery believes that nothing is lacking below the checkpoint.
-            self._recovery_point_fell()
+            state.keeper.recovery_point_fell(state.known_as)
             cut.fell = False
         with state.lock:
             cut.delete_segments(state.keeper)

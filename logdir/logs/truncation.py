@@ -31,8 +31,9 @@ class Truncation:
         limits: RollLimits,
         writer: Writer,
         roller: Roller,
-        compaction: Compaction,
+        compaction: Compaction | None,
     ) -> None:
+        """compaction: None if the log has never been compacted since it was opened."""
         self._state = state
         self._repair = repair
         self._limits = limits
@@ -50,7 +51,8 @@ class Truncation:
         assert offset >= 0
         self._writer.write()
         self._repair.finish()
-        self._compaction.stop_for_truncation(offset)
+        if self._compaction is not None:
+            self._compaction.stop_for_truncation(offset)
         if offset >= state.log_end_offset:
             state.epochs.truncate_from_end(state.log_end_offset)
             state.leader_epoch = state.epochs.latest
@@ -91,7 +93,8 @@ class Truncation:
         state = self._state
         self._writer.forget()
         self._repair.finish()
-        self._compaction.stop_for_truncation(0)
+        if self._compaction is not None:
+            self._compaction.stop_for_truncation(0)
         with state.lock:
             doomed = state.segments[:]
             del state.segments[:]
@@ -123,7 +126,8 @@ class Truncation:
         state.log_end_offset = state.next_offset = offset
         writer.position = state.active.size
         state.generation += 1
-        self._compaction.note_truncation(offset)
+        if state.truncated_to is None or offset < state.truncated_to:
+            state.truncated_to = offset  # what comes there now was never cleaned
         state.recovery_point = min(state.recovery_point, offset)
         self._limits.reset(writer.position)
         return fell

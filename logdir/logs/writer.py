@@ -40,7 +40,7 @@ class Writer:
         self.pwritev = state.disk.pwritev
         self.staged: list[memoryview] = []
         self.batches: list[tuple[int, int, int]] = []
-        self.aborted: list[AbortedTxn] = []
+        self.aborted: tuple[AbortedTxn, ...] = ()  # of most logs always
         self.position = state.active.size
 
     def write(self) -> None:
@@ -113,7 +113,7 @@ class Writer:
         state = self._state
         self.staged = []
         self.batches = []
-        self.aborted = []
+        self.aborted = ()
         self.position = state.active.size
         end = state.next_offset = state.log_end_offset
         state.producers.rollback(end)
@@ -129,11 +129,11 @@ class Writer:
         active = state.active
         with state.lock:
             if not state.aborted_of(active):
-                state.unsynced_dirs.add(state.directory)  # there will be a new file
+                state.note_unsynced(dirs=(state.directory,))  # there will be a new file
             return LogFile(state.disk, active.path(layout.TXN_INDEX), create=True)
 
     def _write_aborted(self, file: LogFile) -> None:
-        entries, self.aborted = self.aborted, []
+        entries, self.aborted = self.aborted, ()
         state = self._state
         active = state.active
         try:

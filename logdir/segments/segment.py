@@ -19,6 +19,7 @@ import threading
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
+from typing import Final
 
 from barnabas.kproto.records import CorruptRecords
 from barnabas.logdir.files import layout, txn_index
@@ -35,6 +36,8 @@ SAVE_EVERY = 256
 TAIL = 64
 UNKNOWN = -2
 """A timestamp that was not looked up yet; -1 is Kafka's "none"."""
+_NO_TAIL: Final = array("q")
+"""Of segments that nothing was written to since they were opened, which are most: never changed."""
 
 
 class Segment:
@@ -103,8 +106,7 @@ class Segment:
         self._first_timestamp = UNKNOWN
         self._max_timestamp = UNKNOWN
         self._max_timestamp_offset = base_offset
-        self._tail_lasts = array("q")
-        self._tail_positions = array("q")
+        self._tail_lasts = self._tail_positions = _NO_TAIL
         self._tail_floor: int | None = None
 
     @classmethod
@@ -200,8 +202,7 @@ class Segment:
                 self._txns = None  # that there are none is worth remembering, and costs nothing
         self._file = None
         self._tail_floor = None
-        del self._tail_lasts[:]
-        del self._tail_positions[:]
+        self._tail_lasts = self._tail_positions = _NO_TAIL
 
     def close(self) -> None:
         """`release`, for good. The caller has saved what is to be kept."""
@@ -220,6 +221,8 @@ class Segment:
             self._look_up_max_timestamp()
         if self._tail_floor is None:
             self._tail_floor = next_offset - 1
+        if self._tail_lasts is _NO_TAIL:
+            self._tail_lasts, self._tail_positions = array("q"), array("q")
         return self.file()
 
     def wrote(self, batches: list[tuple[int, int, int]], interval_bytes: int, max_index_bytes: int) -> None:
@@ -497,8 +500,7 @@ class Segment:
         times.truncate(end)
         self._txns = [entry for entry in self.aborted() if entry.last_offset < end]
         self._since_index = 0
-        del self._tail_lasts[:]
-        del self._tail_positions[:]
+        self._tail_lasts = self._tail_positions = _NO_TAIL
         self._tail_floor = end - 1
         self._max_timestamp, self._max_timestamp_offset = newest
         if position == 0:

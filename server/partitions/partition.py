@@ -249,7 +249,7 @@ class Partition:
             told = f"{len(self.isr)} in-sync replicas, min.insync.replicas is {self.log.config.min_insync_replicas}"
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, told)
         try:
-            info = self.log.append(
+            info = self.log.appender.append(
                 buf, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin, in_txn=in_txn, allowance=allowance
             )
         except StorageError as error:
@@ -284,10 +284,10 @@ class Partition:
         return in_sync < self.log.state.config.min_insync_replicas and in_sync < len(self.replicas)
 
     def append_run(self, batches: list[memoryview], *, now_ms: int, required_acks: int) -> list[int]:
-        """As `PartitionLog.append_run`: what is not plain stays for `append`."""
+        """As `Appender.append_run`: what is not plain stays for `append`."""
         if not self.is_leader or self.write_error is not None or (required_acks == -1 and self._lacks_replicas()):
             return []
-        lasts = self.log.append_run(batches, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        lasts = self.log.appender.append_run(batches, leader_epoch=self.leader_epoch, now_ms=now_ms)
         if lasts:
             self._staged_bytes += sum(map(len, batches[: len(lasts)]))
             self._stage(self)
@@ -301,7 +301,7 @@ class Partition:
         """The first half of `write`; `announce` its result. A round writes all first, as answers hold some of each."""
         added, self._staged_bytes = self._staged_bytes, 0
         try:
-            self.log.write()
+            self.log.writer.write()
         except Exception as caught:
             error = self.log.write_failure(caught)
             self._write_failed(error)
@@ -522,10 +522,10 @@ class Partition:
         partition_log = self.log
         info = None
         if len(records):
-            info = partition_log.append(
+            info = partition_log.appender.append(
                 records, leader_epoch=leader_epoch, now_ms=self._host.wall_ms(), origin=AppendOrigin.REPLICATION
             )
-            partition_log.write()
+            partition_log.writer.write()
             self._uncommitted.add(partition_log.state.log_end_offset, len(records))
         self.follow_offsets(leader_high_watermark, leader_log_start_offset)
         return info

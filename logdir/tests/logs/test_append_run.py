@@ -39,7 +39,7 @@ def learnt(**config: object) -> PartitionLog:
 
 
 def run(log: PartitionLog, *batches: bytearray, leader_epoch: int = EPOCH, now_ms: int = NOW) -> list[int]:
-    return log.append_run([memoryview(one) for one in batches], leader_epoch=leader_epoch, now_ms=now_ms)
+    return log.appender.append_run([memoryview(one) for one in batches], leader_epoch=leader_epoch, now_ms=now_ms)
 
 
 def corrupt(buf: bytearray) -> bytearray:

@@ -6,7 +6,7 @@ same bytes says the same, so it is neither decoded again nor is its answer encod
 of an answer. What was spared is a fifth of the broker's work for a request of 16 KB.
 
 A busy producer has several requests on their way, which arrive together. Those that follow each other and are plain
-are a *run* (`take_run`): looked up once, appended in one go (`barnabas.logdir.logs.append_run`), answered with one
+are a *run* (`take_run`): looked up once, appended in one go (`Appender.append_run`), answered with one
 piece. That halves what is left of the work.
 
 Every batch is checked and appended as ever. Whatever is not plain success (an error, a commit or a flush to wait

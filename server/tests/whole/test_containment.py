@@ -260,10 +260,10 @@ async def test_a_write_that_fails_by_our_fault(
         log_dirs = broker.services.partitions.log_dirs
         bad, good = ("t", "u") if log_dirs.home("t", 0) is log_dirs.dirs[1] else ("u", "t")
 
-        def fails() -> None:
+        def fails(*_: object) -> None:
             raise ValueError("by the test")
 
-        monkeypatch.setattr(log_dirs.get(bad, 0), "write", fails)
+        monkeypatch.setattr(log_dirs.get(bad, 0).writer, "pwritev", fails)
         for _ in range(2):
             answer = only(await first.ask(request(batch(b"lost"), topic=bad, acks=acks), 9))
             assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR

@@ -1,0 +1,34 @@
+"""What of a topic's configuration an appender compares for each batch. All logs of one configuration share it."""
+
+from __future__ import annotations
+
+import functools
+from typing import Final
+
+from barnabas.logdir.files.config import LONG_MAX, LogConfig
+from barnabas.logdir.logs.roll_limits import NEVER
+from barnabas.logdir.segments.incoming import must_rewrite, must_validate
+
+_KEPT_MAX: Final = 1000
+
+
+class AppendRules:
+    """rewrite: batches may be stored otherwise than they come; validate: the records of each are looked at;
+    after_max_ms: how far a timestamp may lie ahead of the wall clock. Sizes are bytes. Not to be changed.
+    """
+
+    __slots__ = ("after_max_ms", "max_message_bytes", "rewrite", "segment_bytes", "validate")
+
+    def __init__(self, config: LogConfig) -> None:
+        self.rewrite = must_rewrite(config)
+        self.validate = must_validate(config)
+        after = config.message_timestamp_after_max_ms
+        self.after_max_ms = NEVER if after == LONG_MAX or config.log_append_time else after
+        self.max_message_bytes = config.max_message_bytes
+        self.segment_bytes = config.segment_bytes
+
+
+@functools.lru_cache(_KEPT_MAX)
+def rules_of(config: LogConfig) -> AppendRules:
+    """The rules of a configuration, the same object for equal ones."""
+    return AppendRules(config)
