@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-from barnabas.kproto import ErrorCode, Part, decoder, encoder, request_class, response_class
+from barnabas.kproto import ApiKey, ErrorCode, Part, decoder, encoder, request_class, response_class
 from barnabas.kproto.frame import response_frame
 from barnabas.server.network.request_bounds import bounds_of
 from barnabas.server.requests.api import Api
 from barnabas.server.runtime.turns import LARGE_ANSWER_ITEMS, Arrays
+
+
+@cache
+def _arrays_of_response(key: ApiKey) -> Arrays:
+    """One for all versions. Not only when an answer is large: what is made then, and stays, lies among what goes, and
+    holds its pages.
+    """
+    return Arrays(response_class(key).__description__.struct)
 
 
 class Route:
@@ -44,7 +53,7 @@ class Route:
         )
         self.elements_max = bounds_of(api.key).elements
         self.encode: Callable[[Any], list[Part]] = encoder(response_class(api.key), version)
-        self._arrays: Arrays | None = None
+        self._arrays = _arrays_of_response(api.key)
 
     @property
     def name(self) -> str:
@@ -53,8 +62,6 @@ class Route:
 
     def is_large(self, response: Any) -> bool:
         """Whether an answer is to be encoded off the loop."""
-        if self._arrays is None:
-            self._arrays = Arrays(response_class(self.api.key).__description__.struct)
         return self._arrays.has_more_than(LARGE_ANSWER_ITEMS, response)
 
     def encode_frame(self, correlation_id: int, response: Any) -> list[Part]:
