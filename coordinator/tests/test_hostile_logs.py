@@ -1,8 +1,8 @@
 """Logs that can be read and make no sense: whoever may write to the internal topics can put anything into them. Reading
 them, serving what came out and letting time pass must raise nothing and come to rest; what is answered can be encoded.
 
-Random records out of extreme values; the seed is the bug report. More seeds: BARNABAS_HOSTILE_SEEDS. Not covered: what
-is left of such groups need not be useful, only harmless.
+Some by hand, then random records out of extreme values; the seed is the bug report. More seeds: BARNABAS_HOSTILE_SEEDS.
+Not covered: what is left of such groups need not be useful, only harmless.
 """
 
 from __future__ import annotations
@@ -226,6 +226,59 @@ def run(seed: int) -> None:
     kit.refuse = None
     let_time_pass(kit, 5_000)
     look_at_all(kit)
+
+
+def read(*records: Record) -> ModernKit:
+    """A coordinator that has read such a log."""
+    kit = ModernKit(t=2)
+    kit.log = list(records)
+    kit.committed_to = len(kit.log)
+    kit.restart()
+    return kit
+
+
+def test_a_member_that_is_there_twice_counts_once() -> None:
+    """Else no protocol had the votes of all, and no generation could be formed."""
+    told = StoredMember("a", None, "c", "/h", 30_000, 6_000, subscribe("t"), b"")
+    kit = read(group_record("g", StoredGroup("consumer", 3, "range", "a", -1, (told, told))))
+    assert kit.joined(kit.join("a", protocols=(("range", subscribe("t")),))).protocol_name == "range"
+    assert kit.error(kit.join(protocols=(("rr", subscribe("t")),))) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def came_over(member_id: str, *protocols: tuple[str, bytes]) -> list[Record]:
+    """A member with the classic protocol in a group of the next generation."""
+    metadata = MemberMetadata(
+        None, None, "c", "/h", frozenset({"t"}), None, 30_000, None, ClassicClient(30_000, protocols)
+    )
+    return [
+        modern_record(record)
+        for record in (
+            Member("g", member_id, metadata),
+            TargetMember("g", member_id, {}),
+            MemberStanding("g", member_id, Standing(1, 1, MemberState.STABLE, {}, {})),
+        )
+    ]
+
+
+EPOCH = [modern_record(GroupEpoch("g", 1)), modern_record(TargetEpoch("g", 1, 0))]
+
+
+def test_a_member_without_protocols_is_told_nothing() -> None:
+    kit = read(*EPOCH, *came_over("a"), *came_over("b", ("range", subscribe("t"))))
+    assert kit.error(kit.sync("a", 1, version=4, protocol_name=None)) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert kit.assignment(kit.sync("b", 1)) == assign({})
+    let_time_pass(kit, 1_000)
+    assert not kit.shard.groups["g"].members
+
+
+def test_members_without_a_common_protocol_stay_in_the_next_generation() -> None:
+    both = came_over("a", ("range", subscribe("t"))), came_over("b", ("rr", subscribe("t")))
+    kit = read(*EPOCH, *both[0], *both[1])
+    kit.enter("new", "t")
+    assert kit.code("new", -1) == ErrorCode.NONE
+    assert set(kit.members()) == {"a", "b"}
+    let_time_pass(kit, 1_000)
+    assert not kit.shard.groups["g"].members
 
 
 @pytest.mark.parametrize("first", range(0, 200, 20))
