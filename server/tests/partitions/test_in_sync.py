@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -279,3 +280,25 @@ async def test_who_is_no_longer_controller_is_not_waited_for(autojump_clock: tri
         world.image = world.image.with_brokers({**world.image.brokers, 8: place}).with_controller(8, 2)
         assert await settled(world) == (1, 2)
         assert trio.current_time() - began < 2
+
+
+async def test_trouble_with_one_partition_does_not_keep_laggards_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: list[logging.LogRecord],
+    autojump_clock: trio.abc.Clock,
+    tmp_path: Path,
+) -> None:
+    """Every time that it is looked at."""
+    looked: list[str] = []
+
+    def fails(now: float) -> None:
+        looked.append("bad")
+        raise ValueError("by the test")
+
+    async with managed(tmp_path, granted) as (world, _):
+        bad = SimpleNamespace(shrink_isr=fails)
+        good = SimpleNamespace(shrink_isr=lambda now: looked.append("good"))
+        monkeypatch.setattr(type(world[1].partitions), "__iter__", lambda self: iter((bad, good)))
+        await trio.sleep(65)
+        assert looked == ["bad", "good"] * 4, "twice in replica.lag.time.max.ms"
+        assert len(trouble) == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import trio
 
 from barnabas.kproto.records import Record, build_batch
 from barnabas.logdir import PartitionLog, StorageError
+from barnabas.server.storage.housekeeping import Housekeeping
 from barnabas.server.storage.retention import retain
 from barnabas.server.testing import connected, embedded_broker
 from barnabas.server.tests.apis.records.test_fetch import Session, fetch, flat
@@ -146,6 +148,52 @@ async def test_partitions_that_are_deleted_while_retention_goes_over_all(
         assert only(await client.ask(request(batch(b"b"), topic="stays"), 9)).error_code == 0
         data = flat(await client.ask(fetch(("stays", 0, 1)), 12))[0]
         assert (data.error_code, data.log_start_offset) == (0, 1)
+
+
+@pytest.mark.parametrize("what", ["retain", "expire_producers"])
+async def test_trouble_with_one_log_is_not_the_others(
+    what: str, monkeypatch: pytest.MonkeyPatch, trouble: list[logging.LogRecord], autojump_clock: trio.abc.Clock
+) -> None:
+    """Every time that it comes; those behind it have their turn in the same round."""
+    async with embedded_broker() as broker:
+        for name in ("bad", "good"):
+            await topic(broker, name)
+        bad, good = (broker.services.partitions.get(name, 0).log for name in ("bad", "good"))
+        calls: list[PartitionLog] = []
+        does = getattr(PartitionLog, what)
+
+        def noted(self: PartitionLog, *args: object) -> object:
+            calls.append(self)
+            if self is bad:
+                raise ValueError("by the test")
+            return does(self, *args)
+
+        monkeypatch.setattr(PartitionLog, what, noted)
+        await trio.sleep(1 * HOUR)
+        assert len(calls) > 4
+        assert calls.count(bad) == calls.count(good) == len(trouble)
+        assert {calls.index(bad), calls.index(good)} == {0, 1}
+
+
+async def test_trouble_in_one_duty_is_not_the_others(
+    monkeypatch: pytest.MonkeyPatch, trouble: list[logging.LogRecord], autojump_clock: trio.abc.Clock
+) -> None:
+    """They go on as they are, and are not begun anew with it."""
+    rounds = 0
+
+    async def fails(self: Housekeeping) -> None:
+        raise ValueError("by the test")
+
+    async def counts(self: Housekeeping) -> None:
+        nonlocal rounds
+        rounds += 1
+
+    monkeypatch.setattr(Housekeeping, "retain", fails)
+    monkeypatch.setattr(Housekeeping, "checkpoint_high_watermarks", counts)
+    async with embedded_broker(log_initial_task_delay_ms="30000", log_retention_check_interval_ms="1000"):
+        await trio.sleep(130)
+        assert 19 <= rounds <= 21, "one in 5 s"
+        assert 90 <= len(trouble) <= 101
 
 
 async def test_fetch_sessions_that_nobody_uses_go(autojump_clock: trio.abc.Clock) -> None:
