@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from barnabas.kproto.messages import ApiVersionsRequest, MetadataRequest
-from barnabas.server.config.broker import BrokerConfig, SettingsRefused, load
+from barnabas.server.config.broker import BrokerConfig, load
+from barnabas.server.config.problems import SettingsRefused
 from barnabas.server.network.blocking_client import BlockingClient, NoAnswer
 from barnabas.server.settings.endpoints import ANY_ADDRESS
 

@@ -251,7 +251,8 @@ class _Refused(Exception):
 
 def _load(file: str | None, environ: Mapping[str, str] | None, overrides: Sequence[str]) -> BrokerConfig:
     """Settings, or `_Refused`."""
-    from barnabas.server.config.broker import SettingsRefused, load
+    from barnabas.server.config.broker import load
+    from barnabas.server.config.problems import SettingsRefused
 
     with _refused_files(file):
         try:

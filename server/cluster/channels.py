@@ -173,10 +173,10 @@ class _Channel:
         attempts = 0
         while True:
             config = self._config()
-            endpoint = self.broker.endpoint(config.inter_broker_listener)
+            endpoint = self.broker.endpoint(config.controller_listener)
             try:
                 if endpoint is None:
-                    raise PeerError(f"it has no listener {config.inter_broker_listener}")
+                    raise PeerError(f"it has no listener {config.controller_listener}")
                 response = await self._connection.ask(
                     endpoint, request, version, timeout_s=config.get_int("request.timeout.ms") / 1000
                 )

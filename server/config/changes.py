@@ -17,8 +17,9 @@ from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.replication import is_internal
 from barnabas.server.config import groups as group_config
 from barnabas.server.config import topics as topic_config
-from barnabas.server.config.broker import BrokerConfig, SettingsRefused, refusal
-from barnabas.server.settings import BROKER, GROUP, TOPIC, Scope, Setting, Type
+from barnabas.server.config.broker import BrokerConfig
+from barnabas.server.config.problems import SettingsRefused, refusal
+from barnabas.server.settings import GROUP, TOPIC, Scope, Setting, Type, listener_keys
 
 log = logging.getLogger("barnabas.config")
 
@@ -122,7 +123,8 @@ def group_row(name: str) -> Setting | None:
 
 
 def broker_row(name: str) -> Setting | None:
-    return BROKER.get(name)
+    """Of a broker's setting, also of one with a listener's prefix."""
+    return listener_keys.row_of(name)
 
 
 def check_topic(config: BrokerConfig, topic: str, after: Mapping[str, str]) -> None:
@@ -147,7 +149,7 @@ def check_broker(config: BrokerConfig, after: Mapping[str, str], *, per_broker: 
     plug-ins; what is known and has no effect is let in and said in the log when the new configuration is made.
     """
     for name, text in after.items():
-        row = BROKER.get(name)
+        row = broker_row(name)
         if row is None:
             continue
         if row.scope is Scope.READ_ONLY:
@@ -162,9 +164,9 @@ def check_broker(config: BrokerConfig, after: Mapping[str, str], *, per_broker: 
             raise KafkaError(ErrorCode.INVALID_REQUEST, refusal(name, text, why))
     try:
         if per_broker:
-            changed = BrokerConfig(config.static, config.cluster_defaults, after)
+            changed = config.with_checked(cluster=config.cluster_defaults, broker=after)
         else:
-            changed = BrokerConfig(config.static, after, config.broker_overrides)
+            changed = config.with_checked(cluster=after, broker=config.broker_overrides)
     except SettingsRefused as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
     _check_cleaners(config.get_int("log.cleaner.threads"), changed.get_int("log.cleaner.threads"))

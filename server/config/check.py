@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from barnabas.server.config.broker import BrokerConfig, Notice, SettingsRefused, read
+from barnabas.server.config.broker import BrokerConfig, ConfigBuilder
+from barnabas.server.config.problems import Notice, SettingsRefused
 from barnabas.server.config.zookeeper import zookeeper_settings
 
 
@@ -19,11 +20,12 @@ class Findings:
 
 def check(file: str) -> Findings:
     """What `serve` would say about `file` alone, without the environment. Raises OSError, PropertiesError."""
-    values, origins = read(file)
+    builder = ConfigBuilder().file(file)
+    values = builder.static
     refusals: tuple[str, ...] = ()
     notices: tuple[Notice, ...]
     try:
-        config = BrokerConfig.from_values(values, origins)
+        config = builder.build()
         notices = config.notices
     except SettingsRefused as error:
         refusals, notices = error.problems, error.notices

@@ -15,6 +15,7 @@ from enum import IntEnum
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.topics import values_of
 from barnabas.server.settings import BROKER, TOPIC, Scope, Setting, Support, render, synonyms
+from barnabas.server.settings.listener_keys import row_of
 
 
 class Source(IntEnum):
@@ -115,23 +116,28 @@ def cluster_entries(config: BrokerConfig, names: Collection[str] | None = None) 
     for name, text in sorted(config.cluster_defaults.items()):
         if names and name not in names:
             continue
-        row = BROKER.get(name)
+        row = row_of(name)
         shown = None if row is None or row.sensitive else text
         only = (Synonym(name, shown, Source.DYNAMIC_DEFAULT_BROKER),)
         if row is None:
             entries.append(ConfigEntry(name, None, Source.DYNAMIC_DEFAULT_BROKER, True, True, UNKNOWN_TYPE, None, only))
         else:
-            entries.append(_broker_entry(row, shown, Source.DYNAMIC_DEFAULT_BROKER, only))
+            entries.append(_broker_entry(row, shown, Source.DYNAMIC_DEFAULT_BROKER, only, name))
     return entries
 
 
-def _broker_entry(row: Setting, text: str | None, source: Source, behind: tuple[Synonym, ...]) -> ConfigEntry:
+def _broker_entry(
+    row: Setting, text: str | None, source: Source, behind: tuple[Synonym, ...], name: str = ""
+) -> ConfigEntry:
+    """`name`: where it is not the row's own, for the key of a listener."""
     read_only = row.scope is Scope.READ_ONLY
-    return ConfigEntry(row.name, text, source, read_only, row.sensitive, row.type, documentation(row), behind)
+    return ConfigEntry(name or row.name, text, source, read_only, row.sensitive, row.type, documentation(row), behind)
 
 
 def _unknown_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
-    """Keys that are set but not known: shown without value, since it might be a secret (as Apache Kafka does)."""
+    """Keys that are set but have no row. Those of one listener are read by the row behind their prefix; others are not
+    known, and shown without value, since it might be a secret (as Apache Kafka does).
+    """
     layers = (
         (config.broker_overrides, Source.DYNAMIC_BROKER),
         (config.cluster_defaults, Source.DYNAMIC_DEFAULT_BROKER),
@@ -140,9 +146,26 @@ def _unknown_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
     seen: set[str] = set()
     for layer, source in layers:
         for name in sorted(layer):
-            if name not in BROKER and name not in seen:
-                seen.add(name)
+            if name in BROKER or name in seen:
+                continue
+            seen.add(name)
+            row = row_of(name)
+            if row is None:
                 yield ConfigEntry(name, None, source, True, True, UNKNOWN_TYPE, None, (Synonym(name, None, source),))
+            else:
+                behind = (*_own_layers(config, name, row), *_layers(config, row.name))
+                yield _broker_entry(row, behind[0].value, source, behind, name)
+
+
+def _own_layers(config: BrokerConfig, name: str, row: Setting) -> Iterator[Synonym]:
+    """Where a listener's key is set, highest first."""
+    for layer, source in (
+        (config.broker_overrides, Source.DYNAMIC_BROKER),
+        (config.cluster_defaults, Source.DYNAMIC_DEFAULT_BROKER),
+        (config.static, Source.STATIC_BROKER),
+    ):
+        if name in layer:
+            yield Synonym(name, None if row.sensitive else layer[name], source)
 
 
 def _layers(config: BrokerConfig, name: str) -> Iterator[Synonym]:

@@ -12,8 +12,9 @@ from collections.abc import Collection, Mapping
 
 from barnabas.coordinator import GroupSettings
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.server.config.broker import BrokerConfig, refusal, shown
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.describe import ConfigEntry, Source, Synonym, documentation
+from barnabas.server.config.problems import refusal, shown
 from barnabas.server.settings import BROKER, GROUP, BadValue, Support, Value, render
 
 _KINDS = ("consumer", "share", "streams")

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.server.config.broker import BrokerConfig, refusal, shown
+from barnabas.server.config.broker import BrokerConfig
+from barnabas.server.config.problems import refusal, shown
 from barnabas.server.settings import TOPIC, BadValue, Support, Value
 
 if TYPE_CHECKING:

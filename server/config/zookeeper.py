@@ -10,8 +10,9 @@ import importlib.util
 from pathlib import Path
 
 from barnabas.replication.store.zk_settings import Login, ZooKeeperSettings, ZooKeeperTls
-from barnabas.server.config.broker import BrokerConfig, SettingsRefused, refusal
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.jaas import JaasError, parse_jaas
+from barnabas.server.config.problems import SettingsRefused, refusal
 
 LOGIN_FILE = "java.security.auth.login.config"
 _SECTION = "Client"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.server.settings.endpoints import parse_counts
+from barnabas.server.settings.endpoints import AVAILABLE_PROTOCOLS, PROTOCOLS, UNAVAILABLE_PROTOCOLS, parse_counts
 from barnabas.server.settings.model import (
     INT_MAX,
     Check,
@@ -12,6 +12,7 @@ from barnabas.server.settings.model import (
     Value,
     at_least,
     no_effect,
+    one_of,
     only,
     works,
 )
@@ -96,21 +97,23 @@ SETTINGS: tuple[Setting, ...] = (
         Type.STRING,
         None,
         "The listener for traffic between brokers; it must be one of those advertised. "
-        "Without it the listener called PLAINTEXT is taken.",
+        "Without it the listener is taken that is called like security.inter.broker.protocol.",
     ),
-    only(
+    works(
         "security.inter.broker.protocol",
         Type.STRING,
         "PLAINTEXT",
-        "The security protocol of the listener between brokers, when inter.broker.listener.name is not given.",
-        "TLS and SASL are not available yet",
+        "The name of the listener for traffic between brokers, and its security protocol, when "
+        "inter.broker.listener.name is not set. Only one of the two may be set.",
+        one_of(*PROTOCOLS),
+        note=f"{UNAVAILABLE_PROTOCOLS}, so only {', '.join(AVAILABLE_PROTOCOLS)} is allowed",
     ),
-    only(
+    works(
         "control.plane.listener.name",
         Type.STRING,
         None,
-        "A listener of its own for the controller's requests.",
-        "the controller's requests come in on the listener between brokers",
+        "A listener of its own for the controller's requests to brokers; it must be one of those advertised, and not "
+        "the listener between brokers. Without it they come in on the listener between brokers.",
     ),
     no_effect("early.start.listeners", Type.STRING, None, "all listeners open together, once the data is loaded"),
     works(

@@ -314,3 +314,16 @@ def test_merging() -> None:
     gone = update(change("t", -2, -2))
     assert merge(first, gone) is None
     assert merge(gone, first) is None
+
+
+async def test_the_controller_s_own_listener_is_used_where_there_is_one(autojump_clock: MockClock) -> None:
+    settings = {
+        "listeners": "PLAINTEXT://:9092,CONTROL://:9093",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROL:PLAINTEXT",
+        "control.plane.listener.name": "CONTROL",
+    }
+    both = BrokerImage(2, (Endpoint("PLAINTEXT", "two", 2), Endpoint("CONTROL", "three", 2)), epoch=20)
+    async with rig(**settings) as r:
+        r.channels.send(both, lead(1))
+        await r.answered(1)
+        assert r.others.opened == ["three"]

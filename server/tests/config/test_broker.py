@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.server.config.broker import BrokerConfig, SettingsRefused, load, refusal, shown
+from barnabas.server.config.broker import BrokerConfig, load
+from barnabas.server.config.problems import SettingsRefused, refusal, shown
 from barnabas.server.config.properties import PropertiesError
 from barnabas.server.settings import BROKER, Support
 from barnabas.server.settings.endpoints import ListenAddress
@@ -65,6 +66,10 @@ REFUSED = {
     "max.connections.per.ip.overrides": "localhost",
     "auto.create.topics.enable": "yes",
     "listener.name.internal.max.connections": "5",
+    "listener.name.internal.ssl.client.auth": "sometimes",
+    "listener.name.internal.plain.ssl.client.auth": "none",
+    "listener.name.internal.plan.sasl.jaas.config": "x",
+    "listener.name.internal.sasl.mechanism.inter.broker.protocol": "PLAIN",
     "listener.name.internal.ssl.keystore.location": "/k.jks",
     "listener.name.internal.plain.sasl.jaas.config": "x",
 }
@@ -136,7 +141,7 @@ def test_a_setting_that_works_says_nothing() -> None:
 )
 def test_what_a_broker_alone_can_never_have_is_said(key: str) -> None:
     (notice,) = BrokerConfig.from_values({key: "3"}).notices
-    assert notice.text.startswith(f"{key}=3 lets ")
+    assert notice.text.startswith(f"{key}=3 makes ")
     assert not BrokerConfig.from_values({key: "3", "zookeeper.connect": "zk:2181"}).notices
     assert not BrokerConfig.from_values({key: "1"}).notices
 

@@ -6,8 +6,9 @@ import pytest
 import trustme
 
 from barnabas.replication.store.zk_settings import Login, ZooKeeperSettings, ZooKeeperTls
-from barnabas.server.config.broker import BrokerConfig, SettingsRefused, load
+from barnabas.server.config.broker import BrokerConfig, load
 from barnabas.server.config.jaas import JaasError, parse_jaas
+from barnabas.server.config.problems import SettingsRefused
 from barnabas.server.config.zookeeper import zookeeper_settings
 
 LOGIN = "java.security.auth.login.config"

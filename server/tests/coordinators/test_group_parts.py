@@ -10,7 +10,8 @@ from barnabas.coordinator import GroupSettings, Topic
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.replication import BrokerImage, Image, PartitionImage, TopicImage
 from barnabas.server.config import groups as group_config
-from barnabas.server.config.broker import BrokerConfig, SettingsRefused
+from barnabas.server.config.broker import BrokerConfig
+from barnabas.server.config.problems import SettingsRefused
 from barnabas.server.coordinators import group_patterns
 from barnabas.server.coordinators.consumer_groups import machine_config
 from barnabas.server.coordinators.group_topics import GroupTopics
