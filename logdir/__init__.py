@@ -16,7 +16,8 @@ from barnabas.logdir.compaction.plan import (
     CompactionStats,
     dirtiest,
 )
-from barnabas.logdir.dirs.log_dir import Checkpoint, LogDir
+from barnabas.logdir.dirs.checkpoints import Checkpoint, Checkpoints
+from barnabas.logdir.dirs.log_dir import LogDir
 from barnabas.logdir.dirs.log_dirs import LogDirs, Promoted
 from barnabas.logdir.files.cleaner_checkpoint import CleanerCheckpoint
 from barnabas.logdir.files.config import LogConfig
@@ -48,6 +49,7 @@ __all__ = [
     "AppendInfo",
     "AppendOrigin",
     "Checkpoint",
+    "Checkpoints",
     "CleanedSegment",
     "CleanerCheckpoint",
     "CompactionAborted",

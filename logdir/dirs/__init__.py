@@ -1,4 +1,5 @@
-"""Log directories: one (`log_dir`), all of a broker (`log_dirs`), and what one holds before it is opened (`survey`).
+"""Log directories: one (`log_dir`; its parts stand in `dir_state`), all of a broker (`log_dirs`), and what one holds
+before it is opened (`survey`).
 
 May import every other room but `offline`.
 

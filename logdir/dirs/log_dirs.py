@@ -32,7 +32,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from barnabas.kproto.errors import ErrorCode, KafkaError
-from barnabas.logdir.dirs.log_dir import LogDir, TopicPartition
+from barnabas.logdir.dirs.dir_state import TopicPartition
+from barnabas.logdir.dirs.log_dir import LogDir
 from barnabas.logdir.files.config import LogConfig
 from barnabas.logdir.files.disk import Disk
 from barnabas.logdir.files.errors import InconsistentMeta, LogDirError, StorageError, duplicate
@@ -59,7 +60,7 @@ class Promoted:
     def finish(self) -> None:
         """The copy's name is safe: give the original up. Raises `StorageError`."""
         if self.source.failure is None:
-            self.source.give_up(self.key, self._original)
+            self.source.partition_dirs.give_up(self.key, self._original)
         else:
             self._original.abandon()
 
@@ -70,7 +71,7 @@ class Promoted:
         if self.source.failure is None:
             self.source.sync_names()
             if self.target.logs.get(self.key) is self.log:
-                self.target.remove_mark(*self.key)
+                self.target.copies.remove_mark(*self.key)
 
 
 class LogDirs:
@@ -112,8 +113,7 @@ class LogDirs:
         self.on_failure = on_failure
         self._preferred: dict[TopicPartition, LogDir] = {}
         for each in self.dirs:
-            each.on_rolled = on_rolled
-            each.on_failure = partial(self._failed, each)
+            each.listen(on_rolled=on_rolled, on_failure=partial(self._failed, each))
 
     def __repr__(self) -> str:
         return f"LogDirs({[each.path for each in self.dirs]!r}, {sum(len(each.logs) for each in self.dirs)} logs)"
@@ -124,7 +124,7 @@ class LogDirs:
 
     def set_on_rolled(self, on_rolled: Callable[[PartitionLog], None]) -> None:
         for each in self.dirs:
-            each.on_rolled = on_rolled
+            each.listen(on_rolled=on_rolled)
 
     # ---- what there is
 
@@ -269,12 +269,12 @@ class LogDirs:
                 futures[key] = each
             for key in each.logs.keys() & each.futures.keys():
                 log.warning("%s is a copy of what is beside it: given up", each.futures[key].directory)
-                each.drop_future(*key)
+                each.copies.drop(*key)
         if not self.offline:
             # No original is left. A mark that stays would speak for its partition in quarrels of another kind.
             for key, home in logs.items():
                 try:
-                    home.remove_mark(*key)
+                    home.copies.remove_mark(*key)
                 except OSError as error:
                     self._is_lost(home, "looking through", error)
                     break
@@ -283,9 +283,9 @@ class LogDirs:
     def _keep_one(key: TopicPartition, one: LogDir, other: LogDir) -> LogDir:
         """The directory that a partition which is in two is in from now on. Raises `LogDirError`, OSError."""
         first, second = one.logs[key], other.logs[key]
-        if one.is_marked_whole(*key) != other.is_marked_whole(*key) and first.topic_id == second.topic_id:
+        if one.copies.is_marked_whole(*key) != other.copies.is_marked_whole(*key) and first.topic_id == second.topic_id:
             pairs = [(one, other), (other, one)]
-            if other.is_marked_whole(*key):
+            if other.copies.is_marked_whole(*key):
                 pairs.reverse()
             for kept, lost in pairs:  # the marked one is asked first
                 if _has_all_of(kept.logs[key], lost.logs[key]):
@@ -295,10 +295,10 @@ class LogDirs:
                         given_up.directory,
                         kept.path,
                     )
-                    lost.give_up(key, given_up)
+                    lost.partition_dirs.give_up(key, given_up)
                     del lost.logs[key]
                     lost.sync_names()
-                    kept.remove_mark(*key)
+                    kept.copies.remove_mark(*key)
                     # Where the log starts may be known in one of the directories only.
                     kept.logs[key].delete_records(
                         min(given_up.log_start_offset, kept.logs[key].log_end_offset), kept.logs[key].log_end_offset
@@ -408,13 +408,13 @@ class LogDirs:
         original = self.get(topic, partition)
         assert original is not None
         start_offset = original.log_start_offset
-        return target.create_future(topic, partition, original.topic_id, original.config, start_offset)
+        return target.copies.create(topic, partition, original.topic_id, original.config, start_offset)
 
     def drop_future(self, topic: str, partition: int) -> None:
         """The copy, if there is one, is not wanted any more. Raises `StorageError`."""
         home = self.future_home(topic, partition)
         if home is not None:
-            home.drop_future(topic, partition)
+            home.copies.drop(topic, partition)
 
     def mark_whole(self, topic: str, partition: int) -> None:
         """The copy has everything, and is synced: leave the mark that tells it from its original, should the broker end
@@ -422,15 +422,15 @@ class LogDirs:
         """
         source, target = self.home(topic, partition), self.future_home(topic, partition)
         if source is not None and target is not None:
-            source.remove_mark(topic, partition)  # of an earlier move: with two marks nobody could tell
-            target.mark_whole(topic, partition)
+            source.copies.remove_mark(topic, partition)  # of an earlier move: with two marks nobody could tell
+            target.copies.mark_whole(topic, partition)
 
     def promote(self, topic: str, partition: int) -> Promoted:
         """The copy is as long as the original and takes its place. Raises `StorageError`; nothing has changed then."""
         source, target = self.home(topic, partition), self.future_home(topic, partition)
         assert source is not None
         assert target is not None
-        promoted = target.promote(topic, partition)
+        promoted = target.copies.promote(topic, partition)
         original = source.logs.pop((topic, partition))
         return Promoted(promoted, target, (topic, partition), source, original)
 

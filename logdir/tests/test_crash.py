@@ -78,7 +78,7 @@ class Life:
         self.truncate()
         self.some(3)
         self.flush()
-        self.log_dir.remove(self.log_dir.take_removals(self.clock.now_ms))
+        self.log_dir.removals.remove(self.log_dir.removals.take(self.clock.now_ms))
         self.some(2)
         self.checkpoints()
         self.flush()
@@ -144,8 +144,8 @@ class Life:
         self.safe = end
 
     def checkpoints(self) -> None:
-        self.log_dir.write_checkpoint(self.log_dir.recovery_points())
-        self.log_dir.write_checkpoint(self.log_dir.log_starts())
+        self.log_dir.checkpoints.write(self.log_dir.checkpoints.recovery_points())
+        self.log_dir.checkpoints.write(self.log_dir.checkpoints.log_starts())
 
     def delete_records(self) -> None:
         self.start_max = max(self.start_max, 3)

@@ -66,9 +66,10 @@ class Life:
 
     def checkpoints(self) -> None:
         for each in self.dirs.online:
-            for taken in (each.recovery_points(), each.log_starts(), each.high_watermarks({})):
-                if each.failure is None and not each.is_written(taken):
-                    self.attempt(each.write_checkpoint, taken)
+            files = each.checkpoints
+            for taken in (files.recovery_points(), files.log_starts(), files.high_watermarks({})):
+                if each.failure is None and not files.is_written(taken):
+                    self.attempt(files.write, taken)
 
     def flush(self) -> None:
         for log in self.dirs.logs.values():
@@ -92,7 +93,7 @@ class Life:
         self.append(("t", 0), name + b" last")
         self.checkpoints()
         for each in self.dirs.online:
-            each.remove(each.take_removals(NOW + 1))
+            each.removals.remove(each.removals.take(NOW + 1))
 
     def stop(self) -> None:
         try:

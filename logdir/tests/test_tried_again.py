@@ -30,7 +30,7 @@ def filled() -> tuple[MemoryDisk, LogDir, PartitionLog]:
             put(log, "aborted" * 8, producer=(6, 0, 0), leader_epoch=0, transactional=True)
             abort(log)
     log.flush()
-    log_dir.write_checkpoint(log_dir.recovery_points())
+    log_dir.checkpoints.write(log_dir.checkpoints.recovery_points())
     return disk, log_dir, log
 
 

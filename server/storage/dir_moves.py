@@ -218,11 +218,11 @@ class Moves:
                 raise
             try:
                 for checkpoint in (
-                    target.recovery_points(),
-                    target.log_starts(),
-                    target.high_watermarks({promoted.key: partition.high_watermark}),
+                    target.checkpoints.recovery_points(),
+                    target.checkpoints.log_starts(),
+                    target.checkpoints.high_watermarks({promoted.key: partition.high_watermark}),
                 ):
-                    await self._offload(target.write_checkpoint, checkpoint)
+                    await self._offload(target.checkpoints.write, checkpoint)
             except StorageError as error:
                 log.warning("%s-%d was moved, but: %s", partition.topic, partition.index, error)
             promoted.finish()

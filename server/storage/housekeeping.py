@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.logdir import Checkpoint, LogDir, LogDirs, PartitionLog, StorageError
+from barnabas.logdir import Checkpoint, Checkpoints, LogDirs, PartitionLog, StorageError
 from barnabas.server.runtime.containment import attempt, contain, serve
 from barnabas.server.storage.cleaner import Cleaner
 from barnabas.server.storage.flushing import Flusher
@@ -117,24 +117,24 @@ class Housekeeping:
             await trio.lowlevel.checkpoint()
 
     async def checkpoint_recovery_points(self) -> None:
-        await self._write(LogDir.recovery_points)
+        await self._write(Checkpoints.recovery_points)
 
     async def checkpoint_log_starts(self) -> None:
-        await self._write(LogDir.log_starts)
+        await self._write(Checkpoints.log_starts)
 
     async def checkpoint_high_watermarks(self) -> None:
         offsets = {(each.topic, each.index): each.high_watermark for each in self._partitions}
         for each in self._partitions:
             each.log.high_watermark_reached(each.high_watermark)
-        await self._write(lambda log_dir: log_dir.high_watermarks(offsets))
+        await self._write(lambda checkpoints: checkpoints.high_watermarks(offsets))
 
-    async def _write(self, take: Callable[[LogDir], Checkpoint]) -> None:
+    async def _write(self, take: Callable[[Checkpoints], Checkpoint]) -> None:
         for log_dir in self._dirs.online:
             try:
-                checkpoint = take(log_dir)
-                if log_dir.is_written(checkpoint):
+                checkpoint = take(log_dir.checkpoints)
+                if log_dir.checkpoints.is_written(checkpoint):
                     continue
-                await self._offload(log_dir.write_checkpoint, checkpoint)
+                await self._offload(log_dir.checkpoints.write, checkpoint)
             except StorageError as error:
                 log.error("%s", error)
             except Exception as error:
@@ -215,9 +215,11 @@ class Housekeeping:
     async def _remove(self) -> None:
         while True:
             for log_dir in self._dirs.online:
-                due = log_dir.take_removals(self._wall_ms())
+                removals = log_dir.removals
+                due = removals.take(self._wall_ms())
                 if due:
-                    await attempt(log, f"removing files in {log_dir.path}", partial(self._offload, log_dir.remove, due))
-            next_ms = min((at for each in self._dirs.online if (at := each.next_removal_ms) is not None), default=None)
+                    remove = partial(self._offload, removals.remove, due)
+                    await attempt(log, f"removing files in {log_dir.path}", remove)
+            next_ms = min((at for each in self._dirs.online if (at := each.removals.next_ms) is not None), default=None)
             wait_seconds = LOOK_SECONDS if next_ms is None else (next_ms - self._wall_ms()) / 1000
             await trio.sleep(min(max(wait_seconds, REMOVAL_SECONDS), LOOK_SECONDS))

@@ -116,7 +116,7 @@ class Model(Compacted):
     def flush(self) -> None:
         self.log.flush()
         self.flushed = self.log.log_end_offset
-        self.log_dir.write_checkpoint(self.log_dir.recovery_points())
+        self.log_dir.checkpoints.write(self.log_dir.checkpoints.recovery_points())
 
     def roll(self) -> None:
         self.log.roll(self.clock.now_ms)
@@ -182,11 +182,11 @@ class Model(Compacted):
         offset = self.rng.randint(self.log.log_start_offset, self.log.log_end_offset)
         if self.rng.random() < 0.3:
             self.log.delete_records(offset, self.log.log_end_offset)
-            self.log_dir.write_checkpoint(self.log_dir.log_starts())
+            self.log_dir.checkpoints.write(self.log_dir.checkpoints.log_starts())
 
     def retain(self) -> None:
         self.log.retain(self.clock.now_ms)
-        self.log_dir.remove(self.log_dir.take_removals(self.clock.now_ms))
+        self.log_dir.removals.remove(self.log_dir.removals.take(self.clock.now_ms))
 
     def reopen(self) -> None:
         self.log_dir.close()

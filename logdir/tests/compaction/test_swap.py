@@ -157,7 +157,7 @@ def test_a_crash_in_the_swap_of_an_empty_segment() -> None:
     log.config = log.log.config = replace(log.config, segment_bytes=100)
     plan, cleaned, _ = begun(log)
     assert (cleaned.size, cleaned.replaced) == (0, (0,))
-    log.log_dir.write_checkpoint(log.log_dir.recovery_points())  # else all is made anew
+    log.log_dir.checkpoints.write(log.log_dir.checkpoints.recovery_points())  # else all is made anew
     log.log.begin_swap(plan, cleaned, NOW).prepare()
     log.disk.open(f"{HOME}/{0:020d}.txnindex", create=True)
     log.disk.sync_dir(HOME)
@@ -192,8 +192,8 @@ def test_reading_goes_on(steps: int) -> None:
     log.roll()
     assert slice_of_old.read() == before
     if steps == 4:
-        due = log.log_dir.take_removals(NOW + log.config.file_delete_delay_ms)
-        log.log_dir.remove(due)
+        due = log.log_dir.removals.take(NOW + log.config.file_delete_delay_ms)
+        log.log_dir.removals.remove(due)
         assert not [name for name in log.names() if name.endswith((".deleted", ".swap"))]
         assert final_values(log.log) == {**wanted, b"new": b""}
         assert slice_of_old.read() == before

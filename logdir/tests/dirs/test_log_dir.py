@@ -103,7 +103,7 @@ def test_a_damaged_topic_id_is_made_anew(damage: bytes, clean: bool, caplog: pyt
     disk = MemoryDisk()
     log_dir = open_dir(disk)
     put(log_dir.open_or_create("t", 0, TOPIC_ID, LogConfig()), "a")
-    log_dir.write_checkpoint(Checkpoint("recovery-point-offset-checkpoint", 1, {("t", 0): 1}))
+    log_dir.checkpoints.write(Checkpoint("recovery-point-offset-checkpoint", 1, {("t", 0): 1}))
     log_dir.close() if clean else kill(disk)
     disk.node(f"{PATH}/t-0/partition.metadata").data[:] = damage
     log_dir = open_dir(disk)
@@ -129,7 +129,7 @@ def test_a_log_of_a_topic_that_is_gone_is_set_aside() -> None:
     log_dir = open_dir(disk)
     assert list(log_dir.logs) == [("t", 0)]
     assert log_dir.logs["t", 0].log_end_offset == 1
-    assert log_dir.next_removal_ms is None, "nobody removes it"
+    assert log_dir.removals.next_ms is None, "nobody removes it"
 
 
 def test_what_a_checkpoint_says_is_known_whoever_wrote_it() -> None:
@@ -140,10 +140,10 @@ def test_what_a_checkpoint_says_is_known_whoever_wrote_it() -> None:
         log = log_dir.open_or_create("t", 0, topic_id, LogConfig())
         put(log, "a", "b", "c")
         log.delete_records(2, 3)
-        starts = log_dir.log_starts()
-        assert not log_dir.is_written(starts)
-        log_dir.write_checkpoint(starts)
-        assert log_dir.is_written(log_dir.log_starts())
+        starts = log_dir.checkpoints.log_starts()
+        assert not log_dir.checkpoints.is_written(starts)
+        log_dir.checkpoints.write(starts)
+        assert log_dir.checkpoints.is_written(log_dir.checkpoints.log_starts())
         if topic_id == TOPIC_ID:
             log_dir.delete("t", 0)
     kill(disk)
@@ -161,9 +161,9 @@ def test_deleting_and_making_again() -> None:
     assert found is not None
     log.delete_records(1, 1)
     log.flush()
-    log_dir.write_checkpoint(log_dir.recovery_points())
-    log_dir.write_checkpoint(log_dir.log_starts())
-    log_dir.write_checkpoint(log_dir.high_watermarks({("t", 0): 1}))
+    log_dir.checkpoints.write(log_dir.checkpoints.recovery_points())
+    log_dir.checkpoints.write(log_dir.checkpoints.log_starts())
+    log_dir.checkpoints.write(log_dir.checkpoints.high_watermarks({("t", 0): 1}))
     log_dir.delete("t", 0)
     log_dir.delete("t", 0)
     assert log_dir.get("t", 0) is None
@@ -181,11 +181,11 @@ def test_deleting_and_making_again() -> None:
     log = log_dir.logs["t", 0]
     assert (log.log_start_offset, log.log_end_offset) == (0, 1)
     assert b"new" in stored(log)[0][1]
-    assert log_dir.next_removal_ms == NOW + 60_000, "found again by its mark"
-    assert log_dir.take_removals(NOW + 59_999) == []
-    log_dir.remove(log_dir.take_removals(NOW + 60_000))
+    assert log_dir.removals.next_ms == NOW + 60_000, "found again by its mark"
+    assert log_dir.removals.take(NOW + 59_999) == []
+    log_dir.removals.remove(log_dir.removals.take(NOW + 60_000))
     assert not any(name.endswith("-delete") for name in names(disk))
-    assert log_dir.next_removal_ms is None
+    assert log_dir.removals.next_ms is None
 
 
 def test_removal_of_segments_is_delayed() -> None:
@@ -198,9 +198,9 @@ def test_removal_of_segments_is_delayed() -> None:
         put(log, "x" * 30)
     assert log.retain(NOW) == 3
     assert sum(name.endswith(".deleted") for name in names(disk, f"{PATH}/t-0")) == 9
-    log_dir.remove(log_dir.take_removals(NOW + 999))
+    log_dir.removals.remove(log_dir.removals.take(NOW + 999))
     assert sum(name.endswith(".deleted") for name in names(disk, f"{PATH}/t-0")) == 9
-    log_dir.remove(log_dir.take_removals(NOW + 1000))
+    log_dir.removals.remove(log_dir.removals.take(NOW + 1000))
     assert sum(name.endswith(".deleted") for name in names(disk, f"{PATH}/t-0")) == 0
 
 
@@ -211,16 +211,16 @@ def test_checkpoints() -> None:
         put(log_dir.open_or_create(topic, partition, TOPIC_ID, LogConfig()), "x", "y")
     log_dir.logs["a", 1].flush()
     log_dir.logs["b", 0].delete_records(1, 2)
-    log_dir.write_checkpoint(log_dir.recovery_points())
-    log_dir.write_checkpoint(log_dir.log_starts())
-    log_dir.write_checkpoint(log_dir.high_watermarks({("a", 0): 1, ("a", 1): 2, ("gone", 0): 9}))
+    log_dir.checkpoints.write(log_dir.checkpoints.recovery_points())
+    log_dir.checkpoints.write(log_dir.checkpoints.log_starts())
+    log_dir.checkpoints.write(log_dir.checkpoints.high_watermarks({("a", 0): 1, ("a", 1): 2, ("gone", 0): 9}))
     assert read_offsets(disk, PATH, RECOVERY_POINT) == {("a", 0): 0, ("a", 1): 2, ("b", 0): 0}
     assert read_offsets(disk, PATH, LOG_START) == {("b", 0): 1}
     assert read_offsets(disk, PATH, HIGH_WATERMARK) == {("a", 0): 1, ("a", 1): 2}
-    older = log_dir.high_watermarks({("a", 0): 1})
-    newer = log_dir.high_watermarks({("a", 0): 2})
-    log_dir.write_checkpoint(newer)
-    log_dir.write_checkpoint(older)
+    older = log_dir.checkpoints.high_watermarks({("a", 0): 1})
+    newer = log_dir.checkpoints.high_watermarks({("a", 0): 2})
+    log_dir.checkpoints.write(newer)
+    log_dir.checkpoints.write(older)
     assert read_offsets(disk, PATH, HIGH_WATERMARK)[("a", 0)] == 2, "a thread that comes late changes nothing"
     kill(disk)
     log_dir = open_dir(disk)
@@ -247,7 +247,7 @@ def test_truncation_is_checkpointed_at_once() -> None:
     for _ in range(5):
         put(log, "x")
     log.flush()
-    log_dir.write_checkpoint(log_dir.recovery_points())
+    log_dir.checkpoints.write(log_dir.checkpoints.recovery_points())
     log.truncate_to(2, NOW)
     assert read_offsets(disk, PATH, RECOVERY_POINT) == {("a", 0): 2}
 
@@ -337,13 +337,13 @@ def test_flushing_in_a_thread_while_everything_else_goes_on(tmp_path: object) ->
             action = rng.random()
             if action < 0.1:
                 log.retain(NOW)
-                log_dir.remove(log_dir.take_removals(NOW))
+                log_dir.removals.remove(log_dir.removals.take(NOW))
             elif action < 0.15:
                 log.truncate_to(rng.randint(log.log_start_offset, log.log_end_offset), NOW)
             elif action < 0.2:
                 log.roll(NOW)
             elif action < 0.3:
-                log_dir.write_checkpoint(log_dir.recovery_points())
+                log_dir.checkpoints.write(log_dir.checkpoints.recovery_points())
             elif action < 0.32:
                 number = rng.randrange(4)
                 log_dir.delete("t", number)

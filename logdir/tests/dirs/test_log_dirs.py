@@ -157,7 +157,7 @@ def test_a_creation_that_lacked_something_leaves_nothing(times: int) -> None:
         assert not dirs.offline
         put(log, "a")
         for each in dirs.dirs:
-            each.remove(each.take_removals(NOW + 10))
+            each.removals.remove(each.removals.take(NOW + 10))
         if times < 5:
             found = [
                 f"{each.path}/{entry.name}" for each in dirs.dirs for entry in disk.list(each.path) if entry.is_dir
@@ -174,8 +174,8 @@ def test_directories_of_different_brokers() -> None:
     disk = MemoryDisk()
     dirs = make(disk)
     dirs.open()
-    dirs.dirs[0].write_meta(MetaProperties(0, "c", 1))
-    dirs.dirs[1].write_meta(MetaProperties(1, "c", 2))  # KRaft's form, too
+    dirs.dirs[0].identity.write(MetaProperties(0, "c", 1))
+    dirs.dirs[1].identity.write(MetaProperties(1, "c", 2))  # KRaft's form, too
     dirs.unlock()
     with pytest.raises(InconsistentMeta, match=r"broker 1 and /disks/b/meta\.properties to broker 2"):
         opened(disk)
@@ -193,7 +193,7 @@ def test_a_directory_that_does_not_say_whose_it_is_stands_back() -> None:
     assert dirs.meta is not None
     assert (dirs.meta.cluster_id, dirs.meta.node_id) == (None, None)
     dirs.check_identity(cluster_id=None, node_id=1)
-    dirs.dirs[1].write_meta(MetaProperties(0, "c", 1))
+    dirs.dirs[1].identity.write(MetaProperties(0, "c", 1))
     assert dirs.meta == MetaProperties(0, "c", 1)
     dirs.check_identity(cluster_id="c", node_id=1)
     assert [each.meta for each in dirs.dirs] == [MetaProperties(0, "c", 1)] * 3
@@ -243,8 +243,8 @@ def move(dirs: LogDirs, topic: str, index: int, target: int, late: str = "") -> 
     promoted = dirs.promote(topic, index)
     promoted.log.flush()
     promoted.target.sync_names()
-    promoted.target.write_checkpoint(promoted.target.recovery_points())
-    promoted.target.write_checkpoint(promoted.target.log_starts())
+    promoted.target.checkpoints.write(promoted.target.checkpoints.recovery_points())
+    promoted.target.checkpoints.write(promoted.target.checkpoints.log_starts())
     promoted.finish()
     promoted.settle()
 
@@ -274,8 +274,8 @@ def test_a_move() -> None:
     put(moved, "y" * 400)
     moved.flush()
     a = dirs.dirs[0]
-    assert a.next_removal_ms is not None
-    a.remove(a.take_removals(a.next_removal_ms))
+    assert a.removals.next_ms is not None
+    a.removals.remove(a.removals.take(a.removals.next_ms))
     assert {entry.name for entry in disk.list(A) if entry.is_dir} == set()
     before = stored(moved)
     dirs.close()
@@ -369,8 +369,8 @@ def test_power_goes_at_any_step_of_a_move(seed: int | None) -> None:
             put(log, f"{number}" * 100)
         log.delete_records(2, 6)
         log.flush()
-        dirs.dirs[0].write_checkpoint(dirs.dirs[0].recovery_points())
-        dirs.dirs[0].write_checkpoint(dirs.dirs[0].log_starts())
+        dirs.dirs[0].checkpoints.write(dirs.dirs[0].checkpoints.recovery_points())
+        dirs.dirs[0].checkpoints.write(dirs.dirs[0].checkpoints.log_starts())
         before = stored(log)
         done = cut_off(disk, step, lambda dirs=dirs: move(dirs, "t", 0, 1, "late"))  # type: ignore[misc]
         safe = before

@@ -107,16 +107,16 @@ class Follower:
         start = self.log.log_start_offset
         self.log.delete_records(self.rng.randint(start, self.end), self.end)
         self.log.retain(self.clock.now_ms, self.end)
-        self.log_dir.write_checkpoint(self.log_dir.log_starts())
+        self.log_dir.checkpoints.write(self.log_dir.checkpoints.log_starts())
         self.clock.now_ms += 50
-        self.log_dir.remove(self.log_dir.take_removals(self.clock.now_ms))
+        self.log_dir.removals.remove(self.log_dir.removals.take(self.clock.now_ms))
 
     def flush(self) -> None:
         self.log.flush()
         self.flushed = self.end
 
     def checkpoint(self) -> None:
-        self.log_dir.write_checkpoint(self.log_dir.recovery_points())
+        self.log_dir.checkpoints.write(self.log_dir.checkpoints.recovery_points())
 
     def reopen(self) -> None:
         before = stored(self.log)

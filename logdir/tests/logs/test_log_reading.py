@@ -97,7 +97,7 @@ def test_a_slice_outlives_its_segment() -> None:
     for _ in range(5):
         put(log, "x" * 100)
     assert log.retain(NOW) > 0
-    log_dir.remove(log_dir.take_removals(NOW))
+    log_dir.removals.remove(log_dir.removals.take(NOW))
     assert log.log_start_offset > 0
     assert b"first" in found.read()
     fd = found.fd

@@ -272,13 +272,13 @@ class Model:
         start = self.log.log_start_offset
         offset = self.rng.randint(start, self.end())
         assert self.log.delete_records(offset, self.end()) == offset
-        self.log_dir.write_checkpoint(self.log_dir.log_starts())
+        self.log_dir.checkpoints.write(self.log_dir.checkpoints.log_starts())
 
     def retain(self) -> None:
         self.write()
         self.clock.now_ms += self.rng.choice((0, 100, 600))
         self.log.retain(self.clock.now_ms, self.rng.choice((None, self.rng.randint(0, self.end()))))
-        self.log_dir.remove(self.log_dir.take_removals(self.clock.now_ms))
+        self.log_dir.removals.remove(self.log_dir.removals.take(self.clock.now_ms))
 
     def flush(self) -> None:
         self.write()
@@ -287,8 +287,8 @@ class Model:
         self.flushed = self.last_end()
 
     def checkpoint(self) -> None:
-        self.log_dir.write_checkpoint(self.log_dir.recovery_points())
-        self.log_dir.write_checkpoint(self.log_dir.log_starts())
+        self.log_dir.checkpoints.write(self.log_dir.checkpoints.recovery_points())
+        self.log_dir.checkpoints.write(self.log_dir.checkpoints.log_starts())
 
     def use_neighbours(self) -> None:
         """The pool takes our descriptors away."""

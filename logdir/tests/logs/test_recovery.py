@@ -200,7 +200,7 @@ def test_only_segments_from_the_recovery_point_on_are_read() -> None:
     disk = MemoryDisk()
     log_dir, log = written(disk)
     log.flush()
-    log_dir.write_checkpoint(log_dir.recovery_points())
+    log_dir.checkpoints.write(log_dir.checkpoints.recovery_points())
     bases = log.segment_bases
     read: list[str] = []
     disk.open_files, disk.locked = {}, set()
@@ -318,7 +318,7 @@ def test_a_log_that_ends_below_its_start_begins_anew() -> None:
     disk = MemoryDisk()
     log_dir, log = written(disk)
     log.delete_records(22, 24)
-    log_dir.write_checkpoint(log_dir.log_starts())
+    log_dir.checkpoints.write(log_dir.checkpoints.log_starts())
     for base in log.segment_bases[1:]:
         disk.remove(f"{PATH}/t-0/{file_name(base, '.log')}")
     log = killed(disk).logs["t", 0]
@@ -330,7 +330,7 @@ def test_the_log_start_survives_in_its_checkpoint() -> None:
     disk = MemoryDisk()
     log_dir, log = written(disk)
     log.delete_records(3, 24)
-    log_dir.write_checkpoint(log_dir.log_starts())
+    log_dir.checkpoints.write(log_dir.checkpoints.log_starts())
     assert killed(disk).logs["t", 0].log_start_offset == 3
 
 
@@ -403,7 +403,7 @@ def test_recovery_itself_may_crash(seed: int) -> None:
     disk = MemoryDisk()
     log_dir, log = written(disk, 8)
     log.flush()
-    log_dir.write_checkpoint(log_dir.recovery_points())
+    log_dir.checkpoints.write(log_dir.checkpoints.recovery_points())
     flushed = stored(log)
     put(log, "unsafe")
     disk.crash(rng)
@@ -474,7 +474,7 @@ def test_a_topic_id_for_an_old_log_is_there_or_not(seed: int) -> None:
     log = log_dir.open_or_create("t", 0, None, CONFIG)
     put(log, "x")
     log.flush()
-    log_dir.write_checkpoint(log_dir.recovery_points())
+    log_dir.checkpoints.write(log_dir.checkpoints.recovery_points())
     log_dir.open_or_create("t", 0, TOPIC_ID, CONFIG)
     disk.crash(random.Random(seed))
     log = open_dir(disk, config=CONFIG).logs["t", 0]

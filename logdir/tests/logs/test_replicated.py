@@ -220,7 +220,7 @@ def test_checkpoint_falls_with_the_recovery_point_only() -> None:
     log_dir, log = opened(disk)
     filled(log)
     log.flush()
-    log_dir.write_checkpoint(log_dir.recovery_points())
+    log_dir.checkpoints.write(log_dir.checkpoints.recovery_points())
     assert "t 0 40" in checkpointed(disk, "recovery-point-offset-checkpoint")
     replicate(log, batch("z", base_offset=40, leader_epoch=4))
     log.truncate_to(40, NOW)
@@ -237,7 +237,7 @@ def test_crash_after_truncation(seed: int) -> None:
     log_dir, log = opened(disk)
     filled(log)
     log.flush()
-    log_dir.write_checkpoint(log_dir.recovery_points())
+    log_dir.checkpoints.write(log_dir.checkpoints.recovery_points())
     # Epoch 2 began at 20. The new leader never had it; of epoch 1 it has more than we.
     log.truncate_to(20, NOW)
     for base in range(20, 30, 2):
@@ -259,7 +259,7 @@ def test_restart(offset: int) -> None:
     log_dir, log = opened(disk)
     filled(log)
     log.flush()
-    log_dir.write_checkpoint(log_dir.recovery_points())
+    log_dir.checkpoints.write(log_dir.checkpoints.recovery_points())
     log.truncate_fully(offset, NOW)
     assert (log.log_start_offset, log.log_end_offset, log.next_offset) == (offset, offset, offset)
     assert log.epochs.entries == ()
@@ -267,7 +267,7 @@ def test_restart(offset: int) -> None:
     assert log.segment_count == 1
     replicate(log, batch("new", base_offset=offset, leader_epoch=9))
     assert [header.base_offset for header, _ in stored(log)] == [offset]
-    log_dir.remove(log_dir.take_removals(NOW))
+    log_dir.removals.remove(log_dir.removals.take(NOW))
     log.flush()
     disk.crash(random.Random(offset))
     _, log = opened(disk)
@@ -283,13 +283,13 @@ def test_crash_after_restart(seed: int) -> None:
     log_dir, log = opened(disk)
     filled(log)
     log.flush()
-    log_dir.write_checkpoint(log_dir.recovery_points())
+    log_dir.checkpoints.write(log_dir.checkpoints.recovery_points())
     offset = rng.choice((11, 40, 100))
     log.truncate_fully(offset, NOW)
     for base in range(offset, offset + 8, 2):
         replicate(log, batch("new", "new", base_offset=base, leader_epoch=9))
     if rng.random() < 0.5:
-        log_dir.remove(log_dir.take_removals(NOW))
+        log_dir.removals.remove(log_dir.removals.take(NOW))
     disk.crash(rng)
     _, log = opened(disk)
     start, end = log.log_start_offset, log.log_end_offset
@@ -307,11 +307,11 @@ def test_log_start_that_fell_is_not_raised_by_an_old_checkpoint() -> None:
     filled(log)
     log.delete_records(31, 40)
     log.truncate_fully(31, NOW)
-    log_dir.write_checkpoint(log_dir.recovery_points())
+    log_dir.checkpoints.write(log_dir.checkpoints.recovery_points())
     log.truncate_fully(35, NOW)
     replicate(log, batch("a", "b", base_offset=35, leader_epoch=9))
     log.delete_records(36, 37)
-    log_dir.write_checkpoint(log_dir.log_starts())
+    log_dir.checkpoints.write(log_dir.checkpoints.log_starts())
     assert "t 0 36" in checkpointed(disk, "log-start-offset-checkpoint")
     log.truncate_fully(30, NOW)
     replicate(log, batch("a", "b", base_offset=30, leader_epoch=9))
@@ -332,6 +332,6 @@ def test_log_start_moved_by_the_leader() -> None:
     assert log.segment_count < before
     assert log.first_base_offset <= 25
     assert stored(log)[0][0].base_offset == 24
-    log_dir.remove(log_dir.take_removals(NOW))
+    log_dir.removals.remove(log_dir.removals.take(NOW))
     assert log.truncate_to(10, NOW) is True
     assert (log.log_start_offset, log.log_end_offset) == (10, 10), "below its first segment it starts anew"

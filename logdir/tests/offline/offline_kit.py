@@ -74,8 +74,8 @@ def stop(log_dir: LogDir, clean: bool) -> None:
     if clean:
         log_dir.close(ends)
     else:
-        log_dir.write_checkpoint(log_dir.recovery_points())
-        log_dir.write_checkpoint(log_dir.high_watermarks(ends))
+        log_dir.checkpoints.write(log_dir.checkpoints.recovery_points())
+        log_dir.checkpoints.write(log_dir.checkpoints.high_watermarks(ends))
         log_dir.unlock()
 
 

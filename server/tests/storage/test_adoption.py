@@ -34,7 +34,7 @@ def fill(directory: Path, contents: dict[tuple[str, int], bytearray | None], met
         if data is not None:
             opened.append(data, leader_epoch=7, now_ms=NOW)
             opened.write()
-    log_dir.write_meta(meta)
+    log_dir.identity.write(meta)
     log_dir.close({key: opened.log_end_offset for key, opened in log_dir.logs.items()})
 
 

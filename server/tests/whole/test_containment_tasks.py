@@ -23,7 +23,8 @@ from barnabas.kproto.messages import (
     InitProducerIdRequest,
     JoinGroupRequest,
 )
-from barnabas.logdir import LogDir, PartitionLog
+from barnabas.logdir import Checkpoints, PartitionLog
+from barnabas.logdir.files.removal import Removals
 from barnabas.replication import Controller
 from barnabas.server.cluster.channels import _Channel
 from barnabas.server.cluster.partition_requests import PartitionRequests
@@ -141,10 +142,10 @@ class Case(NamedTuple):
 ALONE = [
     Case(PartitionLog, "retain"),
     Case(PartitionLog, "expire_producers"),
-    Case(LogDir, "recovery_points"),
-    Case(LogDir, "log_starts"),
-    Case(LogDir, "high_watermarks"),
-    Case(LogDir, "take_removals"),
+    Case(Checkpoints, "recovery_points"),
+    Case(Checkpoints, "log_starts"),
+    Case(Checkpoints, "high_watermarks"),
+    Case(Removals, "take"),
     Case(Cleaner, "_dirtiest"),
     Case(Reactor, "sweep"),
     Case(GroupShard, "expire_offsets"),
