@@ -65,14 +65,12 @@ def _say_why(error: Exception) -> None:
 
 async def _give_back() -> None:
     balloon = Balloon()
-    was_at_rest = False
     while True:
         before = time.process_time()
         await trio.sleep(TRIM_INTERVAL_S)
         used = time.process_time() - before
-        give_back(used, was_at_rest=was_at_rest)
-        was_at_rest = is_at_rest(used)
-        for _ in balloon.inflate() if was_at_rest else balloon.deflate():
+        give_back(used)
+        for _ in balloon.inflate() if is_at_rest(used) else balloon.deflate():
             await trio.lowlevel.checkpoint()
 
 

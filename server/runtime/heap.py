@@ -73,18 +73,18 @@ def is_at_rest(cpu_seconds: float) -> bool:
     return cpu_seconds < AT_REST * TRIM_INTERVAL_S
 
 
-def give_back(cpu_seconds: float, *, was_at_rest: bool = False) -> bool:
+def give_back(cpu_seconds: float) -> bool:
     """Give free pages back to the system; whether there were any. Microseconds to a few milliseconds.
 
     cpu_seconds: what the process has used in the last `TRIM_INTERVAL_S`. A busy one keeps its spare pages. Of one at
-    rest what lately became garbage in cycles is collected first: the collector comes by when objects are made. Once in
-    a rest (`was_at_rest` before) it looks at all, if that is not too much, and so gives up the interpreter's own lists
-    of tuples for reuse: thousands, each in a page with nothing else.
+    rest what lately became garbage in cycles is collected first: the collector comes by when objects are made. If that
+    is not too much it looks at all, and so gives up the interpreter's own lists of tuples for reuse: thousands, each in
+    a page with little else. What a rest begins with fills them again, so it does so each time.
     """
     spare_bytes = SPARE_BYTES_MAX
     if is_at_rest(cpu_seconds):
         spare_bytes = 0
-        gc.collect(1 if was_at_rest or sys.getallocatedblocks() > COLLECTED_BLOCKS_MAX else 2)
+        gc.collect(1 if sys.getallocatedblocks() > COLLECTED_BLOCKS_MAX else 2)
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     return trim is not None and bool(trim(spare_bytes))
 

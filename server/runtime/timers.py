@@ -18,6 +18,9 @@ from barnabas.server.runtime.containment import contain
 
 log = logging.getLogger("barnabas.timers")
 
+SLEEP_MAX_S = 60.0
+"""Trio keeps the deadline of each sleep that ended early until it has come, up to a thousand of them."""
+
 
 class Timer:
     """A timer that was armed; `cancel()` may be called at any time, also after it fired."""
@@ -68,7 +71,9 @@ class Timers:
         """Fire timers for ever."""
         while True:
             self._fire(trio.current_time())
-            self._sleeping_until = self._heap[0][0] if self._heap else float("inf")
+            self._sleeping_until = trio.current_time() + SLEEP_MAX_S
+            if self._heap and self._heap[0][0] < self._sleeping_until:
+                self._sleeping_until = self._heap[0][0]
             with trio.move_on_at(self._sleeping_until):
                 await self._wake.wait()
             self._sleeping_until = float("-inf")

@@ -89,14 +89,15 @@ import gc, sys
 from barnabas.server.runtime.heap import give_back, keep_freed_pages
 assert keep_freed_pages()
 gc.disable()
-tuples = [(number, number, number) for number in range(1500)]
-del tuples
-kept = sys.getallocatedblocks()
-give_back(60.0)
-give_back(0.0, was_at_rest=True)
-assert kept - sys.getallocatedblocks() < 1000
-give_back(0.0)
-print(kept - sys.getallocatedblocks())
+def given():
+    tuples = [(number, number, number) for number in range(1500)]
+    del tuples
+    kept = sys.getallocatedblocks()
+    give_back(60.0)
+    assert kept - sys.getallocatedblocks() < 1000
+    give_back(0.0)
+    return kept - sys.getallocatedblocks()
+print(min(given() for minute in range(3)))
 """
 BALLOON = """
 import gc
@@ -193,8 +194,8 @@ def test_threads_share_the_heap() -> None:
     assert printed(THREADS) == 20
 
 
-def test_lists_for_reuse_are_given_up_once_in_a_rest() -> None:
-    """The interpreter keeps freed tuples of each length."""
+def test_lists_for_reuse_are_given_up_each_minute_of_a_rest() -> None:
+    """The interpreter keeps freed tuples of each length, 2,000 at most."""
     assert printed(LISTS) > 1_000
 
 

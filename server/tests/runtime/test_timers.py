@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import trio
+import trio.testing
 
-from barnabas.server.runtime.timers import Timers
+from barnabas.server.runtime.timers import SLEEP_MAX_S, Timers
 
 
 async def test_timers_fire_in_order_at_their_time(
@@ -60,3 +63,22 @@ async def test_cancelled_timers_do_not_pile_up(nursery: trio.Nursery, autojump_c
     timers.after(1, lambda: fired.append(1))
     await trio.sleep(700)
     assert fired == [1]
+
+
+async def test_sleeps_that_end_early_leave_nothing_behind(autojump_clock: trio.testing.MockClock) -> None:
+    """Each earlier timer ends a sleep. Its deadline may be far away, and trio keeps it."""
+    timers = Timers()
+
+    def scopes() -> int:
+        return sum(type(one) is trio.CancelScope for one in gc.get_objects())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(timers.run)
+        await trio.testing.wait_all_tasks_blocked()
+        before = scopes()
+        for number in range(500):
+            timers.after(3600.0 - number, lambda: None)
+            await trio.testing.wait_all_tasks_blocked()
+        await trio.sleep(2 * SLEEP_MAX_S)
+        assert scopes() - before < 50
+        nursery.cancel_scope.cancel()
