@@ -1,8 +1,8 @@
 """Bytes in and out: sockets, connections, listeners, and the connections that this broker opens to others.
 
-`reactor` drives plain TCP, `stream_transport` everything else that carries bytes; `connection` is without IO and the
-same under both. May import `security`, `config` and what is below. What a request means is not known here: a
-connection asks for a context and gets a `Slot`.
+`reactor` drives TCP, with `tls_carrier` where a listener has TLS, `stream_transport` everything else that carries
+bytes; `connection` is without IO and the same under all of them. May import `security`, `config` and what is below.
+What a request means is not known here: a connection asks for a context and gets a `Slot`.
 
 Not obvious:
 

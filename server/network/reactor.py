@@ -1,4 +1,4 @@
-"""The reactor: all plain TCP connections of a broker in one trio task over a private epoll.
+"""The reactor: all TCP connections of a broker in one trio task over a private epoll.
 
 Why not a task per connection: measured, a task costs 14 us per wake-up and starves its neighbours when it skips
 checkpoints; one task that drains epoll costs nothing per connection and lets a round of requests share one file write
@@ -15,6 +15,8 @@ Sending: bytes by `send`; a `FileSlice` by `sendfile` straight from the page cac
 `MSG_MORE`. From the first slice to the end the socket is corked: `sendfile` feeds it by 16 pages, and each time the
 kernel would send what there is, in packets of all sizes. With whole packets alone a megabyte costs a third less CPU.
 
+What a `TlsCarrier` carries takes its way through that, in the same rounds.
+
 Where there is no epoll (macOS), `barnabas.server.network.readiness` stands in for it, and sockets are neither corked
 nor told of more. `PORTABLE` makes Linux do the same, for the tests.
 """
@@ -28,7 +30,7 @@ import select
 import socket
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import trio
 
@@ -36,9 +38,11 @@ from barnabas.logdir import FileSlice
 from barnabas.server.network.connection import Connection, ProtocolViolation
 from barnabas.server.network.readiness import FAILED, HALF_CLOSED, HUNG_UP, READABLE, WRITABLE, PolledSockets
 from barnabas.server.network.strangers import Quiet
+from barnabas.server.network.tls_carrier import HANDSHAKE_S, TlsCarrier
 from barnabas.server.runtime.containment import contain
 from barnabas.server.runtime.descriptors import Allowance
 from barnabas.server.runtime.wording import system_says
+from barnabas.server.security.tls.channel import TlsError
 
 log = logging.getLogger("barnabas.network")
 
@@ -54,6 +58,8 @@ RECV_BYTES = 256 * 1024
 RECV_BYTES_MIN = 64 * 1024
 JOIN_BYTES_MAX = 1024 * 1024
 _ACCEPTS_PER_EVENT = 64
+HANDSHAKES_PER_ROUND = 4
+"""A step of a TLS handshake takes a millisecond, most of it a signature."""
 PORTABLE = not hasattr(select, "epoll")
 FILES_KEPT = 8
 """So many files an answer on its way may hold open, however few descriptors are left."""
@@ -63,20 +69,36 @@ _GONE_EVENTS = HUNG_UP | FAILED
 _GONE = (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ECONNABORTED, errno.ENOTCONN, errno.EHOSTUNREACH)
 
 
+Welcome = Callable[[socket.socket, Any], Connection | None]
+Secure = Callable[[], TlsCarrier]
+
+
 class _Link:
     """A socket and what epoll watches it for. `half_closed`: the peer will send no more; `finished`: and all it sent
     was read. It still gets the answers to what it asked, as from Apache Kafka.
     """
 
-    __slots__ = ("connection", "fd", "finished", "half_closed", "mask", "sock")
+    __slots__ = ("connection", "fd", "finished", "half_closed", "mask", "sock", "tls")
 
-    def __init__(self, sock: socket.socket, connection: Connection, mask: int) -> None:
+    def __init__(self, sock: socket.socket, connection: Connection, mask: int, tls: TlsCarrier | None) -> None:
         self.sock = sock
         self.fd = sock.fileno()
         self.connection = connection
         self.mask = mask
+        self.tls = tls
         self.half_closed = False
         self.finished = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing owed, nothing to send."""
+        return self.connection.idle and not (self.tls and self.tls.has_unsent)
+
+
+class _Listener(NamedTuple):
+    sock: socket.socket
+    welcome: Welcome
+    secure: Secure | None
 
 
 class _Arenas:
@@ -129,10 +151,11 @@ class Reactor:
         self.connections_max = connections_max
         self._allowance = allowance or Allowance()
         self._links: dict[int, _Link] = {}
-        self._listeners: dict[int, tuple[socket.socket, Callable[[socket.socket, Any], Connection | None]]] = {}
+        self._listeners: dict[int, _Listener] = {}
         self._arenas = _Arenas()
         self._dirty: dict[Connection, None] = {}
         self._in_round = False
+        self._handshakes_left = 0
         self._tail = trio.Event()
         self._paused_listeners: set[int] = set()
         self._ending = False
@@ -140,18 +163,18 @@ class Reactor:
 
     # -- listeners and connections -----------------------------------------------------------------------------------
 
-    def add_listener(self, sock: socket.socket, welcome: Callable[[socket.socket, Any], Connection | None]) -> None:
+    def add_listener(self, sock: socket.socket, welcome: Welcome, secure: Secure | None = None) -> None:
         """Accept from `sock` (non-blocking, listening); `welcome(sock, address)` makes the connection, or returns
-        None to refuse it.
+        None to refuse it. `secure()` makes what carries it through TLS.
         """
-        self._listeners[sock.fileno()] = (sock, welcome)
+        self._listeners[sock.fileno()] = _Listener(sock, welcome, secure)
         self._epoll.register(sock.fileno(), READABLE)
 
     def remove_listeners(self) -> None:
         """Stop accepting and close the listening sockets."""
-        for fd, (sock, _) in self._listeners.items():
+        for fd, listener in self._listeners.items():
             self._epoll.unregister(fd)
-            sock.close()
+            listener.sock.close()
         self._listeners.clear()
 
     @property
@@ -163,7 +186,7 @@ class Reactor:
     def connections(self) -> list[Connection]:
         return [link.connection for link in self._links.values()]
 
-    def _accept(self, listener: socket.socket, welcome: Callable[[socket.socket, Any], Connection | None]) -> None:
+    def _accept(self, listener: socket.socket, welcome: Welcome, secure: Secure | None) -> None:
         for _ in range(_ACCEPTS_PER_EVENT):
             count = len(self._links)
             if count >= self.connections_max or not self._allowance.admits(count, listener.fileno()):
@@ -179,25 +202,26 @@ class Reactor:
                 self._pause(listener)
                 return
             try:
-                self._take(sock, welcome(sock, address))
+                self._take(sock, welcome(sock, address), secure)
             except Exception as error:
                 # Of the system (the peer is gone already, out of memory) or ours: it costs this connection.
                 sock.close()
                 contain(log, f"taking up the connection of {address}", error)
 
-    def _take(self, sock: socket.socket, connection: Connection | None) -> None:
+    def _take(self, sock: socket.socket, connection: Connection | None, secure: Secure | None) -> None:
         """Serve an accepted socket; without a connection it is refused."""
         if connection is None:
             sock.close()
             return
         try:
             sock.setblocking(False)
+            tls = None if secure is None else secure()
             self._epoll.register(sock.fileno(), _IN)
         except Exception:
             connection.lost()
             self._closed(connection)  # `welcome` has counted it
             raise
-        link = _Link(sock, connection, _IN)
+        link = _Link(sock, connection, _IN, tls)
         connection.state = link
         connection.last_active = self._now()
         self._links[link.fd] = link
@@ -251,6 +275,7 @@ class Reactor:
         self._in_round = True
         links = self._links
         now = self._now()
+        self._handshakes_left = HANDSHAKES_PER_ROUND
         for fd, mask in events:
             link = links.get(fd)
             if link is None:
@@ -269,12 +294,8 @@ class Reactor:
                 elif mask & HALF_CLOSED:
                     link.half_closed = True
                     self._watch(link, link.mask & ~HALF_CLOSED)
-            except ProtocolViolation as violation:
-                self._violated(link, violation)
-            except OSError as error:
-                self._broken(link, error)
-            except Exception:
-                self._failed(link)
+            except Exception as error:
+                self._ended(link, error)
         self._end_of_round()
         self._finish_round()
         self._arenas.reset()
@@ -306,7 +327,7 @@ class Reactor:
     def drop_idle(self) -> bool:
         """Close every connection that is owed nothing and has nothing to be sent; True if some are left."""
         for link in list(self._links.values()):
-            if link.connection.idle:
+            if link.is_idle:
                 if self._ending:
                     self._discard_requests(link)
                 self._drop(link)
@@ -326,8 +347,12 @@ class Reactor:
         self._listen_again()
         if self._allowance.is_short(self._epoll.fileno()):
             self._free_files()
+        handshakes_since = self._now() - HANDSHAKE_S
         for link in list(self._links.values()):
             connection = link.connection
+            if link.tls is not None and not link.tls.is_open and link.tls.begun < handshakes_since:
+                self._untrusted(link, TlsError(f"no handshake within {HANDSHAKE_S:g} s"))
+                continue
             if connection.last_active >= idle_since:
                 continue
             forgotten = None if link.half_closed else connection.forgotten()
@@ -364,8 +389,9 @@ class Reactor:
                 link.half_closed = not link.sock.recv(1, socket.MSG_PEEK)  # poll does not tell
             return
         try:
-            target = connection.recv_target()
-            if target is not None:
+            if link.tls is not None:
+                size = self._receive_tls(link, link.tls)
+            elif (target := connection.recv_target()) is not None:
                 size = link.sock.recv_into(target)
                 if size:
                     connection.received(size)
@@ -378,11 +404,21 @@ class Reactor:
         except BlockingIOError:
             return
         if not size:
-            if connection.idle:
+            if link.is_idle:
                 self._drop(link)
                 return
             link.half_closed = link.finished = True
             self._watch(link, link.mask & ~_IN)
+
+    def _receive_tls(self, link: _Link, tls: TlsCarrier) -> int:
+        if not tls.is_open:
+            if not self._handshakes_left:
+                raise BlockingIOError  # it is heard of again in the next round
+            self._handshakes_left -= 1
+        size = tls.receive(link.sock, link.connection, self._arenas)
+        if tls.has_unsent:
+            self._dirty[link.connection] = None
+        return size
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
@@ -406,7 +442,7 @@ class Reactor:
         link = connection.state
         assert isinstance(link, _Link)
         try:
-            drained = self._send(link)
+            drained = self._send(link) if link.tls is None else link.tls.send(link.sock, connection)
             if drained and (link.mask & WRITABLE):
                 self._watch(link, link.mask & ~WRITABLE)
             elif not drained and not link.mask & WRITABLE:
@@ -419,12 +455,8 @@ class Reactor:
                         self._drop(link)
                 elif not link.mask & READABLE and not connection.closed:
                     self._watch(link, link.mask | READABLE)
-        except ProtocolViolation as violation:
-            self._violated(link, violation)
-        except OSError as error:
-            self._broken(link, error)
-        except Exception:
-            self._failed(link)
+        except Exception as error:
+            self._ended(link, error)
 
     def _send(self, link: _Link) -> bool:
         """Send what the socket takes; True when nothing is left."""
@@ -486,26 +518,52 @@ class Reactor:
             link.mask = mask
             self._epoll.modify(link.fd, mask)
 
+    def _ended(self, link: _Link, error: Exception) -> None:
+        """Something happened that costs this connection, not the service of all others."""
+        if isinstance(error, ProtocolViolation):
+            self._violated(link, error)
+        elif isinstance(error, TlsError):
+            self._untrusted(link, error)
+        elif isinstance(error, OSError):
+            self._broken(link, error)
+        else:
+            log.error(
+                "closing the connection of %s: its bytes could not be processed",
+                link.connection.client_host,
+                exc_info=error,
+            )
+            self._drop(link, has_failed=True)
+
     def _violated(self, link: _Link, violation: ProtocolViolation) -> None:
         unsaid = self._quiet.due(str(violation), self._now()) if violation.from_stranger else 0
         if unsaid is not None:
             more = f" ({unsaid} more were closed since this was last said)" if unsaid else ""
             log.warning("closing the connection of %s: %s%s", link.connection.client_host, violation, more)
-        self._drop(link)
+        self._drop(link, has_failed=True)
+
+    def _untrusted(self, link: _Link, error: TlsError) -> None:
+        """TLS failed. Clients that may not come in try again and again."""
+        unsaid = self._quiet.due(str(error), self._now())
+        if unsaid is not None:
+            log.warning(
+                "closing the connection of %s: TLS on listener %s: %s%s",
+                link.connection.client_host,
+                link.connection.listener,
+                error,
+                f" ({unsaid} more were closed since this was last said)" if unsaid else "",
+            )
+        self._drop(link, has_failed=True)
 
     def _broken(self, link: _Link, error: OSError) -> None:
         if error.errno not in _GONE:
             log.error("closing the connection of %s: %s", link.connection.client_host, error)
         self._drop(link)
 
-    def _failed(self, link: _Link) -> None:
-        """A bug of ours: it costs this connection, not the service of all others."""
-        log.exception("closing the connection of %s: its bytes could not be processed", link.connection.client_host)
-        self._drop(link)
-
-    def _drop(self, link: _Link) -> None:
+    def _drop(self, link: _Link, *, has_failed: bool = False) -> None:
         if self._links.pop(link.fd, None) is None:
             return
+        if link.tls is not None:
+            link.tls.say_last(link.sock, has_failed=has_failed)
         try:
             self._epoll.unregister(link.fd)
         except OSError:

@@ -11,6 +11,9 @@ from typing import Final
 QUIET_SECONDS = 60.0
 """How long the log says nothing more of the same kind of stranger on the same listener."""
 
+QUIET_LINES: Final = 256
+"""So many are remembered."""
+
 _METHODS: Final = (b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ")
 """How HTTP/1 requests begin, and HTTP/2 connections."""
 _TLS_HANDSHAKE: Final = b"\x16\x03"
@@ -25,6 +28,15 @@ def name_stranger(start: bytes, listener: str) -> str | None:
     return None
 
 
+def name_stranger_without_tls(start: bytes, listener: str) -> str | None:
+    """The same for a listener that is encrypted; `start`: as many of its first four bytes as came."""
+    if start[:1] == _TLS_HANDSHAKE[:1]:
+        return None
+    if start in _METHODS:
+        return f"an HTTP request came to the listener {listener}, which speaks Kafka's protocol over TLS only"
+    return f"a client came to the listener {listener} without TLS (security.protocol=SSL or SASL_SSL)"
+
+
 class Quiet:
     """Lets one of many equal lines through in `QUIET_SECONDS`."""
 
@@ -34,11 +46,13 @@ class Quiet:
     def due(self, line: str, now: float) -> int | None:
         """None: say nothing now. Otherwise say it, for itself and so many before it that were not said.
 
-        `line`: of few different ones, as they are remembered. `now`: seconds of any clock.
+        `now`: seconds of any clock.
         """
         said_at, unsaid = self._since.get(line, (float("-inf"), 0))
         if now - said_at < QUIET_SECONDS:
             self._since[line] = (said_at, unsaid + 1)
             return None
+        if len(self._since) >= QUIET_LINES:  # peers may have a say in what a line is
+            self._since.clear()
         self._since[line] = (now, 0)
         return unsaid
