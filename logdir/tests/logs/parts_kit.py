@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 
 from barnabas.logdir import LogConfig, StorageError
@@ -11,6 +12,7 @@ from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.logdir.files.open_files import Pool
 from barnabas.logdir.logs.flusher import Flusher
 from barnabas.logdir.logs.roll_limits import RollLimits
+from barnabas.logdir.logs.roller import Roller
 from barnabas.logdir.logs.state import LogState
 from barnabas.logdir.logs.tail_repair import TailRepair
 from barnabas.logdir.logs.writer import Writer
@@ -83,6 +85,41 @@ class Rig:
         self.repair = TailRepair(self.state, self.flusher)
         self.limits = RollLimits(self.state, 0)
         self.writer = Writer(self.state, self.repair, self.limits)
+
+    def roller(self) -> Roller:
+        return Roller(self.state, self.repair, self.limits, self.writer)
+
+    def fill(self, *segments: str) -> None:
+        """A segment for each text, a record for each letter; the last one stays active."""
+        for number, letters in enumerate(segments):
+            if number:
+                self.roller().roll(NOW)
+            for letter in letters:
+                self.stage(letter)
+                self.writer.write()
+
+    def fail(self, call: str, where: str, code: int = errno.EMFILE, after: int = 0) -> None:
+        """This call of the disk fails from now on for paths with `where` in them, but for the first `after` times."""
+        left = after
+
+        def on_call(name: str, path: str) -> None:
+            nonlocal left
+            if name == call and where in path:
+                left -= 1
+                if left < 0:
+                    raise OSError(code, "said the test", path)
+
+        self.disk.on_call = on_call  # type: ignore[assignment]
+
+    def works(self) -> None:
+        """The disk does all it is asked to again."""
+        self.disk.on_call = None
+
+    def names(self, suffix: str = "") -> list[str]:
+        return sorted(entry.name for entry in self.disk.list(HERE) if entry.name.endswith(suffix))
+
+    def bases(self) -> list[int]:
+        return [segment.base_offset for segment in self.state.segments]
 
     def stage(self, value: str) -> int:
         """As an appender does; the bytes of the batch."""
