@@ -346,11 +346,22 @@ def test_a_handler_that_raises_with_its_token_parked(caplog: pytest.LogCaptureFi
     assert record.getMessage().endswith("failed: answered with UNKNOWN_SERVER_ERROR")
 
 
-def test_an_example_that_cannot_be_taken(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_example_that_cannot_be_taken(waits: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """The request is served all the same, at once or later."""
+    parked: list[RequestContext] = []
+
+    def handle(svc: Any, ctx: RequestContext, req: Any) -> Any:
+        parked.append(ctx)
+        return PENDING if waits else HeartbeatResponse()
+
     def learn(*_: Any) -> None:
         raise ValueError("not like this")
 
-    peer = dispatched(lambda svc, ctx, req: HeartbeatResponse(), learn=learn)
+    peer = dispatched(handle, learn=learn)
+    if waits:
+        assert not peer.is_answered
+        parked[0].reply(HeartbeatResponse())
     assert bytes(peer.connection.out[-1])[-2:] == b"\0\0"
     assert not peer.connection.closed
     assert len(caplog.records) == 1
