@@ -57,7 +57,7 @@ class Allowance:
         return (left if left < BATCH_MAX else BATCH_MAX) - units
 
     def exceeded(self, units: int) -> TooMuchWork:
-        """To be raised: a batch was given up after so many units."""
+        """To be raised: a batch was abandoned after so many units."""
         was_short = self.left < BATCH_MAX
         self.left -= units
         return TooMuchWork(is_for_now=was_short)

@@ -33,7 +33,7 @@ Buffer = bytes | bytearray | memoryview
 
 class CorruptRecords(KafkaError):
     """Stored or received records that cannot be what they claim to be: cut off, wrong checksum, undecodable. Error
-    CORRUPT_MESSAGE (2).
+    CORRUPT_MESSAGE.
     """
 
     def __init__(self, message: str) -> None:
@@ -68,7 +68,7 @@ def joined(parts: list[bytes]) -> bytes:
 
 
 def cramjam_library() -> Any:
-    """Imported on first use (`sys.modules` is the cache). Raises `KafkaError` UNSUPPORTED_COMPRESSION_TYPE (76)."""
+    """Imported on first use (`sys.modules` is the cache). Raises `KafkaError` UNSUPPORTED_COMPRESSION_TYPE."""
     try:
         import cramjam
     except ImportError as exc:

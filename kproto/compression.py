@@ -22,7 +22,7 @@ What Apache Kafka's readers accept is accepted:
 blocks without content size.
 
 The plain bytes are put together in steps of 4 MiB: a thread may do this beside others, who would wait for the
-interpreter while it copies. The libraries let go of the interpreter while they work.
+interpreter while it copies. The libraries release the interpreter while they work.
 
 The libraries are loaded on first use: a broker that keeps its producers' batches as they are never needs most of
 them. zlib is Python's own, snappy is cramjam's, zstd is Python's own from 3.14 on and `backports.zstd` before: each has
@@ -93,7 +93,7 @@ def decompress(
     each of which costs a microsecond or two.
 
     Raises `CorruptRecords` when `data` is damaged or cut off, or when the codec number is unknown; `TooBig` when it
-    would give more than `max_bytes`, or has more pieces; `KafkaError` UNSUPPORTED_COMPRESSION_TYPE (76) when this
+    would give more than `max_bytes`, or has more pieces; `KafkaError` UNSUPPORTED_COMPRESSION_TYPE when this
     installation lacks the codec's library.
     """
     if codec == NONE:

@@ -1,7 +1,7 @@
 """Frames and headers, without IO.
 
 A frame is an int32 length and that many bytes. A request starts with int16 key, int16 version, int32 correlation id
-(header 0), then the client id, a nullable string whose length stays int16 for ever (header 1), then tagged fields
+(header 0), then the client id, a nullable string whose length stays int16 forever (header 1), then tagged fields
 (header 2); a response with the correlation id (header 0), then tagged fields (header 1). Flexible versions use the
 later headers. Two exceptions: the ApiVersions response always has header 0, so that a client can read it whatever the
 broker made of the version it asked; ControlledShutdown version 0 has request header 0.

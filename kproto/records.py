@@ -92,8 +92,8 @@ _new_tuple = tuple.__new__
 
 
 class RecordsRefused(KafkaError):
-    """A well-formed batch that the topic does not take: INVALID_RECORD (87) or INVALID_TIMESTAMP (32). The whole
-    batch is refused.
+    """A well-formed batch that the topic does not take: INVALID_RECORD or INVALID_TIMESTAMP. The whole batch
+    is refused.
 
     `record_errors`: (index in the batch, message) of the bad records when it is about single ones, for
     ProduceResponse v8 and later.
@@ -245,14 +245,14 @@ def assign(buf: bytearray | memoryview, offset: int, base_offset: int, leader_ep
 
 def stamp_log_append_time(buf: bytearray | memoryview, offset: int, append_time_ms: int) -> None:
     """Give all records of the batch at `offset` the broker's time (`message.timestamp.type=LogAppendTime`), in place;
-    the CRC is made anew.
+    the CRC is computed again.
     """
     _stamp(buf, offset, append_time_ms, LOG_APPEND_TIME)
 
 
 def stamp_max_timestamp(buf: bytearray | memoryview, offset: int, max_timestamp: int) -> None:
     """Correct the max timestamp of the batch at `offset`, in place, and mark it as made by the producer; the CRC is
-    made anew.
+    computed again.
 
     Apache Kafka does this for every batch whose header is wrong about its records, as the time index relies on it.
     """
@@ -429,7 +429,8 @@ def build_batch(
     gives every record that time; `delete_horizon_ms` sets the horizon of compaction. `level` is the codec's
     compression level.
 
-    Raises ValueError for no records without `last_offset_delta`; `KafkaError` 76 for a codec whose library is missing.
+    Raises ValueError for no records without `last_offset_delta`; `KafkaError` UNSUPPORTED_COMPRESSION_TYPE for a codec
+    whose library is missing.
     """
     batch = list(records)
     if last_offset_delta is None:
@@ -498,7 +499,7 @@ def rebuild_batch(
     renumber: bool = False,
     log_append_time_ms: int | None = None,
 ) -> bytearray:
-    """The batch at `offset` written anew in a new buffer: with another codec (`compression.type`), with offsets
+    """The batch at `offset` rewritten in a new buffer: with another codec (`compression.type`), with offsets
     counted from the base offset (`renumber`), or with the broker's time. Producer state, offsets and flags are kept.
     Raises `CorruptRecords` as `iter_records` does.
     """

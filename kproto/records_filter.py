@@ -7,7 +7,7 @@ that is left or, with attribute bit 6, the time from which tombstones and marker
 horizon, KIP-534), and the max timestamp is the largest that is left (of an empty batch: the old one).
 
 Messages of formats 0 and 1 come as single ones or as a wrapper around several; `legacy_messages` looks into both and
-`legacy_of` writes anew what is left, the wrapper with the offset of the last message inside.
+`legacy_of` rewrites what is left, the wrapper with the offset of the last message inside.
 
 Offsets count records, timestamps are milliseconds, sizes bytes.
 """
@@ -184,7 +184,7 @@ _LOWEST_BIT: Final = bytes(byte & 1 for byte in range(256))
 def batch_of(header: BatchHeader, data: bytes, spans: Iterable[Span], delete_horizon_ms: int | None) -> bytes:
     """The v2 batch of `header` and `data` with the records `spans` of it, at least one, and no others.
 
-    Raises `CorruptRecords`; `KafkaError` 76 for a codec whose library is missing.
+    Raises `CorruptRecords`; `KafkaError` UNSUPPORTED_COMPRESSION_TYPE for a codec whose library is missing.
     """
     append_time = header.max_timestamp if header.is_log_append_time else None
     base = delete_horizon_ms if delete_horizon_ms is not None and delete_horizon_ms >= 0 else None
@@ -269,7 +269,7 @@ def _packed(
 
 class Legacy(NamedTuple):
     """One stored message of format 0 or 1, opened. `clean`: it can stay as it is when all inside stays; an old fault of
-    Apache Kafka (KAFKA-4298) wrote wrappers around messages of another format, which are to be written anew.
+    Apache Kafka (KAFKA-4298) wrote wrappers around messages of another format, which are to be rewritten.
     """
 
     magic: int
@@ -296,6 +296,8 @@ def legacy_messages(data: Buffer) -> Legacy:
 
 
 def legacy_of(legacy: Legacy, kept: Iterable[Message]) -> bytes:
-    """A message of the same kind with the messages `kept`, at least one. Raises `KafkaError` 76."""
+    """A message of the same kind with the messages `kept`, at least one. Raises `KafkaError`
+    UNSUPPORTED_COMPRESSION_TYPE.
+    """
     records = [Record(message.offset, message.timestamp, message.key, message.value) for message in kept]
     return build_message_set(records, magic=legacy.magic, codec=legacy.codec, log_append_time_ms=legacy.append_time)

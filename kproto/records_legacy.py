@@ -327,9 +327,9 @@ def up_convert(
     `topic_append_time`: the topic's timestamps are the broker's. `max_bytes` bounds decompression. A set may hold plain
     messages of one magic or one wrapper.
 
-    Raises `CorruptRecords` for damaged messages, `KafkaError` 10 and 76 (an unknown codec), and `RecordsRefused` for
-    what else Apache Kafka refuses: mixed magics, more beside a wrapper, a wrapper that cannot be read, log-append
-    time on messages without a time or for such a topic, negative timestamps.
+    Raises `CorruptRecords` for damaged messages, `KafkaError` MESSAGE_TOO_LARGE and UNSUPPORTED_COMPRESSION_TYPE (an
+    unknown codec), and `RecordsRefused` for what else Apache Kafka refuses: mixed magics, more beside a wrapper, a
+    wrapper that cannot be read, log-append time on messages without a time or for such a topic, negative timestamps.
     """
     steps = up_converting(
         buf,
@@ -471,8 +471,8 @@ def down_convert(buf: Buffer, magic: int, *, first_offset: int = 0, max_bytes: i
     records before `first_offset` are left out, as some builds of librdkafka rely on; a compressed one stays one
     wrapper with all its records.
 
-    Raises `CorruptRecords` for damaged data; `KafkaError` UNSUPPORTED_COMPRESSION_TYPE (76) at a zstd batch, which no
-    such consumer can read.
+    Raises `CorruptRecords` for damaged data; `KafkaError` UNSUPPORTED_COMPRESSION_TYPE at a zstd batch, which no such
+    consumer can read.
     """
     return b"".join(down_converting(buf, magic, first_offset=first_offset, max_bytes=max_bytes))
 

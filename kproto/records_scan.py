@@ -12,7 +12,7 @@ is not that of the records (Apache Kafka corrects it, `stamp_max_timestamp`) and
 repairs both). Large compressed batches with such deltas are refused.
 
 Differences to Apache Kafka 4.3.1, found by sending it what the tests here hold: what does not decompress, and a varint
-without end, get UNKNOWN_SERVER_ERROR there and INVALID_RECORD here, at which a producer gives up just as well; the
+without end, get UNKNOWN_SERVER_ERROR there and INVALID_RECORD here, at which a producer abandons the batch, too; the
 announced lengths of compressed records are not compared with their content there; a batch marked with log-append time
 is taken there if the topic's own type is another, and the mark removed, here it is refused.
 
@@ -47,7 +47,7 @@ MAX_RECORD_ERRORS: Final = 1000
 SLOW_PASS_UNITS: Final = 5
 """What a record costs that is looked at again to be named."""
 MAX_ODD_RECORDS: Final = 10_000
-"""Up to how many records a compressed batch with odd offset deltas is accepted, since it must be built anew. No client
+"""Up to how many records a compressed batch with odd offset deltas is accepted, since it must be rebuilt. No client
 makes such batches, and 10 KB of zstd can hold ten millions of equal records.
 """
 
@@ -123,8 +123,8 @@ def validate_records(
     bound (and for topics of log-append time); records without timestamp (-1) pass. `max_bytes` bounds decompression.
     allowance: how much work it may be, None for any.
 
-    Raises `TooMuchWork`; `RecordsRefused`; `KafkaError` UNSUPPORTED_COMPRESSION_TYPE (76) for a codec that is unknown
-    or whose library is missing.
+    Raises `TooMuchWork`; `RecordsRefused`; `KafkaError` UNSUPPORTED_COMPRESSION_TYPE for a codec that is unknown or
+    whose library is missing.
     """
     header = read_header(buf, offset)
     codec = header.codec
@@ -295,7 +295,7 @@ def _run(data: bytes, start: int, end: int, index: int, count: int, low: int, hi
 
     Records of one length and one layout repeat their length bytes, key and value lengths and the empty header count
     at a fixed stride, so one strided slice and one comparison check a field for all of them; offset deltas are
-    compared with what they must be. Anything unusual gives 0: the caller goes on by single records.
+    compared with what they must be. Anything unusual gives 0: the caller continues by single records.
     """
     none = (0, low, high)
     stride = end - start

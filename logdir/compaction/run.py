@@ -15,7 +15,7 @@ they fit, and the rest stays dirty. Then every segment from the first on is read
 - of a batch that is the last of its producer, an empty shell stays, so that its sequence number is still known after a
   restart; also of the last batch of all, so that the end offset is.
 
-A batch of which all stays is copied as it is, any other written anew with its own codec. Checksums of all that is read
+A batch of which all stays is copied as it is, any other rewritten with its own codec. Checksums of all that is read
 are checked: filtering damaged records would give them a good checksum.
 
 Facts are Apache Kafka's (Cleaner). CPython 3.11 does 370,000 records of 100 bytes or 150,000 of 1 KiB in a second, both
@@ -55,9 +55,9 @@ class CompactionRun:
     """See the module; iterated over once. `spend(bytes)` is called for what is read and written: it may sleep, and it
     may raise `CompactionAborted`.
 
-    Iterating raises `CompactionAborted` (also when files vanish or shrink under it), KafkaError 2 (`CorruptRecords`)
-    and 76 (a codec's library is missing), OSError. What was being written is then removed. Raises ValueError for
-    limits that hold no key.
+    Iterating raises `CompactionAborted` (also when files vanish or shrink under it), KafkaError CORRUPT_MESSAGE
+    (`CorruptRecords`) and UNSUPPORTED_COMPRESSION_TYPE (a codec's library is missing), OSError. What was being written
+    is then removed. Raises ValueError for limits that hold no key.
 
     stats: `CompactionStats`; end_offset: the log's first dirty offset when all is done.
     """

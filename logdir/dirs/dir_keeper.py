@@ -27,7 +27,7 @@ class DirKeeper:
         self.on_rolled: Callable[[PartitionLog], None] | None = None
 
     def rolled(self, log: PartitionLog) -> None:
-        # A copy that is being made is flushed by whoever makes it.
+        # A copy that is being made is flushed by the move that makes it.
         if self.on_rolled is not None and not log.directory.endswith(layout.FUTURE_DIR):
             self.on_rolled(log)
 

@@ -115,6 +115,6 @@ class Loading:
         except FileNotFoundError:
             return None
         except CorruptFile as error:
-            # Written without a sync, so a crash may have torn it. Whoever opens the partition says which topic it is.
+            # Written without a sync, so a crash may have torn it. The metadata say which topic it is.
             log.warning("%s: it is written again with the topic id that the metadata have for %s-%d", error, *key)
             return None

@@ -9,9 +9,9 @@ Each directory is a `LogDir` with its own lock, identity, checkpoints, removals 
 lies in one of them. A new one goes where the fewest are, unless somebody has asked for another place (`prefer`).
 
 A directory that fails, at the start or later, is offline (`LogDir.failure`): nothing in it is touched, and the others
-go on. What lay in it is not known while it is away, so a partition that is not new is not made anew elsewhere.
+go on. What lay in it is not known while it is away, so a partition that is not new is not made again elsewhere.
 
-Moving: `create_future` makes an empty copy in the target, whoever moves fills it; when it has everything and is synced
+Moving: `create_future` makes an empty copy in the target, the mover fills it; when it has everything and is synced
 it is marked (`LogDirs.mark_whole`); `promote` puts it in the place of the original; when the target is synced
 (`LogDir.sync_names`), `Promoted.finish` gives the original up, and when that is synced, too, `Promoted.settle` takes
 the mark away. In this order there is a whole partition at every moment. If the broker ends in between there are two,
@@ -44,7 +44,7 @@ from barnabas.logdir.logs.log import PartitionLog
 log = logging.getLogger("barnabas.logdir")
 
 PREFERENCES_MAX = 100_000
-"""So many wishes for partitions that are not there yet are kept; then the oldest are forgotten."""
+"""For so many partitions that are not there yet the wanted place is kept; then the oldest is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +360,7 @@ class LogDirs:
                 self._preferred.pop((topic, partition), None)
                 if not is_new:
                     log.warning(
-                        "%s-%d begins anew, empty, in %s: the metadata say that this broker has had it, and it is not "
+                        "%s-%d starts empty in %s: the metadata say that this broker has had it, and it is not "
                         "in %s. If it lies elsewhere, stop the broker before more is written, remove the empty "
                         "directory, and name the other one in log.dirs",
                         topic,

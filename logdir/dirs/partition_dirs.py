@@ -65,7 +65,7 @@ class PartitionDirs:
         return created
 
     def _unmake(self, directory: str, deleted: str) -> None:
-        """Half a partition must not be found by the next start, nor by whoever makes it next."""
+        """Half a partition must not be found by the next start, nor by the next attempt to make it."""
         state = self._state
         try:
             remove_dir(state.disk, directory)

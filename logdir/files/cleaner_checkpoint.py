@@ -40,7 +40,7 @@ class CleanerCheckpoint:
             self.offsets = read_offsets(self._disk, self._directory, CLEANER)
             self._saved = dict(self.offsets)
         except CorruptFile as error:
-            log.warning("%s/%s is not used, so all logs are cleaned anew: %s", self._directory, CLEANER, error)
+            log.warning("%s/%s is not used, so all logs are cleaned again: %s", self._directory, CLEANER, error)
             self.offsets, self._saved = {}, None
         except OSError as error:
             raise StorageError(f"reading {self._directory}/{CLEANER}", error) from error

@@ -132,7 +132,7 @@ def _refuse(*arguments: object) -> NoReturn:
 
 
 class ReadOnlyDisk(Disk):
-    """For whoever looks at files that are not his: a copy, another broker's directory, a file system that is mounted
+    """For reading somebody else's files: a copy, another broker's directory, a file system that is mounted
     read-only. What would change anything raises OSError.
     """
 

@@ -68,7 +68,7 @@ class LeaderEpochs:
         keep = len(entries)
         while keep and (entries[keep - 1][0] >= epoch or entries[keep - 1][1] >= start_offset):
             if entries[keep - 1][0] == epoch and entries[keep - 1][1] <= start_offset:
-                # It goes on. Apache Kafka would let it begin anew if a higher epoch without records came between.
+                # It continues. Apache Kafka would let it begin again if a higher epoch without records came between.
                 self._replace(entries[:keep])
                 return
             keep -= 1

@@ -1,7 +1,7 @@
 """What goes wrong with a log directory.
 
 Two audiences: `StorageError` and `CorruptLog` are answered to clients with their Kafka error code, `LogDirError` and
-its kinds stop the start-up and are for whoever started the broker.
+its kinds stop the start-up and are for the person who started the broker.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ OURS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, 
 
 
 class StorageError(KafkaError, OSError):
-    """A system call failed under an append, a read or a flush: KAFKA_STORAGE_ERROR (56), which clients retry.
+    """A system call failed under an append, a read or a flush: KAFKA_STORAGE_ERROR, which clients retry.
 
     `errno` is that of the system call. After one from `append` or `write`, batches below `log_end_offset` are
     written, and nothing of the others is left: neither offsets nor producer state. Whether the log can be used any

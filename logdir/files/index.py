@@ -13,7 +13,7 @@
 All big-endian. An entry is made when more than `index.interval.bytes` were appended since the last one, so the first
 batch has none; when a segment is closed or rolled, the time index gets a last entry with the segment's largest
 timestamp (one place is kept for it). `segment.index.bytes` limits both. There is no checksum: an index that looks
-wrong is made anew from the log (recovery.py).
+wrong is rebuilt from the log (recovery.py).
 
 While in use an index lives in memory, and what is new of it is saved now and then (segment.py), at the latest by
 flush, roll and close. Apache Kafka maps the active segment's index files, made 10 MiB long in advance: their trailing

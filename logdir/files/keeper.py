@@ -1,4 +1,4 @@
-"""What a log needs of whoever keeps it: the log directory (manager.py)."""
+"""What a log needs of its keeper: the log directory (`barnabas.logdir.dirs.dir_keeper`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from barnabas.logdir.files.open_files import Pool
 
 
 class Keeper(Protocol):
-    """Who keeps the log: the log directory."""
+    """See the module."""
 
     pool: Pool
 

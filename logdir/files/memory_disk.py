@@ -156,7 +156,7 @@ class MemoryDisk(Disk):
         return self.next_fd
 
     def close(self, fd: int) -> None:
-        # Unknown after a crash: what was open is forgotten then, while objects of before may still let go of it.
+        # Unknown after a crash: what was open is forgotten then, while objects of before may still release it.
         if fd in self.open_files:
             self.locked.discard(self.open_files.pop(fd)[1])
 

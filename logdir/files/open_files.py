@@ -2,8 +2,8 @@
 
 A `LogFile` stays open as long as somebody refers to it and is closed with the last reference. So a segment can be
 dropped, renamed or deleted while an answer that carries a `FileSlice` of it is still being sent. The pool bounds how
-many segments keep their file open and their indexes in memory: whoever was not used since the last look is let go and
-opens again when asked.
+many segments keep their file open and their indexes in memory: those that were not used since the last look are
+released, and opened again when asked for.
 
 One event loop uses a pool; `FileSlice.read` and `LogFile` may be used from threads.
 """
@@ -37,7 +37,7 @@ class LogFile:
 
 def new_log_file(disk: Disk, path: str) -> LogFile:
     """The log file of a new segment, made last. There is none if that fails: an empty one behind an active segment that
-    goes on growing would be taken for the log's end by the next start. Raises OSError.
+    continues to grow would be taken for the log's end by the next start. Raises OSError.
     """
     file = LogFile(disk, path, create=True)
     try:

@@ -1,4 +1,4 @@
-"""Files and directories that were given up and go later: after `file.delete.delay.ms`, off the loop.
+"""Files and directories that were deleted and are removed later: after `file.delete.delay.ms`, off the loop.
 
 They carry a name that says so (`.deleted`, `-delete`), so a removal that did not happen is made up for by the next
 start. Times are milliseconds of the wall clock.

@@ -9,7 +9,7 @@
     26  8  last stable offset when the marker was written: no transaction that ends later starts below it
 
 The file is there only if the segment has an abort marker. Entries are appended when the marker's batch is written.
-There is no checksum: an index that looks wrong is made anew from the log (replay.py).
+There is no checksum: an index that looks wrong is rebuilt from the log (replay.py).
 """
 
 from __future__ import annotations

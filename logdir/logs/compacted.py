@@ -13,7 +13,7 @@ more old segments in five steps, so that nothing slow holds up the loop and a cr
 
 Slices that were handed out still read the old files. While a compaction is under way `retain` deletes nothing, as
 in Apache Kafka. A truncation below its end stops it: of a swap that is only begun nothing is used, one that is
-prepared is ended first, as recovery would do it. So does whoever deletes, moves or closes the log.
+prepared is ended first, as recovery would do it. So does a deletion, a move or the close of the log.
 
 Producer snapshots of replaced segments go with them but for the first one's; leader epochs do not change. Offsets
 count records, sizes are bytes.
@@ -274,7 +274,7 @@ class SwappedSegment(Segment):
 
 class Swap:
     """One cleaned segment on its way into the log. Its own lock is held while something is renamed or synced: appends
-    and flushes, which use the log's, do not wait for that; whoever stops the compaction does.
+    and flushes, which use the log's, do not wait for that; the one who stops the compaction does.
     """
 
     __slots__ = (

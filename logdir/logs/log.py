@@ -47,8 +47,8 @@ from barnabas.logdir.segments.producers import InTransaction, Producers
 class PartitionLog:
     """See the module. Made by `recovery.open_log`.
 
-    state, appender, writer, reader: whoever reads offsets, appends, writes or reads for each request takes the part
-    itself, which saves a call.
+    state, appender, writer, reader: callers that need them for each request take the part itself, which saves a
+    call.
     """
 
     __slots__ = (

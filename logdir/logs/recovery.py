@@ -8,7 +8,7 @@ First whatever was under way is ended, by file names alone:
 - indexes and transaction indexes without a log file go.
 
 After a clean stop the files are believed. Otherwise every segment from the recovery point on is read: checksums,
-order of offsets; its indexes, the producer state and the leader epochs are made anew. At the first batch that is not
+order of offsets; its indexes, the producer state and the leader epochs are rebuilt. At the first batch that is not
 right the file is cut. What follows behind a gap depends on who else has it:
 
 - a broker alone keeps it, as Apache Kafka does: nobody else has these records, and consumers pass over a gap;
@@ -18,7 +18,7 @@ right the file is cut. What follows behind a gap depends on who else has it:
   when `retention.ms` has passed since then (at a start), and with the partition; under other policies they stay;
 - gaps that compaction has left are none.
 
-Then, both ways: the log start comes from its checkpoint (a log that ends below it is begun anew there), epochs
+Then, both ways: the log start comes from its checkpoint (a log that ends below it starts there, empty), epochs
 beyond the end go, and the producer state is that of the newest snapshot plus what the log says since.
 """
 
@@ -112,7 +112,9 @@ class _Opening:
         log_end = end
         self._drop_snapshots(lambda at: at > log_end)
         if self.segments and end < log_start_offset:
-            log.warning("%s ends at %d, before its start at %d: begun anew", self.directory, end, log_start_offset)
+            log.warning(
+                "%s ends at %d, before its start at %d: it starts there, empty", self.directory, end, log_start_offset
+            )
             self._drop(self.segments)
             self.epochs.clear()
             self.producers.clear()
@@ -249,7 +251,7 @@ class _Opening:
             if self._holds_records(segment):
                 aside = f"{path}.{self.now_ms}{layout.ASIDE}"
                 self.disk.rename(path, aside)
-                log.warning("%s %s: set aside as %s, and the log goes on without it", path, why, aside)
+                log.warning("%s %s: set aside as %s, and the log continues without it", path, why, aside)
             else:
                 remove_if_there(self.disk, path)
                 log.warning("%s %s: removed, there are no records in it", path, why)
@@ -289,7 +291,7 @@ class _Opening:
         try:
             self.epochs = LeaderEpochs.load(self.disk, self.directory)
         except CorruptFile as error:
-            log.warning("%s: leader epochs are made anew from the log", error)
+            log.warning("%s: leader epochs are rebuilt from the log", error)
             for segment in self.segments:
                 try:
                     for batch in segment.batches():
@@ -324,10 +326,10 @@ class _Opening:
             return 0
         first = max(bisect_right(bases, recovery_point) - 1, 0)
         if first and bases[first] == recovery_point:
-            # It was synced, and then closed: of that the sync knows nothing.
+            # It was synced, and then closed: the sync did not cover that.
             self.segments[first - 1].renew_max_timestamp()
             self.segments[first - 1].finish()
-        # Later snapshots may be torn, or of batches that are not there any more; those that are needed are made anew.
+        # Later snapshots may be torn, or of batches that are not there any more; those that are needed are rebuilt.
         # Earlier ones than the log are of no use.
         self._drop_snapshots(lambda at: not bases[0] <= at <= bases[first])
         start = load_snapshot(self.disk, self.directory, self.snapshots, self.producers, bases[0], bases[first])
@@ -367,7 +369,7 @@ class _Opening:
             self.snapshots.sort()
 
     def _recover_segment(self, segment: Segment) -> tuple[int, int]:
-        """Check all batches and make everything else anew from them. Returns (end offset, bytes that were cut)."""
+        """Check all batches and rebuild everything else from them. Returns (end offset, bytes that were cut)."""
         base = end = segment.base_offset
         offsets, times = OffsetIndex(base), TimeIndex(base)
         aborted: list[AbortedTxn] = []

@@ -13,7 +13,7 @@ from barnabas.logdir.segments.cutting import Cut
 
 
 class TailRepair:
-    """See the module. is_needed: `run` has something to do; whoever writes sets it before, and clears it after.
+    """See the module. is_needed: `run` has something to do; the writer sets it before, and clears it after.
     cut: the truncation whose files have not followed.
     """
 

@@ -1,7 +1,7 @@
 """What was appended and is not written yet, and writing it: one pwritev for all that a round of requests has staged.
 
 If the disk refuses, what is below `log_end_offset` is written and nothing of the rest is left: not its offsets, not its
-producer state. That may be what earlier calls of `append` have staged; whoever staged must hear of it before the
+producer state. That may be what earlier calls of `append` have staged; the stager must be notified before the
 offsets are assigned again (`barnabas.server.partitions.partition`). After an error of the disk, a full one among them,
 the log refuses to append (`LogState.failure`); when the process lacked something (`StorageError.is_ours`) the next
 attempt starts again.
@@ -26,7 +26,7 @@ from barnabas.logdir.segments.segment import SAVE_EVERY, Segment
 
 
 class Writer:
-    """See the module. Whoever appends adds to the fields himself, as a call per batch would cost: `staged` and
+    """See the module. An appender adds to the fields directly, as a call per batch would cost: `staged` and
     `batches` (last offset, size, largest timestamp) have one entry for each, `aborted` those for the transaction index;
     position: the active segment's size with what is staged. pwritev: the disk's.
     """

@@ -9,7 +9,7 @@
     tables = open_log("/data/kafka/orders-0").to_arrow()        # extra `arrow`
 
 `LogReader` and `SegmentReader` share `batches`, `records` and `to_arrow` (source.py says what the bounds mean). What
-cannot be read raises `CorruptRecords` with file and position; `verify` (verify.py) goes on and names every problem.
+cannot be read raises `CorruptRecords` with file and position; `verify` (verify.py) continues and names every problem.
 This module costs no more than `logdir` itself: no event loop, no broker; Arrow is imported by `to_arrow` only.
 
 Not obvious:

@@ -80,7 +80,8 @@ def iter_record_batches(
     timestamp lies outside `min_timestamp_ms` to `max_timestamp_ms` (both included). `group_bytes`: about how many
     bytes of batches are read at a time.
 
-    Raises `CorruptRecords`, `KafkaError` 76, OSError, and OverflowError for a timestamp that Arrow cannot hold.
+    Raises `CorruptRecords`, `KafkaError` UNSUPPORTED_COMPRESSION_TYPE, OSError, and OverflowError for a timestamp that
+    Arrow cannot hold.
     """
     schema = arrow_schema(columns)
     bounds = (start_offset, end_offset, min_timestamp_ms, max_timestamp_ms)

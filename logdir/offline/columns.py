@@ -11,7 +11,7 @@ What this reader does not understand at once, it does not judge: the batches are
 0 and 1 go that way too. Only that the headers of records are well-formed is not looked at before somebody asks for
 them.
 
-Needs numpy; whoever imports this module wants columns. Record layout: `barnabas.kproto.records`. Timestamps are
+Needs numpy, so it is imported for columns only. Record layout: `barnabas.kproto.records`. Timestamps are
 milliseconds.
 """
 
@@ -90,8 +90,8 @@ def read_columns(batches: Sequence[Batch], *, max_bytes: int = MAX_DECOMPRESSED_
     """The records of `batches`, whose checksums are taken as checked, some batches at a time. `max_bytes` bounds what
     one may grow to.
 
-    Raises `CorruptRecords` with file and position, `KafkaError` 76 (UNSUPPORTED_COMPRESSION_TYPE) for a codec whose
-    library is missing, OSError.
+    Raises `CorruptRecords` with file and position, `KafkaError` UNSUPPORTED_COMPRESSION_TYPE for a codec whose library
+    is missing, OSError.
     """
     first = 0
     while first < len(batches):
@@ -171,7 +171,7 @@ def _unpack(batches: Sequence[Batch], first: int, max_bytes: int) -> _Unpacked:
 
 
 def _unpack_plainly(batches: Sequence[Batch], first: int) -> _Unpacked:
-    """The same, record by record, written anew."""
+    """The same, record by record, rewritten."""
     out = bytearray()
     offsets: list[int] = []
     timestamps: list[int] = []

@@ -1,8 +1,8 @@
 """One partition's log without a broker: its segments, where it starts and ends, what is committed of it.
 
 `open_log` takes a partition's directory, ours or Apache Kafka's, in use or a copy, or one `.log` file (or a KRaft
-snapshot, `.checkpoint`). Nothing is written and nothing is locked. What is there is listed once; a broker that goes on
-working shows in `SegmentGone`, and in records that come later and are not seen.
+snapshot, `.checkpoint`). Nothing is written and nothing is locked. What is there is listed once; a broker that
+continues working shows in `SegmentGone`, and in records that come later and are not seen.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ def log_stats(log: LogReader, *, full: bool = True, progress: Callable[[int], No
     """Everything in the files of `log`, what was deleted by DeleteRecords but is still there included. `progress` is
     called with bytes as they are done, `log.size` in all.
 
-    Raises `CorruptRecords` where it cannot go on (bytes that end the last segment are counted as unread), OSError.
+    Raises `CorruptRecords` where it cannot continue (bytes that end the last segment are counted as unread), OSError.
     """
     stats = Stats(log.topic, log.partition, full)
     stats.start_offset = log.start_offset

@@ -1,8 +1,8 @@
 """Walking over the batches of a `.log` file that nobody guarantees: a copy, a broken one, one a broker writes to.
 
-Beside `barnabas.logdir.files.scan`, which serves a log in use, this one says where and why it cannot go on, and leaves
-checksums to the caller, so that one bad batch does not hide the others. Formats are those of `barnabas.kproto.records`
-and `barnabas.kproto.records_legacy`; positions and sizes are bytes, timestamps milliseconds.
+Beside `barnabas.logdir.files.scan`, which serves a log in use, this one says where and why it cannot continue, and
+leaves checksums to the caller, so that one bad batch does not hide the others. Formats are those of
+`barnabas.kproto.records` and `barnabas.kproto.records_legacy`; positions and sizes are bytes, timestamps milliseconds.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def walk(disk: Disk, fd: int, path: str, start: int, end: int, *, whole: bool) -
     """The batches in [start, end) of the file, the first one beginning at `start`. With `whole` they carry their
     bytes; checksums are not looked at. `path` names the file in errors.
 
-    Raises `Damaged` where it cannot go on, OSError.
+    Raises `Damaged` where it cannot continue, OSError.
     """
     step = WHOLE_STEP if whole else HEADERS_STEP
     chunk = memoryview(b"")

@@ -86,7 +86,9 @@ def must_validate(config: LogConfig) -> bool:
 
 
 def refuse_shape(view: memoryview) -> None:
-    """Raise for what is not exactly one batch of format 2 with base offset 0: KafkaError 2 or 87."""
+    """Raise for what is not exactly one batch of format 2 with base offset 0: KafkaError CORRUPT_MESSAGE or
+    INVALID_RECORD.
+    """
     if not view:
         raise RecordsRefused(ErrorCode.INVALID_RECORD, "There is no batch.")
     if len(view) >= 17 and view[16] < 2:
@@ -101,7 +103,9 @@ def refuse_shape(view: memoryview) -> None:
 
 
 def refuse_header(header: BatchHeader) -> None:
-    """Raise for a header that a client must not send: KafkaError 32, 76 or 87."""
+    """Raise for a header that a client must not send: KafkaError INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE or
+    INVALID_RECORD.
+    """
     check_client_header(header)
     raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Unknown compression codec {header.codec}.")
 
@@ -115,8 +119,9 @@ def validate(
 ) -> Accepted:
     """Look at every record of a client's batch whose header and checksum are right; `max_timestamp` is the header's.
 
-    Puts a wrong max timestamp right, and counts odd offsets anew. Raises KafkaError 10, 32, 76, 87 (`RecordsRefused`
-    with the bad records); `TooMuchWork` beyond the allowance, and then nothing has happened.
+    Puts a wrong max timestamp right, and numbers odd offsets again. Raises KafkaError MESSAGE_TOO_LARGE,
+    INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD (`RecordsRefused` with the bad records);
+    `TooMuchWork` beyond the allowance, and then nothing has happened.
     """
     if allowance is not None and allowance.prepared_for is config:
         return Accepted(view, max_timestamp, -1)
@@ -201,7 +206,8 @@ def rewrite(view: memoryview, config: LogConfig, now_ms: int, allowance: Allowan
     to be stamped into it. That is the caller's to do, when nothing can refuse the batch any more: a buffer that is
     refused must stay as it came.
 
-    Raises KafkaError 10 if it is too large then, 87 if it cannot be read; `TooMuchWork` beyond the allowance.
+    Raises KafkaError MESSAGE_TOO_LARGE if it is too large then, INVALID_RECORD if it cannot be read; `TooMuchWork`
+    beyond the allowance.
     """
     codec = config.codec
     if codec is not None and codec != view[22] & 7:

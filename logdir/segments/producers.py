@@ -5,14 +5,15 @@ coordinator that ended its last transaction, and where its open transaction star
 
 - a batch equal in epoch, first and last sequence to one of the five is a duplicate: success with the old offset,
   nothing is written;
-- a lower epoch is fenced (47); a higher one must start at sequence 0; within an epoch sequences go on without a gap,
-  from 2**31-1 to 0 (45);
-- whoever is unknown may start anywhere, as the state may have expired;
-- while a transaction is open, batches outside of it are refused (48); its end marker needs a coordinator epoch not
-  below the last (52), and an epoch not below the producer's (47), with transaction.version 2 a higher one: there each
-  end bumps it, so an equal one is a late marker, unless the transaction is over, when it is a repeated one;
+- a lower epoch is fenced (INVALID_PRODUCER_EPOCH); a higher one must start at sequence 0; within an epoch sequences
+  continue without a gap, from 2**31-1 to 0 (OUT_OF_ORDER_SEQUENCE_NUMBER);
+- an unknown producer may start anywhere, as its state may have expired;
+- while a transaction is open, batches outside of it are refused (INVALID_TXN_STATE);
+- its end marker needs a coordinator epoch not below the last (TRANSACTION_COORDINATOR_FENCED), and an epoch not below
+  the producer's (INVALID_PRODUCER_EPOCH), with transaction.version 2 a higher one: there each end bumps it, so an equal
+  one is a late marker, unless the transaction is over, when it is a repeated one;
 - the first batch of a transaction needs a `Verification`: that the transaction coordinator knows of this partition
-  (KIP-890). Otherwise a late batch could open a transaction that nobody ends (48).
+  (KIP-890). Otherwise a late batch could open a transaction that nobody ends (INVALID_TXN_STATE).
 
 Only what clients append is checked for sequence; replicated batches and those read back from the log only change the
 state.
@@ -94,7 +95,7 @@ class Verification:
     that comes late opens nothing.
 
     `lowest_sequence`: of the batches that came meanwhile; no higher one may be the first, as the others would then be
-    out of order for ever. `since_ms`: wall clock.
+    out of order forever. `since_ms`: wall clock.
     """
 
     __slots__ = ("bumps_epoch", "epoch", "lowest_sequence", "since_ms")
@@ -167,10 +168,11 @@ class Producers:
         replicated: bool = False,
         in_txn: InTransaction | None = None,
     ) -> Written | None:
-        """Take in a data batch of `delta` + 1 offsets from `base_offset` on; instead return the earlier batch that a
+        """Apply a data batch of `delta` + 1 offsets from `base_offset` on; instead return the earlier batch that a
         client's one repeats. in_txn: what a transactional one must be checked for; None: it is let in unverified.
 
-        Raises KafkaError 45, 47, 48; the state is then as before.
+        Raises KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE; the state is then as
+        before.
         """
         entries = self.entries
         entry = entries.get(producer_id)
@@ -228,14 +230,14 @@ class Producers:
         return None
 
     def next_sequence(self, producer_id: int, epoch: int) -> int:
-        """What a producer that just goes on sends next; NO_SEQUENCE if there is more to its next batch than that."""
+        """What a producer that just continues sends next; NO_SEQUENCE if there is more to its next batch than that."""
         entry = self.entries.get(producer_id)
         if entry is None or entry.epoch != epoch or entry.txn_start >= 0 or not entry.batches:
             return NO_SEQUENCE
         return entry.batches[-1].last_sequence + 1 & 0x7FFFFFFF
 
     def go_on(self, producer_id: int, written: Sequence[Written], base_offset: int) -> None:
-        """Take in batches of a known producer that follow each other from `next_sequence` and `base_offset` on."""
+        """Apply batches of a known producer that follow each other from `next_sequence` and `base_offset` on."""
         entry = self.entries[producer_id]
         self._journal.append((base_offset, producer_id, entry, -1, -1))
         self.entries[producer_id] = entry._replace(
@@ -246,7 +248,7 @@ class Producers:
         self, producer_id: int, epoch: int, first_sequence: int, bumps_epoch: bool, now_ms: int
     ) -> Verification | None:
         """A transactional batch is about to come. What the coordinator's confirmation is for; None if its transaction
-        is open here. bumps_epoch: its client has transaction.version 2. Raises KafkaError 47.
+        is open here. bumps_epoch: its client has transaction.version 2. Raises KafkaError INVALID_PRODUCER_EPOCH.
         """
         entry = self.entries.get(producer_id)
         if entry is not None:
@@ -280,7 +282,9 @@ class Producers:
         verification: Verification | None,
         from_client: bool,
     ) -> None:
-        """May this batch be the first of a transaction? Raises KafkaError 45, 48."""
+        """May this batch be the first of a transaction? Raises KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER,
+        INVALID_TXN_STATE.
+        """
         expected = self.verifying.get(producer_id)
         if expected is None or verification is not expected:
             raise KafkaError(
@@ -312,8 +316,9 @@ class Producers:
         transaction_version: int = 0,
         replicated: bool = False,
     ) -> AbortedTxn | None:
-        """Take in an end marker at `offset`; the entry for the transaction index if it aborted one.
-        transaction_version: of the transaction's client. Raises KafkaError 47, 52.
+        """Apply an end marker at `offset`; the entry for the transaction index if it aborted one.
+        transaction_version: of the transaction's client. Raises KafkaError INVALID_PRODUCER_EPOCH,
+        TRANSACTION_COORDINATOR_FENCED.
         """
         known = self.entries.get(producer_id)
         entry = known or Producer(NO_EPOCH, (), -1)

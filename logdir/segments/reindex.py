@@ -1,4 +1,4 @@
-"""The indexes of a segment, made anew from its log file: theirs is missing, or cannot be right.
+"""The indexes of a segment, rebuilt from its log file: theirs is missing, or cannot be right.
 
 Reads the headers of all batches. A time index of one entry (timestamp 0, relative offset 0) looks like the beginning of
 a file that was made long in advance (index.py), or that lost its content: the first batch tells.

@@ -77,7 +77,7 @@ def load_snapshot(
     ones are removed. Raises OSError.
 
     first_offset: of the first segment. From an earlier snapshot on there are batches missing, among them perhaps the
-    end of a transaction, which would then stay open for ever.
+    end of a transaction, which would then stay open forever.
     """
     producers.clear()
     for offset in sorted(snapshots, reverse=True):
@@ -116,13 +116,13 @@ def replay(segments: Sequence[Segment], producers: Producers, start_offset: int,
 def aborted_of(
     disk: Disk, directory: str, segments: Sequence[Segment], snapshots: list[int], segment: Segment
 ) -> list[AbortedTxn]:
-    """The transaction index of one of `segments`; one that is not right is made anew from the log. Raises OSError,
+    """The transaction index of one of `segments`; one that is not right is rebuilt from the log. Raises OSError,
     `CorruptRecords`.
     """
     try:
         return segment.aborted()
     except CorruptFile as error:
-        log.warning("%s: made anew from the log", error)
+        log.warning("%s: rebuilt from the log", error)
     producers = Producers()
     base = segment.base_offset
     first = segments[0].base_offset

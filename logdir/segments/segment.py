@@ -1,7 +1,7 @@
 """One segment: a `.log` file with its indexes, from a base offset up to the next segment's.
 
 Only the log file is the truth; everything else is made from it. Files are opened, and indexes read, when first
-needed, and let go again by the pool (files.py), so that an idle partition costs no descriptor. New index entries stay
+needed, and released by the pool (files.py), so that an idle partition costs no descriptor. New index entries stay
 in memory and are appended to their files every `SAVE_EVERY` entries and by flush, roll and close.
 
 The active segment remembers where its last batches start. Reads near the end, that is those of consumers and
@@ -159,7 +159,7 @@ class Segment:
         return file
 
     def indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        """Both indexes; a missing or impossible one is made anew from the log. Raises OSError, `CorruptRecords`."""
+        """Both indexes; a missing or impossible one is rebuilt from the log. Raises OSError, `CorruptRecords`."""
         offsets, times = self._offsets, self._times
         if offsets is not None and times is not None:
             return offsets, times
@@ -181,7 +181,7 @@ class Segment:
         try:
             made = made_anew(self._disk, self.file().fd, self.base_offset, self.size)
         except CorruptRecords as error:
-            self._damage = str(error.message)  # whoever asks next need not read all of it again
+            self._damage = str(error.message)  # the next caller need not read all of it again
             raise
         for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX):
             write_file(self._disk, self.path(suffix), b"", sync=False)
@@ -189,7 +189,7 @@ class Segment:
         return made
 
     def release(self) -> None:
-        """Let go of the file and the indexes; they are opened again when needed."""
+        """Release the file and the indexes; they are opened again when needed."""
         try:
             with self._lock:
                 self.save_indexes()
@@ -569,7 +569,7 @@ class Segment:
         self._disk.sync(file.fd)
 
     def mark_deleted(self) -> list[str]:
-        """Rename the files to `.deleted` and let go of them; the new paths. A `FileSlice` in use stays readable.
+        """Rename the files to `.deleted` and release them; the new paths. A `FileSlice` in use stays readable.
         Raises OSError: of an error that is not the disk's nothing was done. Without its log file a segment is gone; if
         another file of it stays, the next start, or a segment of that name, clears it away.
         """

@@ -1,7 +1,7 @@
 """A batch in which a record of a certain time is looked for: read from its log, to be decoded wherever there is time.
 
 Decoding takes a microsecond per record, and as long as decompressing does, which a few kilobytes can make seconds; so
-whoever must not wait (`LongBatch`) has it done elsewhere. It needs nothing of the log any more.
+a caller that must not wait (`LongBatch`) has it done elsewhere. It needs nothing of the log any more.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def timed(batch: StoredBatch, data: bytes) -> TimedBatch:
 
 
 class LongBatch(Exception):
-    """The record is in this batch, if anywhere before its end: whoever asked looks for it, with
+    """The record is in this batch, if anywhere before its end: the caller looks for it, with
     `batch.first_at(target_ms, start_offset)`.
     """
 

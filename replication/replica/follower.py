@@ -7,7 +7,7 @@ these states:
                   Only before IBP 2.7-IV1, or without any epoch in the log: then the high watermark is where to cut
     FETCHING      ask for what is behind the log end; a diverging epoch in the answer says where to truncate (KIP-595)
     OUT_OF_RANGE  the leader does not have that offset: ask ListOffsets for its end, then for its start
-    FAILED        nothing is asked until the controller names a leader and epoch again: fenced (74), or the disk
+    FAILED        nothing is asked until the controller names a leader and epoch again: FENCED_LEADER_EPOCH, or the disk
 
 Where to truncate (KIP-101, KIP-279, KIP-595): `truncation`. Offsets are log offsets, −1 stands for an unknown epoch or
 offset. Source: `AbstractFetcherThread.scala`.

@@ -220,7 +220,7 @@ class Partition:
         return self.epoch_start_offset > self.high_watermark
 
     def check_leader_epoch(self, current_leader_epoch: int, *, only_leader: bool = True) -> None:
-        """Fence by epoch (KIP-320): -1 skips. Raises KafkaError 74, 75 or, unless any replica will do, 6."""
+        """Fence by epoch (KIP-320), -1 skips. Raises FENCED_ or UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER."""
         if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
             if current_leader_epoch < self.leader_epoch:
                 raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
@@ -431,7 +431,7 @@ class Partition:
     # -- the leader's side of replication ----------------------------------------------------------------------------
 
     def check_follower(self, replica_id: int, current_leader_epoch: int) -> None:
-        """May this broker fetch as a follower? Raises KafkaError 6, 74, 75.
+        """May this broker fetch as a follower? Raises as `check_leader_epoch`.
 
         A broker that is no replica here is one of an assignment that this leader does not know yet: it shall try
         again.
@@ -514,8 +514,8 @@ class Partition:
         """Append whole batches of the leader as they are (none: `records` is empty), and follow its high watermark
         and log start. `records` is not kept.
 
-        leader_epoch: the one in which they were fetched. Raises KafkaError 74 if that is over or this broker leads
-        now, CORRUPT_MESSAGE, `UnexpectedOffset`, `StorageError`.
+        leader_epoch: the one in which they were fetched. Raises KafkaError FENCED_LEADER_EPOCH if that is over or this
+        broker leads now, CORRUPT_MESSAGE, `UnexpectedOffset`, `StorageError`.
         """
         if self.is_leader or leader_epoch != self.leader_epoch:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
@@ -574,7 +574,7 @@ class Partition:
     # -- read --------------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, *, upper_offset: int, min_one_batch: bool) -> FileSlice | None:
-        """The slice from `offset` on, below `upper_offset`. Raises KafkaError 1 outside [log start, log end], 56."""
+        """The slice from `offset` on, below `upper_offset`. Raises as `barnabas.logdir.logs.reader.Reader.read`."""
         partition_log = self.log
         if offset >= upper_offset or (max_bytes <= 0 and not min_one_batch):
             if partition_log.state.log_start_offset <= offset <= partition_log.state.log_end_offset:

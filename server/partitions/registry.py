@@ -147,7 +147,9 @@ class Partitions:
     # -- look-up -----------------------------------------------------------------------------------------------------
 
     def get(self, topic: str, index: int) -> Partition:
-        """Raises KafkaError 3 (no such partition), 6 (not on this broker) or 56 (its log directory has failed)."""
+        """Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (it is not on this broker),
+        KAFKA_STORAGE_ERROR (its log directory has failed).
+        """
         partition = self._by_name.get((topic, index))
         if partition is not None:
             return partition
@@ -159,9 +161,7 @@ class Partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def get_by_id(self, topic_id: bytes, index: int) -> Partition:
-        """Raises KafkaError 100 (no such topic id), 3 (no such partition), 6 (not on this broker) or 56 (its log
-        directory has failed).
-        """
+        """Raises KafkaError UNKNOWN_TOPIC_ID (no such topic id), and as `get`."""
         partition = self._by_id.get((topic_id, index))
         if partition is not None:
             return partition

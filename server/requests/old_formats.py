@@ -136,7 +136,7 @@ async def down_converted(
     nothing for such a client, of what follows.
 
     At most `max_bytes`, but for the first message if `one_at_least` or if its batch fits as it is stored. Raises
-    KafkaError 76 for zstd, 2 for damaged data, if either is what comes first.
+    KafkaError UNSUPPORTED_COMPRESSION_TYPE for zstd, CORRUPT_MESSAGE for damaged data, if either is what comes first.
     """
     while True:
         data = stored.read()

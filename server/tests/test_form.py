@@ -1,4 +1,5 @@
-"""The form of the code: how many modules lie in a folder, how long a file is, and that no class is cut into files.
+"""The form of the code: how many modules lie in a folder, how long a file is, that no class is cut into files, and that
+errors have names.
 
 The tables name what stands against a rule today. They only shrink: take out what no longer applies.
 """
@@ -6,6 +7,7 @@ The tables name what stands against a rule today. They only shrink: take out wha
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
@@ -57,6 +59,24 @@ def test_no_file_is_long() -> None:
     }
     wrong = [f"{name}: {lines} lines" for name, lines in lengths.items() if lines > LINES_MAX and name not in LONGER]
     assert not wrong, "\n".join(wrong)
+
+
+NUMBERED = re.compile(r"\bKafkaErrors?`? [1-9]")
+STILL_NUMBERED = ("coordinator/group/", "server/coordinators/", "server/apis/records/produce.py")
+"""Where texts name errors by their numbers. This list only shrinks."""
+
+
+def test_errors_have_names() -> None:
+    wrong = []
+    for folder in folders():
+        for path in folder.glob("*.py"):
+            name = path.relative_to(ROOT).as_posix()
+            if NUMBERED.search(path.read_text(encoding="utf-8")) and not name.startswith(STILL_NUMBERED):
+                wrong.append(name)
+    assert not wrong, "\n".join(wrong)
+    for bad in ("Raises {} 3, 100", "`{}` 76"):
+        assert NUMBERED.search(bad.format("KafkaError"))
+    assert not NUMBERED.search("Raises KafkaError NOT_COORDINATOR")
 
 
 class Class(NamedTuple):

@@ -1,9 +1,9 @@
 """UpdateFeatures (key 57, versions 0-2): finalise feature levels (KIP-584).
 
-Behaviour: all updates of a request or none; the controller's to do (41), in the end a write to the metadata store. A
-level may rise by an upgrade and fall by a downgrade (safe and unsafe ones are the same: no data of ours depends on a
-level), to 0, which switches the feature off. Every registered broker must support the level. What is refused is
-answered with INVALID_UPDATE_VERSION and the first reason.
+Behaviour: all updates of a request or none; the controller's to do (NOT_CONTROLLER elsewhere), in the end a write to
+the metadata store. A level may rise by an upgrade and fall by a downgrade (safe and unsafe ones are the same: no data
+of ours depends on a level), to 0, which switches the feature off. Every registered broker must support the level. What
+is refused is answered with INVALID_UPDATE_VERSION and the first reason.
 
 Versions: 0 has `allow_downgrade` instead of the upgrade type; 1 upgrade types and `validate_only`; 2 no longer has a
 result per feature, which before is there when all went well.

@@ -9,16 +9,26 @@ waits as a callback on its partitions plus a timer, and is planned anew when eno
 returned whole. Sessions (v7+): see `barnabas.server.requests.fetch.sessions`.
 
 Followers (replica id >= 0): the offset they fetch from is what the leader knows of their progress. It may move the
-high watermark and lead to a wider ISR. One that is no replica gets UNKNOWN_LEADER_EPOCH, or error 6 if it names no
-epoch (before v9). `leader.replication.throttled.rate` holds back those that are not in sync (KIP-73).
+high watermark and lead to a wider ISR. One that is no replica gets UNKNOWN_LEADER_EPOCH, or NOT_LEADER_OR_FOLLOWER if
+it names no epoch (before v9). `leader.replication.throttled.rate` holds back those that are not in sync (KIP-73).
 
-Versions: 0-1 get message sets of format 0, 2-3 of format 1, converted by a task
-(`barnabas.server.requests.old_formats`); 3 soft limits and one for the whole answer; 4 batches as they are stored; 5
-log start offset; 6 storage errors by their name, which are error 6 before; 7 sessions; 9 leader epochs (74, 75); 10
-zstd: topics with `compression.type=zstd` answer 76 before; 11 rack, preferred read replica (KIP-392); 12 flexible,
-diverging epochs; 13 topic ids (100, 106); 15 replica state in a tag; 16 the current leader and its address with errors
-6 and 74; 17 directory ids, which concern KRaft; 18 the high watermark that the fetcher knows: it is told at once of a
-higher one.
+Versions:
+
+- 0-1: message sets of format 0, 2-3 of format 1, converted by a task (`barnabas.server.requests.old_formats`)
+- 3: soft limits, and one for the whole answer
+- 4: batches as they are stored
+- 5: log start offset
+- 6: KAFKA_STORAGE_ERROR, which is NOT_LEADER_OR_FOLLOWER before
+- 7: sessions
+- 9: leader epochs (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH)
+- 10: zstd; topics with `compression.type=zstd` answer UNSUPPORTED_COMPRESSION_TYPE before
+- 11: rack, preferred read replica (KIP-392)
+- 12: flexible; diverging epochs
+- 13: topic ids (UNKNOWN_TOPIC_ID, FETCH_SESSION_TOPIC_ID_ERROR)
+- 15: replica state in a tag
+- 16: with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH the current leader and its address
+- 17: directory ids, which concern KRaft
+- 18: the high watermark that the fetcher knows; a higher one is answered at once
 
 `read_committed` gets the last stable offset and, from the transaction indexes, the aborted transactions that may have
 records in what it gets; the indexes are coarse, so there may be others. Nobody else gets a list (null).

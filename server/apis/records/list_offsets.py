@@ -199,7 +199,9 @@ def _asked_twice(req: ListOffsetsRequest) -> Steps[set[tuple[str, int]]]:
 
 
 def _look_up(partition: Partition, timestamp: int, req: ListOffsetsRequest) -> _Found:
-    """Raises KafkaError 2, 56, 78, and `LongBatch` where there is a batch to be looked through elsewhere."""
+    """Raises KafkaError CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, OFFSET_NOT_AVAILABLE, and `LongBatch` where there is a
+    batch to be looked through elsewhere.
+    """
     log = partition.log
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
@@ -228,7 +230,7 @@ def _is_lagging(partition: Partition, req: ListOffsetsRequest) -> bool:
 
 
 def _readable(partition: Partition, found: _Found | None, req: ListOffsetsRequest) -> _Found:
-    """What was found, if the asker may read it. Raises KafkaError 78."""
+    """What was found, if the asker may read it. Raises KafkaError OFFSET_NOT_AVAILABLE."""
     if found is not None and found[1] < _limit(partition, req):
         return found
     if _is_lagging(partition, req):

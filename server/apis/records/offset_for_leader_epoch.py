@@ -5,8 +5,12 @@ start of the next, or the log's end for the newest. Followers find with it where
 what they read was cut off. An epoch that is above all known ones, or a log without epochs, answers -1, -1 without
 error.
 
-Versions: 1 the epoch that was found; 2 `current_leader_epoch`, answered with 74 or 75 when it is not ours; 3 replica
-id: whoever asks, only the leader answers; 4 flexible.
+Versions:
+
+- 1: the epoch that was found
+- 2: `current_leader_epoch`, answered with FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH when it is not ours
+- 3: replica id; whoever asks, only the leader answers
+- 4: flexible
 """
 
 from __future__ import annotations

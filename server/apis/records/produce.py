@@ -4,10 +4,10 @@ Behaviour: each partition takes exactly one batch of format 2. It is checked, gi
 request is handled; the round's end writes all partitions that got something, each with one call, and then this
 request is answered: at once for acks=1, when the high watermark passes for acks=all, never for acks=0, where any
 error closes the connection, the only sign a client can see. acks=all needs `min.insync.replicas` in sync before the
-append (19) and still when the high watermark passes (20); a leader that loses its place answers 6. Where
-`flush.messages` asks for a flush, no answer leaves before it is done (`Partition.held_at`). Trouble of one
-partition is a value in its answer. Requests of one connection are pipelined: the next is taken up while an acks=all
-one waits, and answers leave in order.
+append (NOT_ENOUGH_REPLICAS) and still when the high watermark passes (NOT_ENOUGH_REPLICAS_AFTER_APPEND); a leader that
+loses its place answers NOT_LEADER_OR_FOLLOWER. Where `flush.messages` asks for a flush, no answer leaves before it is
+done (`Partition.held_at`). Trouble of one partition is a value in its answer. Requests of one connection are pipelined:
+the next is taken up while an acks=all one waits, and answers leave in order.
 
 Versions: 0-2 carry message sets, of either format in any of them, which are converted first
 (`barnabas.server.requests.old_formats`) by a task, so these are not pipelined; a set without a whole message is a
@@ -16,9 +16,9 @@ records; 9 flexible; 10 with NOT_LEADER_OR_FOLLOWER the leader and its address (
 TRANSACTION_ABORTABLE; 12 comes from clients of transaction.version 2, whose partitions are added to the transaction on
 the way; 13 topic ids instead of names.
 
-Transactional batches need the request to have a transactional id (else 53), and one producer id (else 49); what else is
-checked before they are appended is `barnabas.server.requests.produce.transactional`'s. A request without that id does
-not pass there.
+Transactional batches need the request to have a transactional id (else TRANSACTIONAL_ID_AUTHORIZATION_FAILED), and one
+producer id (else INVALID_PRODUCER_ID_MAPPING); what else is checked before they are appended is
+`barnabas.server.requests.produce.transactional`'s. A request without that id does not pass there.
 """
 
 from __future__ import annotations

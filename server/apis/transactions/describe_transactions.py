@@ -1,8 +1,8 @@
 """DescribeTransactions (key 65, version 0): transactional ids in detail, for administrators.
 
 Behaviour: of each id that this broker coordinates the state, the producer, the time-out, the beginning, and the
-partitions; of a decided transaction those that still need a marker. An id named twice is told once. Trouble of one id
-is a value in its row: not the coordinator (16), loading (14), unknown (105).
+partitions; of a decided transaction those that still need a marker. An id named twice is answered once. Trouble of one
+id is a value in its row: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, TRANSACTIONAL_ID_NOT_FOUND.
 """
 
 from __future__ import annotations

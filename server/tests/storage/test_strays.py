@@ -101,13 +101,13 @@ async def test_a_partition_that_is_missing_is_told_of(
     async with embedded_broker(tmp_path / "data") as broker:
         assert await create(broker, "t") == E.NONE
         assert await produce(broker, b"a") == (E.NONE, 0)
-    assert "begins anew" not in caplog.text
+    assert "starts empty" not in caplog.text
     os.rename(tmp_path / "data" / "t-0", tmp_path / "elsewhere")
     async with embedded_broker(tmp_path / "data") as broker:
         assert await produce(broker, b"b") == (E.NONE, 0)
-    (told,) = [record for record in caplog.records if "begins anew" in record.getMessage()]
+    (told,) = [record for record in caplog.records if "starts empty" in record.getMessage()]
     assert told.levelno == logging.WARNING
-    assert f"t-0 begins anew, empty, in {tmp_path / 'data'}" in told.getMessage()
+    assert f"t-0 starts empty in {tmp_path / 'data'}" in told.getMessage()
 
 
 async def test_a_meta_without_ids_is_written_anew(autojump_clock: MockClock, tmp_path: Path) -> None:
