@@ -71,19 +71,18 @@ class Slot(Protocol):
     def connection_closed(self) -> None: ...
 
 
-class ShortWay(Protocol):
-    """Takes up requests that are like one before on the connection."""
+class FastPath(Protocol):
+    """Takes up requests that are like some before them on the connection, without decoding them
+    (`barnabas.server.requests.fast_paths`). Where a method returns None the request is another's, and nothing has
+    happened.
+    """
 
     def take(self, connection: Connection, frame: memoryview) -> Slot | None:
-        """None: it needs the long way, and nothing has happened."""
-
-
-class ShortWayOfRuns(ShortWay, Protocol):
-    """… and several of them at once."""
+        """Take up one request, and return the slot of its answer."""
 
     def take_run(self, connection: Connection, view: memoryview, position: int) -> tuple[Slot, int] | None:
-        """Take up requests that lie behind each other in `view` from `position` on. None: there is no such run, and
-        nothing has happened. Returns the slot of their answers, and where the next request begins.
+        """Take up several requests that lie behind each other in `view`, the first of them at `position`. Returns the
+        one slot of their answers, and where the next request begins.
         """
 
 
@@ -105,13 +104,12 @@ class Connection:
         "_transport",
         "client_host",
         "closed",
+        "fast_paths",
         "last_active",
         "listener",
         "max_frame_bytes",
         "out",
         "out_bytes",
-        "repeated",
-        "repeated_fetch",
         "session",
         "software",
         "state",
@@ -137,8 +135,7 @@ class Connection:
         self._filled = 0
         self._frame_end = 0
         self._slots: deque[Slot] = deque()
-        self.repeated: ShortWayOfRuns | None = None
-        self.repeated_fetch: ShortWay | None = None
+        self.fast_paths: list[FastPath] = []
         self.state: object = None  # the transport's own bookkeeping
 
     # -- bytes in ----------------------------------------------------------------------------------------------------
@@ -216,12 +213,16 @@ class Connection:
             frame_end = position + 4 + size
             if frame_end > end or ((slots or self.out_bytes) and self.blocked):
                 break
-            run = self.repeated.take_run(self, view, position) if self.repeated and frame_end + 4 < end else None
-            if run is not None:
-                context, position = run
+            frame = view[position + 4 : frame_end]
+            for path in self.fast_paths:
+                if frame_end + 4 < end and (run := path.take_run(self, view, position)) is not None:
+                    context, position = run
+                    break
+                if (taken := path.take(self, frame)) is not None:
+                    context, position = taken, frame_end
+                    break
             else:
-                context = self._dispatch(self, view[position + 4 : frame_end])
-                position = frame_end
+                context, position = self._dispatch(self, frame), frame_end
             if context.parts is None or slots:
                 # `answered` looks at the head of the queue, so a slot is queued before or right after it is filled.
                 slots.append(context)
@@ -337,7 +338,8 @@ class Connection:
         self._buffer, self._filled, self._frame_end = None, 0, 0
         # The transport's bookkeeping refers to this object, too: without the cycle both go now, not when the collector
         # comes by.
-        self.repeated = self.repeated_fetch = self.state = None
+        self.fast_paths = []
+        self.state = None
         for context in slots:
             if context.parts is None:
                 context.connection_closed()

@@ -1,9 +1,8 @@
 """A request on its way: from a frame to a handler and back, and what several handlers share.
 
 `dispatch` takes a frame up, `context` is one request and the slot of its answer, `services` is what a handler may
-reach.
-`fetch` and `produce` hold what these two do beside their handlers, their fast paths among them. May import everything
-below; no handler is known here.
+reach. `fetch` and `produce` hold what these two do beside their handlers, `fast_paths` how both are spared decoding.
+May import everything below; no handler is known here.
 
 Not obvious:
 
@@ -11,8 +10,7 @@ Not obvious:
   answers in request order and takes up no further request while one is owed (Produce excepted, which is pipelined).
 - A context that nobody holds any more is a request that can never be answered; the sweep of idle connections finds it.
 - A Produce or Fetch like the one before on its connection takes the fast path: neither decoded nor its answer encoded
-  again. Anything but plain success takes the slow path; tests compare both byte for byte. Several such Produce requests
-  that arrive together are one *run*: one look-up, one append, one piece of answers.
+  again. Anything but plain success takes the slow path (`fast_paths/__init__.py` has the rules).
 - A batch may be too much work: 10 KB of zstd may hold 18 million records. Batches are looked through within an
   allowance that each round renews (`barnabas.kproto.allowance`); a request that needs more is held and continues in
   turns or in a thread (`produce/held.py`).

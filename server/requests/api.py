@@ -73,8 +73,8 @@ class Api:
     own. `on_error(request, code, version)` builds the answer when
     the whole request fails; without it a response with its top-level `error_code` set. `pipelined`: the next request
     of the same connection may start before this one is answered (answers still leave in order). `learn(services,
-    context, frame, request)` looks at a request that was handled, to take up the next one like it the short way
-    (`Connection.repeated`); those of versions before `learn_from` it need not see.
+    context, frame, request)` looks at a request that was handled, so that the next one like it takes the fast path
+    (`barnabas.server.requests.fast_paths`); those of versions before `learn_from` it need not see.
     """
 
     key: ApiKey

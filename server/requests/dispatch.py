@@ -43,14 +43,6 @@ class Dispatcher:
 
     def __call__(self, connection: Connection, frame: memoryview) -> Slot:
         """Take up one request; its context is answered now or later. Raises ProtocolViolation."""
-        if connection.repeated is not None:
-            taken = connection.repeated.take(connection, frame)
-            if taken is not None:
-                return taken
-        if connection.repeated_fetch is not None:
-            taken = connection.repeated_fetch.take(connection, frame)
-            if taken is not None:
-                return taken
         try:
             header = parse_request_header(frame)
         except DecodeError as error:

@@ -48,7 +48,7 @@ from barnabas.kproto.messages import FetchRequest, FetchResponse
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.requests.api import PENDING, Api, Old
 from barnabas.server.requests.context import RequestContext
-from barnabas.server.requests.fetch.fast_path import learn
+from barnabas.server.requests.fast_paths.fetch import learn
 from barnabas.server.requests.fetch.fetching import (
     RACK_AWARE_SELECTOR,
     Answer,

@@ -1,1 +1,1 @@
-"""What a Fetch does beside its handler: sessions, targets, reading, waiting, the fast path, fetches of very many."""
+"""What a Fetch does beside its handler: sessions, targets, reading, waiting, fetches of very many partitions."""

@@ -1,1 +1,1 @@
-"""What a Produce does beside its handler: the fast path, transactions, requests that are held as they take long."""
+"""What a Produce does beside its handler: appends and waits, transactions, requests that are held as they take long."""

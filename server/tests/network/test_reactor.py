@@ -330,8 +330,7 @@ async def test_what_was_learnt_goes_with_the_connection() -> None:
                     assert only(await client.ask(request(batch(b"v")), 9)).error_code == 0
                     await client.ask(fetch(("t", 0, 0)), 12)
                 (link,) = reactor(broker)._links.values()
-                assert link.connection.repeated is not None
-                assert link.connection.repeated_fetch is not None
+                assert len(link.connection.fast_paths) == 2
                 connection = weakref.ref(link.connection)
                 del link
             with trio.fail_after(SECONDS):

@@ -1,9 +1,10 @@
-"""The short way of Fetch: whatever is asked, answers are byte for byte those of the long way."""
+"""The fast path of Fetch: what it remembers, and a random conversation that `test_fast_paths.py` holds with it and
+without.
+"""
 
 from __future__ import annotations
 
 import gc
-import os
 from random import Random
 from typing import Any
 
@@ -15,16 +16,13 @@ from barnabas.kproto.frame import parse_response_header, request_frame
 from barnabas.kproto.messages import FetchRequest
 from barnabas.replication import PartitionImage
 from barnabas.server.broker.broker import Broker
-from barnabas.server.network.connection import Connection
 from barnabas.server.partitions.partition import Partition
-from barnabas.server.requests.context import RequestContext
-from barnabas.server.requests.fetch.fast_path import RepeatedFetch
+from barnabas.server.requests.fast_paths.fetch import FetchFastPath
 from barnabas.server.testing import Client, connected, embedded_broker
 from barnabas.server.tests.apis.records.test_fetch import fetch, flat, values
 from barnabas.server.tests.apis.records.test_fetch_committed import Writer
 from barnabas.server.tests.apis.records.test_produce import topic
 
-SEED = int(os.environ.get("BARNABAS_FETCH_SEED", "0"))
 TURNS = 300
 
 
@@ -131,54 +129,25 @@ def change(broker: Broker, writer: Writer, rng: Random) -> None:
         partition.lead(PartitionImage(0, 0, epoch, epoch, (0,), (0,)))
 
 
-async def conversation(
-    version: int, isolation_level: int, seed: int, monkeypatch: pytest.MonkeyPatch, short: bool
-) -> tuple[list[bytes], int]:
-    """All answers, and how many came the short way."""
-    taken = 0
-    take = RepeatedFetch.take
-
-    def counted(self: RepeatedFetch, connection: Connection, frame: memoryview) -> RequestContext | None:
-        nonlocal taken
-        context = take(self, connection, frame) if short else None
-        taken += context is not None
-        return context
-
+async def conversation(version: int, seed: int, isolation_level: int) -> list[bytes]:
+    """All answers."""
     rng = Random(seed)
-    with monkeypatch.context() as patch:
-        patch.setattr(RepeatedFetch, "take", counted)
-        async with (
-            embedded_broker(
-                num_partitions="2",
-                broker_id="0",
-                log_segment_bytes="8000",
-                advertised_listeners="PLAINTEXT://here:9092",
-            ) as broker,
-            connected(broker) as client,
-        ):
-            ids = [await topic(broker, name) for name in ("t", "u")]
-            writer = Writer(broker.services.partitions.get("t", 0))
-            reader = Reader(client, version, rng, ids, isolation_level)
-            if rng.random() < 0.3:
-                reader.epoch = -1  # who wants no session
-            for _ in range(TURNS):
-                if rng.random() < 0.2:
-                    change(broker, writer, rng)
-                await reader.turn(writer.partition)
-            return reader.answers, taken
-
-
-@pytest.mark.parametrize("isolation_level", [0, 1])
-@pytest.mark.parametrize("version", range(12, 19))
-async def test_answers_are_those_of_the_long_way(
-    version: int, isolation_level: int, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
-) -> None:
-    seed = SEED + 2 * version + isolation_level
-    long = await conversation(version, isolation_level, seed, monkeypatch, False)
-    short = await conversation(version, isolation_level, seed, monkeypatch, True)
-    assert short[0] == long[0], f"seed {seed}"
-    assert long[1] == 0
-    assert short[1] > 3, f"seed {seed}"
+    async with (
+        embedded_broker(
+            num_partitions="2", broker_id="0", log_segment_bytes="8000", advertised_listeners="PLAINTEXT://here:9092"
+        ) as broker,
+        connected(broker) as client,
+    ):
+        ids = [await topic(broker, name) for name in ("t", "u")]
+        writer = Writer(broker.services.partitions.get("t", 0))
+        reader = Reader(client, version, rng, ids, isolation_level)
+        if rng.random() < 0.3:
+            reader.epoch = -1  # who wants no session
+        for _ in range(TURNS):
+            if rng.random() < 0.2:
+                change(broker, writer, rng)
+            await reader.turn(writer.partition)
+        return reader.answers
 
 
 @pytest.mark.parametrize("in_session", [True, False])
@@ -216,5 +185,5 @@ async def test_long_requests_are_not_kept(size: int, is_learnt: bool, autojump_c
             await client.stream.send_all(len(frame).to_bytes(4, "big") + frame)
             assert (await client.receive(fetch(("t", 0, 0)), 12)).error_code == 0
         gc.collect()
-        learnt = [made for made in gc.get_objects() if type(made) is RepeatedFetch]
+        learnt = [made for made in gc.get_objects() if type(made) is FetchFastPath]
         assert bool(learnt) == is_learnt

@@ -18,9 +18,9 @@ from barnabas.kproto.compression import compress
 from barnabas.kproto.frame import request_frame
 from barnabas.kproto.messages import MetadataRequest, ProduceRequest
 from barnabas.kproto.records import Record, build_batch, iter_headers
-from barnabas.server.apis.records import produce
 from barnabas.server.broker.broker import Broker
 from barnabas.server.requests.produce import held as held_produce
+from barnabas.server.requests.produce import pending
 from barnabas.server.testing import Client, connected, embedded_broker
 from barnabas.server.tests.apis.records.test_produce import NOW_MS, read_all, request, topic
 from barnabas.server.tests.apis.records.test_produce_in_transactions import transactions
@@ -150,13 +150,13 @@ async def test_many_medium_ones_take_several_turns(
 
 async def test_many_batches_take_several_turns(monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock) -> None:
     monkeypatch.setattr(held_produce, "BATCHES_PER_TURN", 10)
-    monkeypatch.setattr(produce, "BATCHES_PER_TURN", 10)
+    monkeypatch.setattr(pending, "BATCHES_PER_TURN", 10)
     async with embedded_broker(num_partitions="30") as broker, connected(broker) as client:
         await topic(broker)
         asked = to_partitions([batch(0, 1, codec=0)] * 35)
         expected = [(0, 0)] * 30 + [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)] * 5
         assert told(await client.ask(asked, 9)) == expected
-        # What follows is taken up the short way, as ever.
+        # What follows is taken up by the fast path, as usual.
         for sequence in (1, 2, 3):
             assert told(await client.ask(request(batch(sequence, 1)), 9)) == [(0, sequence)]
 

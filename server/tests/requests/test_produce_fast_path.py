@@ -1,9 +1,10 @@
-"""The short way of Produce: whatever is sent, answers and log are byte for byte those of the long way."""
+"""The fast path of Produce: what it remembers, and what it must leave to the slow path. Random conversations that
+`test_fast_paths.py` holds with it and without.
+"""
 
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -18,13 +19,10 @@ from barnabas.kproto.frame import request_frame
 from barnabas.kproto.messages import ProduceRequest
 from barnabas.kproto.records import Record, build_batch, check_batch, iter_headers
 from barnabas.logdir.files.memory_disk import MemoryDisk
-from barnabas.server.requests.produce import fast_path as repeated_produce
-from barnabas.server.requests.produce.fast_path import RepeatedProduce
+from barnabas.server.requests.fast_paths import produce as fast_path
+from barnabas.server.requests.fast_paths.produce import ProduceFastPath
 from barnabas.server.testing import connected, embedded_broker
 from barnabas.server.tests.apis.records.test_produce import NOW_MS, only, read_all, request, topic
-
-VERSIONS = range(9, 14)
-SEED = int(os.environ.get("BARNABAS_PRODUCE_SEED", "0"))
 
 
 def batch(sequence: int, count: int = 3, size: int = 20, *, producer_id: int = 7, transactional: bool = False) -> bytes:
@@ -85,60 +83,33 @@ def frames(version: int, acks: int, names: list[str], ids: list[bytes], rng: Ran
             yield (len(whole) - 4 + 3).to_bytes(4, "big") + whole[4:-1] + b"\x01\x63\x01x"
 
 
-async def conversation(
-    version: int, acks: int, seed: int, monkeypatch: pytest.MonkeyPatch, short: bool
-) -> tuple[list[bytes], bytes, int]:
-    taken = 0
-    take = RepeatedProduce.take
-
-    def counted(self: RepeatedProduce, *arguments: object) -> object:
-        nonlocal taken
-        context = take(self, *arguments)  # type: ignore[arg-type]
-        taken += context is not None
-        return context
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RepeatedProduce, "take", counted)
-        patch.setattr(repeated_produce, "LEARNT_MAX", 16 if short else 0)
-        async with embedded_broker(num_partitions="2") as broker, connected(broker) as client:
-            names = ["t", "u", "nothing"]
-            ids = [await topic(broker, name) for name in names[:2]]
-            answers = []
-            for frame in frames(version, acks, names, [*ids, b"\1" * 16], Random(seed)):
-                await client.stream.send_all(frame)
-                answers.append(await client.receive_frame())
-            return answers, await read_all(client), taken
-
-
-@pytest.mark.parametrize("acks", [1, -1])
-@pytest.mark.parametrize("version", VERSIONS)
-async def test_answers_and_log_are_those_of_the_long_way(
-    version: int, acks: int, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
-) -> None:
-    seed = SEED + 2 * version + acks
-    long = await conversation(version, acks, seed, monkeypatch, False)
-    short = await conversation(version, acks, seed, monkeypatch, True)
-    assert short[0] == long[0], f"seed {seed}"
-    assert short[1] == long[1], f"seed {seed}"
-    assert long[2] == 0
-    assert short[2] > 10
+async def conversation(version: int, seed: int, acks: int) -> list[bytes]:
+    """The answers, and the log."""
+    async with embedded_broker(num_partitions="2") as broker, connected(broker) as client:
+        names = ["t", "u", "nothing"]
+        ids = [await topic(broker, name) for name in names[:2]]
+        answers = []
+        for frame in frames(version, acks, names, [*ids, b"\1" * 16], Random(seed)):
+            await client.stream.send_all(frame)
+            answers.append(await client.receive_frame())
+        return [*answers, await read_all(client)]
 
 
 async def test_what_is_learnt_is_bounded(monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock) -> None:
     made = []
-    learn = RepeatedProduce.learn
+    remember = ProduceFastPath.remember
 
-    def noted(self: RepeatedProduce, *arguments: object) -> None:
+    def noted(self: ProduceFastPath, *arguments: Any) -> None:
         made.append(self)
-        learn(self, *arguments)  # type: ignore[arg-type]
+        remember(self, *arguments)
 
-    monkeypatch.setattr(RepeatedProduce, "learn", noted)
+    monkeypatch.setattr(ProduceFastPath, "remember", noted)
     async with embedded_broker(num_partitions="30") as broker, connected(broker) as client:
         topic_id = await topic(broker)
         for index in range(30):
             await client.ask(request(batch(0), topic="", topic_id=topic_id, index=index), 13)
     assert len(set(made)) == 1
-    assert len(made[0].known) == repeated_produce.LEARNT_MAX
+    assert len(made[0].known) == fast_path.LEARNT_MAX
 
 
 async def test_a_deleted_topic_is_not_remembered(autojump_clock: trio.abc.Clock) -> None:
@@ -178,44 +149,15 @@ def bursts(version: int, acks: int, topic_id: bytes, rng: Random) -> Iterator[tu
         yield b"".join(burst), len(burst)
 
 
-async def burst_conversation(
-    version: int, acks: int, seed: int, monkeypatch: pytest.MonkeyPatch, short: bool, **settings: str
-) -> tuple[list[bytes], bytes, int]:
-    """The answers, the log, and how many requests were taken up in runs."""
-    taken = 0
-    take_run = RepeatedProduce.take_run
-
-    def counted(self: RepeatedProduce, *arguments: Any) -> Any:
-        nonlocal taken
-        run = take_run(self, *arguments)
-        taken += len(run[0].lasts) if run is not None else 0  # type: ignore[attr-defined]
-        return run
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RepeatedProduce, "take_run", counted)
-        patch.setattr(repeated_produce, "LEARNT_MAX", 16 if short else 0)
-        async with embedded_broker(num_partitions="2", **settings) as broker, connected(broker) as client:
-            topic_id = await topic(broker)
-            answers = []
-            for piece, count in bursts(version, acks, topic_id, Random(seed)):
-                await client.stream.send_all(piece)
-                answers += [await client.receive_frame() for _ in range(count)]
-            return answers, await read_all(client), taken
-
-
-@pytest.mark.parametrize("settings", [{}, {"log_flush_interval_messages": "1"}], ids=["", "flushed"])
-@pytest.mark.parametrize("acks", [1, -1])
-@pytest.mark.parametrize("version", [9, 13])
-async def test_runs_are_answered_and_written_as_one_by_one(
-    version: int, acks: int, settings: dict[str, str], monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
-) -> None:
-    seed = SEED + 2 * version + acks
-    long = await burst_conversation(version, acks, seed, monkeypatch, False, **settings)
-    short = await burst_conversation(version, acks, seed, monkeypatch, True, **settings)
-    assert short[0] == long[0], f"seed {seed}"
-    assert short[1] == long[1], f"seed {seed}"
-    assert long[2] == 0
-    assert short[2] > 50, f"seed {seed}"
+async def burst_conversation(version: int, seed: int, acks: int, **settings: str) -> list[bytes]:
+    """The answers, and the log."""
+    async with embedded_broker(num_partitions="2", **settings) as broker, connected(broker) as client:
+        topic_id = await topic(broker)
+        answers = []
+        for piece, count in bursts(version, acks, topic_id, Random(seed)):
+            await client.stream.send_all(piece)
+            answers += [await client.receive_frame() for _ in range(count)]
+        return [*answers, await read_all(client)]
 
 
 @pytest.mark.parametrize("acks", [1, -1])
@@ -268,8 +210,8 @@ async def test_long_beginnings_are_not_kept(size: int, is_learnt: bool, autojump
             await client.stream.send_all(tagged(request_frame(9, 5, "one", request(batch(sequence))), size))
             assert only(await client.receive(request(None), 9)).error_code == 0
         gc.collect()
-        (repeated,) = [made for made in gc.get_objects() if type(made) is RepeatedProduce] or [None]
-        assert (repeated is not None) == is_learnt
+        (path,) = [made for made in gc.get_objects() if type(made) is ProduceFastPath] or [None]
+        assert (path is not None) == is_learnt
 
 
 @pytest.mark.parametrize("trailing", [bytes(1), bytes(3), bytes(44), bytes(80), b"\xff" * 44])
@@ -309,7 +251,7 @@ async def test_a_length_that_is_none(caplog: pytest.LogCaptureFixture, autojump_
 async def test_refusals_keep_their_codes_where_the_broker_stamps_its_time(
     kind: str, autojump_clock: trio.abc.Clock
 ) -> None:
-    """A batch that the short way has refused comes to the long way as it was sent."""
+    """A batch that the fast path has refused comes to the slow path as it was sent."""
     async with embedded_broker(log_message_timestamp_type=kind) as broker, connected(broker) as client:
         await topic(broker)
 

@@ -30,8 +30,8 @@ from barnabas.kproto.messages import (
     OffsetDeleteRequest,
     WriteTxnMarkersRequest,
 )
-from barnabas.server.apis.records import produce as produce_api
 from barnabas.server.broker.broker import Broker
+from barnabas.server.requests.produce.pending import PendingProduce
 from barnabas.server.requests.route import Route
 from barnabas.server.testing import Client, connected, embedded_broker
 from barnabas.server.tests.apis.records.test_fetch import fetch, flat, values
@@ -215,14 +215,14 @@ async def test_a_produce_that_fails_as_a_whole(
 ) -> None:
     """Who asked for no answer gets none, but a closed connection."""
     async with broker() as (made, witness), connected(made) as client:
-        begin = produce_api._Pending.begin
+        begin = PendingProduce.begin
 
-        def fails(self: produce_api._Pending, req: Any) -> None:
+        def fails(self: PendingProduce, req: Any) -> None:
             if self.ctx.client_id == "doomed":
                 raise ValueError("by the test")
             begin(self, req)
 
-        monkeypatch.setattr(produce_api._Pending, "begin", fails)
+        monkeypatch.setattr(PendingProduce, "begin", fails)
         answer = await outcome(client, request(batch(b"x"), acks=acks), 9)
         if acks:
             assert only(answer).error_code == ErrorCode.UNKNOWN_SERVER_ERROR

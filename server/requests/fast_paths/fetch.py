@@ -1,13 +1,7 @@
-"""The short way for a Fetch request like the one before it on its connection.
+"""Fetch requests of one partition, like the one before on their connection but for the session's epoch and the offset.
 
-A consumer that reads one partition asks the same thing over and over: only the correlation id, the epoch of its session
-and the offset differ. A request whose other bytes are those of one that was decoded says the same, so it is not decoded
-again, and its answer is not encoded: a few numbers are put between the bytes of an answer that was encoded once. That
-spares a third of what Python does for a fetch of a megabyte.
-
-Only if records are there at once, as many as the request wants; whatever is not that (an error, a wait, an aborted
-transaction to be told, another partition in the session) goes the long way, `barnabas.server.apis.records.fetch`, and
-nothing has happened.
+Only if records are there at once, as many as the request wants. Anything else (an aborted transaction to be told,
+another partition in the session) is the slow path's: `barnabas.server.requests.fetch`.
 
 Only flexible versions (12 and later) by consumers without a rack, one partition, in an incremental session or without
 any; one request, of `LEARNT_BYTES_MAX` bytes at most, is remembered for each connection.
@@ -16,19 +10,28 @@ any; one request, of `LEARNT_BYTES_MAX` bytes at most, is remembered for each co
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING
 
 from barnabas.kproto import KafkaError, uvarint
 from barnabas.kproto.frame import parse_request_header
 from barnabas.kproto.messages import FetchRequest, FetchResponse
+from barnabas.server.network.connection import Connection
 from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.fast_paths.examples import (
+    BODY_AT,
+    CORRELATION_ID_AT,
+    INT_BYTES,
+    LONG_BYTES,
+    MARKS,
+    MARKS_BYTES,
+    around_marks,
+    fast_path_of,
+    int_at,
+    long_at,
+)
 from barnabas.server.requests.fetch.fetching import READ_COMMITTED
 from barnabas.server.requests.fetch.sessions import FINAL_EPOCH, INITIAL_EPOCH
 from barnabas.server.requests.fetch.targets import ask, find_partition, targets_of
 from barnabas.server.requests.services import Services
-
-if TYPE_CHECKING:
-    from barnabas.server.network.connection import Connection
 
 FLEXIBLE_FROM = 12
 BY_ID_FROM = 13
@@ -38,107 +41,107 @@ REPLICA_TAGGED_FROM = 15
 LEARNT_BYTES_MAX = 2048
 """A header's tagged fields may have any size."""
 
-_CORRELATION_ID_AT = 4
-_BODY_AT = 8
-_INT = Struct(">i")
-_LONG = Struct(">q")
-_NUMBERS = Struct(">qqq")
-_MARK = _NUMBERS.pack(0x0123456789ABCDEF, 0x1123456789ABCDEF, 0x2123456789ABCDEF)
-"""Stands for high watermark, last stable offset and log start offset, which follow each other, in the answer that the
-others are made from."""
 _MIDDLE_BYTES = 5
-"""After them: the list of aborted transactions, null or empty, and the preferred replica. Then the records' length."""
+"""Behind high watermark, last stable offset and log start offset: the list of aborted transactions, null or empty, and
+the preferred replica. Then the records' length.
+"""
 
 
-class RepeatedFetch:
-    """One request of a connection, and what is known of its answer. `start`: the bytes of its frame; `epoch_at`,
-    `offset_at`: where in them the session's epoch and the offset are.
+class _Example:
+    """A request, and what is known of its answer. `start`: the bytes of its frame; `epoch_at`, `offset_at`: where in
+    them the session's epoch and the offset are.
     """
 
     __slots__ = (
-        "_after_offset",
-        "_answer",
-        "_before_epoch",
-        "_before_offset",
-        "_client_id",
-        "_epoch_at",
-        "_head",
-        "_key",
-        "_middle",
-        "_offset_at",
-        "_request",
-        "_route",
-        "_size",
-        "_svc",
-        "_tail",
-        "_target",
-        "_version",
+        "after_offset",
+        "answer",
+        "before_epoch",
+        "before_offset",
+        "client_id",
+        "epoch_at",
+        "head",
+        "key",
+        "middle",
+        "offset_at",
+        "request",
+        "route",
+        "size",
+        "tail",
+        "target",
+        "version",
     )
 
-    def __init__(
-        self, svc: Services, ctx: RequestContext, start: bytes, request: FetchRequest, epoch_at: int, offset_at: int
-    ) -> None:
-        self._svc = svc
-        self._route = ctx.route
-        self._version = ctx.api_version
-        self._client_id = ctx.client_id
-        self._request = request
-        ((_, self._target),) = targets_of(request.topics, self._version >= BY_ID_FROM)
-        self._size = len(start)
-        self._epoch_at, self._offset_at = epoch_at, offset_at
-        self._key = start[:_CORRELATION_ID_AT]
-        self._before_epoch = start[_BODY_AT:epoch_at]
-        self._before_offset = start[epoch_at + _INT.size : offset_at]
-        self._after_offset = start[offset_at + _LONG.size :]
-        high_watermark, last_stable_offset, log_start_offset = _NUMBERS.unpack(_MARK)
+    def __init__(self, ctx: RequestContext, start: bytes, request: FetchRequest, epoch_at: int, offset_at: int) -> None:
+        self.route = ctx.route
+        self.version = ctx.api_version
+        self.client_id = ctx.client_id
+        self.request = request
+        ((_, self.target),) = targets_of(request.topics, self.version >= BY_ID_FROM)
+        self.size = len(start)
+        self.epoch_at, self.offset_at = epoch_at, offset_at
+        self.key = start[:CORRELATION_ID_AT]
+        self.before_epoch = start[BODY_AT:epoch_at]
+        self.before_offset = start[epoch_at + INT_BYTES : offset_at]
+        self.after_offset = start[offset_at + LONG_BYTES :]
         topic = request.topics[0]
         marked = FetchResponse.PartitionData(
             partition_index=topic.partitions[0].partition,
-            high_watermark=high_watermark,
-            last_stable_offset=last_stable_offset,
-            log_start_offset=log_start_offset,
             aborted_transactions=[] if request.isolation_level == READ_COMMITTED else None,
             records=b"",
         )
+        marked.high_watermark, marked.last_stable_offset, marked.log_start_offset = MARKS
         response = FetchResponse(
             session_id=request.session_id,
             responses=[
                 FetchResponse.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[marked])
             ],
         )
-        head, rest = b"".join(ctx.route.encode_frame(0, response)).split(_MARK)  # type: ignore[arg-type]
-        self._head = head[_BODY_AT:]
-        self._middle, self._tail = rest[:_MIDDLE_BYTES], rest[_MIDDLE_BYTES + 1 :]
-        self._answer = Struct(f">ii{len(self._head)}sqqq{_MIDDLE_BYTES}s").pack
+        _, self.head, rest = around_marks(ctx.route, response)
+        self.middle, self.tail = rest[:_MIDDLE_BYTES], rest[_MIDDLE_BYTES + 1 :]
+        self.answer = Struct(f">ii{len(self.head)}sqqq{_MIDDLE_BYTES}s").pack
 
     def is_like(self, start: bytes) -> bool:
         """Whether the frame `start` says the same, but for what may differ."""
         return (
-            len(start) == self._size
-            and start.startswith(self._key)
-            and start[_BODY_AT : self._epoch_at] == self._before_epoch
-            and start[self._epoch_at + _INT.size : self._offset_at] == self._before_offset
-            and start[self._offset_at + _LONG.size :] == self._after_offset
+            len(start) == self.size
+            and start.startswith(self.key)
+            and start[BODY_AT : self.epoch_at] == self.before_epoch
+            and start[self.epoch_at + INT_BYTES : self.offset_at] == self.before_offset
+            and start[self.offset_at + LONG_BYTES :] == self.after_offset
         )
 
+
+class FetchFastPath:
+    """The last request of a connection that may be an example. A `FastPath`."""
+
+    __slots__ = ("example", "svc")
+
+    def __init__(self, svc: Services, example: _Example) -> None:
+        self.svc = svc
+        self.example = example
+
+    def take_run(self, connection: Connection, view: memoryview, position: int) -> None:
+        """Part of `FastPath`. A consumer asks again when it has the answer: there are no runs of Fetch."""
+
     def take(self, connection: Connection, frame: memoryview) -> RequestContext | None:
-        """Answer a request if it is like the one before; None: it needs the long way, and nothing has happened."""
-        if len(frame) != self._size:
+        """Part of `FastPath`: a request like the example, of which there are records at once."""
+        example = self.example
+        if len(frame) != example.size:
             return None
         start = bytes(frame)
-        if not self.is_like(start):
+        if not example.is_like(start):
             return None
-        epoch_at, offset_at = self._epoch_at, self._offset_at
-        svc = self._svc
-        request = self._request
+        epoch_at, offset_at = example.epoch_at, example.offset_at
+        svc = self.svc
+        request = example.request
         asked = request.topics[0].partitions[0]
-        (epoch,) = _INT.unpack_from(start, epoch_at)
-        (offset,) = _LONG.unpack_from(start, offset_at)
-        target = self._target
+        (epoch,) = int_at(start, epoch_at)
+        (offset,) = long_at(start, offset_at)
+        target = example.target
         session = None
         try:
             if request.session_id:
-                session = svc.fetch_sessions.use(request.session_id, epoch, self._version >= BY_ID_FROM, svc.now())
+                session = svc.fetch_sessions.use(request.session_id, epoch, example.version >= BY_ID_FROM, svc.now())
                 if len(session.targets) != 1 or target.key not in session.targets:
                     return None
                 target = session.targets[target.key]
@@ -175,13 +178,13 @@ class RepeatedFetch:
             ask(target, asked)
             target.sent_high_watermark = high_watermark
             target.sent_log_start_offset = log_start_offset
-        (correlation_id,) = _INT.unpack_from(start, _CORRELATION_ID_AT)
-        ctx = RequestContext(connection, self._route, self._version, correlation_id, self._client_id)
-        head, tail = self._head, self._tail
+        (correlation_id,) = int_at(start, CORRELATION_ID_AT)
+        ctx = RequestContext(connection, example.route, example.version, correlation_id, example.client_id)
+        head, tail = example.head, example.tail
         length = uvarint(len(records) + 1)
-        size = 4 + len(head) + _NUMBERS.size + _MIDDLE_BYTES + len(length) + len(records) + len(tail)
-        answer = self._answer(
-            size, correlation_id, head, high_watermark, last_stable_offset, log_start_offset, self._middle
+        size = 4 + len(head) + MARKS_BYTES + _MIDDLE_BYTES + len(length) + len(records) + len(tail)
+        answer = example.answer(
+            size, correlation_id, head, high_watermark, last_stable_offset, log_start_offset, example.middle
         )
         ctx.reply_encoded(answer + length, records, tail)
         return ctx
@@ -210,13 +213,17 @@ def learn(svc: Services, ctx: RequestContext, frame: memoryview, request: FetchR
     # The session's epoch stands in front of the topics, the offset behind the partition's number and leader epoch;
     # arrays of one element have a length of one byte.
     start = bytes(frame)
-    known = ctx.connection.repeated_fetch
-    if isinstance(known, RepeatedFetch) and known.is_like(start):
+    path = fast_path_of(ctx.connection, FetchFastPath)
+    if path is not None and path.example.is_like(start):
         return
     epoch_at = parse_request_header(start).body_offset + (17 if version >= REPLICA_TAGGED_FROM else 21)
     offset_at = epoch_at + 4 + 1 + name_bytes + 1 + 8
     if (
-        _INT.unpack_from(start, epoch_at)[0] == request.session_epoch
-        and _LONG.unpack_from(start, offset_at)[0] == request.topics[0].partitions[0].fetch_offset
+        int_at(start, epoch_at)[0] == request.session_epoch
+        and long_at(start, offset_at)[0] == request.topics[0].partitions[0].fetch_offset
     ):
-        ctx.connection.repeated_fetch = RepeatedFetch(svc, ctx, start, request, epoch_at, offset_at)
+        example = _Example(ctx, start, request, epoch_at, offset_at)
+        if path is None:
+            ctx.connection.fast_paths.append(FetchFastPath(svc, example))
+        else:
+            path.example = example

@@ -1,17 +1,10 @@
-"""The short way for a Produce request like the ones before it on its connection.
-
-A producer asks the same thing over and over: same version, client id, acks and timeout, one partition; only the
-correlation id and the batch differ. Whatever stands before the batch was decoded once; a request that begins with the
-same bytes says the same, so it is neither decoded again nor is its answer encoded: three numbers are put into a copy
-of an answer. What was spared is a fifth of the broker's work for a request of 16 KB.
+"""Produce requests that begin like one before on their connection: all that stands before the batch is the same.
 
 A busy producer has several requests on their way, which arrive together. Those that follow each other and are plain
-are a *run* (`take_run`): looked up once, appended in one go (`Appender.append_run`), answered with one
-piece. That halves what is left of the work.
+are a *run* (`take_run`): looked up once, appended in one go (`Appender.append_run`), answered with one piece.
 
-Every batch is checked and appended as ever. Whatever is not plain success (an error, a commit or a flush to wait
-for, a time stamped by the broker) goes the long way, `barnabas.server.apis.records.produce`, from the start if nothing
-was staged.
+Every batch is checked and appended as ever. Whatever is not plain success once it is staged (a commit or a flush to
+wait for, a time stamped by the broker, a lost write) is finished by `barnabas.server.requests.produce.pending`.
 
 Only flexible versions (9 and later), without transactional id, acks other than 0, one partition of a topic that is not
 internal; at most `LEARNT_MAX` different beginnings of one length, of `LEARNT_BYTES_MAX` bytes at most, for each
@@ -20,22 +13,27 @@ connection, so that who never repeats itself costs little.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING
 
 from barnabas.kproto import DecodeError, KafkaError, read_uvarint
 from barnabas.kproto.allowance import TooMuchWork
 from barnabas.kproto.messages import ProduceRequest, ProduceResponse
 from barnabas.kproto.records import BATCH_OVERHEAD
 from barnabas.logdir import AppendInfo, AppendOrigin
+from barnabas.server.network.connection import Connection
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.fast_paths.examples import (
+    BODY_AT,
+    CORRELATION_ID_AT,
+    MARKS,
+    around_marks,
+    fast_path_of,
+    int_at,
+)
+from barnabas.server.requests.produce.pending import finish_staged
 from barnabas.server.requests.produce.transactional import ATTRIBUTES_LOW_BYTE_AT, TRANSACTIONAL
 from barnabas.server.requests.services import Services
-
-if TYPE_CHECKING:
-    from barnabas.server.network.connection import Connection
 
 FLEXIBLE_FROM = 9
 LEARNT_MAX = 16
@@ -46,19 +44,9 @@ RUN_MAX = 64
 PLACES_MAX = 64
 """Frames of so many sizes are remembered, for each connection."""
 
-_CORRELATION_ID = slice(4, 8)
-_BODY_AT = 8
 _Place = tuple[int, int, bytes]
 _TAIL = b"\0\0\0"
 """No tagged fields: of the partition, of the topic, of the request."""
-_INT = Struct(">i")
-_NUMBERS = Struct(">qqq")
-_MARK = _NUMBERS.pack(0x0123456789ABCDEF, 0x1123456789ABCDEF, 0x2123456789ABCDEF)
-"""Stands for base offset, append time and log start offset, which follow each other, in the answer that the others are
-made from."""
-
-LongWay = Callable[[Services, RequestContext, ProduceRequest, Partition, AppendInfo], None]
-"""Finishes a request whose one batch was staged and written."""
 
 
 class _Known:
@@ -86,13 +74,8 @@ class _Known:
                 )
             ],
         )
-        base_offset, append_time_ms, log_start_offset = _NUMBERS.unpack(_MARK)
-        marked = ProduceResponse.PartitionProduceResponse(
-            index=index,
-            base_offset=base_offset,
-            log_append_time_ms=append_time_ms,
-            log_start_offset=log_start_offset,
-        )
+        marked = ProduceResponse.PartitionProduceResponse(index=index)
+        marked.base_offset, marked.log_append_time_ms, marked.log_start_offset = MARKS
         response = ProduceResponse(
             responses=[
                 ProduceResponse.TopicProduceResponse(
@@ -100,41 +83,38 @@ class _Known:
                 )
             ]
         )
-        frame = b"".join(ctx.route.encode_frame(0, response))  # type: ignore[arg-type]
-        head, self.tail = frame.split(_MARK)
-        self.size, self.head = head[: _CORRELATION_ID.start], head[_BODY_AT:]
+        self.size, self.head, self.tail = around_marks(ctx.route, response)
         self.answer = Struct(f">4si{len(self.head)}sqqq{len(self.tail)}s").pack
 
 
-class RepeatedProduce:
-    """The beginnings known of one connection, all of one length: `at` bytes."""
+class ProduceFastPath:
+    """The beginnings known of one connection, all of one length: `at` bytes. A `FastPath`."""
 
-    __slots__ = ("at", "known", "long_way", "places", "svc")
+    __slots__ = ("at", "known", "places", "svc")
 
-    def __init__(self, svc: Services, at: int, long_way: LongWay) -> None:
+    def __init__(self, svc: Services, at: int) -> None:
         self.svc = svc
         self.at = at
         self.known: dict[bytes, _Known] = {}
         self.places: dict[int, _Place] = {}
-        self.long_way = long_way
 
-    def learn(self, ctx: RequestContext, frame: memoryview, request: ProduceRequest) -> None:
-        """Remember how this request begins; `beginning` has said that it may be."""
+    def remember(self, ctx: RequestContext, frame: memoryview, request: ProduceRequest) -> None:
+        """Remember how this request begins; `_beginning` has said that it may be."""
         if len(self.known) < LEARNT_MAX:
             start = bytes(frame[: self.at])
-            self.known[start[_BODY_AT:]] = _Known(ctx, start[: _CORRELATION_ID.start], request)
+            self.known[start[BODY_AT:]] = _Known(ctx, start[:CORRELATION_ID_AT], request)
 
     def take(self, connection: Connection, frame: memoryview) -> RequestContext | None:
-        """Take up a request if it begins like one before; None: it needs the long way, and nothing has happened."""
+        """Part of `FastPath`: a request that begins like one before."""
         start = bytes(frame[: self.at])
-        known = self.known.get(start[_BODY_AT:])
+        known = self.known.get(start[BODY_AT:])
         if known is None or not start.startswith(known.key):
             return None
         place = self.places.get(len(frame)) or self._place(frame)
         if place is None:
             return None
         position, end, length = place
-        # Who sends transactional batches must have said so at the beginning; the long way refuses it.
+        # Who sends transactional batches must have said so at the beginning; the slow path refuses it.
         if (
             frame[self.at : position] != length
             or frame[end:] != _TAIL
@@ -155,16 +135,13 @@ class RepeatedProduce:
             )
         except (KafkaError, TooMuchWork):
             return None
-        (correlation_id,) = _INT.unpack_from(start, _CORRELATION_ID.start)
+        (correlation_id,) = int_at(start, CORRELATION_ID_AT)
         ctx = RequestContext(connection, known.route, known.version, correlation_id, known.client_id)
-        svc.partitions.after_write(_Staged(self, known, svc, ctx, partition, info).written)
+        svc.partitions.after_write(_Staged(known, svc, ctx, partition, info).written)
         return ctx
 
     def take_run(self, connection: Connection, view: memoryview, position: int) -> tuple[RequestContext, int] | None:
-        """Take up the requests that lie behind each other in `view` from `position` on, as long as they begin alike
-        and are plain; None: there is no such run, and nothing has happened. Returns the slot of their answers, and
-        where the next request begins.
-        """
+        """Part of `FastPath`: requests that begin alike, and are plain."""
         at, end = self.at, len(view)
         behind_at = 4 + at
         known: _Known | None = None
@@ -173,18 +150,18 @@ class RepeatedProduce:
         heads: list[bytes] = []
         ends: list[int] = []
         while end - position > behind_at and len(batches) < RUN_MAX:
-            place = self.places.get(_INT.unpack_from(view, position)[0])
+            place = self.places.get(int_at(view, position)[0])
             if place is None:
                 break
             first, last, length = place
             start = bytes(view[position + 4 : position + behind_at])
             frame_end = position + 4 + last + len(_TAIL)
             if known is None:
-                body = start[_BODY_AT:]
+                body = start[BODY_AT:]
                 known = self.known.get(body)
                 if known is None:
                     return None
-            elif start[_BODY_AT:] != body:
+            elif start[BODY_AT:] != body:
                 break
             first += position + 4
             if (
@@ -210,7 +187,7 @@ class RepeatedProduce:
         lasts = partition.append_run(batches, now_ms=self.svc.wall_ms(), required_acks=known.acks)
         if not lasts:
             return None
-        run = _Run(self, connection, known, partition, heads, base_offset, lasts)
+        run = _Run(self.svc, connection, known, partition, heads, base_offset, lasts)
         self.svc.partitions.after_write(run.written)
         return run, ends[len(lasts) - 1]
 
@@ -241,18 +218,11 @@ class RepeatedProduce:
 class _Staged:
     """A request between its append and its answer."""
 
-    __slots__ = ("ctx", "info", "known", "partition", "repeated", "svc")
+    __slots__ = ("ctx", "info", "known", "partition", "svc")
 
     def __init__(
-        self,
-        repeated: RepeatedProduce,
-        known: _Known,
-        svc: Services,
-        ctx: RequestContext,
-        partition: Partition,
-        info: AppendInfo,
+        self, known: _Known, svc: Services, ctx: RequestContext, partition: Partition, info: AppendInfo
     ) -> None:
-        self.repeated = repeated
         self.known = known
         self.svc = svc
         self.ctx = ctx
@@ -272,7 +242,7 @@ class _Staged:
             or partition.held_at is not None
             or (partition.high_watermark <= last_offset and self.known.acks == -1)
         ):
-            self.repeated.long_way(self.svc, self.ctx, self.known.request, partition, self.info)
+            finish_staged(self.svc, self.ctx, self.known.request, partition, self.info)
             return
         ctx = self.ctx
         known = self.known
@@ -286,11 +256,11 @@ class _Staged:
 class _Run(RequestContext):
     """Requests of a run, between their append and their answers, which leave together: one slot for all of them."""
 
-    __slots__ = ("bases", "heads", "known", "lasts", "log_start_offset", "partition", "repeated")
+    __slots__ = ("bases", "heads", "known", "lasts", "log_start_offset", "partition", "svc")
 
     def __init__(
         self,
-        repeated: RepeatedProduce,
+        svc: Services,
         connection: Connection,
         known: _Known,
         partition: Partition,
@@ -299,7 +269,7 @@ class _Run(RequestContext):
         lasts: list[int],
     ) -> None:
         super().__init__(connection, known.route, known.version, 0, known.client_id)
-        self.repeated = repeated
+        self.svc = svc
         self.known = known
         self.partition = partition
         self.heads = heads
@@ -317,7 +287,7 @@ class _Run(RequestContext):
         partition = self.partition
         known = self.known
         bases = self.bases
-        ids = [_INT.unpack_from(head, _CORRELATION_ID.start)[0] for head in self.heads[: len(bases)]]
+        ids = [int_at(head, CORRELATION_ID_AT)[0] for head in self.heads[: len(bases)]]
         if (
             self.lasts[-1] < partition.log.state.log_end_offset
             and partition.held_at is None
@@ -333,12 +303,24 @@ class _Run(RequestContext):
         self.connection.split(self, contexts)
         for context, base, last in zip(contexts, bases, self.lasts, strict=True):
             info = AppendInfo(base, last, -1, self.log_start_offset)
-            self.repeated.long_way(self.repeated.svc, context, known.request, partition, info)
+            finish_staged(self.svc, context, known.request, partition, info)
 
 
-def beginning(version: int, frame: memoryview, request: ProduceRequest) -> int:
-    """How many bytes stand before the records' length, if such a request can be taken up the short way; else 0. The
-    message must end with the frame.
+def learn(svc: Services, ctx: RequestContext, frame: memoryview, request: ProduceRequest) -> None:
+    """The next request of the connection may begin like this one. Part of `barnabas.server.requests.api.Api`."""
+    at = _beginning(ctx.api_version, frame, request)
+    if at and ctx.pipelined:  # else it is held
+        path = fast_path_of(ctx.connection, ProduceFastPath)
+        if path is None:
+            path = ProduceFastPath(svc, at)
+            ctx.connection.fast_paths.append(path)
+        if path.at == at:
+            path.remember(ctx, frame, request)
+
+
+def _beginning(version: int, frame: memoryview, request: ProduceRequest) -> int:
+    """How many bytes stand before the records' length, if such a request can be an example; else 0. The message must
+    end with the frame.
     """
     if (
         version < FLEXIBLE_FROM
@@ -355,7 +337,7 @@ def beginning(version: int, frame: memoryview, request: ProduceRequest) -> int:
     # A length that takes more bytes than it must does not count.
     at = start - max(1, ((len(records) + 1).bit_length() + 6) // 7)
     try:
-        is_there = _BODY_AT < at <= LEARNT_BYTES_MAX and read_uvarint(frame, at) == (len(records) + 1, start)
+        is_there = BODY_AT < at <= LEARNT_BYTES_MAX and read_uvarint(frame, at) == (len(records) + 1, start)
     except (IndexError, DecodeError):
         return 0
     return at if is_there else 0

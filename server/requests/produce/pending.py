@@ -1,0 +1,350 @@
+"""A Produce request from its first append to its answer, also where it is held, or waits for a commit or a flush."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.allowance import Allowance, TooMuchWork
+from barnabas.kproto.messages import ProduceRequest, ProduceResponse
+from barnabas.kproto.records import BATCH_OVERHEAD, RecordsRefused
+from barnabas.logdir import AppendInfo, AppendOrigin, LogConfig
+from barnabas.server.partitions.partition import Partition
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.leader_hints import HINTED_IN_PRODUCE, LeaderHints
+from barnabas.server.requests.produce.held import BATCHES_PER_TURN
+from barnabas.server.requests.produce.transactional import ATTRIBUTES_LOW_BYTE_AT, TRANSACTIONAL, Admission
+from barnabas.server.requests.services import Services
+
+_TopicResponse = ProduceResponse.TopicProduceResponse
+_PartitionResponse = ProduceResponse.PartitionProduceResponse
+
+ADMIN_CLIENT_ID = "__admin_client"
+_ACKS = (-1, 0, 1)
+_MAGIC_AT = 16
+_ZSTD = 4
+
+
+class PendingProduce:
+    """A Produce request from its first append to its answer.
+
+    `appended`: partition, answer and end offset of what was staged, and is not known to be written. `commits`: what is
+    still to be committed, or synced, before the answer. The request itself is not kept: it is larger than its answer,
+    and there may be many.
+    """
+
+    __slots__ = (
+        "acks",
+        "admission",
+        "appended",
+        "commits",
+        "ctx",
+        "failed",
+        "response",
+        "svc",
+        "timeout_ms",
+        "timer",
+        "waits",
+    )
+
+    def __init__(
+        self,
+        svc: Services,
+        ctx: RequestContext,
+        req: ProduceRequest,
+        response: ProduceResponse,
+        admission: Admission | None = None,
+    ) -> None:
+        self.svc = svc
+        self.ctx = ctx
+        self.acks = req.acks
+        self.timeout_ms = req.timeout_ms
+        self.response = response
+        self.admission = admission
+        self.appended: list[tuple[Partition, ProduceResponse.PartitionProduceResponse, int]] = []
+        self.commits: dict[_Commit, None] = {}
+        self.failed = False
+        self.timer: Any = None
+        self.waits = False
+
+    # -- its batches
+
+    def begin(self, req: ProduceRequest) -> None:
+        """Append all of them; from the first one on that would take too long, later."""
+        svc = self.svc
+        now_ms = svc.wall_ms()
+        allowance = svc.partitions.allowance
+        responses = self.response.responses
+        left = BATCHES_PER_TURN
+        try:
+            for topic in req.topic_data:
+                answers: list[ProduceResponse.PartitionProduceResponse] = []
+                responses.append(_TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
+                for data in topic.partition_data:
+                    if not left:
+                        raise TooMuchWork(is_for_now=True)
+                    left -= 1
+                    self.append(req, topic, data, answers, now_ms, allowance)
+        except TooMuchWork as error:
+            svc.held.hold(_Rest(self, req), is_stuck=not error.is_for_now)
+        else:
+            svc.partitions.after_write(self.written)
+
+    def append(
+        self,
+        req: ProduceRequest,
+        topic: ProduceRequest.TopicProduceData,
+        data: ProduceRequest.PartitionProduceData,
+        answers: list[_PartitionResponse],
+        now_ms: int,
+        allowance: Allowance,
+    ) -> None:
+        """Stage a batch, or put down why it cannot be. Raises `TooMuchWork`, and then nothing has happened."""
+        acks = self.acks
+        version = self.ctx.api_version
+        try:
+            if acks not in _ACKS:
+                raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+            partition = _partition(self.svc, version, topic, data)
+            records: Any = data.records
+            if allowance.prepared_for is None:
+                records = _one_batch(records, version, req.transactional_id)
+            elif isinstance(records, KafkaError):
+                raise records
+            if partition.topic.startswith("__"):
+                _refuse_internal(self.svc, partition, self.ctx)
+            info = partition.append(
+                records,
+                origin=AppendOrigin.CLIENT,
+                now_ms=now_ms,
+                required_acks=acks,
+                in_txn=None if self.admission is None else self.admission(partition),
+                allowance=allowance,
+            )
+        except KafkaError as error:
+            self.failed |= error.code != ErrorCode.NONE  # an old client may send nothing
+            answer = _PartitionResponse(index=data.index)
+            _fill_error(answer, error.as_value(), version)  # it may be kept where the records stood
+        else:
+            answer = _answer(data.index, info)
+            self.appended.append((partition, answer, info.last_offset + 1))
+        answers.append(answer)
+
+    # -- its answer
+
+    def settle(self) -> None:
+        """What was staged so far is written, or lost."""
+        for partition, answer, end_offset in self.appended:
+            if end_offset > partition.log.state.log_end_offset:
+                error = partition.outcome_of(end_offset - 1)
+                assert error is not None
+                self.failed = True
+                _fill_error(answer, error, self.ctx.api_version)
+            elif self.acks == -1:
+                if partition.high_watermark < end_offset:
+                    partition.when_committed(end_offset, self._commit(answer, partition))
+            elif self.acks and partition.held_at is not None and partition.held_at < end_offset:
+                partition.when_flushed(end_offset, self._commit(answer, partition))
+        self.appended.clear()
+
+    def _commit(self, answer: ProduceResponse.PartitionProduceResponse, partition: Partition) -> _Commit:
+        commit = _Commit(self, answer, partition)
+        self.commits[commit] = None
+        return commit
+
+    def written(self) -> None:
+        """The round's write is done, and all is appended."""
+        self.settle()
+        if self.acks == 0:
+            self._finish_silently()
+        elif self.commits:
+            self.waits = True
+            if self.acks == -1:
+                self.timer = self.svc.timers.after(max(self.timeout_ms, 0) / 1000, self._timed_out)
+        else:
+            self._reply()
+
+    def _reply(self) -> None:
+        if self.failed and self.ctx.api_version >= 10:
+            _add_hints(self.svc, self.ctx, self.response)
+        self.ctx.reply(self.response)
+
+    def _finish_silently(self) -> None:
+        if self.failed:
+            self.ctx.connection.abort()
+        else:
+            self.ctx.no_reply()
+
+    def committed(self, commit: _Commit, code: ErrorCode) -> None:
+        del self.commits[commit]
+        if code != ErrorCode.NONE:
+            self.failed = True
+            _fill_error(commit.answer, KafkaError(code), self.ctx.api_version)
+        if not self.commits and self.waits:
+            if self.timer is not None:
+                self.timer.cancel()
+            self._reply()
+
+    def let_go(self) -> str:
+        """Part of `Concerned`."""
+        return self.ctx.let_go()
+
+    def _timed_out(self) -> None:
+        for commit in self.commits:
+            _fill_error(commit.answer, KafkaError(ErrorCode.REQUEST_TIMED_OUT), self.ctx.api_version)
+            commit.partition.drop_commit(commit)
+        self.commits = {}
+        self._reply()
+
+
+class _Rest:
+    """The batches of a request that were not appended at once: an `Appending` of
+    `barnabas.server.requests.produce.held`.
+    """
+
+    def __init__(self, pending: PendingProduce, req: ProduceRequest) -> None:
+        self._pending = pending
+        self._req = req
+        self.ctx = pending.ctx
+        self.now_ms = pending.svc.wall_ms
+        responses = pending.response.responses
+        for topic in req.topic_data[len(responses) :]:
+            responses.append(_TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[]))
+        self._batches = [
+            (topic, data, answered.partition_responses)
+            for topic, answered in zip(req.topic_data, responses, strict=True)
+            for data in topic.partition_data[len(answered.partition_responses) :]
+        ]
+        self.count = len(self._batches)
+
+    def append(self, number: int, allowance: Allowance) -> None:
+        self._pending.append(self._req, *self._batches[number], self.now_ms(), allowance)
+
+    def records(self, number: int) -> memoryview | None:
+        records = self._batches[number][1].records
+        if isinstance(records, bytearray):
+            return memoryview(records)
+        return records if isinstance(records, memoryview) else None
+
+    def replace(self, number: int, records: memoryview | KafkaError) -> None:
+        self._batches[number][1].records = records  # type: ignore[assignment]  # an outcome where records were
+
+    def config(self, number: int) -> LogConfig | None:
+        topic, data, _ = self._batches[number]
+        try:
+            return _partition(self._pending.svc, self.ctx.api_version, topic, data).log.config
+        except KafkaError:
+            return None
+
+    def pause(self) -> None:
+        self._pending.svc.partitions.after_write(self._pending.settle)
+
+    def finish(self) -> None:
+        self._pending.svc.partitions.after_write(self._pending.written)
+
+
+class _Commit:
+    """The callback of one partition of a waiting request."""
+
+    __slots__ = ("answer", "partition", "pending")
+
+    def __init__(
+        self, pending: PendingProduce, answer: ProduceResponse.PartitionProduceResponse, partition: Partition
+    ) -> None:
+        self.pending = pending
+        self.answer = answer
+        self.partition = partition
+
+    def __call__(self, code: ErrorCode) -> None:
+        self.pending.committed(self, code)
+
+    def let_go(self) -> str:
+        return self.pending.let_go()
+
+
+def finish_staged(
+    svc: Services, ctx: RequestContext, req: ProduceRequest, partition: Partition, info: AppendInfo
+) -> None:
+    """A request's one batch was staged elsewhere, and is written: what is left to do until its answer."""
+    topic = req.topic_data[0]
+    answer = _answer(topic.partition_data[0].index, info)
+    response = ProduceResponse(
+        responses=[_TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[answer])]
+    )
+    pending = PendingProduce(svc, ctx, req, response)
+    pending.appended.append((partition, answer, info.last_offset + 1))
+    pending.written()
+
+
+def _partition(
+    svc: Services, version: int, topic: ProduceRequest.TopicProduceData, data: ProduceRequest.PartitionProduceData
+) -> Partition:
+    if version >= 13:
+        return svc.partitions.get_by_id(topic.topic_id, data.index)
+    return svc.partitions.get(topic.name, data.index)
+
+
+def _answer(index: int, info: AppendInfo) -> ProduceResponse.PartitionProduceResponse:
+    return _PartitionResponse(
+        index=index,
+        base_offset=info.base_offset,
+        log_append_time_ms=info.log_append_time_ms,
+        log_start_offset=info.log_start_offset,
+    )
+
+
+def _one_batch(records: object, version: int, transactional_id: str | None) -> memoryview:
+    """Exactly one batch of format 2, as Produce 3+ demands. Raises KafkaError INVALID_RECORD,
+    UNSUPPORTED_COMPRESSION_TYPE or TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+    """
+    if not isinstance(records, memoryview) or len(records) < BATCH_OVERHEAD:
+        if isinstance(records, bytearray):
+            return memoryview(records)  # what an old client sent, converted
+        if isinstance(records, KafkaError):
+            raise records  # … or what came of it
+        raise KafkaError(ErrorCode.INVALID_RECORD, "one record batch per partition is expected, none was sent")
+    if records[_MAGIC_AT] != 2:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"record format 2 is expected, {records[_MAGIC_AT]} was sent")
+    batch_bytes = int.from_bytes(records[8:12], "big") + 12
+    if batch_bytes < len(records):
+        raise KafkaError(ErrorCode.INVALID_RECORD, "one record batch per partition is expected, more were sent")
+    attributes = records[ATTRIBUTES_LOW_BYTE_AT]
+    if attributes & 0x17:
+        if attributes & 0x07 == _ZSTD and version < 7:
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
+        if attributes & TRANSACTIONAL and transactional_id is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "The request has no transactional id.")
+    return records
+
+
+def _refuse_internal(svc: Services, partition: Partition, ctx: RequestContext) -> None:
+    topic = svc.image.topics.get(partition.topic)
+    if topic is not None and topic.is_internal and ctx.client_id != ADMIN_CLIENT_ID:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is an internal topic")
+
+
+def _fill_error(answer: ProduceResponse.PartitionProduceResponse, error: KafkaError, version: int) -> None:
+    answer.error_code = error.code
+    answer.base_offset = -1
+    answer.log_append_time_ms = -1
+    answer.log_start_offset = -1
+    if version >= 8:
+        answer.error_message = error.message
+        if isinstance(error, RecordsRefused):
+            answer.record_errors = [
+                ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
+                for index, text in error.record_errors
+            ]
+
+
+def _add_hints(svc: Services, ctx: RequestContext, response: ProduceResponse) -> None:
+    hints = None
+    for topic in response.responses:
+        for answer in topic.partition_responses:
+            if answer.error_code in HINTED_IN_PRODUCE:
+                if hints is None:
+                    hints = LeaderHints(svc, ctx.listener)
+                answer.current_leader = ProduceResponse.LeaderIdAndEpoch()
+                hints.fill(answer.current_leader, topic.name or None, topic.topic_id, answer.index)
+    if hints is not None:
+        response.node_endpoints = hints.endpoints(ProduceResponse.NodeEndpoint)
