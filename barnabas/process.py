@@ -5,8 +5,8 @@ caller's process is this file and Python's library; only `create_topic`, `delete
 load a small client (`barnabas.server.network.blocking_admin`, and the protocol below it).
 
 The child cannot outlive its parent: its standard input is a pipe that only the parent holds, and it stops when that
-ends (`barnabas dev --leash`), however the parent went. The port is bound, without listening, for as long as the
-`Broker` lives: it stays ours while the broker is down, and no client's outgoing connection can take it meanwhile.
+ends (`barnabas dev --exit-with-parent`), however the parent went. The port is bound, without listening, for as long as
+the `Broker` lives: it stays ours while the broker is down, and no client's outgoing connection can take it meanwhile.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["Broker", "BrokerError"]
 
 LOG_BYTES = 64 * 1024
 LOG_LINES_IN_ERRORS = 30
-STOP_SECONDS = 10.0
+STOP_S = 10.0
 # Wishes for the program under test that would only slow the broker down or make it fail.
 _NOT_INHERITED = ("PYTHONDEVMODE", "PYTHONINSPECT", "PYTHONMALLOC", "PYTHONTRACEMALLOC", "PYTHONWARNINGS")
 _PREFIX = b"bootstrap="
@@ -242,7 +242,15 @@ class Broker:
     def _start(self) -> None:
         home = self._prepare()
         command = [sys.executable, "-P", str(Path(__file__).with_name("__main__.py")), "dev"]
-        command += ["--port", str(self._port), "--data", str(self.data), "--log-level", self._log_level, "--leash"]
+        command += [
+            "--port",
+            str(self._port),
+            "--data",
+            str(self.data),
+            "--log-level",
+            self._log_level,
+            "--exit-with-parent",
+        ]
         if self._data is None:
             command.append(str(home))
         for key, value in self._settings.items():
@@ -308,12 +316,12 @@ class Broker:
         elif code is None:
             process.terminate()
             try:
-                if code := process.wait(STOP_SECONDS):
+                if code := process.wait(STOP_S):
                     problem = f"ended with {_ended_with(code)}"
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-                problem = f"did not stop within {STOP_SECONDS:g} s and was killed"
+                problem = f"did not stop within {STOP_S:g} s and was killed"
         self._forget()
         return problem
 

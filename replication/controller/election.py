@@ -183,11 +183,11 @@ class Elections:
 
         def announce(changes: Sequence[PartitionChange]) -> list[Effect]:
             # the old leader hears who leads now; as a follower it hears nothing, for it must not follow again
-            told = [*self._messages.lead(changes, self._state.live)]
+            messages = [*self._messages.lead(changes, self._state.live)]
             led = tuple(c for c in changes if c.key in handed and broker in c.partition.replicas)
             if led and broker in self._state.shutting_down:
-                told.append(self._messages.lead_one(broker, led))
-            return [*told, *self._messages.update(self._state.live, changes)]
+                messages.append(self._messages.lead_one(broker, led))
+            return [*messages, *self._messages.update(self._state.live, changes)]
 
         def done() -> list[Effect]:
             remaining.extend(

@@ -94,7 +94,7 @@ class InSyncReplicas:
             for key, partition in outcome.items():
                 if isinstance(partition, PartitionImage):
                     now = self._state.image.partition(*key)
-                    if now is None or now.partition_epoch < partition.partition_epoch:  # given up
+                    if now is None or now.partition_epoch < partition.partition_epoch:  # abandoned
                         outcome[key] = ErrorCode.INVALID_UPDATE_VERSION
             return answer(token)
 

@@ -4,7 +4,7 @@ A topic that this controller creates is one commit together with its partitions'
 large ones, and topics that another tool wrote, get their states in commits of `STATES_PER_COMMIT`.
 
 A creation whose commit got no answer is written again. If the topic is there by then it may be ours: `unanswered` keeps
-its id, by which whoever asked finds out.
+its id, by which the request finds out.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class Topics:
         return None
 
     def refusal(self, commit: Commit, error: StoreError) -> KafkaError | None:
-        """The answer to whoever asked for this commit, when it is given up; None: it may be done."""
+        """The answer to the request behind this commit when it is abandoned; None: it may be done."""
         if isinstance(error, NodeExists) and commit.topics:
             if commit.topics[0].topic_id in self._perhaps_created:  # perhaps it is ours: who asked waits for its id
                 return None

@@ -6,7 +6,7 @@ A write that may be refused because a leader changed the state at the same momen
     states ─► commits(states, work) ─► Commit … ─► committed: image, work.announce(changes) ──┐ no other outstanding:
                                           └► refused: image from the store, work.decide ─► … ─┘ work.done()
 
-A topic's node holds the assignment of all its partitions, so whoever writes it decides only when the writer before has
+A topic's node holds the assignment of all its partitions, so a writer decides only when the writer before has
 its outcome (`in_turn`).
 """
 

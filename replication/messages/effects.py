@@ -2,7 +2,7 @@
 
 A driver carries them out in the order given. Several `Commit`s that stand together are independent of each other and
 may run at the same time; their outcome goes back into the machine (`committed`, `refused`). `Tell`s are carried by
-the inter-broker connections, or by a direct call where the broker is this one. `Later` cuts what is long.
+the inter-broker connections, or by a direct call where the broker is this one. `Later` splits what is long.
 
 The messages hold values of the image, not of the wire: LeaderAndIsr (key 4), StopReplica (5), UpdateMetadata (6).
 """
@@ -87,7 +87,7 @@ Message = LeaderAndIsr | UpdateMetadata | StopReplica
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Send `message` to a broker, in order with everything else told to it."""
+    """Send `message` to a broker, in order with everything else sent to it."""
 
     broker: int
     message: Message

@@ -42,7 +42,7 @@ def offline(partition: PartitionImage, live: Collection[int], *, unclean: bool) 
 
 
 def reassign(partition: PartitionImage, target: Sequence[int], live: Collection[int]) -> PartitionImage | None:
-    """A leader out of `target` for a partition whose leader is to give up its replica."""
+    """A leader out of `target` for a partition whose leader is to lose its replica."""
     for replica in target:
         if replica in live and replica in partition.isr:
             return _led_by(partition, replica, partition.isr)

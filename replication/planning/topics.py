@@ -2,7 +2,7 @@
 
 `plan_creation` and `plan_expansion` check a request against the image and return what to write; they raise KafkaError
 with the code that goes into the answer for that topic. The order of the checks is Kafka's (`ZkAdminManager.scala`,
-`AdminZkClient.scala`), since it decides which of several mistakes a client is told. Manual assignments are checked as
+`AdminZkClient.scala`), since it decides which of several mistakes a client hears of. Manual assignments are checked as
 strictly as newer Kafka does (`ReplicationControlManager.java`): brokers must be live, lists not empty.
 
 | mistake | code |

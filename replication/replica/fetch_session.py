@@ -8,7 +8,8 @@
 no others. The leader's half is `barnabas.server.requests.fetch.sessions`.
 
 The leader does not repeat high watermark and log start of a partition while they stay the same, whatever the fetcher
-did with them: they may have come with a diverging epoch, or in an answer to what was asked in an earlier epoch. `told`
+did with them: they may have come with a diverging epoch, or in an answer to what was asked in an earlier epoch.
+`leader_offsets`
 keeps them, so that a partition that is not mentioned can still be brought up to them.
 
 With topic ids (Fetch 13+) partitions are named by id; a topic that was created again is another one, and both halves of
@@ -53,13 +54,13 @@ class Request(NamedTuple):
 class FetcherSession:
     """See the module."""
 
-    __slots__ = ("_by_id", "_names", "epoch", "held", "session_id", "told")
+    __slots__ = ("_by_id", "_names", "epoch", "held", "leader_offsets", "session_id")
 
     def __init__(self) -> None:
         self.session_id = 0
         self.epoch = 0
         self.held: dict[Key, Wanted] = {}
-        self.told: dict[Key, tuple[int, int]] = {}
+        self.leader_offsets: dict[Key, tuple[int, int]] = {}
         """High watermark and log start as the leader said them last."""
         self._names: dict[bytes, str] = {}
         self._by_id = False
@@ -81,7 +82,7 @@ class FetcherSession:
         if self.epoch == 0:
             send = list(everything())
             self.held = {(wanted.topic, wanted.index): wanted for wanted in send}
-            self.told.clear()
+            self.leader_offsets.clear()
             self._names = {wanted.topic_id: wanted.topic for wanted in send} if by_id else {}
             return Request(self.session_id, 0, send, [])
         send, forget = [], []
@@ -91,13 +92,13 @@ class FetcherSession:
             if wanted is None:
                 if before is not None:
                     del held[key]
-                    self.told.pop(key, None)
+                    self.leader_offsets.pop(key, None)
                     forget.append(before)
             elif wanted != before:
                 if by_id:
                     if before is not None and before.topic_id != wanted.topic_id:
                         forget.append(before)
-                        self.told.pop(key, None)
+                        self.leader_offsets.pop(key, None)
                     self._names[wanted.topic_id] = wanted.topic
                 held[key] = wanted
                 send.append(wanted)

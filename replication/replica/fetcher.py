@@ -197,15 +197,15 @@ class Fetcher:
 
     def _truncate(self, now: float) -> Ask | Do | None:
         ready = [followed for followed in self._truncating.values() if followed.due <= now]
-        cuts: list[FollowerAction] = []
+        truncations: list[FollowerAction] = []
         asked: list[Followed] = []
         for followed in ready:
             if followed.last_fetched_epoch == UNDEFINED:
-                cuts.append(Truncate(followed, followed.log.high_watermark, True))
+                truncations.append(Truncate(followed, followed.log.high_watermark, True))
             else:
                 asked.append(followed)
-        if cuts:
-            return Do(cuts)
+        if truncations:
+            return Do(truncations)
         if not asked:
             return None
         partition = OffsetForLeaderEpochRequest.OffsetForLeaderPartition
@@ -364,7 +364,7 @@ class Fetcher:
         if response.throttle_time_ms > 0:
             self._not_before = now + response.throttle_time_ms / 1000
         if response.error_code:
-            log.info("the leader refuses a Fetch: error %d", response.error_code)
+            log.info("the leader refuses a Fetch: %s", ErrorCode.of(response.error_code).name)
             session.refused(response.error_code)
             self._trouble(now, at_once=response.error_code in _OTHER_SESSION)
             return []
@@ -380,18 +380,18 @@ class Fetcher:
                     found[key] = data
         if not session.answered(response.session_id, len(found), known):
             if found or response.throttle_time_ms <= 0:
-                log.warning("the leader's answer does not fit its fetch session; a new one begins")
+                log.warning("the leader's answer does not match its fetch session: starting a new session")
             self._trouble(now)
             return []
         self._troubles = 0
         self._count_empty(bool(found), now)
         actions: list[FollowerAction] = []
         errors: dict[int, list[Key]] = {}
-        told = session.told
+        leader_offsets = session.leader_offsets
         for key, data in found.items():
             code = data.error_code
             if code == _NONE:
-                told[key] = (data.high_watermark, data.log_start_offset)
+                leader_offsets[key] = (data.high_watermark, data.log_start_offset)
             followed = self._asked_for(key)
             if followed is None:
                 continue
@@ -422,12 +422,12 @@ class Fetcher:
 
     def _unmentioned_offsets(self, found: Container[Key]) -> Iterator[FollowerAction]:
         """For partitions without news since they were added or truncated: what the leader said before holds."""
-        told = self.session.told
+        leader_offsets = self.session.leader_offsets
         for key in list(self._unconfirmed):
-            if key not in found and key in told:
+            if key not in found and key in leader_offsets:
                 followed = self._asked_for(key)
                 if followed is not None:
-                    yield Append(followed, None, *told[key])
+                    yield Append(followed, None, *leader_offsets[key])
 
     def _count_empty(self, found: bool, now: float) -> None:
         """An answer without content is due when the leader has waited; should it ever come at once, we wait."""
@@ -441,15 +441,15 @@ class Fetcher:
     def _taken(self, followed: Followed, data: FetchResponse.PartitionData) -> FollowerAction:
         diverging = data.diverging_epoch
         if diverging.epoch >= 0 and self.settings.truncates_on_fetch:
-            cut = truncation(followed.log, diverging.epoch, diverging.end_offset)
+            truncated = truncation(followed.log, diverging.epoch, diverging.end_offset)
             log.info(
                 "%s-%d: the leader's epoch %d ends at %d: truncating to %d",
                 *followed.key,
                 diverging.epoch,
                 diverging.end_offset,
-                cut.offset,
+                truncated.offset,
             )
-            return Truncate(followed, cut.offset, True)
+            return Truncate(followed, truncated.offset, True)
         return Append(followed, data.records, data.high_watermark, data.log_start_offset)
 
     def _partition_error(self, followed: Followed, code: int, now: float, errors: dict[int, list[Key]]) -> None:
@@ -474,15 +474,15 @@ class Fetcher:
                 if data.error_code:
                     self._partition_error(followed, data.error_code, now, errors)
                     continue
-                cut = truncation(followed.log, data.leader_epoch, data.end_offset)
+                truncated = truncation(followed.log, data.leader_epoch, data.end_offset)
                 log.info(
                     "%s-%d: the leader's epoch %d ends at %d: truncating to %d",
                     *followed.key,
                     data.leader_epoch,
                     data.end_offset,
-                    cut.offset,
+                    truncated.offset,
                 )
-                actions.append(Truncate(followed, cut.offset, cut.complete))
+                actions.append(Truncate(followed, truncated.offset, truncated.complete))
         self._unmentioned(left.values(), now)
         return actions
 
@@ -509,14 +509,14 @@ class Fetcher:
         own_end = followed.log.log_end_offset
         if followed.leader_end_offset is None:
             if offset < own_end:
-                # An unclean election: the leader never had, or gave up, what we have more.
-                log.warning("%s-%d: the leader ends at %d, truncating from %d", *followed.key, offset, own_end)
+                # An unclean election: the leader never had, or truncated, what we have more.
+                log.warning("%s-%d: the leader's log ends at %d: truncating from %d", *followed.key, offset, own_end)
                 return [Truncate(followed, offset, True)]
             followed.leader_end_offset = offset
             return []
         followed.lag = max(0, followed.leader_end_offset - max(offset, own_end))
         if offset > own_end:
-            log.warning("%s-%d: the leader starts at %d, starting again from %d", *followed.key, offset, own_end)
+            log.warning("%s-%d: the leader's log starts at %d: dropping ours to %d", *followed.key, offset, own_end)
             return [Restart(followed, offset)]
         # Its log moved meanwhile, and has our end: continue there. Not at once, lest we go round in circles.
         self._set(followed, State.FETCHING)
@@ -541,7 +541,7 @@ class Fetcher:
             followed.refusals = 0
             self._unconfirmed.pop(key, None)
             if moved:
-                # Whoever got something is asked for last, should the session begin again.
+                # A partition that got something is asked for last, should the session begin again.
                 self.partitions[key] = self.partitions.pop(key)
         elif isinstance(action, Restart):
             self._set(followed, State.FETCHING)
@@ -576,7 +576,7 @@ class Fetcher:
         for code, keys in errors.items():
             topic, index = keys[0]
             more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
-            log.info("the leader answers %s of %s-%d%s with error %d", api, topic, index, more, code)
+            log.info("the leader answers %s of %s-%d%s with %s", api, topic, index, more, ErrorCode.of(code).name)
 
 
 def _by_topic(partitions: Iterable[Followed]) -> Iterable[tuple[str, list[Followed]]]:

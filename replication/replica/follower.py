@@ -4,7 +4,7 @@
 these states:
 
     TRUNCATING    before the first fetch of an epoch: ask OffsetForLeaderEpoch where its log parts from the leader's.
-                  Only before IBP 2.7-IV1, or without any epoch in the log: then the high watermark is where to cut
+                  Only before IBP 2.7-IV1, or without any epoch in the log: then the high watermark is where to truncate
     FETCHING      ask for what is behind the log end; a diverging epoch in the answer says where to truncate (KIP-595)
     OUT_OF_RANGE  the leader does not have that offset: ask ListOffsets for its end, then for its start
     FAILED        nothing is asked until the controller names a leader and epoch again: FENCED_LEADER_EPOCH, or the disk
@@ -59,7 +59,7 @@ class Truncation(NamedTuple):
 
 
 def truncation(log: ReplicaLog, epoch: int, end_offset: int) -> Truncation:
-    """Where to cut after the leader said that `epoch` is its largest one not above ours, and ends at `end_offset`."""
+    """Where to truncate: the leader said that `epoch` is its largest one not above ours, and ends at `end_offset`."""
     own_end = log.log_end_offset
     if end_offset == UNDEFINED:  # it knows no epoch as small as ours
         return Truncation(min(log.high_watermark, own_end), True)
@@ -68,7 +68,7 @@ def truncation(log: ReplicaLog, epoch: int, end_offset: int) -> Truncation:
     own_epoch, own_epoch_end = log.end_offset_for_epoch(epoch)
     if own_epoch_end == UNDEFINED:  # nothing of the kind was tracked here
         return Truncation(min(end_offset, own_end), True)
-    if own_epoch != epoch:  # KIP-279: the leader has an epoch in between; cut to what precedes it and compare again
+    if own_epoch != epoch:  # KIP-279: the leader has an epoch in between; truncate before it and compare again
         return Truncation(min(own_epoch_end, own_end), False)
     return Truncation(min(own_epoch_end, end_offset, own_end), True)
 

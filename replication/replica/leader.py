@@ -126,9 +126,9 @@ class Follower:
             f" caught up at {self.caught_up_at})"
         )
 
-    def is_caught_up(self, leader_end_offset: int, now: float, lag_seconds: float) -> bool:
-        """It has everything, or had within `lag_seconds`."""
-        return self.log_end_offset == leader_end_offset or now - self.caught_up_at <= lag_seconds
+    def is_caught_up(self, leader_end_offset: int, now: float, lag_s: float) -> bool:
+        """It has everything, or had within `lag_s`."""
+        return self.log_end_offset == leader_end_offset or now - self.caught_up_at <= lag_s
 
 
 class LeaderState:
@@ -141,7 +141,7 @@ class LeaderState:
     partition_epoch: int
     """Version of the state node as last heard of. Only rises."""
     epoch_start_offset: int
-    """Our log end when `leader_epoch` began: whoever joins the ISR has everything before it."""
+    """Our log end when `leader_epoch` began: a member of the ISR has everything before it."""
     isr: tuple[int, ...]
     """The committed ISR: as the controller last said it."""
     pending: Proposal | None
@@ -237,7 +237,7 @@ class LeaderState:
         log_end_offset: int,
         *,
         min_insync_replicas: int,
-        lag_seconds: float,
+        lag_s: float,
         is_alive: Callable[[int], bool],
         now: float,
     ) -> int:
@@ -249,7 +249,7 @@ class LeaderState:
         for broker_id, follower in self.followers.items():
             if follower.log_end_offset < reached and (
                 broker_id in maximal_isr
-                or (follower.is_caught_up(log_end_offset, now, min(lag_seconds, JOIN_S)) and is_alive(broker_id))
+                or (follower.is_caught_up(log_end_offset, now, min(lag_s, JOIN_S)) and is_alive(broker_id))
             ):
                 reached = follower.log_end_offset
         return reached if reached > current else current
@@ -286,7 +286,7 @@ class LeaderState:
         self.maximal_isr = frozenset((*self.isr, broker_id))
         return self._propose((*self.isr, broker_id), added=(broker_id,))
 
-    def shrink(self, log_end_offset: int, lag_seconds: float, now: float) -> Proposal | None:
+    def shrink(self, log_end_offset: int, lag_s: float, now: float) -> Proposal | None:
         """Propose that those leave who lag for too long, if there are any."""
         if self.pending is not None:
             return None
@@ -294,7 +294,7 @@ class LeaderState:
         for broker_id in self.isr:
             if broker_id != self.broker_id:
                 follower = self.followers.get(broker_id)
-                if follower is None or not follower.is_caught_up(log_end_offset, now, lag_seconds):
+                if follower is None or not follower.is_caught_up(log_end_offset, now, lag_s):
                     lagging.append(broker_id)
         if not lagging:
             return None

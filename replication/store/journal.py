@@ -12,7 +12,7 @@ Two files in the data directory. Integers are big-endian.
     closing int64 id of the last commit in the snapshot, uint32 number of its nodes
 
 A journal frame holds all commits of one flush, so that whatever a crash leaves half written is one frame, the last.
-On opening, a bad last frame is cut off: nothing in it was ever confirmed. A bad frame with a good one *after* it is
+On opening, a bad last frame is truncated: nothing in it was ever confirmed. A bad frame with a good one *after* it is
 damage to confirmed commits, and is refused (`StoreCorrupt`). The mark finds the next frame when a length is damaged;
 it is random per file, so that no client can plant one through, say, a topic's configuration.
 
@@ -93,14 +93,14 @@ class Journal:
         self._files.hold(JOURNAL)
         good = _replay(data, self._mark, tree)
         if good < len(data):
-            logger.warning("%s: cutting %d unconfirmed bytes off at %d", JOURNAL, len(data) - good, good)
+            logger.warning("%s: truncating %d unconfirmed bytes at %d", JOURNAL, len(data) - good, good)
             self._files.truncate(JOURNAL, good)
         self._journal_bytes = good
         return tree
 
     def append(self, commits: Sequence[bytes]) -> None:
         """Write encoded commits as one frame; they are on the disk on return. Raises OSError: then nothing of them is
-        there, unless the disk refused to cut them off (said in the log).
+        there, unless the disk refused to truncate them (the log says so).
         """
         frame = _frame(self._mark, b"".join(commits))
         self._files.append(JOURNAL, frame)
@@ -122,7 +122,7 @@ class Journal:
             self._files.sync_names()
             self._start_journal()
         except OSError as error:
-            logger.warning("%s could not be written, %s grows on: %s", SNAPSHOT, JOURNAL, error)
+            logger.warning("writing %s failed, %s keeps growing: %s", SNAPSHOT, JOURNAL, error)
             self._not_before = self._journal_bytes + self._snapshot_after_bytes
             self.append(commits)
         else:
@@ -254,7 +254,7 @@ def _load_snapshot(data: bytes, tree: Tree) -> None:
         payload, at = frame
         payloads.append(payload)
     if not payloads or len(payloads[-1]) != _CLOSING.size:
-        raise StoreCorrupt(f"{SNAPSHOT}: cut short")
+        raise StoreCorrupt(f"{SNAPSHOT}: incomplete")
     zxid, count = _CLOSING.unpack(payloads.pop())
     try:
         for payload in payloads:

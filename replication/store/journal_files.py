@@ -3,7 +3,7 @@
 The journal file and the directory stay open from the start on, so a process that has run out of descriptors still
 writes its metadata. Only a snapshot opens a file, and can wait.
 
-What a failed call leaves: `append` cuts off what it has written of the data, so far as the disk lets it; `replace` has
+What a failed call leaves: `append` truncates what it has written of the data, so far as the disk lets it; `replace` has
 left the old file in place. A call that the system broke off for a reason that passes (`PASSES`) is made again.
 """
 
@@ -136,7 +136,7 @@ class DirectoryFiles:
             self._write(fd, data, length)
             _again(getattr(self._system, "fdatasync", self._system.fsync), fd)  # macOS has the latter only
         except OSError:
-            self._cut(name, fd, length)
+            self._truncate(name, fd, length)
             raise
         self._held[name] = fd, length + len(data)
 
@@ -177,21 +177,21 @@ class DirectoryFiles:
         try:
             self._system.close(fd)
         except OSError as error:
-            logger.warning("closing a file of %s: %s", self._path, error)
+            logger.warning("closing a file of %s failed: %s", self._path, error)
 
-    def _cut(self, name: str, fd: int, length: int) -> None:
+    def _truncate(self, name: str, fd: int, length: int) -> None:
         """Half a frame must not stay: another one behind it would look like damage in the middle."""
         try:
             _again(self._system.ftruncate, fd, length)
             _again(self._system.fsync, fd)
         except OSError as error:
-            logger.error("%s: what was not written whole could not be cut off at %d: %s", name, length, error)
+            logger.error("%s: truncating an incomplete write at %d failed: %s", name, length, error)
 
     def _remove(self, path: str) -> None:
         try:
             self._system.unlink(path)
         except OSError as error:
-            logger.warning("%s could not be removed: %s", path, error)
+            logger.warning("removing %s failed: %s", path, error)
 
 
 def _again(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

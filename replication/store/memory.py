@@ -3,13 +3,13 @@
 `EmbeddedStore.open(files)` loads or makes a tree; `connect()` gives a session, which is a `Store`. A broker of its own
 has one session. Tests and the cluster simulation connect several to one tree, and end them with `expire()`.
 
-Durability: a commit changes the memory at once, in order, and returns when the journal has it on disk. Whoever finds
-no flush in progress writes for everybody who came meanwhile, so many commits cost one fsync; one pass of the scheduler
+Durability: a commit changes the memory at once, in order, and returns when the journal has it on disk. A commit that
+finds no flush in progress writes for all that came meanwhile, so many commits cost one fsync; one pass of the scheduler
 is left for them to come. Readers and watchers wait until what they would see is on disk: nobody acts on a state that a
 crash could take back. File IO goes through `run_io`: inline by default, a thread runner in a broker.
 
 Failures: a commit that cannot be written down (a path that is too long) is refused before anything changes. When the
-disk refuses, also for lack of room, what was written of the flush is cut off again, the memory is ahead of the disk,
+disk refuses, also for lack of room, what was written of the flush is truncated again, the memory is ahead of the disk,
 and the store says so from then on (`StoreFailed`): to who waited for the flush, and to everybody after. `on_failure`
 hears of it once. Shortages that pass are none of the disk's, and are waited out (`journal_files.py`).
 
@@ -50,7 +50,7 @@ async def run_inline(work: Callable[[], None]) -> None:
 
 
 class Observer(Protocol):
-    """Is told of changes as they become durable."""
+    """Is notified of changes as they become durable."""
 
     def offer(self, paths: set[str]) -> None:
         """Nodes that were created, written or deleted."""
@@ -109,7 +109,7 @@ class EmbeddedStore:
                 try:
                     await self._until_durable(self._tree.zxid)
                 except StoreFailed:
-                    pass  # whoever committed was told
+                    pass  # the commit has raised it already
             self._closed = True
             if self._journal is not None:
                 self._journal.close()
@@ -129,7 +129,7 @@ class EmbeddedStore:
         self._waiting.append(outcome)
         for path in outcome.changed:
             self._unsettled[path] = self._unsettled[parent_of(path) + "/"] = outcome.zxid
-        with trio.CancelScope(shield=True):  # it is accepted: whoever leaves now would leave it in memory only
+        with trio.CancelScope(shield=True):  # it is accepted: cancelled now, it would be in memory only
             await trio.lowlevel.checkpoint()  # others come and share the flush
             await self._until_durable(outcome.zxid)
         return outcome.nodes

@@ -11,9 +11,9 @@ imported there and not before, so that a broker alone does not pay for it.
     store_zk_client.py    kazoo set up: thread, sockets, TLS, errors
 
 What a disconnect means. Reads wait and are asked again. A commit that was under way raises ConnectionLost; one made
-meanwhile waits. Nobody is told of a mere disconnect: what changed meanwhile is reported when there is a connection.
+meanwhile waits. Nobody is notified of a mere disconnect: what changed meanwhile is reported when there is a connection.
 When ZooKeeper says that the session has expired, subscribers get SessionLost, commits SessionExpired; a new session is
-made without being asked for, then SessionBack. Ephemeral nodes are made again by whoever made them.
+made without being asked for, then SessionBack. Ephemeral nodes are created again by those who created them.
 Every connection begins with a `sync`: what is read on it is not older than what was seen on the last one.
 
 Access lists are Apache Kafka's: with `set_acl` everybody may read and the creator may do everything, but only the

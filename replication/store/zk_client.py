@@ -69,7 +69,7 @@ GONE: tuple[type[Exception], ...] = (errors.ConnectionLoss, errors.SessionExpire
 
 
 class _KazooLog(logging.LoggerAdapter):  # type: ignore[type-arg]
-    """kazoo tells every step; what matters is told by the link. Only why a connection ended is heard of here."""
+    """kazoo logs every step; what matters is logged by the link. Only why a connection ended is taken from here."""
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         told_elsewhere = str(msg).startswith(

@@ -63,7 +63,7 @@ def _call(function: Callable[..., object], args: tuple[object, ...]) -> None:
     try:
         function(*args)
     except Exception:
-        log.exception("what ZooKeeper has told cannot be taken in (%r)", function)
+        log.exception("handling a message of ZooKeeper failed (%r)", function)
 
 
 class Link:
@@ -247,7 +247,7 @@ class Link:
             return
         self._connected = True
         is_new, self._session_id = session_id != self._session_id, session_id
-        log.info("connected to ZooKeeper, %s session 0x%x", "new" if is_new else "same", session_id)
+        log.info("connected to ZooKeeper: %s session 0x%x", "new" if is_new else "same", session_id)
         again, self._again = self._again, []
         self._queue.extendleft(reversed(again))
         self.on_connected(is_new)
@@ -262,14 +262,14 @@ class Link:
             if not request.cancelled:
                 _call(request.done, (None, SessionExpired("the ZooKeeper session has expired")))
         if had_session:
-            log.warning("the ZooKeeper session is over (%s)", detail)
+            log.warning("ZooKeeper session lost: %s", detail)
             self.on_lost()
         if detail in (
             KeeperState.AUTH_FAILED,
             KeeperState.CLOSED,
-        ):  # kazoo has given up; otherwise it continues by itself
+        ):  # kazoo has stopped trying; otherwise it continues by itself
             if detail == KeeperState.AUTH_FAILED:
-                log.error("ZooKeeper refuses our login")
+                log.error("ZooKeeper refuses the login of this broker")
                 self.on_refused()
             self.later(self._restart)
 
@@ -305,7 +305,7 @@ class Link:
             self._client.stop()
             self._client.close()
         except Exception as exc:  # kazoo's complaints about its own thread: the process continues without it
-            log.warning("the ZooKeeper session was not ended in order: %s", exc)
+            log.warning("closing the ZooKeeper session failed: %s", exc)
 
 
 def _nothing() -> None:

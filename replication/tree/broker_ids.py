@@ -1,6 +1,6 @@
 """Numbers and registrations of brokers in the coordination tree.
 
-    /brokers/seqid             written by whoever needs a number: the version that its write gave the node
+    /brokers/seqid             written by a broker that needs a number: the version that its write gave the node
     /brokers/ids/N             there while broker N is alive
 
 Source: `KafkaZkClient.generateBrokerId` (core, 3.9).

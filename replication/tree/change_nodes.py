@@ -4,7 +4,7 @@
     /kafka-acl-changes/acl_changes_N                 access lists, by name
     /kafka-acl-extended-changes/acl_changes_N        access lists, by prefix
 
-Whoever changes something writes it, then a notice. Every broker reads what notices name, and removes those that all
+A change is written, then a notice. Every broker reads what notices name, and removes those that all
 have had time to see. What a notice says is `decode`'s to know.
 """
 

@@ -70,9 +70,10 @@ def registered_features() -> dict[str, dict[str, int]]:
 def features_of_registration(data: bytes) -> dict[str, Range]:
     """What a broker says in its registration; nothing if that cannot be read."""
     try:
-        told = json.loads(data).get("features") or {}
+        levels_by_name = json.loads(data).get("features") or {}
         return {
-            str(name): (int(levels["min_version"]), int(levels["max_version"])) for name, levels in dict(told).items()
+            str(name): (int(levels["min_version"]), int(levels["max_version"]))
+            for name, levels in dict(levels_by_name).items()
         }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}

@@ -2,14 +2,14 @@
 
 Start: lock the log directories → open the metadata store, its own or ZooKeeper → settle who we are, and check it
 against the directories → load the logs (recovering after an unclean stop) → bind the listeners → register, perhaps
-become controller, lead and follow what the controller says → serve. Ready means: whoever connects is answered.
+become controller, lead and follow what the controller says → serve. Ready means: a client that connects is answered.
 
 Stop: in a cluster, hand the leaderships over (controlled shutdown) → stop accepting and taking up requests → answer
 those that wait for something to happen, let those that are at work finish, until the deadline → stop the tasks →
 flush, checkpoint, mark the clean stop → close the store, which ends the registration (`server/broker/stopping.py`). A
-log directory that cannot be used any more gets no mark, so that the next start recovers it; the broker goes on with the
-others, unless there is none, or it has its metadata there (`server/storage/log_dirs.py`). A bug that ends the broker
-costs the mark of all of them, but not the flush.
+log directory that cannot be used any more gets no mark, so that the next start recovers it; the broker continues with
+the others, unless there is none, or it has its metadata there (`server/storage/log_dirs.py`). A bug that ends the
+broker costs the mark of all of them, but not the flush.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from barnabas.replication import (
 )
 from barnabas.replication.tree.users import SECRET_BYTES
 from barnabas.server.broker.build import Ground, Parts, build
-from barnabas.server.broker.stopping import FAILED_STOP_SECONDS, STOP_SECONDS, close_logs, finish_requests, save_logs
+from barnabas.server.broker.stopping import FAILED_STOP_S, STOP_S, close_logs, finish_requests, save_logs
 from barnabas.server.cluster.client import ControllerClient
 from barnabas.server.cluster.identity import open_store, settle_broker_id, wait_for_old_registration
 from barnabas.server.cluster.member import ClusterMember
@@ -68,8 +68,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("barnabas.broker")
 
-PICTURE_SECONDS = 10.0
-TOPICS_SECONDS = 5.0
+IMAGE_S = 10.0
+TOPICS_S = 5.0
 """How long a broker that has joined a cluster waits for the controller's first word before it calls itself ready."""
 
 
@@ -147,7 +147,7 @@ class Broker:
     async def stop(self, *, now: bool = False) -> None:
         """Stop in order; returns when `run` is done. now: without waiting for others to take the leaderships over.
 
-        A start that is under way is given up.
+        A start that is under way is cancelled.
         """
         if not self._has_started:
             self._start_scope.cancel()
@@ -262,7 +262,7 @@ class Broker:
                 await self._stop_wanted.wait()
                 await self._hand_over(parts.controller_client)
                 self._is_open = False
-                seconds = STOP_SECONDS if self._failure is None else FAILED_STOP_SECONDS
+                seconds = STOP_S if self._failure is None else FAILED_STOP_S
                 await finish_requests(parts.reactor, parts.services.partitions, seconds=seconds)
                 nursery.cancel_scope.cancel()
         except* StoreFailed:
@@ -347,10 +347,12 @@ class Broker:
             forget = partial(services.groups.forget_deleted_topics, services.cluster.image_until)
             nursery.start_soon(serve, log, "looking for deleted topics", forget)
             nursery.start_soon(serve, log, "learning of the cluster", partial(self._learn_of_cluster, services.cluster))
-            with trio.move_on_after(PICTURE_SECONDS) as limit:
+            with trio.move_on_after(IMAGE_S) as limit:
                 await services.cluster.image_received.wait()
             if limit.cancelled_caught:
-                log.warning("no controller has told this broker of the cluster for %g s", PICTURE_SECONDS)
+                log.warning(
+                    "no controller has sent this broker an image of the cluster for %g s: serving without", IMAGE_S
+                )
         descriptors.warn_if_too_few(sum(len(each.logs) for each in dirs.online))
         log.info(
             "broker %d of cluster %s serves %s from %s",
@@ -370,12 +372,12 @@ class Broker:
             self._must_stop("; ".join(map(str, group.exceptions)))
 
     async def _learn_of_cluster(self, member: ClusterMember) -> None:
-        """Until a controller has told of the brokers, and of all topics there were at the start, clients have to wait:
-        it begins with the brokers alone, and goes on with what it need not decide first.
+        """Until a controller has sent the brokers, and all topics there were at the start, clients have to wait:
+        it begins with the brokers alone, and continues with what it need not decide first.
         """
         config, image_until = self._config, member.image_until
         await image_until(lambda image: config.broker_id in image.brokers)
-        with trio.move_on_after(TOPICS_SECONDS):  # some may be gone by now, or on their way out
+        with trio.move_on_after(TOPICS_S):  # some may be gone by now, or on their way out
             await image_until(lambda image: all(name in image.topics for name in self._topics_at_start))
         self._topics_at_start = ()
         member.image_received.set()
@@ -385,7 +387,7 @@ class Broker:
         if self._config.is_clustered and self._has_started and self._failure is None:
             with self._hand_over_scope:
                 if await controller.hand_over():
-                    log.info("broker %d leads nothing any more", self._config.broker_id)
+                    log.info("broker %d leads no partition any more: stopping", self._config.broker_id)
             await controller.close()
 
     # -- pieces ------------------------------------------------------------------------------------------------------
@@ -408,7 +410,7 @@ class Broker:
         """Topics on disk that a broker alone does not know of; None mostly."""
         if self._config.is_clustered:
             return None
-        from barnabas.server.storage.adoption import find_topics  # whoever is in a cluster starts without it
+        from barnabas.server.storage.adoption import find_topics  # a broker in a cluster starts without it
 
         return await find_topics(self._store_session, log_dirs, self._config, self._rng, self._offload)
 
@@ -422,7 +424,9 @@ class Broker:
         return int(self._wall_clock() * 1000)
 
     def _apply_broker_configs(self, configs: Mapping[str, Mapping[str, str]]) -> None:
-        """Dynamic settings of brokers changed: a new `BrokerConfig`, handed to whoever keeps something made of it."""
+        """Dynamic settings of brokers changed: a new `BrokerConfig`, handed to the parts that keep something made of
+        it.
+        """
         known = set(self._config.notices)
         self._config = self._config.with_dynamic(
             cluster=configs.get(DEFAULT_ENTITY, {}), broker=configs.get(str(self._config.broker_id), {})

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 VARIABLE: Final = "KAFKA_CREATE_TOPICS"
 TRIES: Final = 60
-REST_SECONDS: Final = 1.0
+REST_S: Final = 1.0
 _CLEANUP: Final = "cleanup.policy"
 _FORM: Final = "NAME:PARTITIONS:REPLICAS, of which the name is enough"
 _POLICIES: Final = ("delete", "compact", "compact,delete", "delete,compact")
@@ -66,6 +66,6 @@ async def make_topics(broker: Broker, topics: Sequence[TopicRequest]) -> None:
         if not left:
             return
         if tries_left:
-            await trio.sleep(REST_SECONDS)
+            await trio.sleep(REST_S)
     for name in left:
-        log.warning("topic %s cannot be created: %s", name, codes[name].name)
+        log.warning("creating topic %s failed: %s", name, codes[name].name)

@@ -27,7 +27,7 @@ log = logging.getLogger("barnabas.broker")
 _REASONS = (LogDirError, StorageError, StoreError, WrongCluster, BrokerIdTaken, BrokerFailed, CannotListen)
 """What a broker ends with and says all about in its message."""
 
-SWITCH_SECONDS = 0.0005
+SWITCH_S = 0.0005
 """So long the loop waits for the interpreter while a thread works in Python (`barnabas.server.requests.produce.held`),
 after each system call. The default, 5 ms, would be a second for a round of 64 clients.
 """
@@ -42,7 +42,7 @@ def run(config: BrokerConfig, ready: Callable[[str], None], topics: Sequence[Top
     descriptors.raise_limit()
     patterns.say_if_unsupported()
     keep_freed_pages()
-    sys.setswitchinterval(SWITCH_SECONDS)
+    sys.setswitchinterval(SWITCH_S)
     try:
         trio.run(_run_until_signal, config, ready, topics)
     except Exception as error:
@@ -58,7 +58,7 @@ def _say_why(error: Exception) -> None:
         if isinstance(cause, _REASONS) or (isinstance(cause, OSError) and cause.filename is not None):
             said.append(in_words(cause))
         else:
-            log.error("the broker has met a fault of its own", exc_info=cause)
+            log.error("stopping: an error inside the broker", exc_info=cause)
             said.append(f"crashed: {crash(cause)}")
     log.critical("%s", "; ".join(said))
 
@@ -108,7 +108,7 @@ async def _run_until_signal(config: BrokerConfig, ready: Callable[[str], None], 
                 try:
                     ready(broker.bootstrap)
                 except BrokenPipeError:
-                    log.info("stopping, as nobody reads what is written to standard output")
+                    log.info("stopping: nobody reads standard output any more")
                     await broker.stop()
                 except OSError as error:
                     failure = f"standard output cannot be written: {system_says(error)}"

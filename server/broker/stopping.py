@@ -16,24 +16,24 @@ from barnabas.server.runtime.offload import Offload
 
 log = logging.getLogger("barnabas.broker")
 
-STOP_SECONDS = 3.0
-"""How long requests that are at work may go on when the broker stops."""
-FAILED_STOP_SECONDS = 0.1
+STOP_S = 3.0
+"""How long requests in progress may continue when the broker stops."""
+FAILED_STOP_S = 0.1
 """The same when it stops after a failure."""
-ANSWERS_SECONDS = 0.01
+ANSWERS_S = 0.01
 """How often is looked whether all answers have left by then."""
 
 
 async def finish_requests(reactor: Reactor, partitions: Partitions, *, seconds: float) -> None:
-    """Take up nothing new. Whoever waits for others, or for records, is answered at once (Apache Kafka closes these
-    connections); what is at work may be answered for so many seconds.
+    """Accept nothing new. Requests that wait for others, or for records, are answered at once (Apache Kafka closes
+    these connections); what is at work may be answered for so many seconds.
     """
     reactor.remove_listeners()
     reactor.stop_reading()
     partitions.end()
     deadline = trio.current_time() + seconds
     while True:
-        await trio.sleep(ANSWERS_SECONDS)  # what was just answered leaves
+        await trio.sleep(ANSWERS_S)  # what was just answered leaves
         if not reactor.drop_idle() or trio.current_time() >= deadline:
             return
 
@@ -58,7 +58,7 @@ async def save_logs(dirs: LogDirs, partitions: Partitions, offload: Offload) -> 
         try:
             await offload(partial(dirs.close, _high_watermarks(partitions), mark=False))
         except Exception as error:
-            contain(log, "making the logs safe", error)
+            contain(log, "flushing the logs at the stop", error)
 
 
 def _high_watermarks(partitions: Partitions) -> Mapping[tuple[str, int], int]:

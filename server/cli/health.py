@@ -1,6 +1,6 @@
 """`barnabas health`: does a broker answer? For a container's health check, and for scripts that wait for a broker.
 
-Healthy means that it says which versions it speaks, and that its picture of the cluster has brokers and a controller.
+Healthy means that it says which versions it speaks, and that its image of the cluster has brokers and a controller.
 Partitions without a leader do not count: to restart this broker would not help them.
 """
 

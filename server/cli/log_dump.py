@@ -102,7 +102,7 @@ class Dump:
             try:
                 is_wanted = log.committed_filter()
             except (KafkaError, LogDirError, OSError) as error:
-                self._fail(f"{log.path}: what was aborted cannot be told: {_text(error)}")
+                self._fail(f"{log.path}: which transactions were aborted is not known: {_text(error)}")
                 return
         for segment in log.segments:
             if _is_outside(segment, options):

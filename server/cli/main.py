@@ -23,7 +23,7 @@ from barnabas.server.cli import users_arguments
 
 if TYPE_CHECKING:
     from barnabas.replication import TopicRequest
-    from barnabas.server.cli.parent_watch import Leash
+    from barnabas.server.cli.parent_watch import ParentWatch
     from barnabas.server.config.broker import BrokerConfig
 
 OK, FAILED, REFUSED = 0, 1, 2
@@ -88,7 +88,7 @@ def parser() -> argparse.ArgumentParser:
     )
     dev.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated")
     dev.add_argument(
-        "--leash",
+        "--exit-with-parent",
         nargs="?",
         const="",
         metavar="DIR",
@@ -97,6 +97,7 @@ def parser() -> argparse.ArgumentParser:
             "remove DIR"
         ),
     )
+    dev.add_argument("--leash", dest="exit_with_parent", nargs="?", const="", help=argparse.SUPPRESS)  # its first name
     _add_logging(dev, default_level="warn")
 
     config = commands.add_parser(
@@ -341,23 +342,23 @@ def _dev(chosen: argparse.Namespace, signals: ModuleType | None) -> int:
     import tempfile
 
     temporary: str | None = None
-    leash: Leash | None = None
+    watch: ParentWatch | None = None
 
     def clean_up() -> None:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
-        if leash is not None:
-            leash.ended()
+        if watch is not None:
+            watch.ended()
 
     with nullcontext() if signals is None else signals.held():
         if signals is not None:
             signals.leave_at_once(clean_up)
         if not chosen.data:
             temporary = tempfile.mkdtemp(prefix="barnabas-dev-")
-        if chosen.leash is not None:
-            from barnabas.server.cli.parent_watch import Leash
+        if chosen.exit_with_parent is not None:
+            from barnabas.server.cli.parent_watch import ParentWatch
 
-            leash = Leash(chosen.leash or None)
+            watch = ParentWatch(chosen.exit_with_parent or None)
     try:
         settings = [
             f"listeners=PLAINTEXT://127.0.0.1:{chosen.port}",

@@ -1,4 +1,4 @@
-"""The leash: a broker that another program has started ends with that program, however that ended.
+"""The parent watch: a broker that another program started ends with that program, however that ended.
 
 Standard input is a pipe whose other end only that program holds; it ends when the program is gone, `kill -9`
 included. Not the kernel's "signal on the parent's death": that one ends the child when the parent's *thread* ends, and
@@ -12,28 +12,28 @@ import shutil
 import signal
 import threading
 
-PATIENCE_SECONDS = 10.0
+PATIENCE_S = 10.0
 """How long an orderly stop may take once nobody is there any more."""
 
 
-class Leash:
+class ParentWatch:
     """Watches standard input from a thread and ends this process as SIGTERM does. `directory` is removed at the end if
     the parent went without stopping us first: otherwise that is the parent's business.
 
-    Whoever handles SIGTERM calls `ended` before the process is left.
+    The code that handles SIGTERM calls `ended` before the process exits.
     """
 
     def __init__(self, directory: str | None, stdin: int = 0) -> None:
         self._directory = directory
         self._stdin = stdin
-        self._broken = False
+        self._parent_gone = False
         self._over = threading.Event()
-        threading.Thread(target=self._watch, name="leash", daemon=True).start()
+        threading.Thread(target=self._watch, name="parent watch", daemon=True).start()
 
     def ended(self) -> None:
         """The broker has ended; clean up."""
         self._over.set()
-        if self._broken and self._directory is not None:
+        if self._parent_gone and self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def _watch(self) -> None:
@@ -41,8 +41,8 @@ class Leash:
             pass
         if self._over.is_set():
             return
-        self._broken = True
+        self._parent_gone = True
         os.kill(os.getpid(), signal.SIGTERM)
-        if not self._over.wait(PATIENCE_SECONDS):
+        if not self._over.wait(PATIENCE_S):
             self.ended()
             os._exit(1)

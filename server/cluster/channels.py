@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("barnabas.controller")
 
-RETRY_SECONDS = 0.1
+RETRY_S = 0.1
 _COMPLAIN_EVERY = 100  # attempts between two log lines about the same broker
 
 Answered = Callable[[int, Message, ErrorCode, Mapping[tuple[str, int], ErrorCode]], None]
@@ -137,7 +137,7 @@ class _Channel:
                         try:
                             await self._deliver(message)
                         except Exception as error:
-                            contain(log, f"telling broker {self.broker.id} {type(message).__name__}", error)
+                            contain(log, f"sending broker {self.broker.id} a {type(message).__name__}", error)
                     self._wake = trio.Event()
                     await self._wake.wait()
             finally:
@@ -182,12 +182,12 @@ class _Channel:
                 )
             except PeerError as error:
                 if attempts % _COMPLAIN_EVERY == 0:
-                    log.warning("broker %d cannot be reached: %s; trying again", self.broker.id, error)
+                    log.warning("connecting to broker %d failed: %s; retrying", self.broker.id, error)
                 attempts += 1
-                await trio.sleep(RETRY_SECONDS)
+                await trio.sleep(RETRY_S)
             else:
                 if attempts:
-                    log.info("broker %d can be reached again", self.broker.id)
+                    log.info("connected to broker %d again", self.broker.id)
                 return response
 
 

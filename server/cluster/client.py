@@ -5,7 +5,7 @@ questions may be repeated: a block of producer ids that nobody received is lost,
 so again.
 
 Controlled shutdown: up to `controlled.shutdown.max.retries` tries, `controlled.shutdown.retry.backoff.ms` apart, and no
-longer than `HAND_OVER_SECONDS` in all; then the broker stops in any case, and the controller finds out when the
+longer than `HAND_OVER_S` in all; then the broker stops in any case, and the controller finds out when the
 registration vanishes. Its version follows the inter-broker protocol, as other brokers' does; AllocateProducerIds has
 one version (KIP-730), and before 3.0 brokers take their blocks from the store themselves. Source:
 `KafkaServer.controlledShutdown`, `ZkProducerIdManager` (3.9).
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("barnabas.broker")
 
-ALLOCATE_SECONDS = 5.0
+ALLOCATE_S = 5.0
 """How long a block of producer ids may take, with all tries; clients wait for it."""
-ALLOCATE_RETRY_SECONDS = 0.05
-HAND_OVER_SECONDS = 60.0
+ALLOCATE_RETRY_S = 0.05
+HAND_OVER_S = 60.0
 """How long a broker that stops asks to be relieved at most: service managers lose patience after 90 seconds."""
-STORE_SECONDS = 2.0
+STORE_S = 2.0
 """How long the store may take to say who the controller is, before our picture is believed."""
 _NO_CONTROLLER = "no controller is known"
 
@@ -84,7 +84,7 @@ class ControllerClient:
         if not config.is_clustered or not config.inter_broker_protocol.allocate_producer_ids:
             return await take_producer_ids(self._store, config.broker_id)
         why = _NO_CONTROLLER
-        with trio.move_on_after(ALLOCATE_SECONDS):
+        with trio.move_on_after(ALLOCATE_S):
             while True:
                 try:
                     if self._member.is_active:
@@ -92,7 +92,7 @@ class ControllerClient:
                     return await self._allocate_elsewhere()
                 except (PeerError, KafkaError) as error:
                     why = str(error)
-                await trio.sleep(ALLOCATE_RETRY_SECONDS)
+                await trio.sleep(ALLOCATE_RETRY_S)
         raise PeerError(why)
 
     async def _allocate_elsewhere(self) -> ProducerIdBlock:
@@ -118,9 +118,9 @@ class ControllerClient:
         """
         if not self._config().get_bool("controlled.shutdown.enable"):
             return False
-        with trio.move_on_after(HAND_OVER_SECONDS):
+        with trio.move_on_after(HAND_OVER_S):
             return await self._hand_over()
-        log.warning("the leaderships of this broker were not taken over within %g s", HAND_OVER_SECONDS)
+        log.warning("controlled shutdown: other brokers did not take over all partitions within %g s", HAND_OVER_S)
         return False
 
     async def _hand_over(self) -> bool:
@@ -130,12 +130,12 @@ class ControllerClient:
             try:
                 remaining = await self._controlled_shutdown()
             except (PeerError, KafkaError, StoreError) as error:
-                log.warning("the controller did not take over the leaderships of this broker: %s", error)
+                log.warning("controlled shutdown: the controller refused or did not answer: %s", error)
             else:
                 if not remaining:
                     return True
                 shown = ", ".join(f"{topic}-{index}" for topic, index in remaining[:10])
-                log.warning("%d partitions are led by nobody else: %s", len(remaining), shown)
+                log.warning("controlled shutdown: no other broker can lead %d partitions: %s", len(remaining), shown)
             if left:
                 await trio.sleep(config.get_int("controlled.shutdown.retry.backoff.ms") / 1000)
         return False
@@ -158,7 +158,7 @@ class ControllerClient:
         """Of the controller that the store knows; of the one in our picture, which may be older, if that is away."""
         image = self._image()
         controller = image.brokers.get(image.controller_id)
-        with trio.move_on_after(STORE_SECONDS):
+        with trio.move_on_after(STORE_S):
             controller_id = await read_controller(self._store)
             controller = None if controller_id is None else await read_broker(self._store, controller_id)
         endpoint = None if controller is None else controller.endpoint(self._config().inter_broker_listener)

@@ -73,7 +73,7 @@ async def settle_broker_id(config: BrokerConfig, meta: MetaProperties | None, st
     if meta is not None and meta.node_id is not None:
         return config.with_broker_id(meta.node_id)
     number = config.get_int("reserved.broker.max.id") + await take_broker_number(store)
-    log.info("broker id %d was generated", number)
+    log.info("generated broker id %d", number)
     return config.with_broker_id(number)
 
 

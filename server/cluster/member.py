@@ -86,7 +86,7 @@ from barnabas.server.cluster.steady_store import SteadyStore
 from barnabas.server.cluster.term import NEWER_EPOCH, SESSION_EXPIRED, ControllerTerm, Slot, TermEnded
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.network.peers import Connect
-from barnabas.server.runtime.containment import RESTART_SECONDS, attempt, contain, serve
+from barnabas.server.runtime.containment import RESTART_S, attempt, contain, serve
 
 __all__ = ["ClusterMember", "LocalReplicas", "Slot"]
 
@@ -276,7 +276,7 @@ class ClusterMember:
             session_s = self._config().get_int("zookeeper.session.timeout.ms") / 1000
             await wait_for_old_registration(self.store, self._broker.id, session_s)
             self._broker = await register_broker(self.store, self._broker, self._wall_ms())
-            log.info("broker %d has registered again, with epoch %d", self._broker.id, self._broker.epoch)
+            log.info("registered broker %d again, with epoch %d", self._broker.id, self._broker.epoch)
         if self._won is not None:
             await leave_controller(self.store, self._won)
         self._session_lost = False
@@ -316,7 +316,7 @@ class ClusterMember:
                 self._nursery, self._connect, self._broker.id, config=config, answered=self._answered
             )
         self._term = ControllerTerm(machine, self.store, self.receive, channels)
-        log.info("controller epoch %d begins with %d topics", term.epoch, len(image.topics))
+        log.info("elected controller: epoch %d, %d topics", term.epoch, len(image.topics))
         restarted = [self._broker.id] if self._recovered else []
         self._recovered = False
         requests = await admin_tree.begin_admin_nodes(self.store, machine.guard, self._unreadable)
@@ -338,7 +338,7 @@ class ClusterMember:
             self._watching = None
         self._inbox = [item for item in self._inbox if isinstance(item, StoreEvent)]
         if self._term is not None:
-            log.warning("controller epoch %d has ended: %s", self._term.machine.epoch, why)
+            log.warning("controller epoch %d ended: %s", self._term.machine.epoch, why)
             term, self._term = self._term, None
             term.end()
 
@@ -406,7 +406,7 @@ class ClusterMember:
                 raise
             contain(log, "a step of the controller's", error)
             self._resign("a step of it failed")
-            await trio.sleep(RESTART_SECONDS)
+            await trio.sleep(RESTART_S)
             if self._won is not None:
                 won, self._won = self._won, None
                 await self._step(partial(leave_controller, self.store, won))  # everybody stands again
@@ -512,7 +512,7 @@ class ClusterMember:
 
     @staticmethod
     def _unreadable(error: BadNode) -> None:
-        log.error("left out, because it cannot be read: %s", error)
+        log.error("skipping a node that cannot be read: %s", error)
 
 
 def _ends_broker(error: BaseException) -> bool:

@@ -131,7 +131,7 @@ class Receiver:
                 for message, change in list(self._postponed.values()):
                     codes = await self._lead_and_follow(replace(message, partitions=(change,)))
                     if codes[change.topic, change.partition.index] is ErrorCode.NONE:
-                        log.info("%s-%d: tried again", change.topic, change.partition.index)
+                        log.info("%s-%d: retrying after a failed change of role", change.topic, change.partition.index)
 
     # -- the image ---------------------------------------------------------------------------------------------------
 
@@ -255,7 +255,7 @@ class Receiver:
             try:
                 await self._partitions.settle_deletions()
             except OSError as error:
-                log.error("deletions are not safe: %s", error)
+                log.error("deleting partitions failed: %s", error)
                 codes |= dict.fromkeys(deleted, ErrorCode.KAFKA_STORAGE_ERROR)
         return codes
 
@@ -331,7 +331,7 @@ class Receiver:
 
     @staticmethod
     def _unreadable(error: BadNode) -> None:
-        log.error("left out, because it cannot be read: %s", error)
+        log.error("skipping what cannot be read: %s", error)
 
 
 def _name(what: PartitionChange | StoppedPartition) -> tuple[str, int]:

@@ -23,7 +23,7 @@ from barnabas.replication import CommitRefused, ConnectionLost, Node, Op, Store,
 
 log = logging.getLogger("barnabas.store")
 
-RETRY_SECONDS = 0.1
+RETRY_S = 0.1
 T = TypeVar("T")
 
 
@@ -49,12 +49,12 @@ class SteadyStore:
                 return await self._store.commit(ops)
             except ConnectionLost:
                 repeated = True
-                await trio.sleep(RETRY_SECONDS)
+                await trio.sleep(RETRY_S)
             except CommitRefused:
                 if repeated:
                     done = await self._until_answered(lambda: done_already(self._store, ops))
                     if done is not None:
-                        log.info("a commit whose outcome was unknown had been done: %s", ops[-1].path)
+                        log.info("commit of %s: its outcome was unknown, it had been done", ops[-1].path)
                         return done
                 raise
 
@@ -66,4 +66,4 @@ class SteadyStore:
             try:
                 return await read()
             except ConnectionLost:
-                await trio.sleep(RETRY_SECONDS)
+                await trio.sleep(RETRY_S)

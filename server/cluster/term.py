@@ -208,7 +208,7 @@ class ControllerTerm:
             if one.event:
                 log.info("topic %s %s", one.topics[0].name, one.event)
         for one, error in sorted(refused, key=lambda pair: order[id(pair[0])]):
-            log.info("the store refused %s; looking again", error)
+            log.info("the metadata store refused a write: %s; reading again", error)
             effects += self.machine.refused(one, error, await read_states(self._store, one.states))
         return effects
 
@@ -224,7 +224,7 @@ class ControllerTerm:
                     if is_over(exc):
                         over.append(NEWER_EPOCH)
                         return
-                    log.info("removing topic %s: %s; looking again", name, exc)
+                    log.info("removing topic %s failed: %s; retrying", name, exc)
                 except SessionExpired:
                     over.append(SESSION_EXPIRED)
                     return
@@ -262,7 +262,7 @@ class ControllerTerm:
     def _send(self, broker_id: int, message: Message) -> None:
         broker = self.machine.image.brokers.get(broker_id)
         if broker is None or broker.epoch > message.broker_epoch:  # gone; or back, and notified of everything since
-            log.debug("broker %d is gone or has restarted; not sent: %s", broker_id, message)
+            log.debug("dropped a message to broker %d, which is gone or has restarted: %s", broker_id, message)
         elif self._channels is None:
             log.error("broker %d cannot be reached: this broker has no connections to others", broker_id)
         else:

@@ -276,7 +276,7 @@ class TopicRequests:
         try:
             deleting = await read_deletions(self._member.store)
         except StoreError as error:
-            log.info("topics that are needed cannot be written: %s", error)
+            log.info("creating internal topics failed: %s", error)
             unknown = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return {request.name: TopicOutcome(unknown) for request in requests}
         defaults = TopicDefaults(config.get_int("num.partitions"), config.get_int("default.replication.factor"))
@@ -300,7 +300,7 @@ class TopicRequests:
             except CommitRefused:  # somebody was faster
                 outcome.error = KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS)
             except StoreError as error:
-                log.info("topic %s cannot be written: %s", request.name, error)
+                log.info("creating topic %s failed: %s", request.name, error)
                 outcome.error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return outcomes
 
@@ -322,9 +322,9 @@ class TopicRequests:
                 self.auto_creating.difference_update(wanted)
             failed = [(name, code) for name, code in codes.items() if code is not ErrorCode.NONE]
             for name, code in failed[:_TOLD_MAX]:
-                log.info("topic %s was asked for and not created: %s", name, code.name)
+                log.info("creating topic %s automatically failed: %s", name, code.name)
             if len(failed) > _TOLD_MAX:
-                log.info("nor were %d more topics", len(failed) - _TOLD_MAX)
+                log.info("creating %d more topics automatically failed", len(failed) - _TOLD_MAX)
 
         if self._member.attempt_soon(f"creating {len(wanted)} topics that were asked for", create):
             self.auto_creating.update(wanted)

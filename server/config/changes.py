@@ -25,7 +25,7 @@ log = logging.getLogger("barnabas.config")
 
 
 VALUE_BYTES_MAX = 32_767
-"""Of one value, in UTF-8. A longer one could not be told (DescribeConfigs); only APPEND could come to it."""
+"""Of one value, in UTF-8. A longer one could not be described (DescribeConfigs); only APPEND could come to it."""
 
 
 CHANGES_MAX = 10_000

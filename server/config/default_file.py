@@ -1,9 +1,9 @@
 """What stands in for a settings file where none is given: the few settings that suit a first try.
 
-Apache Kafka starts with the `server.properties` that comes with it, not with the bare defaults; whoever starts a broker
-without a file expects that one, too: reachable from this machine, under a name that always works, and without a wait
-for the first member of a group. A broker of a cluster (`zookeeper.connect`) gets none of this: others must reach it.
-Environment and command line come first, as always.
+Apache Kafka starts with the `server.properties` that comes with it, not with the bare defaults; a user who starts a
+broker without a file expects that one, too: reachable from this machine, under a name that always works, and without a
+wait for the first member of a group. A broker of a cluster (`zookeeper.connect`) gets none of this: others must reach
+it. Environment and command line come first, as usual.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def fill(values: dict[str, str], origins: dict[str, str]) -> None:
     if values.get("zookeeper.connect", "").strip():
         return
     settings = {_DELAY: "0"}
-    if "advertised.listeners" not in values:  # who says what clients are told wants to be reached there
+    if "advertised.listeners" not in values:  # an advertised address means that others are to reach the broker
         settings[_LISTENERS] = _LOOPBACK
     for key, text in settings.items():
         if key not in values:

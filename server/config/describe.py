@@ -171,7 +171,7 @@ def _own_layers(config: BrokerConfig, name: str, row: Setting) -> Iterator[Synon
 def _layers(config: BrokerConfig, name: str) -> Iterator[Synonym]:
     """What decides a broker setting, highest first.
 
-    As in Apache Kafka nothing is told before the first entry of `name` itself: with log.retention.hours set and
+    As in Apache Kafka nothing is listed before the first entry of `name` itself: with log.retention.hours set and
     log.retention.ms not, log.retention.ms has no source but the default.
     """
     reached = False

@@ -2,7 +2,7 @@
 
 Rules (java.util.Properties.load): `#` or `!` starts a comment line; a key ends at the first unescaped `=`, `:` or
 blank; blanks around the separator do not count, blanks at the end of the value do; a line that ends in an odd number of
-backslashes goes on in the next one, whose leading blanks are dropped; `\\t \\n \\r \\f \\uXXXX` are escapes and any
+backslashes continues in the next one, whose leading blanks are dropped; `\\t \\n \\r \\f \\uXXXX` are escapes and any
 other escaped character stands for itself. Java reads the file as Latin-1; UTF-8 is tried first, as people write it.
 """
 

@@ -59,7 +59,7 @@ class CommitQueue:
                 try:
                     callback(code)
                 except Exception as error:
-                    contain(log, "answering who waited for a commit", error, callback)
+                    contain(log, "answering a request that waited for a commit", error, callback)
 
     def give_up(self, code: ErrorCode) -> None:
         """Answer everybody, wherever the high watermark is."""
@@ -70,4 +70,4 @@ class CommitQueue:
                 try:
                     callback(code)
                 except Exception as error:
-                    contain(log, "telling who waited for a commit that it will not come", error, callback)
+                    contain(log, "failing a request that waited for a commit", error, callback)

@@ -387,7 +387,7 @@ class LeaderFetcher:
             self._not_done(action, error, now, rest=False)
         except Exception:
             # Ours, not the leader's; its neighbours go on.
-            log.exception("%s-%d is not fetched any more", *followed.key)
+            log.exception("%s-%d: applying what the leader sent failed; no longer fetching", *followed.key)
             machine.not_done(action, ErrorCode.UNKNOWN_SERVER_ERROR, now)
         else:
             machine.done(action, now)

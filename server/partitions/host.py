@@ -40,13 +40,13 @@ def tell_progress(waiters: Iterable[ProgressWaiter], added_bytes: int) -> None:
 
 
 class PartitionHost(Protocol[P]):
-    """What a partition needs of its broker. lag_seconds: `replica.lag.time.max.ms`. now: seconds of trio's clock."""
+    """What a partition needs of its broker. lag_s: `replica.lag.time.max.ms`. now: seconds of trio's clock."""
 
     @property
     def broker_id(self) -> int: ...
 
     @property
-    def lag_seconds(self) -> float: ...
+    def lag_s(self) -> float: ...
 
     def now(self) -> float: ...
 

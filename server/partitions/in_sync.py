@@ -3,13 +3,13 @@
 Partitions propose (`barnabas.replication.replica.leader`); `submit` takes a proposal down and `run` sends all there
 are, one request at a time: to the controller's inter-broker endpoint, or by a direct call where this broker is the
 controller. The answers go back to the partitions. What gets no answer (no controller, connection lost, an error of the
-whole request) is sent again after `RETRY_SECONDS`, for ever: the partition waits, in a state that commits nothing too
+whole request) is sent again after `RETRY_S`, for ever: the partition waits, in a state that commits nothing too
 early, until it hears of a new leader epoch. A proposal that the partition has dropped meanwhile is not sent any more.
 
 AlterPartition (key 56, KIP-497) exists from inter-broker protocol 2.7-IV2 on. Its version is negotiated: the newest
 that both know up to 3; 0 and 1 name topics, 2 and 3 need topic ids (KIP-841), 3 has broker epochs, which count in KRaft
 alone and are -1 here. Before 2.7-IV2 the leader writes the partition's state itself, if nobody else has since, and
-tells of it by a notification node: when there was no change for `LINGER_SECONDS`, or for `DELAY_SECONDS_MAX` no
+tells of it by a notification node: when there was no change for `LINGER_S`, or for `DELAY_SECONDS_MAX` no
 notification.
 
 Who lags is looked at every half `replica.lag.time.max.ms`.
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("barnabas.isr")
 
-RETRY_SECONDS = 0.05
+RETRY_S = 0.05
 NEWEST_VERSION = 3
 NEWEST_WITH_NAMES = 1
-LINGER_SECONDS = 5.0
+LINGER_S = 5.0
 DELAY_SECONDS_MAX = 60.0
-NOTIFICATION_CHECK_SECONDS = 2.5
+NOTIFICATION_CHECK_S = 2.5
 _LOOKS_AT_ONCE = 200  # partitions between two checkpoints
 
 Batch = dict[Partition, Proposal]
@@ -120,7 +120,7 @@ class IsrManager:
                     self._mail = trio.Event()
                     while self._wanted:
                         if not await self._send_all():
-                            await trio.sleep(RETRY_SECONDS)
+                            await trio.sleep(RETRY_S)
         finally:
             await self._peer.close()
 
@@ -131,12 +131,12 @@ class IsrManager:
                 try:
                     partition.shrink_isr(trio.current_time())
                 except Exception as error:
-                    contain(log, f"looking for laggards of {partition}", error)
+                    contain(log, f"looking for lagging replicas of {partition}", error)
                 if number % _LOOKS_AT_ONCE == 0:
                     await trio.lowlevel.checkpoint()
 
     async def _leave_old_controllers(self) -> None:
-        """Whoever was asked and is no longer controller, perhaps because it is cut off, is not waited for."""
+        """Stop waiting for a broker that is no longer controller, perhaps because it is partitioned from the rest."""
         while True:
             asked = self._image().controller_id
             await self._member.image_until(lambda image, asked=asked: image.controller_id != asked)  # type: ignore[misc]
@@ -160,13 +160,13 @@ class IsrManager:
         except (_Unanswered, PeerError, StoreError) as error:
             if str(error) != self._trouble:
                 self._trouble = str(error)
-                log.warning("%d changes of in-sync replicas have to wait: %s", len(batch), error)
+                log.warning("deferring %d ISR changes: %s", len(batch), error)
             self._again(batch.items())
             return False
         except Exception as error:
             if repr(error) != self._trouble:
                 self._trouble = repr(error)
-                contain(log, f"asking for {len(batch)} changes of in-sync replicas", error)
+                contain(log, f"asking for {len(batch)} ISR changes", error)
             self._again(batch.items())
             return False
         self._trouble = ""
@@ -180,7 +180,7 @@ class IsrManager:
                     isr, leader_epoch, partition_epoch = outcome
                     partition.isr_accepted(proposal, isr, leader_epoch, partition_epoch)
             except Exception as error:
-                contain(log, f"telling {partition} of its in-sync replicas", error)
+                contain(log, f"applying the ISR of {partition}", error)
                 again.append((partition, proposal))  # the answer will tell what is the case
         self._again(again)
         return not again
@@ -195,7 +195,7 @@ class IsrManager:
         what = partition.isr_refused(proposal, code)
         if what is not Refusal.STALE:
             log.info(
-                "%s-%d: ISR %s was refused with %s: %s",
+                "%s-%d: the controller refused ISR %s with %s: %s",
                 partition.topic,
                 partition.index,
                 proposal.isr,
@@ -287,9 +287,9 @@ class IsrManager:
 
     async def _notify(self) -> None:
         while True:
-            await trio.sleep(NOTIFICATION_CHECK_SECONDS)
+            await trio.sleep(NOTIFICATION_CHECK_S)
             now = trio.current_time()
-            calm = self._changed_at + LINGER_SECONDS < now
+            calm = self._changed_at + LINGER_S < now
             if not self._to_notify or not (calm or self._notified_at + DELAY_SECONDS_MAX < now):
                 continue
             told, self._to_notify = self._to_notify, {}
@@ -297,7 +297,7 @@ class IsrManager:
                 await notify_isr_changes(self._store, told)
                 self._notified_at = now
             except StoreError as error:
-                log.warning("the controller was not told of changed in-sync replicas yet: %s", error)
+                log.warning("notifying the controller of ISR changes failed: %s; retrying", error)
                 self._to_notify = {**told, **self._to_notify}
 
 

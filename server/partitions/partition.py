@@ -46,8 +46,8 @@ class Partition:
 
     `leader_id` -1: nobody leads. `partition_epoch`: version of the state that the role was taken from. `isr`: the
     committed one, empty where this broker does not lead. `leader`: set where this broker leads and is not the only
-    replica. `cuts`: counts how often records were cut from the log's end. `resigned_with`: what those hear who come too
-    late.
+    replica. `truncations`: how often records were truncated from the log's end. `resigned_with`: what those hear who
+    come too late.
     """
 
     __slots__ = (
@@ -62,7 +62,6 @@ class Partition:
         "_uncommitted",
         "_waiters",
         "adding_replicas",
-        "cuts",
         "epoch_start_offset",
         "future",
         "held_at",
@@ -79,6 +78,7 @@ class Partition:
         "resigned_with",
         "topic",
         "topic_id",
+        "truncations",
         "write_error",
     )
 
@@ -98,7 +98,7 @@ class Partition:
         self.topic_id = topic_id
         self.log = partition_log
         self.future: PartitionLog | None = None
-        self.cuts = 0
+        self.truncations = 0
         self.resigned_with = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.is_leader = False
         self.leader: LeaderState | None = None
@@ -390,7 +390,7 @@ class Partition:
             self.high_watermark,
             self.log.state.log_end_offset if self.held_at is None else self.held_at,
             min_insync_replicas=self.log.state.config.min_insync_replicas,
-            lag_seconds=host.lag_seconds,
+            lag_s=host.lag_s,
             is_alive=host.is_alive,
             now=host.now(),
         )
@@ -471,11 +471,11 @@ class Partition:
             return
         if self.high_watermark < self.log.state.log_end_offset:
             self._advance_replicated()  # whoever was about to join may have given up
-        proposal = leader.shrink(self.log.state.log_end_offset, self._host.lag_seconds, now)
+        proposal = leader.shrink(self.log.state.log_end_offset, self._host.lag_s, now)
         if proposal is not None:
             lagging = "; ".join(str(leader.followers.get(each, each)) for each in proposal.removed)
             log.info(
-                "%s-%d: ISR %s is to shrink to %s; the log ends at %d, high watermark %d; lagging: %s",
+                "%s-%d: proposing to shrink the ISR from %s to %s; the log ends at %d, high watermark %d; lagging: %s",
                 self.topic,
                 self.index,
                 leader.isr,
@@ -546,24 +546,24 @@ class Partition:
         try:
             self.log.truncate_to(offset, self._host.wall_ms())
         finally:
-            self._cut()  # without the disk's fault the log is shorter all the same, or as long as it was
+            self._truncated()  # without the disk's fault the log is shorter all the same, or as long as it was
 
     def restart_at(self, offset: int) -> None:
         """Drop everything and start again, empty, at `offset`. Raises `StorageError`."""
         try:
             self.log.truncate_fully(offset, self._host.wall_ms())
         finally:
-            self._cut()
+            self._truncated()
 
-    def _cut(self) -> None:
-        self.cuts += 1
+    def _truncated(self) -> None:
+        self.truncations += 1
         self.high_watermark = min(max(self.high_watermark, self.log.log_start_offset), self.log.log_end_offset)
         self._uncommitted.clear()
         if self.future is not None:
             try:
                 self.future.truncate_to(self.log.log_end_offset, self._host.wall_ms())
             except StorageError as error:
-                log.error("%s-%d is not moved on: %s", self.topic, self.index, error)
+                log.error("moving %s-%d stopped: %s", self.topic, self.index, error)
         self.wake_all()
 
     @property

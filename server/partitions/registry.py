@@ -514,7 +514,7 @@ class Partitions:
     # -- what partitions ask of their broker -------------------------------------------------------------------------
 
     @property
-    def lag_seconds(self) -> float:
+    def lag_s(self) -> float:
         return self._lag_ms() / 1000
 
     def is_alive(self, broker_id: int) -> bool:
@@ -563,14 +563,14 @@ class Partitions:
                     try:
                         partition.announce(added_bytes)
                     except Exception as error:
-                        contain(log, f"telling of what was written to {partition}", error)
+                        contain(log, f"notifying waiters of a write to {partition}", error)
                 if self._failed:
                     self._deal_with_failures()
                 for callback in callbacks:
                     try:
                         callback()
                     except Exception as error:
-                        contain(log, "what waited for the round's write", error, callback)
+                        contain(log, "a callback that waited for the round's write", error, callback)
         finally:
             self._is_writing = was_writing
         if self._refusing and not was_writing:

@@ -1,10 +1,10 @@
-"""What every room stands on: timers, threads, turns, who is told of a fault, the log, the heap.
+"""What every room stands on: timers, threads, turns, who is notified of a fault, the log, the heap.
 
 May import nothing of the other rooms; nothing here knows Kafka's protocol, but for what `turns` counts in an answer.
 
 Not obvious:
 
-- Whoever calls somebody else's code in the name of a third does so through `containment`.
+- Code that calls another owner's code on behalf of a third does so through `containment`.
 - `signals` imports next to nothing, as it is to be there before the rest is loaded.
 - `logs` is the program's own log, not a partition's.
 - Descriptors are shared out (`descriptors`). Files and modules that are read when first needed, schemas among them,

@@ -9,7 +9,7 @@ third does it as
     except Exception as error:
         contain(log, "what it was", error, callback)
 
-which logs once, tells whom it concerns, and goes on with the rest. The places are listed in ARCHITECTURE.md
+which logs once, notifies those concerned, and continues with the rest. The places are listed in ARCHITECTURE.md
 ("Containment"). It costs nothing while nothing fails: a `try` is free, and who is concerned is only then looked for.
 
 Who is concerned: whatever has a method `let_go` (`Concerned`), and is the callback, the object that it is a method of,
@@ -17,7 +17,7 @@ or what it was made with (`functools.partial`, a closure's variables). A request
 the answer will not come; a collector of answers passes it on to its context; a broker's own request is taken as
 unanswered.
 
-Tasks: `serve` runs what has to serve for ever, and again after a rest when it failed; `attempt` is for a task that
+Tasks: `serve` runs what serves until it is cancelled, again after a rest when it failed; `attempt` is for a task that
 does one thing.
 
 What ends a task of the broker, and what then:
@@ -29,7 +29,7 @@ What ends a task of the broker, and what then:
 - creation of internal topics, expiry, expressions, laggards, producer ids, the sweep, features, preferred leaders, the
   duties of housekeeping: any exception that was not one log's or shard's alone. `serve` runs it again;
 - handlers, auto-creation, markers to a broker, look-ups, a producer id, a cleaner: any exception (`attempt`, or a
-  clause of their own). Whoever asked gets an error, what is left is asked for again;
+  clause of their own). The request gets an error, what is left is asked for again;
 - a channel to a broker: nothing, a message that cannot be sent or whose answer cannot be used is left out;
 - the controller's loop: a step that fails ends the term. After a rest all stand for election, and the winner reads the
   tree;
@@ -49,7 +49,7 @@ from typing import Protocol, runtime_checkable
 
 import trio
 
-RESTART_SECONDS = 1.0
+RESTART_S = 1.0
 """How long a task that failed rests before it is run again."""
 
 
@@ -58,24 +58,24 @@ class Concerned(Protocol):
     """Somebody who waits, or whom others wait for."""
 
     def let_go(self) -> str:
-        """What you were called for, or were to call, has failed and will not be tried again: let go of who waits. May
-        be called again, and when there is nothing to be let go of. Returns who it is, for the log.
+        """What you were called for, or were to call, has failed and will not be tried again: release who waits. May
+        be called again, and when there is nothing to release. Returns who it is, for the log.
         """
 
 
 def contain(log: logging.Logger, what: str, error: BaseException, *concerned: object) -> None:
-    """Log `error`, which came out of `what`, and let go of those of `concerned` who wait. Never raises."""
-    told = []
+    """Log `error`, which came out of `what`, and release those of `concerned` who wait. Never raises."""
+    released = []
     for one in _concerned(concerned):
         try:
-            told.append(one.let_go())
+            released.append(one.let_go())
         except Exception as another:
-            told.append(f"{type(one).__name__}, who could not be told: {another!r}")
-    log.error("%s failed%s", what, f": {', '.join(dict.fromkeys(told))}" if told else "", exc_info=error)
+            released.append(f"{type(one).__name__}, which could not be released: {another!r}")
+    log.error("%s failed%s", what, f": {', '.join(dict.fromkeys(released))}" if released else "", exc_info=error)
 
 
 def _concerned(candidates: tuple[object, ...]) -> Iterator[Concerned]:
-    """Those of the candidates, and of what they are made of, who can be told."""
+    """Those of the candidates, and of what they are made of, who can be released."""
     for one in candidates:
         if isinstance(one, Concerned):
             yield one
@@ -90,7 +90,7 @@ def _concerned(candidates: tuple[object, ...]) -> Iterator[Concerned]:
 
 
 async def attempt(log: logging.Logger, what: str, act: Callable[[], Awaitable[object]], *concerned: object) -> bool:
-    """Run a task that does one thing. False: it failed, which is logged, and told to `concerned`."""
+    """Run a task that does one thing. False: it failed, which is logged, and `concerned` are released."""
     try:
         await act()
     except Exception as error:
@@ -105,10 +105,10 @@ async def serve(
     act: Callable[[], Awaitable[object]],
     *,
     fatal: type[Exception] | tuple[type[Exception], ...] = (),
-    rest_seconds: float = RESTART_SECONDS,
+    rest_s: float = RESTART_S,
 ) -> None:
-    """Run a task that serves for ever; again after a rest when it failed. It ends when `act` does. fatal: what is for
-    others to deal with.
+    """Run a task that serves until it is cancelled; again after a rest when it failed. It ends when `act` does. fatal:
+    what is for others to deal with.
     """
     while True:
         try:
@@ -118,4 +118,4 @@ async def serve(
             raise
         except Exception as error:
             contain(log, what, error)
-        await trio.sleep(rest_seconds)
+        await trio.sleep(rest_s)

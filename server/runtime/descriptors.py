@@ -34,9 +34,9 @@ def raise_limit() -> None:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError) as error:
-        log.warning("the process may have %d files and connections open, not %d: %s", soft, hard, error)
+        log.warning("limit of open files and connections: %d, raising it to %d failed: %s", soft, hard, error)
     else:
-        log.info("the process may have %d files and connections open; it was started with %d", hard, soft)
+        log.info("limit of open files and connections: %d, raised from %d", hard, soft)
 
 
 def reserve() -> int:
@@ -48,7 +48,7 @@ class Allowance:
     """How many connections there may be: so many as leave the logs and the reserve theirs, and none while something
     else has taken more than it should (answers on their way hold segments open too).
 
-    Who asks when it is reached is told so by False; the log says it once, and again when it was over meanwhile.
+    False when it is reached; the log says it once, and again when there was room meanwhile.
     """
 
     def __init__(self) -> None:

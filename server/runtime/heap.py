@@ -1,8 +1,8 @@
-"""The memory of a process that takes in requests of up to a megabyte: the C heap, and the interpreter's small blocks.
+"""The memory of a process that receives requests of up to a megabyte: the C heap, and the interpreter's small blocks.
 
-A block from 128 KiB on is a mapping of its own in glibc, given back as soon as it is freed. Whoever receives megabyte
-requests then has the kernel map, clear and unmap 256 pages for each buffer: measured, 60 % of the broker's CPU time
-under a librdkafka producer (1.9 s for a GiB, 0.7 s with what is set here). glibc adapts its limit as it goes, but
+A block from 128 KiB on is a mapping of its own in glibc, given back as soon as it is freed. A process that receives
+megabyte requests then has the kernel map, clear and unmap 256 pages for each buffer: measured, 60 % of the broker's CPU
+time under a librdkafka producer (1.9 s for a GiB, 0.7 s with what is set here). glibc adapts its limit as it goes, but
 gives the pages at the heap's end back all the same.
 
 What a burst leaves is given back too, but only now and then: holes once a minute, and all that is free when the broker
@@ -68,21 +68,21 @@ def keep_freed_pages() -> bool:
     return all(mallopt(which, value) for which, value in wanted)
 
 
-def is_at_rest(cpu_seconds: float) -> bool:
+def is_at_rest(cpu_s: float) -> bool:
     """Whether a process that has used so much in the last `TRIM_INTERVAL_S` is."""
-    return cpu_seconds < AT_REST * TRIM_INTERVAL_S
+    return cpu_s < AT_REST * TRIM_INTERVAL_S
 
 
-def give_back(cpu_seconds: float) -> bool:
+def give_back(cpu_s: float) -> bool:
     """Give free pages back to the system; whether there were any. Microseconds to a few milliseconds.
 
-    cpu_seconds: what the process has used in the last `TRIM_INTERVAL_S`. A busy one keeps its spare pages. Of one at
+    cpu_s: what the process has used in the last `TRIM_INTERVAL_S`. A busy one keeps its spare pages. Of one at
     rest what lately became garbage in cycles is collected first: the collector comes by when objects are made. If that
-    is not too much it looks at all, and so gives up the interpreter's own lists of tuples for reuse: thousands, each in
+    is not too much it looks at all, and so releases the interpreter's own lists of tuples for reuse: thousands, each in
     a page with little else. What a rest begins with fills them again, so it does so each time.
     """
     spare_bytes = SPARE_BYTES_MAX
-    if is_at_rest(cpu_seconds):
+    if is_at_rest(cpu_s):
         spare_bytes = 0
         gc.collect(1 if sys.getallocatedblocks() > COLLECTED_BLOCKS_MAX else 2)
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
@@ -95,10 +95,10 @@ class Balloon:
     CPython keeps blocks of one size together, in pools of four pages with notes at the start of the first. Blocks are
     the balloon's own while it holds them, whatever is in them: of a pool in use those pages go back that nothing lies
     in. If all of a pool is held, nobody reads its notes: they are kept elsewhere, and four pages go back. What gives no
-    page is let go of at once. Another allocator is left as it is.
+    page is released at once. Another allocator is left as it is.
 
-    Whoever gets busy `deflate`s it, or the interpreter would take new arenas. Both are generators, so that others have
-    their turn in between; one is run to its end before the next begins.
+    A process that gets busy `deflate`s it, or the interpreter would take new arenas. Both are generators, so that
+    others have their turn in between; one is run to its end before the next begins.
     """
 
     def __init__(self) -> None:
@@ -178,7 +178,7 @@ class _Blocks:
     """The interpreter's allocator, and how it is looked into."""
 
     def __init__(self) -> None:
-        # A prototype is a class, made anew each time.
+        # A prototype is a class, made again each time.
         self._allocate = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)(("PyObject_Malloc", ctypes.pythonapi))
         self._free = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyObject_Free", ctypes.pythonapi))
         libc = ctypes.CDLL(None)

@@ -4,8 +4,8 @@ that matching takes time in proportion to the text, whatever the expression.
 The library, google-re2, has no wheel for every Python and platform, so an installation may lack it (`barnabas[regex]`
 brings it). Such a broker says so when it starts, refuses every expression, and serves all else.
 
-The library keeps the last 128 expressions in memory, each of which may take 8 MiB, whoever sent it; here none outlives
-its use.
+The library keeps the last 128 expressions in memory, each of which may take 8 MiB, from whichever client; here none
+outlives its use.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """SIGINT and SIGTERM around a broker's life: while the program still loads, and while it cleans up.
 
 A broker hears signals itself (`barnabas.server.broker.process`) and stops in order, with exit code 0. Before it can,
-Python would end with a traceback, or leave a throw-away broker's directory behind; so whoever is told to go before the
-broker is there just goes, with the same exit code. Other commands end with 128 and the signal's number, as by a shell's
-custom.
+Python would end with a traceback, or leave a throw-away broker's directory behind; so a process that is stopped before
+the broker is there just goes, with the same exit code. Other commands end with 128 and the signal's number, as by a
+shell's custom.
 
 This imports next to nothing: it is to be there first. What nothing can be done about are the first hundredths of a
 second, in which Python itself starts.
@@ -20,7 +20,7 @@ from types import FrameType
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 BROKERS = ("serve", "dev")
-"""The commands that run until they are told to stop."""
+"""The commands that run until a signal stops them."""
 
 
 def leave_at_once(clean_up: Callable[[], object] | None = None) -> None:

@@ -68,7 +68,7 @@ class Timers:
             self._dead = 0
 
     async def run(self) -> None:
-        """Fire timers for ever."""
+        """Fire timers until cancelled."""
         while True:
             self._fire(trio.current_time())
             self._sleeping_until = trio.current_time() + SLEEP_MAX_S

@@ -3,16 +3,16 @@
 A handler that may have many items to go through is a generator: it yields after each of them what that was worth, in
 *units*, and returns the response. One unit is an item whose answer has a few fields: some 3 us with its share of the
 encoding. `first_turn` runs a generator within the reactor's round, and most requests are answered by then; what takes
-longer goes on in a task (`Turns.run`), one turn at a time for the whole broker, first come, first served. So the loop
+longer continues in a task (`Turns.run`), one turn at a time for the whole broker, first come, first served. So the loop
 goes round after each turn however many long requests there are, and ten of them take as long together as they would one
 after the other.
 
-Units are counted, not measured: under virtual time a request is cut at the same places whatever the machine does.
+Units are counted, not measured: under virtual time a request is split at the same places whatever the machine does.
 
-What cannot be cut, because it is one call (decoding a large frame, encoding a large answer), leaves the loop
+What cannot be split, because it is one call (decoding a large frame, encoding a large answer), leaves the loop
 (`Turns.elsewhere`), also one at a time: the thread gives the interpreter back every few milliseconds.
 
-Between two turns everything may change but the request and a picture of the cluster that was kept. A generator must not
+Between two turns everything may change but the request and an image of the cluster that was kept. A generator must not
 stage a write in one turn and rely on it in another.
 """
 

@@ -4,7 +4,7 @@
 `consumer_groups`, `transactions`, `cluster`, `zookeeper`, `security`, `topic`; the row type is in `model`.
 server/config/broker.py turns rows into values; docs/settings.md is printed from here (`barnabas config --markdown`).
 
-**Add a setting**: one row in the file of its subject; read it through `BrokerConfig`; print docs/settings.md anew.
+**Add a setting**: one row in the file of its subject; read it through `BrokerConfig`; print docs/settings.md again.
 """
 
 from __future__ import annotations

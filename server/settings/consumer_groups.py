@@ -99,7 +99,7 @@ SETTINGS: tuple[Setting, ...] = (
         "group.consumer.heartbeat.interval.ms",
         Type.INT,
         5000,
-        "How often members of KIP-848 groups are told to send a heartbeat.",
+        "How often members of KIP-848 groups should send a heartbeat.",
         at_least(1),
     ),
     works(
@@ -207,7 +207,7 @@ def _own(name: str, default: int, doc: str, check: Check) -> GroupSetting:
 
 GROUP_SETTINGS: tuple[GroupSetting, ...] = (
     _own("session.timeout.ms", 45000, "How long a member may be silent before it is removed.", at_least(1)),
-    _own("heartbeat.interval.ms", 5000, "How often members are told to send a heartbeat.", at_least(1)),
+    _own("heartbeat.interval.ms", 5000, "How often members should send a heartbeat.", at_least(1)),
     _own("assignment.interval.ms", 1000, "Least time between two assignments of the group.", at_least(0)),
     *_rows(
         _NO_SHARE,

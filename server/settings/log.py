@@ -45,7 +45,7 @@ SETTINGS: tuple[Setting, ...] = (
         Type.STRING,
         None,
         "The directories that hold all data, with commas between; takes precedence over log.dir. Each new partition "
-        "goes to the one with the fewest. When one fails, its partitions are offline and the others go on.",
+        "goes to the one with the fewest. When one fails, its partitions are offline and the others are served.",
     ),
     works(
         "log.segment.bytes",
@@ -83,7 +83,7 @@ SETTINGS: tuple[Setting, ...] = (
         "log.retention.ms",
         Type.LONG,
         None,
-        "How long records are kept, in milliseconds; -1 keeps them for ever. Without it log.retention.minutes counts.",
+        "How long records are kept, in milliseconds; -1 sets no limit. Without it log.retention.minutes counts.",
         _RETENTION,
         scope=_CLUSTER,
     ),
@@ -240,7 +240,7 @@ SETTINGS: tuple[Setting, ...] = (
         "min.insync.replicas",
         Type.INT,
         1,
-        "How many replicas must have a write before a producer with acks=all is told that it succeeded.",
+        "How many replicas must have a write before a producer with acks=all gets its answer.",
         at_least(1),
         scope=_CLUSTER,
     ),
@@ -403,7 +403,7 @@ SETTINGS: tuple[Setting, ...] = (
         "log.dir.failure.timeout.ms",
         Type.LONG,
         30000,
-        "the broker tries to tell the controller of a failed log directory until it is told, and does not stop over it",
+        "the controller is notified of a failed log directory again until that succeeds; the broker does not stop",
         at_least(1),
     ),
     works(

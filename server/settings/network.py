@@ -82,7 +82,7 @@ SETTINGS: tuple[Setting, ...] = (
         "advertised.listeners",
         Type.STRING,
         None,
-        "The addresses that clients are told to connect to, in the form of `listeners` and for the same names. "
+        "The addresses that clients get to connect to, in the form of `listeners` and for the same names. "
         "Without it the listeners are advertised, with this machine's name where a listener names no host.",
     ),
     works(
@@ -181,7 +181,7 @@ SETTINGS: tuple[Setting, ...] = (
         "connections.max.idle.ms",
         Type.LONG,
         600000,
-        "A connection without a request for this long is closed. A negative value keeps idle connections for ever.",
+        "A connection without a request for this long is closed. A negative value sets no limit.",
     ),
     works(
         "fetch.max.bytes",

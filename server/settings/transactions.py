@@ -15,7 +15,7 @@ from barnabas.server.settings.model import (
     works,
 )
 
-_BY_CLIENT = "a producer that comes too early is told so, and asks again"
+_BY_CLIENT = "a producer that comes too early gets CONCURRENT_TRANSACTIONS, and asks again"
 
 SETTINGS: tuple[Setting, ...] = (
     works(

@@ -6,5 +6,5 @@ Not obvious:
 
 - The cleaner chooses and puts in place here; a process of its own (`cleaner_worker`) reads and writes, and ends with
   the broker.
-- A new embedded store takes in the topics on disk (`adoption`); a used one never does.
+- A new embedded store adopts the topics on disk (`adoption`); a used one never does.
 """

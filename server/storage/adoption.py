@@ -87,7 +87,7 @@ class Adoption:
         await reserve_producer_ids(store, broker_id, first_free)
         await enter_topics(store, broker_id, topics)
         log.info(
-            "%d topics with %d partitions were found in %s and are served from now on",
+            "adopted %d topics with %d partitions found in %s",
             len(topics),
             sum(found.partitions for found in self.topics.values()),
             ", ".join(log_dir.path for log_dir in log_dirs),
@@ -105,7 +105,7 @@ async def find_topics(
     if not await is_new(store):
         unknown = sorted(names.difference(await topic_names(store)))
         if unknown:
-            log.warning("not served, as the metadata does not know them: %s", _names(unknown))
+            log.warning("not served, because the metadata has no such partitions: %s", _names(unknown))
         return None
     if not names:
         return None
@@ -130,7 +130,7 @@ def _topic_ids(log_dirs: Sequence[LogDir]) -> dict[str, dict[int, bytes | None]]
     for log_dir in log_dirs:
         for name, index in partitions_in(log_dir.disk, log_dir.path):
             if not has_segments(log_dir.disk, log_dir.path, name, index):
-                log.warning("%s/%s-%d holds no segment: it is taken for no partition", log_dir.path, name, index)
+                log.warning("%s/%s-%d holds no segment: it is ignored", log_dir.path, name, index)
                 continue
             found.setdefault(name, {})[index] = topic_id_of(log_dir.disk, log_dir.path, name, index)
     return found
@@ -148,9 +148,9 @@ def _recorded(metadata: Metadata, on_disk: Mapping[str, Mapping[int, bytes | Non
         topics[name] = Found(topic.topic_id, topic.partitions, topic.config)
         absent = [index for index in range(topic.partitions) if index not in indexes]
         if absent:
-            log.warning("partitions %s of %s are not on this disk: they begin anew", _names(absent), name)
+            log.warning("partitions %s of %s are not on this disk: they start empty", _names(absent), name)
     if strays:
-        log.warning("left alone, as Apache Kafka's metadata had deleted them: %s", _names(strays))
+        log.warning("ignored, because Apache Kafka's metadata had deleted them: %s", _names(strays))
     return Adoption(topics, metadata.next_producer_id)
 
 
@@ -160,7 +160,7 @@ def _credible(name: str, indexes: Mapping[int, bytes | None]) -> Mapping[int, by
     strange = [f"{name}-{index}" for index in indexes if index >= limit]
     if strange:
         log.warning(
-            "left alone, as a topic of which %d partitions are here will not have more than %d: %s",
+            "ignored, because a topic of which %d partitions are here will not have more than %d: %s",
             len(indexes),
             limit,
             _names(strange),
@@ -183,7 +183,7 @@ def _guessed(name: str, indexes: Mapping[int, bytes | None], config: BrokerConfi
         settings = {key: value for key, value in wanted.configs if value is not None}
     absent = [index for index in range(count) if index not in indexes]
     if absent:
-        log.warning("partitions %s of %s are not on this disk: they begin anew", _names(absent), name)
+        log.warning("partitions %s of %s are not on this disk: they start empty", _names(absent), name)
     return Found(topic_id, count, settings)
 
 
@@ -211,7 +211,7 @@ def _next_transactional_id(log_dirs: Sequence[LogDir]) -> int:
                     try:
                         _, state = decode_versioned(TransactionLogValue, value)
                     except DecodeError as error:
-                        log.warning("a record in %s is passed over: %s", opened.directory, error)
+                        log.warning("skipping a record in %s: %s", opened.directory, error)
                         continue
                     first_free = max(first_free, state.producer_id + 1, state.next_producer_id + 1)
     return first_free

@@ -8,7 +8,7 @@ fails:
 
 | what happens | then |
 | --- | --- |
-| the log is truncated, deleted, moved, or its directory fails | the compaction is given up, what was written removed |
+| the log is truncated, deleted, moved, or its directory fails | the compaction is aborted, what was written removed |
 | records that cannot be read, or a bug | said once; the log is left out until the broker starts again |
 | the disk is full, or we are out of descriptors or memory | said; tried again after the next wait |
 | another failure of the disk | the log directory has failed |
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("barnabas.cleaner")
 
 DEATHS_MAX = 3
-BURST_SECONDS = 0.3
+BURST_S = 0.3
 """What may be caught up by the throttle after a pause, as in Apache Kafka."""
 LOOK_AT = 50
 """So many logs are looked at between two checkpoints of trio: some milliseconds."""
@@ -81,7 +81,7 @@ class Throttle:
     async def take(self, size: int) -> None:
         """Count `size` bytes, and wait until they may have been used."""
         now = trio.current_time()
-        self._free_at = max(self._free_at, now - BURST_SECONDS) + size / max(self._rate(), 1.0)
+        self._free_at = max(self._free_at, now - BURST_S) + size / max(self._rate(), 1.0)
         if self._free_at > now:
             await trio.sleep_until(self._free_at)
         else:
@@ -90,7 +90,7 @@ class Throttle:
 
 class Cleaner:
     """See the module. `wall_ms()`: milliseconds since the epoch. `make_compactor` gives each cleaner what does its
-    work. `run` serves for ever.
+    work. `run` serves until cancelled.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Cleaner:
         return self._wanted > 0 and partition_log.config.compact and partition_log not in self._left_out
 
     async def run(self) -> None:
-        """Compact what needs it, for ever."""
+        """Compact what needs it, until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 for number in range(self._wanted):
@@ -165,11 +165,11 @@ class Cleaner:
             try:
                 state = self._state(partition)
             except StorageError as error:
-                log.error("looking at %s-%d: %s", partition.topic, partition.index, error)
+                log.error("choosing whether to compact %s-%d failed: %s", partition.topic, partition.index, error)
             except KafkaError as error:
                 self._leave_out(partition, partition.log, error.message or error.code.name)
             except Exception as error:
-                contain(log, f"looking at {partition.topic}-{partition.index}", error)
+                contain(log, f"choosing whether to compact {partition.topic}-{partition.index}", error)
                 self._left_out.add(partition.log)
             else:
                 if state is not None:
@@ -253,7 +253,7 @@ class Cleaner:
         )
 
     async def _clean(self, compactor: Compactor, partition: Partition, state: CompactionState) -> bool:
-        """Compact one log; whether to go on with the next at once."""
+        """Compact one log; whether to continue with the next at once."""
         each = partition.log
         home = self._partitions.log_dirs.home(partition.topic, partition.index)
         if home is None:
@@ -261,7 +261,7 @@ class Cleaner:
         try:
             plan = each.begin_compaction(state, self._wall_ms())
         except StorageError as error:
-            log.error("compacting %s-%d: %s", partition.topic, partition.index, error)
+            log.error("compacting %s-%d failed: %s", partition.topic, partition.index, error)
             return False
         self._busy.add(each)
         began = trio.current_time()
@@ -296,7 +296,7 @@ class Cleaner:
         _check(partition, each)
 
     async def _put_in_place(self, each: PartitionLog, plan: CompactionPlan, cleaned: CleanedSegment) -> None:
-        """In five steps, those that block in a thread; once begun it is ended, whoever wants us to stop."""
+        """In five steps, those that block in a thread; once begun it is ended, also when the broker stops."""
         with trio.CancelScope(shield=True):
             swap = each.begin_swap(plan, cleaned, self._wall_ms())
             await self._offload(swap.prepare)
@@ -314,22 +314,22 @@ class Cleaner:
     def _failed(self, partition: Partition, each: PartitionLog, home: LogDir, error: Exception) -> bool:
         name = f"{partition.topic}-{partition.index}"
         if isinstance(error, CompactionAborted) or each.abandoned:
-            log.info("the compaction of %s was given up: %s", name, error)
+            log.info("compacting %s aborted: %s", name, error)
             return True
         if isinstance(error, StorageError):
-            log.error("compacting %s: %s", name, error)
+            log.error("compacting %s failed: %s", name, error)
         elif isinstance(error, OSError):
             failed = StorageError(f"compacting {each.directory}", error)
             if failed.is_full or failed.is_ours:
-                log.error("%s; tried again later", in_words(failed))
+                log.error("%s; retrying later", in_words(failed))
             else:
                 home.storage_failed(failed)
         elif isinstance(error, CannotStart):
-            log.error("compacting %s: %s; tried again later", name, error)
+            log.error("compacting %s failed: %s; retrying later", name, error)
         elif isinstance(error, WorkerDied):
             self._deaths[each] = self._deaths.get(each, 0) + 1
             if self._deaths[each] < DEATHS_MAX:
-                log.error("compacting %s: %s; tried again later", name, error)
+                log.error("compacting %s failed: %s; retrying later", name, error)
             else:
                 self._leave_out(partition, each, f"{error}, the third time")
         elif isinstance(error, KafkaError):
@@ -337,7 +337,7 @@ class Cleaner:
         elif isinstance(error, WorkerFailed):
             self._leave_out(partition, each, str(error))
         else:
-            log.error("compacting %s", name, exc_info=error)
+            log.error("compacting %s failed", name, exc_info=error)
             self._leave_out(partition, each, str(error))
         return False
 

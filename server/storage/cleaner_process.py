@@ -2,7 +2,7 @@
 
 Both take a plan and give the finished groups of segments one by one, each to be put in place before the next is made,
 as in Apache Kafka: only one group's space is needed on the disk at a time. What is read and written is asked for before
-it goes on, so a throttle may make it wait and an order to stop is heard within a mebibyte.
+it continues, so a throttle may make it wait and an order to stop is heard within a mebibyte.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from barnabas.server.runtime.offload import Offload
 from barnabas.server.runtime.wording import in_words
 
 Spend = Callable[[int], Awaitable[None]]
-"""So many bytes were read or written: wait until the next may be. Raises CompactionAborted to have it given up."""
+"""So many bytes were read or written: wait until the next may be. Raises CompactionAborted to abort it."""
 PutInPlace = Callable[[CleanedSegment], Awaitable[None]]
 """A group is finished. Raises CompactionAborted, `StorageError`."""
 Done = tuple[int, CompactionStats]
 """The new cleaner checkpoint of the log, and what was done."""
 
-END_SECONDS = 1.0
+END_S = 1.0
 _PROGRAM: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from barnabas.server.storage.cleaner_worker import main; main()"
@@ -60,7 +60,7 @@ class Compactor(Protocol):
         """
 
     async def rest(self) -> None:
-        """There is nothing to do for a while, or for ever: let go of memory and process."""
+        """There is nothing to do for a while, or ever again: release memory and process."""
 
 
 class OffloadCompactor:
@@ -177,7 +177,7 @@ class ProcessCompactor:
     async def _death(self) -> WorkerDied:
         process = self._process
         assert process is not None
-        with trio.move_on_after(END_SECONDS):
+        with trio.move_on_after(END_S):
             await process.wait()
         status = process.returncode
         what = "closed its pipe" if status is None else f"ended with status {status}"

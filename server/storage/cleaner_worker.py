@@ -6,7 +6,7 @@ a pickled tuple; both ends are ours.
 | from the broker | meaning |
 | --- | --- |
 | ("compact", plan, limits) | one log; the next one may come when this one is done |
-| ("go",) | the answer to "spent" and "cleaned": go on |
+| ("go",) | the answer to "spent" and "cleaned": continue |
 | ("stop",) | the answer to "spent": give this log up, remove what was written |
 
 | to the broker | meaning |
@@ -16,8 +16,8 @@ a pickled tuple; both ends are ours.
 | ("done", end offset, stats) | the whole plan is carried out |
 | ("failed", kind, text, errno) | it is not; kind is one of `FAILURES` |
 
-Standard input is the leash too: a thread reads it, and when it ends, the broker is gone, `kill -9` included, and this
-process ends at once. It could otherwise write into files that the next broker writes as well.
+Standard input is the parent watch too: a thread reads it, and when it ends, the broker is gone, `kill -9` included, and
+this process ends at once. It could otherwise write into files that the next broker writes as well.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class Worker:
         self._source = source
         self._target = target
         self._inbox: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
-        self._owed = 0
+        self._due = 0
 
     def serve(self) -> None:
         """Compact what the broker asks for until it closes the pipe, which ends the process."""
-        Thread(target=self._listen, name="leash", daemon=True).start()
+        Thread(target=self._listen, name="parent watch", daemon=True).start()
         while True:
             _, plan, limits = self._inbox.get()
-            self._owed = 0
+            self._due = 0
             self._send(*compact(plan, limits, self._spend, self._hand_over))
 
     def _listen(self) -> None:
@@ -86,10 +86,10 @@ class Worker:
             data = data[os.write(self._target, data) :]
 
     def _spend(self, size: int) -> None:
-        self._owed += size
-        if self._owed >= SPEND_BYTES:
-            owed, self._owed = self._owed, 0
-            self._ask("spent", owed)
+        self._due += size
+        if self._due >= SPEND_BYTES:
+            due, self._due = self._due, 0
+            self._ask("spent", due)
 
     def _hand_over(self, cleaned: object) -> None:
         self._ask("cleaned", cleaned)

@@ -4,13 +4,13 @@ Where a partition is to go there is an empty copy (`Partition.future`, a `-futur
 that is served, piece by piece: read in a thread, appended on the loop as a follower appends what it fetched. When it
 has everything it is synced and marked; the last records, those that came meanwhile, are copied without giving anybody a
 turn, and in the same turn the copy takes the log's place. Then, in a thread, the copy's last records, its checkpoints
-and its name are made safe, and only after that the original is given up, and when that is safe, too, the mark removed.
+and its name are made safe, and only after that the original is removed, and when that is safe, too, the mark removed.
 So at every moment, through any crash, one whole log is there, and the next start knows which (`LogDirs`).
 
-What is cut from the log is cut from the copy (`Partition`); a copy that was found at the start is first cut to what
-both have in common, by leader epochs. What the log gives up at its start meanwhile need not be copied. A move ends,
-too, when its partition is deleted or goes offline, or when it is asked to be elsewhere (`Partitions.move`). A full disk
-in the target lets it rest.
+What is truncated from the log is truncated from the copy (`Partition`); a copy that was found at the start is first
+truncated to what both have in common, by leader epochs. What retention removes at its start meanwhile need not be
+copied. A move ends, too, when its partition is deleted or goes offline, or when it is asked to be elsewhere
+(`Partitions.move`). A full disk in the target lets it rest.
 
 Throttle: `replica.alter.log.dirs.io.max.bytes.per.second`, over all moves. As many at a time as
 `num.replica.alter.log.dirs.threads` says, the others wait. Source: `ReplicaAlterLogDirsThread.scala`,
@@ -40,13 +40,13 @@ log = logging.getLogger("barnabas.moves")
 PIECE_BYTES = 256 * 1024
 """Read in one go."""
 REST_S = 5.0
-"""How long a move rests that cannot go on, because of a full disk for instance. Seconds."""
+"""How long a move rests that cannot continue, because of a full disk for instance. Seconds."""
 LOOK_S = 0.1
-"""How often a throttled move looks whether it may go on. Seconds."""
+"""How often a throttled move looks whether it may continue. Seconds."""
 
 
 class Moves:
-    """See the module. `run` must be running for moves to go on."""
+    """See the module. `run` must be running for moves to make progress."""
 
     def __init__(self, partitions: Partitions, offload: Offload, current_config: Callable[[], BrokerConfig]) -> None:
         self._partitions = partitions
@@ -63,7 +63,7 @@ class Moves:
             self._due.send_nowait(partition)
 
     async def run(self) -> None:
-        """Move what there is to move, for ever."""
+        """Move what there is to move, until cancelled."""
         at_once = self._current_config().get_optional_int("num.replica.alter.log.dirs.threads")
         async with trio.open_nursery() as nursery:
             for _ in range(max(at_once or len(self._partitions.log_dirs.dirs), 1)):
@@ -75,7 +75,7 @@ class Moves:
             try:
                 await self._move(partition)
             except StorageError as error:
-                log.warning("%s-%d is not moved on: %s", partition.topic, partition.index, error)
+                log.warning("moving %s-%d stopped: %s", partition.topic, partition.index, error)
             except Exception:
                 log.exception("moving %s-%d failed", partition.topic, partition.index)
             self._known.discard(partition)
@@ -98,19 +98,19 @@ class Moves:
             return
         began = trio.current_time()
         synced = at_tail = False
-        cuts = -1
+        truncations = -1
         while partition.future is copy:
-            if partition.cuts != cuts:  # `Partition` may not have been able to cut the copy as well
+            if partition.truncations != truncations:  # `Partition` may not have been able to truncate the copy as well
                 self._cut_to_common(partition.log, copy)
                 copy.end_cut()
-                cuts = partition.cuts
+                truncations = partition.truncations
             if self._is_whole(partition, copy):
                 if synced:
                     promoted = self._partitions.promote(partition)
                     if promoted is not None:
                         await self._finish(partition, promoted)
                         log.info(
-                            "%s-%d is in %s now, after %.1f s",
+                            "moved %s-%d to %s in %.1f s",
                             partition.topic,
                             partition.index,
                             promoted.target.path,
@@ -145,7 +145,7 @@ class Moves:
             copy.truncate_fully(start, now_ms)
             return False
         copy.delete_records(start, copy.log_end_offset)
-        cuts = partition.cuts
+        truncations = partition.truncations
         piece = partition.read(copy.log_end_offset, PIECE_BYTES, upper_offset=end, min_one_batch=True)
         if piece is None:
             copy.skip_to(end, now_ms)  # compaction has left nothing before the end
@@ -153,13 +153,13 @@ class Moves:
         try:
             data = piece.read() if at_once else await self._offload(piece.read)
         except EOFError:
-            return False  # it was cut meanwhile
+            return False  # it was truncated meanwhile
         except OSError as error:
             failed = StorageError(f"reading {original.directory}", error)
             if not failed.is_ours and not original.abandoned:
                 self._partitions.storage_failed(partition, failed)
             raise failed from error
-        if partition.future is copy and partition.cuts == cuts and not copy.abandoned:
+        if partition.future is copy and partition.truncations == truncations and not copy.abandoned:
             self._append(copy, memoryview(data), now_ms)
             self._throttle.record(len(data), trio.current_time())
         return copy.log_end_offset >= end
@@ -190,7 +190,7 @@ class Moves:
             await trio.sleep(LOOK_S)
 
     def _cut_to_common(self, original: PartitionLog, copy: PartitionLog) -> None:
-        """While the copy was out of sight the original may have been truncated, and have grown anew."""
+        """While the copy was out of sight the original may have been truncated, and have grown again."""
         now_ms = self._partitions.wall_ms()
         while copy.log_end_offset > copy.log_start_offset:
             epoch, end = original.end_offset_for_epoch(copy.latest_epoch)
@@ -214,7 +214,11 @@ class Moves:
                 await self._offload(promoted.log.flush)
                 await self._offload(target.sync_names)
             except StorageError:
-                log.error("%s-%d: its original is kept, as its copy is not safe", partition.topic, partition.index)
+                log.error(
+                    "moving %s-%d failed: keeping the original, because the copy is not on disk",
+                    partition.topic,
+                    partition.index,
+                )
                 raise
             try:
                 for checkpoint in (
@@ -224,6 +228,6 @@ class Moves:
                 ):
                     await self._offload(target.checkpoints.write, checkpoint)
             except StorageError as error:
-                log.warning("%s-%d was moved, but: %s", partition.topic, partition.index, error)
+                log.warning("moved %s-%d, but: %s", partition.topic, partition.index, error)
             promoted.finish()
             await self._offload(promoted.settle)

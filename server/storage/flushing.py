@@ -1,15 +1,15 @@
 """Flushes that answers wait for: those of `flush.messages`.
 
 When a log holds that many records that are not synced, Apache Kafka syncs it inside of the append, and the answer comes
-after. Here the loop goes on meanwhile: the partition holds back its high watermark and the answers for what it has
-appended (`Partition`), a thread syncs, and `Partition.flushed` lets go of what is safe. What is appended meanwhile
+after. Here the loop continues meanwhile: the partition holds back its high watermark and the answers for what it has
+appended (`Partition`), a thread syncs, and `Partition.flushed` releases what is safe. What is appended meanwhile
 waits for the same or for the next flush, so that with `flush.messages=1`, where every acknowledged record is on the
 disk, one sync serves many requests.
 
 A partition has one flush under way at most; those of different ones run side by side.
 
-A flush that fails because the process lacks something (descriptors, memory) is told to those who wait, and tried again
-after `RETRY_S`; what it was to cover is held back until then.
+A flush that fails because the process lacks something (descriptors, memory) is reported to those who wait, and tried
+again after `RETRY_S`; what it was to cover is held back until then.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RETRY_S = 1.0
 
 
 class Flusher:
-    """`run` serves for ever; called with a partition it flushes that soon."""
+    """`run` serves until cancelled; called with a partition it flushes that soon."""
 
     def __init__(self, offload: Offload) -> None:
         self._offload = offload
@@ -63,7 +63,7 @@ class Flusher:
         try:
             partition.flushed(error)
         except Exception as caught:
-            contain(log, f"answering who waited for a flush of {partition}", caught)
+            contain(log, f"answering requests that waited for a flush of {partition}", caught)
         if error is not None and error.is_ours:
             await trio.sleep(RETRY_S)
             partition.flush_again()

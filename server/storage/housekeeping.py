@@ -1,6 +1,6 @@
 """The work that time asks for: flushes, retention, checkpoints, forgotten producers, files to be removed.
 
-Each duty is a task that sleeps on trio's clock and reads its interval anew every round, so a changed setting counts
+Each duty is a task that sleeps on trio's clock and reads its interval again every round, so a changed setting counts
 from the next round on. What blocks (fdatasync, checkpoint files, unlinking) goes through `offload`; renaming old
 segments and counting does not, with a checkpoint of trio's between two logs.
 
@@ -46,19 +46,19 @@ log = logging.getLogger("barnabas.housekeeping")
 
 NEVER_MS = 2**63 - 1
 """`flush.ms` of a topic that leaves flushing to the operating system."""
-REMOVAL_SECONDS = 1.0
-LOOK_SECONDS = 5.0
+REMOVAL_S = 1.0
+LOOK_S = 5.0
 """How late a removal may be noticed that was asked for while an earlier one was waited for."""
-ROLL_SECONDS = 1.0
+ROLL_S = 1.0
 """Segments that roll within this time share one checkpoint of recovery points."""
-SESSIONS_SECONDS = 60.0
-FLUSH_SECONDS_MAX = 5.0
+SESSIONS_S = 60.0
+FLUSH_MAX_S = 5.0
 """Without any `flush.ms` set the flush round only looks whether that has changed."""
 
 
 class Housekeeping:
-    """All duties of one broker on its log directories; `run` serves for ever. `wall_ms()`: milliseconds since the
-    epoch.
+    """All duties of one broker on its log directories; `run` serves until cancelled. `wall_ms()`: milliseconds since
+    the epoch.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Housekeeping:
         self._flushed_at: dict[PartitionLog, float] = {}
 
     async def run(self) -> None:
-        """Do everything that is due, for ever."""
+        """Do everything that is due, until cancelled."""
         self._dirs.set_on_rolled(self._note_rolled)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(serve, log, "flushing for answers", self._flush_for_answers)
@@ -148,12 +148,12 @@ class Housekeeping:
                     self._wall_ms(), self._current_config().get_int("producer.id.expiration.ms")
                 )
             except Exception as error:
-                contain(log, f"forgetting producers of {partition.topic}-{partition.index}", error)
+                contain(log, f"expiring producers of {partition.topic}-{partition.index}", error)
             await trio.lowlevel.checkpoint()
 
     async def _close_sessions(self) -> None:
         while True:
-            await trio.sleep(SESSIONS_SECONDS)
+            await trio.sleep(SESSIONS_S)
             self._close_idle_sessions()
 
     # -- flushes (those of `flush.messages` are done by flushing.py) ---------------------------------------------------
@@ -181,17 +181,17 @@ class Housekeeping:
             for each in rolled:
                 await self._flush(each)
             await self.checkpoint_recovery_points()
-            await trio.sleep(ROLL_SECONDS)
+            await trio.sleep(ROLL_S)
 
     async def _flush_in_time(self) -> None:
         while True:
             now = trio.current_time()
-            wait_seconds = FLUSH_SECONDS_MAX
+            wait_s = FLUSH_MAX_S
             for partition in self._partitions:
                 flush_ms = partition.log.config.flush_ms
                 if flush_ms == NEVER_MS:
                     continue
-                wait_seconds = min(wait_seconds, flush_ms / 1000)
+                wait_s = min(wait_s, flush_ms / 1000)
                 if not partition.log.needs_flush:
                     self._flushed_at[partition.log] = now
                 elif now - self._flushed_at.setdefault(partition.log, now) >= flush_ms / 1000:
@@ -199,7 +199,7 @@ class Housekeeping:
             kept = {partition.log for partition in self._partitions}
             self._flushed_at = {each: at for each, at in self._flushed_at.items() if each in kept}
             scheduler_ms = self._current_config().get_int("log.flush.scheduler.interval.ms")
-            await trio.sleep(max(min(wait_seconds, scheduler_ms / 1000), 0.001))
+            await trio.sleep(max(min(wait_s, scheduler_ms / 1000), 0.001))
 
     async def _flush(self, each: PartitionLog) -> None:
         try:
@@ -221,5 +221,5 @@ class Housekeeping:
                     remove = partial(self._offload, removals.remove, due)
                     await attempt(log, f"removing files in {log_dir.path}", remove)
             next_ms = min((at for each in self._dirs.online if (at := each.removals.next_ms) is not None), default=None)
-            wait_seconds = LOOK_SECONDS if next_ms is None else (next_ms - self._wall_ms()) / 1000
-            await trio.sleep(min(max(wait_seconds, REMOVAL_SECONDS), LOOK_SECONDS))
+            wait_s = LOOK_S if next_ms is None else (next_ms - self._wall_ms()) / 1000
+            await trio.sleep(min(max(wait_s, REMOVAL_S), LOOK_S))

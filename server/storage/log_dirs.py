@@ -1,9 +1,10 @@
 """The broker's log directories: opening and loading them, where its metadata lie, and what follows when one fails.
 
 A broker alone keeps its metadata (`metadata.journal`) in one of its log directories: where they are already, in a new
-broker the first. It cannot go on without that one, as Apache Kafka without its `metadata.log.dir`, nor when all have
-failed. Otherwise the partitions of a failed directory are offline and the others go on; the controller is told by a
-node under /log_dir_event_notification (KIP-112), also where it is this broker itself, and asks which replicas are lost.
+broker the first. It cannot continue without that one, as Apache Kafka without its `metadata.log.dir`, nor when all have
+failed. Otherwise the partitions of a failed directory are offline and the others are served; the controller is notified
+by a node under /log_dir_event_notification (KIP-112), also where it is this broker itself, and asks which replicas are
+lost.
 
 A full disk counts as a failure of what is led there, as in Apache Kafka: a replica on a disk with room can take over.
 Followers, and copies on their way from another directory, wait for room. So is it for the metadata: a journal that
@@ -29,7 +30,7 @@ from barnabas.server.runtime.offload import Offload
 log = logging.getLogger("barnabas.storage")
 
 TELL_AGAIN_S = 1.0
-"""How long to wait when the controller could not be told. Seconds."""
+"""How long to wait when the controller could not be notified. Seconds."""
 
 
 def make_dirs(
@@ -93,7 +94,8 @@ async def load_dirs(dirs: LogDirs, config_of: Callable[[str], LogConfig], offloa
 
 
 class FailedDirs:
-    """Directories that fail while the broker serves: `seen` says whether it can go on, `run` tells the controller.
+    """Directories that fail while the broker serves: `seen` says whether it can continue, `run` notifies the
+    controller.
 
     indispensable: the directory of the metadata, None in a cluster.
     """
@@ -106,7 +108,7 @@ class FailedDirs:
         self._news = trio.Event()
 
     def fatal(self, failed: LogDir) -> str | None:
-        """Why the broker cannot go on without this directory, None if it can; then the controller will be told."""
+        """Why the broker cannot continue without this directory, None if it can; then the controller is notified."""
         why = None if failed.failure is None else failed.failure.message
         if not self._dirs.online:
             which = "the log directory has failed" if len(self._dirs.dirs) == 1 else "all log directories have failed"
@@ -117,13 +119,13 @@ class FailedDirs:
         return None
 
     async def run(self) -> None:
-        """Tell the controller of failures, for ever."""
+        """Notify the controller of failures, until cancelled."""
         while True:
             await self._news.wait()
             self._news = trio.Event()
             try:
                 await admin_tree.leave_log_dir_event(self._store, self._broker_id)
             except StoreError as error:
-                log.warning("the controller was not told of a failed log directory yet: %s", error)
+                log.warning("notifying the controller of a failed log directory failed: %s; retrying", error)
                 self._news.set()
                 await trio.sleep(TELL_AGAIN_S)

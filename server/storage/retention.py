@@ -1,4 +1,4 @@
-"""Retention of one partition, for whoever's turn it is: housekeeping, or the cleaner for logs that are compacted."""
+"""Retention of one partition, called by housekeeping, or by the cleaner for logs that are compacted."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def retain(partition: Partition, now_ms: int) -> None:
     try:
         gone = partition.log.retain(now_ms, partition.high_watermark)
     except StorageError as error:
-        log.error("retention of %s-%d: %s", partition.topic, partition.index, error)
+        log.error("retention of %s-%d failed: %s", partition.topic, partition.index, error)
         return
     except Exception as error:
         contain(log, f"retention of {partition.topic}-{partition.index}", error)
         return
     if gone:
         log.info(
-            "%s-%d gave up %d segments; it starts at offset %d now",
+            "%s-%d: retention removed %d segments; the log starts at offset %d",
             partition.topic,
             partition.index,
             gone,

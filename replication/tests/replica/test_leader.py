@@ -48,7 +48,7 @@ class Rig:
             self.high_watermark,
             self.end,
             min_insync_replicas=self.min_insync_replicas,
-            lag_seconds=LAG,
+            lag_s=LAG,
             is_alive=self.is_alive,
             now=self.now,
         )

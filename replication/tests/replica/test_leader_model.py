@@ -141,7 +141,7 @@ class Model:
             before,
             len(broker.log),
             min_insync_replicas=self.min_insync_replicas,
-            lag_seconds=LAG,
+            lag_s=LAG,
             is_alive=self.is_alive,
             now=self.now,
         )

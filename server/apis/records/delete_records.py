@@ -10,7 +10,7 @@ partition that is named twice the last offset counts.
 
 Versions: 1 is as 0; 2 is flexible.
 
-A wait looks again every `LOOK_AGAIN_SECONDS`: an administrator's request is not worth a hook in every fetch.
+A wait looks again every `LOOK_AGAIN_S`: an administrator's request is not worth a hook in every fetch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
 
-LOOK_AGAIN_SECONDS = 0.05
+LOOK_AGAIN_S = 0.05
 _HIGH_WATERMARK = -1
 
 _Asked = DeleteRecordsRequest.DeleteRecordsPartition
@@ -56,7 +56,7 @@ def handle(svc: Services, ctx: RequestContext, req: DeleteRecordsRequest) -> Ste
     if not waiting:
         return response
     again = _Again(svc, ctx, response, waiting, svc.now() + req.timeout_ms / 1000)
-    svc.timers.after(min(LOOK_AGAIN_SECONDS, max(0.0, req.timeout_ms / 1000)), again.look)
+    svc.timers.after(min(LOOK_AGAIN_S, max(0.0, req.timeout_ms / 1000)), again.look)
     return PENDING
 
 
@@ -79,7 +79,7 @@ class _Again:
         svc = self._svc
         _look(self._waiting)
         if self._waiting and svc.now() < self._due:
-            svc.timers.after(min(LOOK_AGAIN_SECONDS, self._due - svc.now()), self.look)
+            svc.timers.after(min(LOOK_AGAIN_S, self._due - svc.now()), self.look)
             return
         for _, _, answer in self._waiting:
             answer.error_code = ErrorCode.REQUEST_TIMED_OUT

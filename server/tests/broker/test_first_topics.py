@@ -12,7 +12,7 @@ import trio.testing
 
 from barnabas.kproto import ErrorCode
 from barnabas.replication import TopicRequest
-from barnabas.server.broker.first_topics import REST_SECONDS, TRIES, VARIABLE, make_topics, parse_topic, topics_in
+from barnabas.server.broker.first_topics import REST_S, TRIES, VARIABLE, make_topics, parse_topic, topics_in
 from barnabas.server.testing import embedded_broker, embedded_cluster
 
 E = ErrorCode
@@ -64,7 +64,7 @@ async def test_they_are_created_unless_they_exist(caplog: pytest.LogCaptureFixtu
         assert {name: len(topic.partitions) for name, topic in topics.items()} == {"a": 2, "b": 3, "c": 1}
         assert topics["c"].config == {"cleanup.policy": "compact"}
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warnings == ["topic d cannot be created: INVALID_REPLICATION_FACTOR"]
+    assert warnings == ["creating topic d failed: INVALID_REPLICATION_FACTOR"]
 
 
 class Controller:
@@ -90,12 +90,12 @@ async def test_in_a_cluster_other_brokers_are_waited_for(
     controller = Controller({"a": missing, "b": E.NONE}, {"a": missing}, {"a": E.LEADER_NOT_AVAILABLE})
     await make_topics(member(controller), [parse_topic("a:1:3"), parse_topic("b")])
     assert controller.asked == [["a", "b"], ["a"], ["a"]]
-    assert trio.current_time() == 2 * REST_SECONDS
+    assert trio.current_time() == 2 * REST_S
     assert caplog.messages == []
     never = Controller({"a": missing})
     await make_topics(member(never), [parse_topic("a:1:3")])
     assert len(never.asked) == TRIES
-    assert caplog.messages == ["topic a cannot be created: INVALID_REPLICATION_FACTOR"]
+    assert caplog.messages == ["creating topic a failed: INVALID_REPLICATION_FACTOR"]
 
 
 async def test_a_member_that_is_not_the_controller_makes_them_once_there_are_brokers_enough(
@@ -108,11 +108,11 @@ async def test_a_member_that_is_not_the_controller_makes_them_once_there_are_bro
         assert second.services.cluster.image.controller_id == 1
         async with trio.open_nursery() as nursery:
             nursery.start_soon(make_topics, second, [parse_topic("orders:2:3")])
-            await trio.sleep(5 * REST_SECONDS)
+            await trio.sleep(5 * REST_S)
             assert "orders" not in second.services.cluster.image.topics
             await cluster.start(3)
         await cluster.image_until(lambda image: "orders" in image.topics)
         topic = second.services.cluster.image.topics["orders"]
         assert [sorted(partition.replicas) for partition in topic.partitions] == [[1, 2, 3]] * 2
-    assert not any("cannot be created" in text for text in caplog.messages)
+    assert not any("creating topic" in text for text in caplog.messages)
     assert "topic orders found in the store: 2 partitions, replication factor 3" in caplog.messages

@@ -23,7 +23,7 @@ from barnabas.server.tests.network.tcp_rig import dialled, fine, moved_by_hand, 
 from barnabas.server.tests.whole.cluster_users import E, User, three_brokers
 
 SOON = 0.1
-"""Seconds; a stop that waits for one of the requests here would take `barnabas.server.broker.broker.STOP_SECONDS`, or
+"""Seconds; a stop that waits for one of the requests here would take `barnabas.server.broker.broker.STOP_S`, or
 for ever.
 """
 FOR_EVER_MS = 100_000_000

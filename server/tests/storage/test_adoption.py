@@ -126,7 +126,7 @@ async def test_with_krafts_metadata(tmp_path: Path, caplog: pytest.LogCaptureFix
             assert set(topics) == {"red"}
             assert (len(topics["red"].partitions), dict(topics["red"].config)) == (2, {"cleanup.policy": "compact"})
             assert await broker.services.producer_ids.next_id() == 7000
-    assert "left alone, as Apache Kafka's metadata had deleted them: blue, gone" in caplog.text
+    assert "ignored, because Apache Kafka's metadata had deleted them: blue, gone" in caplog.text
     assert (tmp_path / "gone-0").is_dir()
 
 
@@ -155,7 +155,7 @@ async def test_only_a_new_store_takes_topics_in(tmp_path: Path, caplog: pytest.L
             topics = broker.services.current_image().topics
             assert set(topics) == {"red"}
             assert topics["red"].partitions[0].leader_epoch >= epoch
-    assert "not served, as the metadata does not know them: late" in caplog.text
+    assert "not served, because the metadata has no such partitions: late" in caplog.text
 
 
 async def test_metadata_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:

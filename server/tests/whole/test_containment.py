@@ -381,7 +381,9 @@ def test_who_cannot_be_told(caplog: pytest.LogCaptureFixture) -> None:
     contain(logging.getLogger("barnabas.test"), "it", KeyError("x"), Stubborn(), first.ask)
     assert first.connection.closed
     (record,) = caplog.records
-    assert record.getMessage().startswith("it failed: Stubborn, who could not be told: ValueError('no'), HEARTBEAT")
+    assert record.getMessage().startswith(
+        "it failed: Stubborn, which could not be released: ValueError('no'), HEARTBEAT"
+    )
 
 
 async def test_what_serves_for_ever_is_run_again(
@@ -395,7 +397,7 @@ async def test_what_serves_for_ever_is_run_again(
         if len(runs) < 3:
             raise OSError("once more")
 
-    await serve(log, "the task", act, rest_seconds=5.0)
+    await serve(log, "the task", act, rest_s=5.0)
     assert [at - runs[0] for at in runs] == pytest.approx([0, 5, 10], abs=0.1)
     assert [record.getMessage() for record in caplog.records] == ["the task failed"] * 2
     with pytest.raises(ZeroDivisionError):
