@@ -47,7 +47,12 @@ from barnabas.server.apis.groups import (
     sync_group,
 )
 from barnabas.server.apis.records import delete_records, fetch, list_offsets, offset_for_leader_epoch, produce
-from barnabas.server.apis.security import alter_user_scram_credentials, describe_user_scram_credentials
+from barnabas.server.apis.security import (
+    alter_user_scram_credentials,
+    describe_user_scram_credentials,
+    sasl_authenticate,
+    sasl_handshake,
+)
 from barnabas.server.apis.topics import (
     alter_partition_reassignments,
     create_partitions,
@@ -89,6 +94,7 @@ APIS: tuple[Api, ...] = (
     sync_group.API,
     describe_groups.API,
     list_groups.API,
+    sasl_handshake.API,
     api_versions.API,
     create_topics.API,
     delete_topics.API,
@@ -104,6 +110,7 @@ APIS: tuple[Api, ...] = (
     alter_configs.API,
     alter_replica_log_dirs.API,
     describe_log_dirs.API,
+    sasl_authenticate.API,
     create_partitions.API,
     delete_groups.API,
     elect_leaders.API,

@@ -43,21 +43,24 @@ from barnabas.replication import (
     settle_cluster_id,
     topic_names,
 )
-from barnabas.replication.tree.users import SECRET_BYTES
+from barnabas.replication.tree.users import SECRET_BYTES, settle_secret
 from barnabas.server.broker.build import Ground, Parts, build
 from barnabas.server.broker.stopping import FAILED_STOP_S, STOP_S, close_logs, finish_requests, save_logs
 from barnabas.server.cluster.client import ControllerClient
 from barnabas.server.cluster.identity import open_store, settle_broker_id, wait_for_old_registration
 from barnabas.server.cluster.member import ClusterMember
 from barnabas.server.config.broker import BrokerConfig
+from barnabas.server.config.sasl import sasl_settings
 from barnabas.server.config.topics import LogConfigs
 from barnabas.server.network.listeners import bind_all, sweep_idle
+from barnabas.server.network.peer_login import logging_in
 from barnabas.server.network.peers import Connect, tcp_connect
 from barnabas.server.network.stream_transport import StreamTransport
 from barnabas.server.requests.services import Services
 from barnabas.server.runtime import descriptors
 from barnabas.server.runtime.containment import serve
 from barnabas.server.runtime.offload import Offload, in_thread
+from barnabas.server.security.sasl.client import ClientCredentials
 from barnabas.server.storage.cleaner import Cleaner
 from barnabas.server.storage.cleaner_process import OffloadCompactor, ProcessCompactor
 from barnabas.server.storage.housekeeping import Housekeeping
@@ -99,7 +102,11 @@ class Broker:
     ) -> None:
         self._config = config
         self._given_store = store
+        self._sasl = sasl_settings(config)
         self._connect = connect
+        if self._sasl.between_brokers is not None:
+            login = self._sasl.between_brokers
+            self._connect = logging_in(connect, ClientCredentials(login.mechanism, login.user, login.password))
         self._disk = disk
         self._offload = offload
         self._wall_clock = wall_clock
@@ -116,6 +123,7 @@ class Broker:
         self._endpoints: tuple[Endpoint, ...] = ()
         self._topics_at_start: tuple[str, ...] = ()
         self._store_session: Store
+        self._stand_in_secret: bytes
         self._failed_dirs: FailedDirs
         self._parts: Parts | None = None
 
@@ -221,6 +229,7 @@ class Broker:
             session = self._store_session
             await self._settle_identity(dirs)
             self._failed_dirs = FailedDirs(dirs, metadata, session, self._config.broker_id)
+            self._stand_in_secret = await self._settle_secret(session)
             self._apply_broker_configs(await read_broker_configs(session, self._unreadable))
             configs = await self._topic_configs()
             self._topics_at_start = tuple(configs)
@@ -302,7 +311,8 @@ class Broker:
             offload=self._offload,
             make_cluster_id=self._new_cluster_id,
             broker_configs_changed=self._apply_broker_configs,
-            stand_in_secret=token_bytes(SECRET_BYTES),
+            stand_in_secret=self._stand_in_secret,
+            sasl=self._sasl,
         )
 
     async def _start(self, parts: Parts, dirs: LogDirs, listening: list[tuple[socket.socket, str]]) -> None:
@@ -336,6 +346,10 @@ class Broker:
             nursery.start_soon(cleaner.run)
         sessions = services.fetch_sessions
         nursery.start_soon(Housekeeping(*upkeep, dirs, cleaner, lambda: sessions.close_idle(trio.current_time())).run)
+        for jwks, url in parts.jwks:
+            from barnabas.server.network.jwks_fetch import JwksFetcher  # with what reads URLs
+
+            await nursery.start(JwksFetcher(jwks, url).run)
         for sock, listener in listening:
             reactor.add_listener(sock, parts.door.welcome(listener))
         listening.clear()
@@ -413,6 +427,12 @@ class Broker:
         from barnabas.server.storage.adoption import find_topics  # a broker in a cluster starts without it
 
         return await find_topics(self._store_session, log_dirs, self._config, self._rng, self._offload)
+
+    async def _settle_secret(self, session: Store) -> bytes:
+        """What unknown users are shown is derived from it: kept, where somebody could be shown something."""
+        if self._sasl.has_scram:
+            return await settle_secret(session, lambda: token_bytes(SECRET_BYTES))
+        return token_bytes(SECRET_BYTES)
 
     def _new_cluster_id(self) -> str:
         return uuid_to_text(new_uuid(self._rng))

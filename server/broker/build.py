@@ -7,7 +7,7 @@ Where two need each other, the one made first gets a function that is called onc
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -19,6 +19,7 @@ from barnabas.kproto import KafkaError
 from barnabas.logdir import LogDirs
 from barnabas.replication import BrokerImage, Endpoint, Image, Store, partition_count
 from barnabas.server.apis import APIS
+from barnabas.server.broker.logins import make_logins
 from barnabas.server.cluster.client import ControllerClient
 from barnabas.server.cluster.features import Features
 from barnabas.server.cluster.leader_balance import LeaderBalance
@@ -27,6 +28,7 @@ from barnabas.server.cluster.partition_requests import PartitionRequests
 from barnabas.server.cluster.topic_requests import TopicRequests
 from barnabas.server.cluster.users import Users
 from barnabas.server.config.broker import BrokerConfig
+from barnabas.server.config.sasl import SaslSettings
 from barnabas.server.config.topics import LogConfigs
 from barnabas.server.coordinators.groups import GroupShards
 from barnabas.server.coordinators.marker_writer import MarkerWriter
@@ -34,9 +36,12 @@ from barnabas.server.coordinators.producer_ids import ProducerIds
 from barnabas.server.coordinators.transactions import TxnShards
 from barnabas.server.coordinators.verification import TxnVerification
 from barnabas.server.network.listeners import Door
+from barnabas.server.network.login import LoginDesk
 from barnabas.server.network.peers import Connect
 from barnabas.server.network.reactor import Reactor
 from barnabas.server.partitions.registry import Partitions
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.before_login import BeforeLogin
 from barnabas.server.requests.dispatch import Dispatcher
 from barnabas.server.requests.fetch.sessions import FetchSessions
 from barnabas.server.requests.image_cache import PictureCache
@@ -45,10 +50,12 @@ from barnabas.server.requests.services import Services
 from barnabas.server.runtime.offload import Offload
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.runtime.turns import Turns
+from barnabas.server.security.sasl.authenticator import ListenerRules
 
 if TYPE_CHECKING:
     from barnabas.server.partitions.followers import Followers
     from barnabas.server.partitions.in_sync import IsrManager
+    from barnabas.server.security.sasl.jwks import Jwks
     from barnabas.server.storage.dir_moves import Moves
 
 
@@ -58,7 +65,8 @@ class Ground:
 
     `current_config()`: the settings in force. `wall_ms()`: milliseconds since the epoch. `rng`: for ids that need not
     be secret. `connect`: opens connections to other brokers. `broker_configs_changed`: gets the dynamic settings of
-    brokers, by id, when they change. `stand_in_secret`: what unknown users are shown is derived from it.
+    brokers, by id, when they change. `stand_in_secret`: what unknown users are shown is derived from it. `sasl`: who
+    logs in, on which listeners.
     """
 
     dirs: LogDirs
@@ -74,12 +82,13 @@ class Ground:
     make_cluster_id: Callable[[], str]
     broker_configs_changed: Callable[[Mapping[str, Mapping[str, str]]], None]
     stand_in_secret: bytes
+    sasl: SaslSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What a broker is made of. `services`: the parts that handlers reach. `followers`, `isr`: in a cluster only;
-    `moves`: with several log directories only.
+    `moves`: with several log directories only; `jwks`: keys to be fetched, with their URL.
     """
 
     nursery: trio.Nursery
@@ -90,6 +99,7 @@ class Parts:
     moves: Moves | None
     door: Door
     reactor: Reactor
+    jwks: Sequence[tuple[Jwks, str]]
 
 
 def build(ground: Ground) -> Parts:
@@ -178,9 +188,29 @@ def build(ground: Ground) -> Parts:
         current_config=ground.current_config,
         current_image=current_image,
     )
-    door = Door(Dispatcher(apis, services, ground.nursery), lambda: reactor, ground.current_config)
+    dispatch = Dispatcher(apis, services, ground.nursery)
+    logins = make_logins(ground.sasl, users.scram, trio.current_time)
+    desks = {name: _desk(rules, ground, services, dispatch, apis) for name, rules in logins.rules.items()}
+    door = Door(dispatch, lambda: reactor, ground.current_config, desks)
     reactor = Reactor(partitions.write_staged, trio.current_time, door.closed, config.get_int("max.connections"))
-    return Parts(ground.nursery, services, controller_client, followers, isr, moves, door, reactor)
+    return Parts(ground.nursery, services, controller_client, followers, isr, moves, door, reactor, logins.jwks)
+
+
+def _desk(
+    rules: ListenerRules, ground: Ground, services: Services, dispatch: Dispatcher, apis: Sequence[Api]
+) -> LoginDesk:
+    """Where clients of one listener log in."""
+    return LoginDesk(
+        rules=rules,
+        served=partial(BeforeLogin, apis, services),
+        dispatch=dispatch,
+        timers=services.timers,
+        now=trio.current_time,
+        wall_ms=ground.wall_ms,
+        delay_s=lambda: ground.current_config().get_int("connection.failed.authentication.delay.ms") / 1000,
+        frame_bytes_before=ground.sasl.listeners[rules.listener].max_receive_bytes,
+        frame_bytes=lambda: ground.current_config().get_int("socket.request.max.bytes"),
+    )
 
 
 def _partitions(ground: Ground, current_image: Callable[[], Image]) -> Partitions:

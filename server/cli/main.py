@@ -262,6 +262,10 @@ def _load(file: str | None, environ: Mapping[str, str] | None, overrides: Sequen
                 from barnabas.server.config.zookeeper import zookeeper_settings
 
                 zookeeper_settings(config)  # what it refuses is refused before anything starts
+            if any(listener.protocol.startswith("SASL_") for listener in config.listeners):
+                from barnabas.server.config.sasl import sasl_settings
+
+                sasl_settings(config)
             return config
         except SettingsRefused as error:
             raise _Refused(*error.problems) from None

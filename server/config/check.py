@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from barnabas.server.config.broker import BrokerConfig, ConfigBuilder
 from barnabas.server.config.problems import Notice, SettingsRefused
+from barnabas.server.config.sasl import sasl_settings
 from barnabas.server.config.zookeeper import zookeeper_settings
 
 
@@ -35,6 +36,10 @@ def check(file: str) -> Findings:
             zookeeper_settings(config)
         except SettingsRefused as error:
             refusals += error.problems
+    try:
+        sasl_settings(config)
+    except SettingsRefused as error:
+        refusals += error.problems
     return Findings(len(values), refusals, tuple(notice.text for notice in notices))
 
 

@@ -1,4 +1,4 @@
-"""Java's login configuration files (JAAS), as far as user and password of a section are looked for.
+"""Java's login configuration (JAAS): files with sections, and single entries in a setting.
 
     Client {
         org.apache.zookeeper.server.auth.DigestLoginModule required
@@ -25,6 +25,9 @@ _TOKEN = re.compile(
 )
 
 
+_FLAGS = ("required", "requisite", "sufficient", "optional")
+
+
 class JaasError(ValueError):
     """The text is no login configuration; the message says where."""
 
@@ -49,18 +52,33 @@ def parse_jaas(text: str) -> dict[str, tuple[LoginModule, ...]]:
         _mark(tokens, "{")
         modules = []
         while tokens and tokens[0][1] != "}":
-            name, _flag = _word(tokens), _word(tokens)
-            options = {}
-            while tokens and tokens[0][1] != ";":
-                key = _word(tokens)
-                _mark(tokens, "=")
-                options[key] = _word(tokens)
-            _mark(tokens, ";")
-            modules.append(LoginModule(name, options))
+            modules.append(_module(tokens))
         _mark(tokens, "}")
         _mark(tokens, ";")
         sections[section] = tuple(modules)
     return sections
+
+
+def parse_module(text: str) -> LoginModule:
+    """The only login module of a setting. Raises JaasError."""
+    tokens = _tokens(text)
+    module = _module(tokens)
+    if tokens:
+        raise JaasError(f"line {tokens[0][0]}: one login module is allowed, and nothing behind its semicolon")
+    return module
+
+
+def _module(tokens: list[Token]) -> LoginModule:
+    name, flag = _word(tokens), _word(tokens)
+    if flag.lower() not in _FLAGS:
+        raise JaasError(f"behind {name[:100]} one of {', '.join(_FLAGS)} is expected")
+    options = {}
+    while tokens and tokens[0][1] != ";":
+        key = _word(tokens)
+        _mark(tokens, "=")
+        options[key] = _word(tokens)
+    _mark(tokens, ";")
+    return LoginModule(name, options)
 
 
 Token = tuple[int, str, str]  # line, mark, word: one of the two is empty

@@ -7,6 +7,9 @@ The reactor (plain TCP) and `barnabas.server.network.stream_transport` (tests, T
 - after each round of events, take parts from `out` and send them, then call `sent()`;
 - `Transport.wake(connection)` is called whenever there is something new to send.
 
+Whoever must log in first is served by a `Login` (`barnabas.server.network.login`) as the connection's dispatcher; it
+calls `serve_with` once it is known who he is, or `end` to close when what he is owed is sent.
+
 Bounds (a client must not be able to make the broker hold memory): a frame longer than `max_frame_bytes`, or than its
 API may have (`barnabas.server.network.request_bounds`), closes the connection before anything is allocated; the buffer
 of a partial frame grows with what has arrived, not with what was promised; while answers worth more than
@@ -89,9 +92,28 @@ class FastPath(Protocol):
 Dispatch = Callable[["Connection", memoryview], Slot]
 
 
+class LoggingIn(Protocol):
+    """What a connection's log-in keeps while it lasts."""
+
+    def connection_closed(self) -> None: ...
+
+
+class _End:
+    """The slot that is never filled: nothing is taken up behind it."""
+
+    parts = None
+    pipelined = False
+
+    def connection_closed(self) -> None:
+        pass
+
+
+_END = _End()
+
+
 class Connection:
     """See the module. `listener`: the listener's name; `client_host`: address without port; `session`: who its
-    peer is; `out`: parts to send, oldest first.
+    peer is; `out`: parts to send, oldest first; `ends`: to be closed when they are sent.
     """
 
     __slots__ = (
@@ -104,9 +126,11 @@ class Connection:
         "_transport",
         "client_host",
         "closed",
+        "ends",
         "fast_paths",
         "last_active",
         "listener",
+        "login",
         "max_frame_bytes",
         "out",
         "out_bytes",
@@ -126,6 +150,8 @@ class Connection:
         self.max_frame_bytes = max_frame_bytes
         self.software = ""
         self.closed = False
+        self.ends = False
+        self.login: LoggingIn | None = None
         self.last_active = 0.0
         self.out: deque[Part] = deque()
         self.out_bytes = 0
@@ -292,6 +318,19 @@ class Connection:
         if not self.closed:
             self._transport.wake(self)
 
+    def end(self) -> None:
+        """Take up nothing more, and close when what is answered has been sent."""
+        self.ends = True
+        self._slots.append(_END)
+        self.answered()
+        self.go_on()
+
+    def serve_with(self, dispatch: Dispatch, max_frame_bytes: int) -> None:
+        """From the next request on `dispatch` takes them up; none may be longer than `max_frame_bytes`."""
+        self._dispatch = dispatch
+        self.max_frame_bytes = max_frame_bytes
+        self.fast_paths = []
+
     def _queue(self, parts: list[Part]) -> None:
         self.out.extend(parts)
         self.out_bytes += sum(map(len, parts))
@@ -340,6 +379,9 @@ class Connection:
         # comes by.
         self.fast_paths = []
         self.state = None
+        login, self.login = self.login, None
+        if login is not None:
+            login.connection_closed()
         for context in slots:
             if context.parts is None:
                 context.connection_closed()

@@ -11,13 +11,15 @@ import errno
 import logging
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.network.connection import Connection, Dispatch, Transport
+from barnabas.server.network.login import Login, LoginDesk
 from barnabas.server.runtime.wording import system_says
 from barnabas.server.settings.endpoints import ListenAddress
 
@@ -133,12 +135,19 @@ def _is_loopback(sock: socket.socket) -> bool:
 
 
 class Door:
-    """Makes connections for accepted sockets, and counts them by address."""
+    """Makes connections for accepted sockets, and counts them by address. `desks`: by name, the listeners whose clients
+    log in first.
+    """
 
     def __init__(
-        self, dispatch: Dispatch, transport: Callable[[], Transport], config: Callable[[], BrokerConfig]
+        self,
+        dispatch: Dispatch,
+        transport: Callable[[], Transport],
+        config: Callable[[], BrokerConfig],
+        desks: Mapping[str, LoginDesk] = MappingProxyType({}),
     ) -> None:
         self._dispatch = dispatch
+        self._desks = desks
         self._transport = transport
         self._config = config
         self._per_host: Counter[str] = Counter()
@@ -165,7 +174,16 @@ class Door:
         return welcome
 
     def connection(self, listener: str, host: str, transport: Transport) -> Connection:
-        """A connection over any transport."""
+        """A connection over any transport; whoever must log in there does that first."""
+        desk = self._desks.get(listener)
+        if desk is not None:
+            return Connection(
+                Login(desk),
+                transport,
+                listener=listener,
+                client_host=host,
+                max_frame_bytes=desk.frame_bytes_before,
+            )
         return Connection(
             self._dispatch,
             transport,

@@ -11,11 +11,13 @@ before the next request where the transport can tell (TCP).
 Responses are read into a buffer of their own: `records` fields are memoryviews over it that stay valid and may be
 written to. Limits: length and correlation id are checked before memory is taken for a response.
 
-Not here: TLS and SASL between brokers.
+`Connect` also logs in where the listener between brokers wants that (`barnabas.server.network.peer_login`); a session
+that ends is renewed before the next request (`SessionStream`). Not here: TLS between brokers.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -39,9 +41,25 @@ class PeerError(Exception):
     """The other broker could not be asked: refused, closed, timed out, or answered what nobody can read."""
 
 
+class SessionStream(trio.abc.Stream):
+    """A stream to a broker that we are logged in at for some time only."""
+
+    renew_at: float
+    """When to log in again, before the next request (trio's clock)."""
+
+    @property
+    @abstractmethod
+    def carrier(self) -> trio.abc.Stream:
+        """The stream below."""
+
+    @abstractmethod
+    async def renew(self) -> None:
+        """Log in again; nothing may be owed to us. Raises PeerError, after which the stream is of no use."""
+
+
 async def tcp_connect(endpoint: Endpoint) -> trio.abc.Stream:
     """A TCP connection without delay for small packets. Raises OSError, PeerError."""
-    if endpoint.security_protocol != "PLAINTEXT":
+    if endpoint.security_protocol not in ("PLAINTEXT", "SASL_PLAINTEXT"):
         raise PeerError(f"{endpoint.listener}: {endpoint.security_protocol} between brokers is not supported")
     return await trio.open_tcp_stream(endpoint.host, endpoint.port)  # sets TCP_NODELAY
 
@@ -109,6 +127,8 @@ class PeerConnection:
     async def _open(self, endpoint: Endpoint) -> None:
         if self._stream is not None and (endpoint != self._endpoint or _has_ended(self._stream)):
             await self.close()
+        if isinstance(self._stream, SessionStream) and trio.current_time() >= self._stream.renew_at:
+            await self._renew(self._stream)
         if self._stream is not None:
             return
         self._endpoint = endpoint
@@ -120,6 +140,19 @@ class PeerConnection:
             raise PeerError(f"cannot connect to {_where(endpoint)}: {error or type(error).__name__}") from error
         except trio.TooSlowError:
             raise PeerError(f"cannot connect to {_where(endpoint)} within {limit_s:g} s") from None
+
+    async def _renew(self, stream: SessionStream) -> None:
+        """Log in again on an open connection, or close it: the next one begins with a log-in anyway."""
+        whole = False
+        try:
+            with trio.move_on_after(min(self._timeout_s, CONNECT_S)):
+                await stream.renew()
+                whole = True
+        except (PeerError, OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        finally:
+            if not whole:
+                await self.close()
 
     async def _exchange(self, request: Any, version: int, timeout_s: float | None) -> Any:
         stream = self._stream
@@ -134,7 +167,7 @@ class PeerConnection:
         try:
             with trio.fail_after(limit_s):
                 await stream.send_all(frame)
-                body = await _read_response(stream, self._correlation_id)
+                body = await read_response(stream, self._correlation_id)
             _, offset = parse_response_header(key, version, body)
             try:
                 response, _ = decoder(response_class(key), version)(body, offset)
@@ -155,7 +188,7 @@ class PeerConnection:
                 await self.close()
 
 
-async def _read_response(stream: trio.abc.Stream, correlation_id: int) -> bytearray:
+async def read_response(stream: trio.abc.Stream, correlation_id: int) -> bytearray:
     """The next frame without its length. Raises EOFError, DecodeError."""
     head = bytearray()
     while len(head) < 8:
@@ -187,6 +220,8 @@ async def _read_response(stream: trio.abc.Stream, correlation_id: int) -> bytear
 
 def _has_ended(stream: trio.abc.Stream) -> bool:
     """An idle stream has something to read: its end, or what nobody asked for."""
+    while isinstance(stream, SessionStream):
+        stream = stream.carrier
     return isinstance(stream, trio.SocketStream) and stream.socket.is_readable()
 
 

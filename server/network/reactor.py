@@ -455,6 +455,9 @@ class Reactor:
                         self._drop(link)
                 elif not link.mask & READABLE and not connection.closed:
                     self._watch(link, link.mask | READABLE)
+            elif drained and connection.ends:
+                self._discard_requests(link)
+                self._drop(link)
         except Exception as error:
             self._ended(link, error)
 

@@ -85,6 +85,9 @@ class StreamTransport:
                         return
                     await self._stream.send_all(data)
                     connection.sent(len(data))
+                if connection.ends:
+                    self._scope.cancel()
+                    return
                 backlog_bytes = connection.backlog_bytes
                 if backlog_bytes and not connection.blocked:
                     if not self._take_up(connection, connection.resume):

@@ -1,7 +1,7 @@
 """The one table of settings: every broker and topic setting of Apache Kafka, with what this broker makes of it.
 
 `BROKER`, `TOPIC` and `GROUP` are looked up by Kafka's dotted name. Files by subject: `network`, `log`, `groups`,
-`consumer_groups`, `transactions`, `cluster`, `zookeeper`, `security`, `topic`; the row type is in `model`.
+`consumer_groups`, `transactions`, `cluster`, `zookeeper`, `sasl`, `security`, `topic`; the row type is in `model`.
 server/config/broker.py turns rows into values; docs/settings.md is printed from here (`barnabas config --markdown`).
 
 **Add a setting**: one row in the file of its subject; read it through `BrokerConfig`; print docs/settings.md again.
@@ -19,6 +19,7 @@ from barnabas.server.settings import (
     groups,
     log,
     network,
+    sasl,
     security,
     topic,
     transactions,
@@ -44,7 +45,7 @@ SUBJECTS: Final[tuple[tuple[str, tuple[Setting, ...]], ...]] = (
     ("Groups and transactions", (*groups.SETTINGS, *consumer_groups.SETTINGS, *transactions.SETTINGS)),
     ("Cluster", cluster.SETTINGS),
     ("ZooKeeper", zookeeper.SETTINGS),
-    ("Security", security.SETTINGS),
+    ("Security", (*sasl.SETTINGS, *security.SETTINGS)),
 )
 
 BROKER: Final[Mapping[str, Setting]] = MappingProxyType({row.name: row for _, rows in SUBJECTS for row in rows})

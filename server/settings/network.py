@@ -253,9 +253,6 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     no_effect("socket.connection.setup.timeout.ms", Type.LONG, 10000, _AS_THE_REQUEST),
     no_effect("socket.connection.setup.timeout.max.ms", Type.LONG, 30000, _AS_THE_REQUEST),
-    no_effect(
-        "connection.failed.authentication.delay.ms", Type.INT, 100, "there is no authentication yet", at_least(0)
-    ),
     no_effect("telemetry.max.bytes", Type.INT, 1048576, "client telemetry (KIP-714) is not offered", at_least(1)),
     no_effect("fetch.purgatory.purge.interval.requests", Type.INT, 1000, "waiting requests are dropped when answered"),
     no_effect(

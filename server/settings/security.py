@@ -1,12 +1,12 @@
-"""Settings of authentication, encryption and authorization. None of it is here yet, so what asks for it is refused by
-name: a broker that looks protected and is not would be worse than one that does not start."""
+"""Settings of encryption, authorization, delegation tokens. What is not here yet is refused by name: a broker that
+looks protected and is not would be worse than one that does not start. SASL is in `sasl`.
+"""
 
 from __future__ import annotations
 
 from barnabas.server.settings.model import Scope, Setting, Type, at_least, family, no_effect, one_of, only
 
 _NO_TLS = "TLS is not available yet"
-_NO_SASL = "SASL is not available yet"
 _NO_ACLS = "access control is not available yet"
 _NO_TOKENS = "delegation tokens are not available yet"
 _S, _P, _L, _C = Type.STRING, Type.PASSWORD, Type.LIST, Type.CLASS
@@ -36,84 +36,12 @@ SETTINGS: tuple[Setting, ...] = (
         scope=Scope.PER_BROKER,
     ),
     only("security.providers", _S, None, "Java classes that provide security algorithms.", _NO_TLS),
-    only("connections.max.reauth.ms", Type.LONG, 0, "How long an authenticated connection stays so.", _NO_SASL),
     only(
         "client.quota.callback.class",
         _C,
         None,
         "A Java class that sets the quotas of clients.",
         "Java classes cannot be loaded",
-    ),
-    *family(
-        only,
-        "Belongs to SASL authentication.",
-        _NO_SASL,
-        (
-            ("sasl.enabled.mechanisms", _L, ("GSSAPI",)),
-            ("sasl.mechanism.inter.broker.protocol", _S, "GSSAPI"),
-            ("sasl.jaas.config", _P, None),
-            ("sasl.kerberos.kinit.cmd", _S, "/usr/bin/kinit"),
-            ("sasl.kerberos.min.time.before.relogin", Type.LONG, 60000),
-            ("sasl.kerberos.principal.to.local.rules", _L, ("DEFAULT",)),
-            ("sasl.kerberos.service.name", _S, None),
-            ("sasl.kerberos.ticket.renew.jitter", Type.DOUBLE, 0.05),
-            ("sasl.kerberos.ticket.renew.window.factor", Type.DOUBLE, 0.8),
-            ("sasl.login.refresh.buffer.seconds", Type.SHORT, 300),
-            ("sasl.login.refresh.min.period.seconds", Type.SHORT, 60),
-            ("sasl.login.refresh.window.factor", Type.DOUBLE, 0.8),
-            ("sasl.login.refresh.window.jitter", Type.DOUBLE, 0.05),
-        ),
-        Scope.PER_BROKER,
-    ),
-    *family(
-        only,
-        "Belongs to SASL authentication.",
-        _NO_SASL,
-        (
-            ("sasl.client.callback.handler.class", _C, None),
-            ("sasl.login.callback.handler.class", _C, None),
-            ("sasl.login.class", _C, None),
-            ("sasl.login.connect.timeout.ms", Type.INT, None),
-            ("sasl.login.read.timeout.ms", Type.INT, None),
-            ("sasl.login.retry.backoff.max.ms", Type.LONG, 10000),
-            ("sasl.login.retry.backoff.ms", Type.LONG, 100),
-            ("sasl.oauthbearer.clock.skew.seconds", Type.INT, 30),
-            ("sasl.oauthbearer.expected.audience", _L, None),
-            ("sasl.oauthbearer.expected.issuer", _S, None),
-            ("sasl.oauthbearer.jwks.endpoint.refresh.ms", Type.LONG, 3600000),
-            ("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", Type.LONG, 10000),
-            ("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", Type.LONG, 100),
-            ("sasl.oauthbearer.jwks.endpoint.url", _S, None),
-            ("sasl.oauthbearer.scope.claim.name", _S, "scope"),
-            ("sasl.oauthbearer.sub.claim.name", _S, "sub"),
-            ("sasl.oauthbearer.token.endpoint.url", _S, None),
-            ("sasl.oauthbearer.assertion.algorithm", _S, "RS256"),
-            ("sasl.oauthbearer.assertion.claim.aud", _S, None),
-            ("sasl.oauthbearer.assertion.claim.exp.seconds", Type.INT, 300),
-            ("sasl.oauthbearer.assertion.claim.iss", _S, None),
-            ("sasl.oauthbearer.assertion.claim.jti.include", Type.BOOLEAN, False),
-            ("sasl.oauthbearer.assertion.claim.nbf.seconds", Type.INT, 60),
-            ("sasl.oauthbearer.assertion.claim.sub", _S, None),
-            ("sasl.oauthbearer.assertion.file", _S, None),
-            ("sasl.oauthbearer.assertion.private.key.file", _S, None),
-            ("sasl.oauthbearer.assertion.private.key.passphrase", _P, None),
-            ("sasl.oauthbearer.assertion.template.file", _S, None),
-            ("sasl.oauthbearer.client.credentials.client.id", _S, None),
-            ("sasl.oauthbearer.client.credentials.client.secret", _P, None),
-            (
-                "sasl.oauthbearer.jwt.retriever.class",
-                _C,
-                "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
-            ),
-            (
-                "sasl.oauthbearer.jwt.validator.class",
-                _C,
-                "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
-            ),
-            ("sasl.oauthbearer.scope", _S, None),
-            ("sasl.server.callback.handler.class", _C, None),
-            ("sasl.server.max.receive.size", Type.INT, 524288),
-        ),
     ),
     *family(
         only,

@@ -33,8 +33,8 @@ REFUSED = {
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     "super.users": "User:admin",
     "allow.everyone.if.no.acl.found": "false",
-    "sasl.enabled.mechanisms": "PLAIN",
-    "sasl.jaas.config": "org.example;",
+    "sasl.enabled.mechanisms": "EXTERNAL",
+    "sasl.kerberos.service.name": "kafka",
     "ssl.keystore.location": "/k.jks",
     "ssl.client.auth": "required",
     "ssl.keystore.password": "hush",
@@ -71,7 +71,7 @@ REFUSED = {
     "listener.name.internal.plan.sasl.jaas.config": "x",
     "listener.name.internal.sasl.mechanism.inter.broker.protocol": "PLAIN",
     "listener.name.internal.ssl.keystore.location": "/k.jks",
-    "listener.name.internal.plain.sasl.jaas.config": "x",
+    "listener.name.internal.plain.sasl.login.class": "x",
 }
 
 
@@ -81,8 +81,8 @@ def test_refusal_names_key_and_value_and_nothing_else(key: str) -> None:
     if key == "listener.security.protocol.map":
         assert texts == (
             "listeners=PLAINTEXT://:9092 is refused: listener PLAINTEXT uses SSL, "
-            "and TLS and SASL are not available yet; "
-            "allowed: PLAINTEXT.",
+            "and TLS is not available yet; "
+            "allowed: PLAINTEXT, SASL_PLAINTEXT.",
         )
         return
     assert len(texts) == 1
@@ -445,7 +445,7 @@ def test_dynamic_layers() -> None:
 
 def test_bad_stored_values_are_left_out_with_a_notice() -> None:
     made = config().with_dynamic(
-        cluster={"message.max.bytes": "x", "sasl.enabled.mechanisms": "PLAIN", "foo": "bar", "log.segment.bytes": "500"}
+        cluster={"message.max.bytes": "x", "sasl.enabled.mechanisms": "OTHER", "foo": "bar", "log.segment.bytes": "500"}
     )
     assert made.get_int("message.max.bytes") == 1048588
     assert made.get_int("log.segment.bytes") == 500

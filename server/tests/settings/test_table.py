@@ -43,7 +43,15 @@ FACT_IDS = [f"{fact.level} {fact.name}" for fact in FACTS]
 NOT_KNOWN = {"internal.segment.bytes"}
 
 # Listeners do not change while the broker runs.
-OTHER_SCOPE = {"advertised.listeners", "listeners", "listener.security.protocol.map"}
+OTHER_SCOPE = {
+    # Of a living listener Apache Kafka changes none of them either, and listeners are not added while it runs.
+    "sasl.enabled.mechanisms",
+    "sasl.jaas.config",
+    "sasl.mechanism.inter.broker.protocol",
+    "advertised.listeners",
+    "listeners",
+    "listener.security.protocol.map",
+}
 
 # Default texts that differ without a `kafka_default`, since the meaning is the same or the row has no effect.
 SAME_MEANING = {

@@ -1,0 +1,81 @@
+"""Log-ins of a broker, made of its settings: for each listener with SASL its mechanisms, and what they ask.
+
+What only some mechanisms need is loaded with the first that does: a broker without OAUTHBEARER never loads the package
+for signatures.
+"""
+
+from __future__ import annotations
+
+import secrets
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from barnabas.server.config.sasl import OAuthSettings, SaslListener, SaslMechanism, SaslSettings
+from barnabas.server.security.sasl.authenticator import ListenerRules, MechanismRules
+from barnabas.server.security.sasl.exchange import Exchange, NewExchange
+from barnabas.server.security.sasl.plain import PlainExchange, PlainUsers
+from barnabas.server.security.sasl.scram import NONCE_BYTES, ScramExchange, ScramLogin
+from barnabas.server.security.sasl.scram_credentials import ScramMechanism
+from barnabas.server.security.sasl.users import ScramUsers
+
+if TYPE_CHECKING:
+    from barnabas.server.security.sasl.jwks import Jwks
+
+
+@dataclass(frozen=True, slots=True)
+class Logins:
+    """`rules`: by listener. `jwks`: sets of keys to be fetched, with their URL."""
+
+    rules: Mapping[str, ListenerRules]
+    jwks: tuple[tuple[Jwks, str], ...]
+
+
+def make_logins(settings: SaslSettings, users: ScramUsers, now: Callable[[], float]) -> Logins:
+    """`now()`: seconds of the clock that keys are fetched by."""
+    jwks: list[tuple[Jwks, str]] = []
+
+    def begin(mechanism: SaslMechanism) -> NewExchange:
+        scram = ScramMechanism.of_name(mechanism.name)
+        if scram is not None:
+            return _scram(scram, users)
+        if mechanism.oauth is not None:
+            return _oauth(mechanism.oauth, jwks, now)
+        known = PlainUsers(mechanism.users)
+        return lambda: PlainExchange(known)
+
+    def rules(listener: SaslListener) -> ListenerRules:
+        mechanisms = {one.name: MechanismRules(begin(one), one.max_reauth_ms) for one in listener.mechanisms}
+        return ListenerRules(listener.name, listener.protocol, mechanisms)
+
+    return Logins({name: rules(listener) for name, listener in settings.listeners.items()}, tuple(jwks))
+
+
+def _scram(mechanism: ScramMechanism, users: ScramUsers) -> NewExchange:
+    def find(name: str, by_token: bool, now_ms: int) -> ScramLogin | None:
+        return None if by_token else users.find(mechanism, name)
+
+    def begin() -> Exchange:
+        return ScramExchange(
+            mechanism,
+            find,
+            lambda name: users.stand_in(mechanism, name),
+            lambda: b64encode(secrets.token_bytes(NONCE_BYTES)),
+        )
+
+    return begin
+
+
+def _oauth(settings: OAuthSettings, jwks: list[tuple[Jwks, str]], now: Callable[[], float]) -> NewExchange:
+    from barnabas.server.security.sasl.jwks import Jwks, RefreshRules
+    from barnabas.server.security.sasl.jwt import TokenReader, TokenRules
+    from barnabas.server.security.sasl.oauthbearer import OAuthBearerExchange
+
+    keys = Jwks(RefreshRules(settings.refresh_s, settings.backoff_s, settings.backoff_max_s))
+    jwks.append((keys, settings.jwks_url))
+    rules = TokenRules(
+        settings.issuer, settings.audiences, settings.subject_claim, settings.scope_claim, settings.skew_s
+    )
+    reader = TokenReader(rules, keys)
+    return lambda: OAuthBearerExchange(lambda token, now_ms: reader.read(token, now_ms, now()))
