@@ -38,6 +38,7 @@ from barnabas.server.broker.broker import Broker
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.network.peers import tcp_connect
 from barnabas.server.runtime.offload import Offload, in_thread, inline
+from barnabas.server.security.principals import Principal
 
 TEST_SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
@@ -340,10 +341,14 @@ async def embedded_cluster(
 
 
 @asynccontextmanager
-async def connected(broker: Broker, listener: str | None = None) -> AsyncIterator[Client]:
-    """A client on a memory stream. listener: where it seems to come in; None: the first."""
+async def connected(
+    broker: Broker, listener: str | None = None, *, client_host: str = "127.0.0.1", principal: Principal | None = None
+) -> AsyncIterator[Client]:
+    """A client on a memory stream. listener: where it seems to come in; None: the first. client_host, principal: who
+    it seems to be.
+    """
     ours, theirs = memory_stream_pair()
-    broker.serve_stream(theirs, listener=listener)
+    broker.serve_stream(theirs, client_host, listener, principal=principal)
     async with ours:
         yield Client(ours)
 

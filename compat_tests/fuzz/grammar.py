@@ -60,6 +60,9 @@ WAITING = frozenset(
 """An answer to one of these may take as long as the request says."""
 
 
+UNREADABLE_ZEROS = frozenset((ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS))
+
+
 class Request(NamedTuple):
     frame: bytes
     key: int
@@ -168,7 +171,8 @@ class Grammar:
         if rng.random() < limits.damage:
             damage = True
             frame = damaged_frame(rng, frame)
-        clean = not (damage or self._odd or self._huge)
+        # A zero where an ACL has a number cannot be read.
+        clean = not (damage or self._odd or self._huge or key in UNREADABLE_ZEROS)
         answered = not (key == ApiKey.PRODUCE and self.acks == 0)
         return Request(frame, key, version, clean, damage, answered, self._sent())
 

@@ -49,6 +49,9 @@ from barnabas.server.apis.groups import (
 from barnabas.server.apis.records import delete_records, fetch, list_offsets, offset_for_leader_epoch, produce
 from barnabas.server.apis.security import (
     alter_user_scram_credentials,
+    create_acls,
+    delete_acls,
+    describe_acls,
     describe_user_scram_credentials,
     sasl_authenticate,
     sasl_handshake,
@@ -106,6 +109,9 @@ APIS: tuple[Api, ...] = (
     end_txn.API,
     write_txn_markers.API,
     txn_offset_commit.API,
+    describe_acls.API,
+    create_acls.API,
+    delete_acls.API,
     describe_configs.API,
     alter_configs.API,
     alter_replica_log_dirs.API,

@@ -19,6 +19,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from functools import partial
 from random import Random, SystemRandom
 from secrets import token_bytes
@@ -67,6 +68,7 @@ from barnabas.server.storage.housekeeping import Housekeeping
 from barnabas.server.storage.log_dirs import FailedDirs, load_dirs, make_dirs, metadata_dir
 
 if TYPE_CHECKING:
+    from barnabas.server.security.principals import Principal
     from barnabas.server.storage.adoption import Adoption
 
 log = logging.getLogger("barnabas.broker")
@@ -184,15 +186,22 @@ class Broker:
         return self._parts is not None and self._parts.reactor.is_accepting
 
     def serve_stream(
-        self, stream: trio.abc.Stream, client_host: str = "127.0.0.1", listener: str | None = None
+        self,
+        stream: trio.abc.Stream,
+        client_host: str = "127.0.0.1",
+        listener: str | None = None,
+        *,
+        principal: Principal | None = None,
     ) -> None:
         """Serve one client over a stream instead of a socket (tests, under a mock clock too).
 
-        listener: the name of the one it came in on; None: the first.
+        listener: the name of the one it came in on; None: the first. principal: who it is; None: not known.
         """
         parts = self.parts
         transport = StreamTransport(stream, parts.services.partitions.write_staged)
         connection = parts.door.connection(listener or self._endpoints[0].listener, client_host, transport)
+        if principal is not None:
+            connection.session = replace(connection.session, principal=principal)
         parts.nursery.start_soon(transport.serve, connection)
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -331,6 +340,10 @@ class Broker:
         await nursery.start(self._control, services.cluster)
         dirs.check_identity(cluster_id=services.image.cluster_id, node_id=self._config.broker_id)
         await services.features.load()
+        if services.acls is not None:
+            await services.acls.load()
+            follow = partial(serve, log, "following the ACLs", services.acls.run, fatal=StoreFailed)
+            nursery.start_soon(follow)
         nursery.start_soon(partial(serve, log, "following the features", services.features.run, fatal=StoreFailed))
         nursery.start_soon(
             partial(serve, log, "telling of failed directories", self._failed_dirs.run, fatal=StoreFailed)

@@ -20,6 +20,7 @@ from barnabas.logdir import LogDirs
 from barnabas.replication import BrokerImage, Endpoint, Image, Store, partition_count
 from barnabas.server.apis import APIS
 from barnabas.server.broker.logins import make_logins
+from barnabas.server.cluster.acls import StoredAcls
 from barnabas.server.cluster.client import ControllerClient
 from barnabas.server.cluster.features import Features
 from barnabas.server.cluster.leader_balance import LeaderBalance
@@ -50,6 +51,7 @@ from barnabas.server.requests.services import Services
 from barnabas.server.runtime.offload import Offload
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.runtime.turns import Turns
+from barnabas.server.security.acls.settings import authorizer_of
 from barnabas.server.security.sasl.authenticator import ListenerRules
 
 if TYPE_CHECKING:
@@ -163,6 +165,7 @@ def build(ground: Ground) -> Parts:
     partitions.followers, partitions.isr, partitions.moves = followers, isr, moves
 
     turns = Turns(ground.offload, ground.nursery)
+    authorizer = authorizer_of(config)
     apis = [api for api in APIS if api.is_served(clustered=config.is_clustered)]
     services = Services(
         served=apis,
@@ -183,6 +186,8 @@ def build(ground: Ground) -> Parts:
         turns=turns,
         held=HeldProduces(ground.offload, ground.nursery, turns.mine, partitions.allowance, partitions.write_staged),
         offload=ground.offload,
+        authorizer=authorizer,
+        acls=None if authorizer is None else StoredAcls(member.store, authorizer, ground.wall_ms),
         now=trio.current_time,
         wall_ms=ground.wall_ms,
         current_config=ground.current_config,

@@ -28,7 +28,8 @@ from typing import Protocol
 from barnabas.kproto import Part
 from barnabas.server.network.request_bounds import GENERAL, bounds_of
 from barnabas.server.network.strangers import name_stranger
-from barnabas.server.security.session import anonymous
+from barnabas.server.security.acls.authorizer import Permissions
+from barnabas.server.security.session import Session, anonymous
 
 OUT_BYTES_MAX = 256 * 1024
 PIPELINE_MAX = 256
@@ -112,8 +113,9 @@ _END = _End()
 
 
 class Connection:
-    """See the module. `listener`: the listener's name; `client_host`: address without port; `session`: who its
-    peer is; `out`: parts to send, oldest first; `ends`: to be closed when they are sent.
+    """See the module. `listener`: the listener's name; `client_host`: address without port; `out`: parts to send,
+    oldest first; `ends`: to be closed when they are sent; `permissions`: what the peer may do, if it was asked for, and
+    no ACL has changed since.
     """
 
     __slots__ = (
@@ -122,6 +124,7 @@ class Connection:
         "_dispatch",
         "_filled",
         "_frame_end",
+        "_session",
         "_slots",
         "_transport",
         "client_host",
@@ -134,7 +137,7 @@ class Connection:
         "max_frame_bytes",
         "out",
         "out_bytes",
-        "session",
+        "permissions",
         "software",
         "state",
     )
@@ -146,7 +149,7 @@ class Connection:
         self._transport = transport
         self.listener = listener
         self.client_host = client_host
-        self.session = anonymous(client_host, listener, "PLAINTEXT")
+        self._session = anonymous(client_host, listener, "PLAINTEXT")
         self.max_frame_bytes = max_frame_bytes
         self.software = ""
         self.closed = False
@@ -162,7 +165,20 @@ class Connection:
         self._frame_end = 0
         self._slots: deque[Slot] = deque()
         self.fast_paths: list[FastPath] = []
+        self.permissions: Permissions | None = None
         self.state: object = None  # the transport's own bookkeeping
+
+    @property
+    def session(self) -> Session:
+        """Who the peer is, as far as is known."""
+        return self._session
+
+    @session.setter
+    def session(self, session: Session) -> None:
+        """The peer has authenticated (anew): what was found out about another session does not hold for this one."""
+        self._session = session
+        self.permissions = None
+        self.fast_paths = []
 
     # -- bytes in ----------------------------------------------------------------------------------------------------
 

@@ -20,12 +20,13 @@ A connection whose request is unanswered is not read further, as in Apache Kafka
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.kproto import ApiKey, ErrorCode
 
 if TYPE_CHECKING:
+    from barnabas.server.requests.access import Access
     from barnabas.server.requests.context import RequestContext
     from barnabas.server.requests.services import Services
 
@@ -69,7 +70,8 @@ class Old:
 class Api:
     """One row of the broker's list.
 
-    `versions`: first and last version served, inclusive. `old`: the lowest of them, if they have a handler of their
+    `versions`: first and last version served, inclusive. `access`: which permissions a request needs, and what a caller
+    without them sees (`barnabas.server.requests.access`). `old`: the lowest of them, if they have a handler of their
     own. `on_error(request, code, version)` builds the answer when
     the whole request fails; without it a response with its top-level `error_code` set. `pipelined`: the next request
     of the same connection may start before this one is answered (answers still leave in order). `learn(services,
@@ -80,6 +82,7 @@ class Api:
     key: ApiKey
     versions: tuple[int, int]
     handle: Handler
+    access: Access = field(kw_only=True)
     old: Old | None = None
     on_error: ErrorAnswer | None = None
     pipelined: bool = False

@@ -1,55 +1,29 @@
-"""The bit fields of "what may I do" in Metadata, DescribeCluster and DescribeTopicPartitions (KIP-430).
+"""The bit fields of "what may I do" in Metadata, DescribeCluster, DescribeGroups and others (KIP-430).
 
-A bit per operation, at the position of Kafka's number for it. Without an authorizer everybody may do everything that
-the kind of resource knows. Source: `AclEntry.java`, `AclOperation.java`.
+Handlers fill in what somebody may do without an authorizer: all that the kind of resource knows. With one, the APIs'
+declarations put in its place what the caller may do.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from barnabas.server.security.acls.model import AclOperation, ResourceType
+from barnabas.server.security.acls.operations import ALL_BITS
+
+if TYPE_CHECKING:
+    from barnabas.server.requests.access import Asked
+
+NOT_ASKED: Final = -(2**31)
+
+ALL_TOPIC_OPERATIONS: Final = ALL_BITS[ResourceType.TOPIC]
+ALL_GROUP_OPERATIONS: Final = ALL_BITS[ResourceType.GROUP]
+ALL_CLUSTER_OPERATIONS: Final = ALL_BITS[ResourceType.CLUSTER]
 
 
-class AclOperation(IntEnum):
-    """Kafka's numbers of operations."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-NOT_ASKED = -(2**31)
-
-_Op = AclOperation
-
-ALL_TOPIC_OPERATIONS = sum(
-    1 << op
-    for op in (
-        _Op.READ,
-        _Op.WRITE,
-        _Op.CREATE,
-        _Op.DELETE,
-        _Op.ALTER,
-        _Op.DESCRIBE,
-        _Op.DESCRIBE_CONFIGS,
-        _Op.ALTER_CONFIGS,
-    )
-)
-ALL_CLUSTER_OPERATIONS = sum(
-    1 << op
-    for op in (
-        _Op.CREATE,
-        _Op.ALTER,
-        _Op.DESCRIBE,
-        _Op.CLUSTER_ACTION,
-        _Op.DESCRIBE_CONFIGS,
-        _Op.ALTER_CONFIGS,
-        _Op.IDEMPOTENT_WRITE,
-    )
-)
+def cluster_operations(asked: Asked) -> int:
+    """What the caller may do to the cluster; nothing is told to those who may not describe it."""
+    if not asked.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
+        asked.note()
+        return 0
+    return asked.bits(ResourceType.CLUSTER)

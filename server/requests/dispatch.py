@@ -99,7 +99,7 @@ class Dispatcher:
             if api.key == ApiKey.API_VERSIONS:
                 return None
             raise ProtocolViolation(f"{api.key.name} v{version} is not served here")
-        route = self._routes[api_key << 16 | version] = Route(api, version)
+        route = self._routes[api_key << 16 | version] = Route(api, version, self._services.authorizer)
         return route
 
     def _unsupported_api_versions(

@@ -5,13 +5,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from barnabas.kproto import ApiKey, ErrorCode, Part, decoder, encoder, request_class, response_class
 from barnabas.kproto.frame import response_frame
 from barnabas.server.network.request_bounds import bounds_of
 from barnabas.server.requests.api import Api
+from barnabas.server.requests.guard import careful, guarded
 from barnabas.server.runtime.turns import LARGE_ANSWER_ITEMS, Arrays
+
+if TYPE_CHECKING:
+    from barnabas.server.security.acls.authorizer import Authorizer
 
 
 @cache
@@ -23,7 +27,7 @@ def _arrays_of_response(key: ApiKey) -> Arrays:
 
 
 class Route:
-    """One (API, version): its codec functions, compiled when first used."""
+    """One (API, version): its codec functions, compiled when first used. authorizer: what its handler asks first."""
 
     __slots__ = (
         "_arrays",
@@ -38,7 +42,7 @@ class Route:
         "version",
     )
 
-    def __init__(self, api: Api, version: int) -> None:
+    def __init__(self, api: Api, version: int, authorizer: Authorizer | None = None) -> None:
         self.api = api
         self.version = version
         is_old = api.old is not None and version <= api.old.last
@@ -46,6 +50,9 @@ class Route:
         self.pipelined = api.pipelined and not is_old
         self.learn = None if is_old or version < api.learn_from else api.learn
         self.is_async = inspect.iscoroutinefunction(self.handle)
+        if authorizer is not None:
+            self.handle = guarded(api.access, self.handle, authorizer, at_once=self.pipelined)
+            self.learn = careful(self.learn, authorizer) if self.learn else None
         decode = decoder(request_class(api.key), version)
         # What a task keeps must not lie in the round's receive buffer.
         self.decode: Callable[[Any, int, int], tuple[Any, int]] = (

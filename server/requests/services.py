@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from barnabas.kproto import ApiKey
     from barnabas.replication import Image
+    from barnabas.server.cluster.acls import StoredAcls
     from barnabas.server.cluster.features import Features
     from barnabas.server.cluster.member import ClusterMember
     from barnabas.server.cluster.partition_requests import PartitionRequests
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from barnabas.server.runtime.offload import Offload
     from barnabas.server.runtime.timers import Timers
     from barnabas.server.runtime.turns import Turns
+    from barnabas.server.security.acls.authorizer import Authorizer
 
 
 class Served(Protocol):
@@ -47,8 +49,9 @@ class Served(Protocol):
 class Services:
     """`served`: the APIs of this broker, alone or in a cluster. `cluster`: this broker as a member, with the image;
     `topics`, `controller`: requests to the controller about topics and about partitions; `users`: their credentials.
-    `now()`: seconds of trio's
-    clock, for timers. `wall_ms()`: milliseconds since the epoch, for records; it moves with trio's clock.
+    `authorizer`, `acls`: who may do what, and where that is stored; None where everybody may do everything. `now()`:
+    seconds of trio's clock, for timers. `wall_ms()`: milliseconds since the epoch, for records; it moves with trio's
+    clock.
     """
 
     served: Sequence[Served]
@@ -69,6 +72,8 @@ class Services:
     turns: Turns
     held: HeldProduces
     offload: Offload
+    authorizer: Authorizer | None
+    acls: StoredAcls | None
     now: Callable[[], float]
     wall_ms: Callable[[], int]
     current_config: Callable[[], BrokerConfig]

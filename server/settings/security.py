@@ -4,28 +4,45 @@ looks protected and is not would be worse than one that does not start. SASL is 
 
 from __future__ import annotations
 
-from barnabas.server.settings.model import Scope, Setting, Type, at_least, family, no_effect, one_of, only
+from barnabas.server.settings.model import Check, Scope, Setting, Type, at_least, family, no_effect, one_of, only, works
 
 _NO_TLS = "TLS is not available yet"
-_NO_ACLS = "access control is not available yet"
 _NO_TOKENS = "delegation tokens are not available yet"
 _S, _P, _L, _C = Type.STRING, Type.PASSWORD, Type.LIST, Type.CLASS
 
+AUTHORIZERS = (
+    "kafka.security.authorizer.AclAuthorizer",
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+)
+"""Apache Kafka's authorizers, for clusters with ZooKeeper and without."""
+
+_PRINCIPALS = Check(
+    "principals like User:alice, separated by semicolons",
+    lambda value: all(":" in part for part in str(value or "").split(";") if part.strip()),
+)
+
 SETTINGS: tuple[Setting, ...] = (
-    only(
+    works(
         "authorizer.class.name",
         Type.STRING,
         "",
-        "The class that decides who may do what.",
-        _NO_ACLS,
+        "Whether access control lists decide who may do what; both class names stand for the same. Empty: everybody may"
+        " do everything.",
+        Check("empty, or " + " or ".join(AUTHORIZERS), lambda value: value in ("", *AUTHORIZERS)),
     ),
-    only("super.users", Type.STRING, None, "Principals that may do everything, for Kafka's authorizers.", _NO_ACLS),
-    only(
+    works(
+        "super.users",
+        Type.STRING,
+        None,
+        "Principals that may do everything, separated by semicolons: User:alice;User:CN=broker,O=Example. Other brokers"
+        " of the cluster should be among them.",
+        _PRINCIPALS,
+    ),
+    works(
         "allow.everyone.if.no.acl.found",
         Type.BOOLEAN,
-        True,
-        "Whether resources without access rules are open, for Kafka's authorizers.",
-        _NO_ACLS,
+        False,
+        "Whether everybody may do everything to resources that no access control list speaks of.",
     ),
     only(
         "principal.builder.class",

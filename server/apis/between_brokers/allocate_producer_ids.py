@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey
 from barnabas.kproto.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from barnabas.server.requests.access import Op, needs, on_cluster
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -20,4 +21,4 @@ async def handle(svc: Services, ctx: RequestContext, req: AllocateProducerIdsReq
     return AllocateProducerIdsResponse(producer_id_start=block.first, producer_id_len=block.last - block.first + 1)
 
 
-API = Api(ApiKey.ALLOCATE_PRODUCER_IDS, (0, 0), handle)
+API = Api(ApiKey.ALLOCATE_PRODUCER_IDS, (0, 0), handle, access=needs(on_cluster(Op.CLUSTER_ACTION)))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey
 from barnabas.kproto.messages import AlterPartitionRequest, AlterPartitionResponse
+from barnabas.server.requests.access import Op, needs, on_cluster
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -24,4 +25,4 @@ async def handle(svc: Services, ctx: RequestContext, req: AlterPartitionRequest)
     return await svc.controller.alter_partition(req, ctx.api_version)
 
 
-API = Api(ApiKey.ALTER_PARTITION, (0, 3), handle)
+API = Api(ApiKey.ALTER_PARTITION, (0, 3), handle, access=needs(on_cluster(Op.CLUSTER_ACTION)))

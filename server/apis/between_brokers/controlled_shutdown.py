@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey
 from barnabas.kproto.messages import ControlledShutdownRequest, ControlledShutdownResponse
+from barnabas.server.requests.access import Op, needs, on_cluster
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -28,4 +29,4 @@ async def handle(svc: Services, ctx: RequestContext, req: ControlledShutdownRequ
     )
 
 
-API = Api(ApiKey.CONTROLLED_SHUTDOWN, (0, 3), handle)
+API = Api(ApiKey.CONTROLLED_SHUTDOWN, (0, 3), handle, access=needs(on_cluster(Op.CLUSTER_ACTION)))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import LeaderAndIsrRequest, LeaderAndIsrResponse
+from barnabas.server.requests.access import Op, needs, on_cluster
 from barnabas.server.requests.api import Api
 
 if TYPE_CHECKING:
@@ -48,4 +49,4 @@ def _on_error(req: LeaderAndIsrRequest, code: ErrorCode, version: int) -> Leader
     return response
 
 
-API = Api(ApiKey.LEADER_AND_ISR, (0, 7), handle, on_error=_on_error)
+API = Api(ApiKey.LEADER_AND_ISR, (0, 7), handle, access=needs(on_cluster(Op.CLUSTER_ACTION)), on_error=_on_error)

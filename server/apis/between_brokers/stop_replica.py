@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.kproto import ApiKey
 from barnabas.kproto.messages import StopReplicaRequest, StopReplicaResponse
+from barnabas.server.requests.access import Op, needs, on_cluster
 from barnabas.server.requests.api import Api
 
 if TYPE_CHECKING:
@@ -31,4 +32,4 @@ async def handle(svc: Services, ctx: RequestContext, req: StopReplicaRequest) ->
     return wire.stop_replica_response(await svc.cluster.receive(wire.stop_replica(req)))
 
 
-API = Api(ApiKey.STOP_REPLICA, (0, 4), handle)
+API = Api(ApiKey.STOP_REPLICA, (0, 4), handle, access=needs(on_cluster(Op.CLUSTER_ACTION)))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.kproto import ApiKey
 from barnabas.kproto.messages import UpdateMetadataRequest, UpdateMetadataResponse
+from barnabas.server.requests.access import Op, needs, on_cluster
 from barnabas.server.requests.api import Api
 
 if TYPE_CHECKING:
@@ -27,4 +28,4 @@ async def handle(svc: Services, ctx: RequestContext, req: UpdateMetadataRequest)
     return UpdateMetadataResponse()
 
 
-API = Api(ApiKey.UPDATE_METADATA, (0, 8), handle)
+API = Api(ApiKey.UPDATE_METADATA, (0, 8), handle, access=needs(on_cluster(Op.CLUSTER_ACTION)))

@@ -25,6 +25,7 @@ import trio
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from barnabas.logdir import LogDir
+from barnabas.server.requests.access import Op, needs, on_cluster
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -92,4 +93,4 @@ def _on_error(req: AlterReplicaLogDirsRequest, code: ErrorCode, version: int) ->
     )
 
 
-API = Api(ApiKey.ALTER_REPLICA_LOG_DIRS, (0, 2), handle, on_error=_on_error)
+API = Api(ApiKey.ALTER_REPLICA_LOG_DIRS, (0, 2), handle, access=needs(on_cluster(Op.ALTER)), on_error=_on_error)

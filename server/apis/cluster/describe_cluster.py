@@ -6,17 +6,19 @@ UNSUPPORTED_ENDPOINT_TYPE (both INVALID_REQUEST in version 0, which cannot ask).
 
 Versions: 1 endpoint types (KIP-919); 2 fenced brokers (KIP-1073), of which a cluster without KRaft has none.
 
-Not done: authorization.
+Who may not describe the cluster is told of no operations on it.
 """
 
 from __future__ import annotations
 
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import DescribeClusterRequest, DescribeClusterResponse
+from barnabas.server.requests.access import Asked, amended
 from barnabas.server.requests.api import Api
-from barnabas.server.requests.authorized_operations import ALL_CLUSTER_OPERATIONS
+from barnabas.server.requests.authorized_operations import ALL_CLUSTER_OPERATIONS, NOT_ASKED, cluster_operations
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
+from barnabas.server.runtime.turns import Steps
 
 BROKERS = 1
 CONTROLLERS = 2
@@ -49,4 +51,10 @@ def handle(svc: Services, ctx: RequestContext, req: DescribeClusterRequest) -> D
     return response
 
 
-API = Api(ApiKey.DESCRIBE_CLUSTER, (0, 2), handle)
+def _operations(asked: Asked, response: DescribeClusterResponse) -> Steps[None]:
+    if response.cluster_authorized_operations != NOT_ASKED:
+        response.cluster_authorized_operations = cluster_operations(asked)
+    yield 1
+
+
+API = Api(ApiKey.DESCRIBE_CLUSTER, (0, 2), handle, access=amended(_operations))

@@ -17,6 +17,7 @@ from collections.abc import Collection
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import DescribeLogDirsRequest, DescribeLogDirsResponse
 from barnabas.logdir import LogDir
+from barnabas.server.requests.access import CLUSTER, DENIED, Admitted, Asked, Op, Outcome, Refused
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -90,6 +91,14 @@ def _topics(
     return list(topics.values())
 
 
+def _access(asked: Asked) -> Steps[Outcome]:
+    """Before version 3 whoever is denied sees no directories."""
+    if asked.allows(Op.DESCRIBE, CLUSTER):
+        return Admitted(asked.request)
+    return asked.refuse(DENIED[CLUSTER]) if asked.version >= 3 else Refused(DescribeLogDirsResponse())
+    yield
+
+
 def _on_error(req: DescribeLogDirsRequest, code: ErrorCode, version: int) -> DescribeLogDirsResponse:
     """Before version 3 it is told of a directory without name; Apache Kafka says nothing at all there."""
     if version >= 3:
@@ -97,4 +106,4 @@ def _on_error(req: DescribeLogDirsRequest, code: ErrorCode, version: int) -> Des
     return DescribeLogDirsResponse(results=[_Result(error_code=code, log_dir="")])
 
 
-API = Api(ApiKey.DESCRIBE_LOG_DIRS, (0, 5), handle, on_error=_on_error)
+API = Api(ApiKey.DESCRIBE_LOG_DIRS, (0, 5), handle, access=_access, on_error=_on_error)

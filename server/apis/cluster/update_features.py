@@ -14,6 +14,7 @@ from __future__ import annotations
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
 from barnabas.replication.tree import features
+from barnabas.server.requests.access import Op, needs, on_cluster
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -46,4 +47,4 @@ def _upgrade_type(update: UpdateFeaturesRequest.FeatureUpdateKey, version: int) 
     return features.SAFE_DOWNGRADE if update.allow_downgrade else features.UPGRADE
 
 
-API = Api(ApiKey.UPDATE_FEATURES, (0, 2), handle)
+API = Api(ApiKey.UPDATE_FEATURES, (0, 2), handle, access=needs(on_cluster(Op.ALTER)))

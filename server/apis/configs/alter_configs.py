@@ -16,6 +16,7 @@ from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import AlterConfigsRequest, AlterConfigsResponse
 from barnabas.server.config.changes import Change, Operation, check_count, check_request
 from barnabas.server.requests.api import Api
+from barnabas.server.requests.config_access import may_alter
 from barnabas.server.requests.config_alteration import alter_each, alter_stored, refuse_each
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -41,4 +42,4 @@ def _on_error(req: AlterConfigsRequest, code: ErrorCode, version: int) -> AlterC
     )
 
 
-API = Api(ApiKey.ALTER_CONFIGS, versions=(0, 2), handle=handle, on_error=_on_error)
+API = Api(ApiKey.ALTER_CONFIGS, versions=(0, 2), handle=handle, access=may_alter, on_error=_on_error)

@@ -20,6 +20,7 @@ from barnabas.replication import name_fault
 from barnabas.server.config import groups as group_config
 from barnabas.server.config.describe import ConfigEntry, Source, broker_entries, cluster_entries, topic_entries
 from barnabas.server.requests.api import Api
+from barnabas.server.requests.config_access import may_describe
 from barnabas.server.requests.config_resources import ResourceType, check_broker_id, stored_group, unsupported
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -132,4 +133,4 @@ def _on_error(req: DescribeConfigsRequest, code: ErrorCode, version: int) -> Des
     )
 
 
-API = Api(ApiKey.DESCRIBE_CONFIGS, versions=(0, 4), handle=handle, on_error=_on_error)
+API = Api(ApiKey.DESCRIBE_CONFIGS, versions=(0, 4), handle=handle, access=may_describe, on_error=_on_error)

@@ -20,6 +20,7 @@ from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from barnabas.server.config.changes import Change, Operation, check_count, check_request
 from barnabas.server.requests.api import Api
+from barnabas.server.requests.config_access import may_alter
 from barnabas.server.requests.config_alteration import alter_each, alter_stored, refuse_each
 from barnabas.server.requests.config_resources import ResourceType, check_broker_id
 from barnabas.server.requests.context import RequestContext
@@ -76,4 +77,4 @@ def _on_error(req: IncrementalAlterConfigsRequest, code: ErrorCode, version: int
     )
 
 
-API = Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), handle=handle, on_error=_on_error)
+API = Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), handle=handle, access=may_alter, on_error=_on_error)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import ListConfigResourcesRequest, ListConfigResourcesResponse
+from barnabas.server.requests.access import Op, needs, on_cluster
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.config_resources import ResourceType
 from barnabas.server.requests.context import RequestContext
@@ -43,4 +44,4 @@ def handle(svc: Services, ctx: RequestContext, req: ListConfigResourcesRequest) 
     return ListConfigResourcesResponse(config_resources=resources)
 
 
-API = Api(ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 1), handle=handle)
+API = Api(ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 1), handle=handle, access=needs(on_cluster(Op.DESCRIBE_CONFIGS)))

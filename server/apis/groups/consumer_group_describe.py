@@ -13,8 +13,9 @@ from __future__ import annotations
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from barnabas.server.apis.groups.consumer_group_heartbeat import is_enabled
-from barnabas.server.apis.groups.describe_groups import ALL_GROUP_OPERATIONS
+from barnabas.server.requests.access import GROUP, TOPIC, Admitted, Asked, Op, Outcome, amended, both, for_each
 from barnabas.server.requests.api import Api
+from barnabas.server.requests.authorized_operations import ALL_GROUP_OPERATIONS, NOT_ASKED
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
@@ -40,6 +41,28 @@ def handle(
     return response
 
 
+def _visible(asked: Asked, response: ConsumerGroupDescribeResponse) -> Steps[None]:
+    """A group that has a topic which may not be described is not told of at all."""
+    for number, group in enumerate(response.groups):
+        if group.authorized_operations != NOT_ASKED:
+            group.authorized_operations = asked.bits(GROUP, group.group_id)
+        names = {
+            topic.topic_name
+            for member in group.members
+            for assignment in (member.assignment, member.target_assignment)
+            for topic in assignment.topic_partitions
+        }
+        yield 1 + len(names) + len(group.members) // 4
+        denied = [name for name in names if not asked.allows(Op.DESCRIBE, TOPIC, name)]
+        if denied:
+            response.groups[number] = _Group(
+                group_id=group.group_id,
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                error_message="The group has topics that the client may not describe.",
+            )
+    asked.note()
+
+
 def _size(member: ConsumerGroupDescribeResponse.Member) -> int:
     """How much there is to tell of a member."""
     assignments = (*member.assignment.topic_partitions, *member.target_assignment.topic_partitions)
@@ -52,4 +75,19 @@ def _on_error(req: ConsumerGroupDescribeRequest, code: ErrorCode, version: int) 
     )
 
 
-API = Api(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), handle, on_error=_on_error)
+_each = both(for_each("group_ids", "groups", Op.DESCRIBE, GROUP, name="", answer_name="group_id"), amended(_visible))
+
+
+def _access(asked: Asked) -> Steps[Outcome]:
+    if not is_enabled(asked.services):
+        return Admitted(asked.request)
+    return (yield from _each(asked))
+
+
+API = Api(
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    (0, 1),
+    handle,
+    access=_access,
+    on_error=_on_error,
+)

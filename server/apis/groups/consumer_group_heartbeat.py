@@ -19,9 +19,11 @@ from typing import Any
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from barnabas.server.requests.access import TOPIC, Admitted, Asked, Op, Outcome, needs, on_group
 from barnabas.server.requests.api import PENDING, Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
+from barnabas.server.runtime.turns import Steps
 
 
 def is_enabled(svc: Services) -> bool:
@@ -40,4 +42,21 @@ def handle(svc: Services, ctx: RequestContext, req: ConsumerGroupHeartbeatReques
     return PENDING
 
 
-API = Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), handle)
+_may_read = needs(on_group(Op.READ))
+
+
+def _access(asked: Asked) -> Steps[Outcome]:
+    """One name of a topic that may not be described, and the member gets nothing at all. What an expression matches is
+    looked at when it is matched.
+    """
+    if not is_enabled(asked.services):
+        return Admitted(asked.request)
+    outcome = yield from _may_read(asked)
+    for name in asked.request.subscribed_topic_names or ():
+        if isinstance(outcome, Admitted) and not asked.allows(Op.DESCRIBE, TOPIC, name):
+            outcome = asked.refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        yield 1
+    return outcome
+
+
+API = Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), handle, access=_access)

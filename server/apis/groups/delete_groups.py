@@ -13,6 +13,7 @@ from typing import Any
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import DeleteGroupsRequest, DeleteGroupsResponse
+from barnabas.server.requests.access import GROUP, Op, for_each
 from barnabas.server.requests.api import PENDING, Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.portions import AT_ONCE, in_portions
@@ -86,4 +87,10 @@ def _on_error(req: DeleteGroupsRequest, code: ErrorCode, version: int) -> Delete
     return DeleteGroupsResponse(results=[_Result(group_id=group_id, error_code=code) for group_id in req.groups_names])
 
 
-API = Api(ApiKey.DELETE_GROUPS, (0, 2), handle, on_error=_on_error)
+API = Api(
+    ApiKey.DELETE_GROUPS,
+    (0, 2),
+    handle,
+    access=for_each("groups_names", "results", Op.DELETE, GROUP, name="", answer_name="group_id"),
+    on_error=_on_error,
+)

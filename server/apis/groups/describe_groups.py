@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import DescribeGroupsRequest, DescribeGroupsResponse
+from barnabas.server.requests.access import GROUP, Asked, Op, amended, both, for_each
 from barnabas.server.requests.api import Api
+from barnabas.server.requests.authorized_operations import ALL_GROUP_OPERATIONS, NOT_ASKED
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
 
-ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 """Bits of read, delete and describe: what can be done with a group."""
 
 
@@ -40,4 +41,19 @@ def _on_error(req: DescribeGroupsRequest, code: ErrorCode, version: int) -> Desc
     )
 
 
-API = Api(ApiKey.DESCRIBE_GROUPS, (0, 6), handle, on_error=_on_error)
+def _operations(asked: Asked, response: DescribeGroupsResponse) -> Steps[None]:
+    for group in response.groups:
+        if group.authorized_operations != NOT_ASKED:
+            group.authorized_operations = asked.bits(GROUP, group.group_id)
+        yield 1
+
+
+API = Api(
+    ApiKey.DESCRIBE_GROUPS,
+    (0, 6),
+    handle,
+    access=both(
+        for_each("groups", "groups", Op.DESCRIBE, GROUP, name="", answer_name="group_id"), amended(_operations)
+    ),
+    on_error=_on_error,
+)

@@ -24,10 +24,12 @@ from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas.server.coordinators.groups import GroupShards
 from barnabas.server.coordinators.transactions import TxnShards
+from barnabas.server.requests.access import Asked, Op, Outcome, Permission, everybody, for_each, needs
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
+from barnabas.server.security.acls.model import ResourceType
 
 _Coordinator = FindCoordinatorResponse.Coordinator
 
@@ -108,4 +110,22 @@ def _on_error(req: FindCoordinatorRequest, code: ErrorCode, version: int) -> Fin
     return FindCoordinatorResponse(error_code=code, node_id=-1, host="", port=-1)
 
 
-API = Api(ApiKey.FIND_COORDINATOR, (0, 6), handle, on_error=_on_error)
+_each = {
+    GROUP: for_each("coordinator_keys", "coordinators", Op.DESCRIBE, ResourceType.GROUP, name="", answer_name="key"),
+    TRANSACTION: for_each(
+        "coordinator_keys", "coordinators", Op.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name="", answer_name="key"
+    ),
+}
+_one = {
+    GROUP: needs(Permission(Op.DESCRIBE, ResourceType.GROUP, lambda request: request.key)),
+    TRANSACTION: needs(Permission(Op.DESCRIBE, ResourceType.TRANSACTIONAL_ID, lambda request: request.key)),
+}
+
+
+def _access(asked: Asked) -> Steps[Outcome]:
+    """Other types of keys are refused by the handler, whoever asks."""
+    declared = (_each if asked.version >= 4 else _one).get(asked.request.key_type, everybody)
+    return (yield from declared(asked))
+
+
+API = Api(ApiKey.FIND_COORDINATOR, (0, 6), handle, access=_access, on_error=_on_error)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import HeartbeatRequest, HeartbeatResponse
+from barnabas.server.requests.access import Op, needs, on_group
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -24,4 +25,4 @@ def handle(svc: Services, ctx: RequestContext, req: HeartbeatRequest) -> Heartbe
         return HeartbeatResponse()
 
 
-API = Api(ApiKey.HEARTBEAT, (0, 4), handle)
+API = Api(ApiKey.HEARTBEAT, (0, 4), handle, access=needs(on_group(Op.READ)))

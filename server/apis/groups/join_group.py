@@ -17,6 +17,7 @@ from typing import Any
 from barnabas.coordinator import join_error
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import JoinGroupRequest, JoinGroupResponse
+from barnabas.server.requests.access import Op, needs, on_group
 from barnabas.server.requests.api import PENDING, Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -31,4 +32,4 @@ def _on_error(req: JoinGroupRequest, code: ErrorCode, version: int) -> JoinGroup
     return join_error(code, req.member_id, version)
 
 
-API = Api(ApiKey.JOIN_GROUP, (0, 9), handle, on_error=_on_error)
+API = Api(ApiKey.JOIN_GROUP, (0, 9), handle, access=needs(on_group(Op.READ)), on_error=_on_error)

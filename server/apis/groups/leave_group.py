@@ -13,6 +13,7 @@ from typing import Any
 
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import LeaveGroupRequest, LeaveGroupResponse
+from barnabas.server.requests.access import Op, needs, on_group
 from barnabas.server.requests.api import PENDING, Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.portions import AT_ONCE, in_portions
@@ -81,4 +82,4 @@ def handle(svc: Services, ctx: RequestContext, req: LeaveGroupRequest) -> Any:
     return PENDING
 
 
-API = Api(ApiKey.LEAVE_GROUP, (0, 5), handle)
+API = Api(ApiKey.LEAVE_GROUP, (0, 5), handle, access=needs(on_group(Op.READ)))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey
 from barnabas.kproto.messages import ListGroupsRequest, ListGroupsResponse
+from barnabas.server.requests.access import CLUSTER, GROUP, Admitted, Asked, Op, Outcome, hidden
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -22,4 +23,14 @@ def handle(svc: Services, ctx: RequestContext, req: ListGroupsRequest) -> Steps[
     return ListGroupsResponse(error_code=code, groups=groups)
 
 
-API = Api(ApiKey.LIST_GROUPS, (0, 5), handle)
+_described = hidden("groups", Op.DESCRIBE, GROUP, name="group_id")
+
+
+def _access(asked: Asked) -> Steps[Outcome]:
+    """Who may describe the cluster sees all groups."""
+    if asked.would_allow(Op.DESCRIBE, CLUSTER):
+        return Admitted(asked.request)
+    return (yield from _described(asked))
+
+
+API = Api(ApiKey.LIST_GROUPS, (0, 5), handle, access=_access)

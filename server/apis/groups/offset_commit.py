@@ -23,6 +23,7 @@ from typing import Any
 from barnabas.coordinator import OffsetToCommit
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import OffsetCommitRequest, OffsetCommitResponse
+from barnabas.server.requests.access import Op, both, for_each, needs, on_group
 from barnabas.server.requests.api import PENDING, Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.portions import AT_ONCE, Codes, Portion, in_portions
@@ -179,4 +180,10 @@ def _on_error(req: OffsetCommitRequest, code: ErrorCode, version: int) -> Offset
     )
 
 
-API = Api(ApiKey.OFFSET_COMMIT, (0, 10), handle, on_error=_on_error)
+API = Api(
+    ApiKey.OFFSET_COMMIT,
+    (0, 10),
+    handle,
+    access=both(needs(on_group(Op.READ)), for_each("topics", "topics", Op.READ)),
+    on_error=_on_error,
+)

@@ -12,6 +12,7 @@ from typing import Any
 
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import OffsetDeleteRequest, OffsetDeleteResponse
+from barnabas.server.requests.access import Op, both, for_each, needs, on_group
 from barnabas.server.requests.api import PENDING, Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.portions import AT_ONCE, Codes, Portion, in_portions
@@ -95,4 +96,27 @@ async def _in_portions(svc: Services, group_id: str, wanted: list[tuple[str, int
     return PENDING
 
 
-API = Api(ApiKey.OFFSET_DELETE, (0, 0), handle)
+def _denied(req: OffsetDeleteRequest, code: ErrorCode) -> OffsetDeleteResponse:
+    """The answer with `code` at every partition."""
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponse.OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponse.OffsetDeleteResponsePartition(
+                        partition_index=partition.partition_index, error_code=code
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in req.topics
+        ]
+    )
+
+
+API = Api(
+    ApiKey.OFFSET_DELETE,
+    (0, 0),
+    handle,
+    access=both(needs(on_group(Op.DELETE)), for_each("topics", "topics", Op.READ, refusal=_denied)),
+)

@@ -17,12 +17,28 @@ others here and keeps that error.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 from barnabas.coordinator import FetchedOffset
 from barnabas.kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import OffsetFetchRequest, OffsetFetchResponse
 from barnabas.replication import Image
+from barnabas.server.requests.access import (
+    GROUP,
+    TOPIC,
+    Admitted,
+    Asked,
+    Key,
+    Op,
+    Outcome,
+    Refused,
+    for_each,
+    hidden,
+    needs,
+    on_group,
+    split,
+)
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -184,4 +200,100 @@ def _on_error(req: OffsetFetchRequest, code: ErrorCode, version: int) -> OffsetF
     )
 
 
-API = Api(ApiKey.OFFSET_FETCH, (0, 10), handle, on_error=_on_error)
+def _denied_topic(topic: Any, code: ErrorCode) -> OffsetFetchResponse.OffsetFetchResponseTopics:
+    return _GroupTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            _GroupPartition(
+                partition_index=index,
+                committed_offset=-1,
+                metadata="",
+                error_code=code,
+            )
+            for index in topic.partition_indexes
+        ],
+    )
+
+
+_one_group = needs(on_group(Op.DESCRIBE))
+_named_topics = for_each(
+    "topics",
+    "topics",
+    Op.DESCRIBE,
+    refusal=lambda req, code: OffsetFetchResponse(
+        topics=[
+            _Topic(
+                name=topic.name,
+                partitions=[
+                    _Partition(partition_index=index, committed_offset=-1, metadata="", error_code=code)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in req.topics
+        ]
+    ),
+)
+_seen_topics = hidden("topics", Op.DESCRIBE, TOPIC, name="name")
+
+
+def _access(asked: Asked) -> Steps[Outcome]:
+    """Topics that are named are denied, of all of them those that may not be described are left out."""
+    if asked.version >= 8:
+        return (yield from _groups(asked))
+    outcome = yield from _one_group(asked)
+    if isinstance(outcome, Refused):
+        return outcome
+    return (yield from (_seen_topics if asked.request.topics is None else _named_topics)(asked))
+
+
+def _groups(asked: Asked) -> Steps[Outcome]:
+    req: OffsetFetchRequest = asked.request
+    kept = []
+    refused: list[OffsetFetchResponse.OffsetFetchResponseGroup] = []
+    topics: dict[str, list[OffsetFetchResponse.OffsetFetchResponseTopics]] = {}
+    for group in req.groups:
+        yield 1
+        if not asked.allows(Op.DESCRIBE, GROUP, group.group_id):
+            refused.append(_Group(group_id=group.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            continue
+        if group.topics is not None:
+            denied: dict[Key, ErrorCode] = {}
+            keys: list[Key] = [(topic.name, topic.topic_id) for topic in group.topics]
+            for key in keys:
+                name = asked.topic_name(*key)
+                yield 1
+                if name is None:
+                    denied[key] = ErrorCode.UNKNOWN_TOPIC_ID
+                elif not asked.allows(Op.DESCRIBE, TOPIC, name):
+                    denied[key] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            if denied:
+                group, without = split(group, "topics", keys, denied)
+                topics.setdefault(group.group_id, []).extend(
+                    _denied_topic(topic, denied[topic.name, topic.topic_id]) for topic in without.topics
+                )
+        kept.append(group)
+    admitted = copy(req)
+    admitted.groups = kept
+    of_all = {group.group_id for group in kept if group.topics is None}
+    order = {group.group_id: number for number, group in reversed(list(enumerate(req.groups)))}
+
+    def amend(response: OffsetFetchResponse) -> Steps[None]:
+        for group in response.groups:
+            if group.group_id in of_all:
+                group.topics = [
+                    topic for topic in group.topics if asked.would_allow(Op.DESCRIBE, TOPIC, _name_of(asked, topic))
+                ]
+            if not group.error_code:
+                group.topics += topics.pop(group.group_id, ())
+            yield 1 + len(group.topics)
+        response.groups = sorted([*response.groups, *refused], key=lambda group: order[group.group_id])
+
+    return Admitted(admitted, amend)
+
+
+def _name_of(asked: Asked, topic: OffsetFetchResponse.OffsetFetchResponseTopics) -> str:
+    return topic.name or asked.topic_name(None, topic.topic_id) or ""
+
+
+API = Api(ApiKey.OFFSET_FETCH, (0, 10), handle, access=_access, on_error=_on_error)

@@ -21,6 +21,7 @@ from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import DeleteRecordsRequest, DeleteRecordsResponse
 from barnabas.replication import is_internal
 from barnabas.server.partitions.partition import Partition
+from barnabas.server.requests.access import Op, for_each
 from barnabas.server.requests.api import PENDING, Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -136,4 +137,4 @@ def _on_error(req: DeleteRecordsRequest, code: ErrorCode, version: int) -> Delet
     )
 
 
-API = Api(ApiKey.DELETE_RECORDS, (0, 2), handle, on_error=_on_error)
+API = Api(ApiKey.DELETE_RECORDS, (0, 2), handle, access=for_each("topics", "topics", Op.DELETE), on_error=_on_error)

@@ -49,6 +49,7 @@ from barnabas.server.partitions.partition import Partition
 from barnabas.server.requests.api import PENDING, Api, Old
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.fast_paths.fetch import learn
+from barnabas.server.requests.fetch.access import may_fetch
 from barnabas.server.requests.fetch.fetching import (
     RACK_AWARE_SELECTOR,
     Answer,
@@ -328,4 +329,4 @@ def _on_error(req: FetchRequest, code: ErrorCode, version: int) -> FetchResponse
     )
 
 
-API = Api(ApiKey.FETCH, (0, 18), handle, old=Old(3, handle_old), on_error=_on_error, learn=learn)
+API = Api(ApiKey.FETCH, (0, 18), handle, access=may_fetch, old=Old(3, handle_old), on_error=_on_error, learn=learn)

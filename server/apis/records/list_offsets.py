@@ -44,6 +44,7 @@ from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import ListOffsetsRequest, ListOffsetsResponse
 from barnabas.logdir import LongBatch
 from barnabas.server.partitions.partition import Partition
+from barnabas.server.requests.access import Op, for_each
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -280,4 +281,4 @@ def _on_error(req: ListOffsetsRequest, code: ErrorCode, version: int) -> ListOff
     )
 
 
-API = Api(ApiKey.LIST_OFFSETS, (0, 11), handle, on_error=_on_error)
+API = Api(ApiKey.LIST_OFFSETS, (0, 11), handle, access=for_each("topics", "topics", Op.DESCRIBE), on_error=_on_error)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from barnabas.server.requests.access import Op, for_each
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -60,4 +61,10 @@ def _on_error(req: OffsetForLeaderEpochRequest, code: ErrorCode, version: int) -
     )
 
 
-API = Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, (0, 4), handle, on_error=_on_error)
+API = Api(
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    (0, 4),
+    handle,
+    access=for_each("topics", "topics", Op.DESCRIBE, name="topic", unless=Op.CLUSTER_ACTION),
+    on_error=_on_error,
+)

@@ -34,6 +34,7 @@ from barnabas.server.requests.api import PENDING, Api, Old
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.fast_paths.produce import FLEXIBLE_FROM, learn
 from barnabas.server.requests.old_formats import up_converted
+from barnabas.server.requests.produce.access import may_produce
 from barnabas.server.requests.produce.pending import PendingProduce
 from barnabas.server.requests.produce.transactional import Admission, produce_in_transaction
 from barnabas.server.requests.services import Services
@@ -106,6 +107,7 @@ API = Api(
     ApiKey.PRODUCE,
     (0, 13),
     handle,
+    access=may_produce,
     old=Old(2, handle_old),
     on_error=_on_error,
     pipelined=True,

@@ -27,6 +27,7 @@ import trio
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
+from barnabas.server.requests.access import Op, needs, on_cluster
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -127,4 +128,4 @@ def _refusal(req: AlterUserScramCredentialsRequest, code: ErrorCode, version: in
     return AlterUserScramCredentialsResponse(results=results)
 
 
-API = Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), handle, on_error=_refusal)
+API = Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), handle, access=needs(on_cluster(Op.ALTER)), on_error=_refusal)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey, ErrorCode, shortened
 from barnabas.kproto.messages import DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse
+from barnabas.server.requests.access import Op, needs, on_cluster
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -47,4 +48,18 @@ def handle(
     return response
 
 
-API = Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), handle)
+def _refusal(
+    req: DescribeUserScramCredentialsRequest, code: ErrorCode, version: int
+) -> DescribeUserScramCredentialsResponse:
+    """Names are not given back, as Apache Kafka does not."""
+    results = [_Result(error_code=code, error_message=None) for _ in req.users or ()]
+    return DescribeUserScramCredentialsResponse(error_code=code, error_message=None, results=results)
+
+
+API = Api(
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    (0, 0),
+    handle,
+    access=needs(on_cluster(Op.DESCRIBE)),
+    on_error=_refusal,
+)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import SaslHandshakeRequest, SaslHandshakeResponse
+from barnabas.server.requests.access import everybody
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -21,4 +22,4 @@ def handle(svc: Services, ctx: RequestContext, req: SaslHandshakeRequest) -> Sas
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 
-API = Api(ApiKey.SASL_HANDSHAKE, HANDSHAKE_VERSIONS, handle)
+API = Api(ApiKey.SASL_HANDSHAKE, HANDSHAKE_VERSIONS, handle, access=everybody)

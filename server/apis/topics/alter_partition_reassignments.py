@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
 from barnabas.replication import Image
+from barnabas.server.requests.access import Op, needs, on_cluster
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -94,4 +95,4 @@ def _refusal(
     return AlterPartitionReassignmentsResponse(error_code=code, error_message=None)
 
 
-API = Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), handle, on_error=_refusal)
+API = Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), handle, access=needs(on_cluster(Op.ALTER)), on_error=_refusal)

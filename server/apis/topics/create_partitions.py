@@ -18,6 +18,7 @@ import trio
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import CreatePartitionsRequest, CreatePartitionsResponse
+from barnabas.server.requests.access import Op, for_each
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -63,4 +64,10 @@ def _refusal(req: CreatePartitionsRequest, code: ErrorCode, version: int) -> Cre
     return CreatePartitionsResponse(results=[_failed(topic.name, KafkaError(code)) for topic in req.topics])
 
 
-API = Api(ApiKey.CREATE_PARTITIONS, (0, 3), handle, on_error=_refusal)
+API = Api(
+    ApiKey.CREATE_PARTITIONS,
+    (0, 3),
+    handle,
+    access=for_each("topics", "results", Op.ALTER, twice_is_wrong=True),
+    on_error=_refusal,
+)

@@ -25,6 +25,7 @@ from barnabas.kproto.messages import CreateTopicsRequest, CreateTopicsResponse
 from barnabas.replication import NewTopic, TopicDefaults, TopicRequest, check_total, is_prohibited
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.describe import topic_entries
+from barnabas.server.requests.access import TOPIC, Asked, Op, amended, both, for_each
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -141,4 +142,20 @@ def _refusal(req: CreateTopicsRequest, code: ErrorCode, version: int) -> CreateT
     return CreateTopicsResponse(topics=[_failed(topic.name, KafkaError(code)) for topic in req.topics])
 
 
-API = Api(ApiKey.CREATE_TOPICS, (0, 7), handle, on_error=_refusal)
+def _configs(asked: Asked, response: CreateTopicsResponse) -> Steps[None]:
+    """Who may not describe the settings of what was created is not told of them."""
+    for result in response.topics:
+        if not result.error_code and not asked.would_allow(Op.DESCRIBE_CONFIGS, TOPIC, result.name):
+            result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            result.num_partitions = result.replication_factor = -1
+            result.configs = []
+        yield 1
+
+
+API = Api(
+    ApiKey.CREATE_TOPICS,
+    (0, 7),
+    handle,
+    access=both(for_each("topics", "topics", Op.CREATE, unless=Op.CREATE, twice_is_wrong=True), amended(_configs)),
+    on_error=_refusal,
+)

@@ -20,13 +20,18 @@ import trio
 from barnabas.kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import DeleteTopicsRequest, DeleteTopicsResponse
 from barnabas.replication import Image
+from barnabas.server.requests.access import CLUSTER, TOPIC, Admitted, Asked, Op, Outcome, merge, split
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
+from barnabas.server.runtime.turns import Steps
 
 _Result = DeleteTopicsResponse.DeletableTopicResult
 
 _Asked = tuple[str | None, bytes]
+
+
+_UNKNOWN_ID = "This server does not host this topic ID."
 
 
 async def handle(svc: Services, ctx: RequestContext, req: DeleteTopicsRequest) -> DeleteTopicsResponse:
@@ -85,7 +90,7 @@ def _fault(asked: _Asked, resolved: str | None, *, twice: bool) -> KafkaError | 
     if name is None and topic_id == ZERO_UUID:
         return KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
     if resolved is None:
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, _UNKNOWN_ID)
     if twice:
         return KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     return None
@@ -103,4 +108,42 @@ def _refusal(req: DeleteTopicsRequest, code: ErrorCode, version: int) -> DeleteT
     return _all_failed(_asked(req, version), KafkaError(code))
 
 
-API = Api(ApiKey.DELETE_TOPICS, (0, 6), handle, on_error=_refusal)
+def _access(asked: Asked) -> Steps[Outcome]:
+    """Delete on the topic, of which it is known only to those who may describe it; or on the cluster. What is wrong
+    with the request is left to the handler.
+    """
+    req: DeleteTopicsRequest = asked.request
+    if not asked.services.config.get_bool("delete.topic.enable") or asked.would_allow(Op.DELETE, CLUSTER):
+        return Admitted(req)
+    entries = "topics" if asked.version >= 6 else "topic_names"
+    keys = _asked(req, asked.version)
+    times = Counter(keys)
+    refusals = []
+    denied = set()
+    for key in keys:
+        yield 1
+        name, topic_id = key
+        resolved = _resolved(asked.services.image, key)
+        if times[key] > 1 or (name is None) == (topic_id == ZERO_UUID):
+            continue
+        if resolved is None:
+            denied.add(key)
+            refusals.append(_failed(key, KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, _UNKNOWN_ID)))
+            continue
+        is_known = asked.allows(Op.DESCRIBE, TOPIC, resolved)
+        if not is_known or not asked.allows(Op.DELETE, TOPIC, resolved):
+            denied.add(key)
+            shown = resolved if name is None and is_known else name
+            refusals.append(_Result(name=shown, topic_id=topic_id, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    if not denied:
+        return Admitted(req)
+    kept, _ = split(req, entries, keys, denied)
+
+    def amend(response: DeleteTopicsResponse) -> Steps[None]:
+        merge(response, "responses", refusals, keys, "name")
+        yield len(keys) // 8
+
+    return Admitted(kept, amend)
+
+
+API = Api(ApiKey.DELETE_TOPICS, (0, 6), handle, access=_access, on_error=_refusal)

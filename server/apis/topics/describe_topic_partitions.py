@@ -6,12 +6,13 @@ points; the client sends it back to go on. The cursor's topic must be among the 
 negative. Partitions without a leader show leader -1 without an error; unknown topics give UNKNOWN_TOPIC_OR_PARTITION,
 impossible names INVALID_TOPIC_EXCEPTION. Java admin clients ask this instead of Metadata where it is advertised.
 
-Eligible leader replicas are always empty: clusters on ZooKeeper have none. Not done: authorization.
+Eligible leader replicas are always empty: clusters on ZooKeeper have none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from copy import copy
 from heapq import merge
 from itertools import islice
 
@@ -19,8 +20,9 @@ from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from barnabas.replication import NO_LEADER, Image, PartitionImage, is_internal, name_fault
 from barnabas.server.apis.topics.metadata import offline_replicas
+from barnabas.server.requests.access import TOPIC, Admitted, Asked, Op, Outcome, Refused
 from barnabas.server.requests.api import Api
-from barnabas.server.requests.authorized_operations import ALL_TOPIC_OPERATIONS
+from barnabas.server.requests.authorized_operations import ALL_TOPIC_OPERATIONS, NOT_ASKED
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
@@ -121,4 +123,43 @@ def _refusal(req: DescribeTopicPartitionsRequest, code: ErrorCode, version: int)
     return DescribeTopicPartitionsResponse(topics=[_Topic(error_code=code, name=topic.name) for topic in req.topics])
 
 
-API = Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), handle, on_error=_refusal)
+def _access(asked: Asked) -> Steps[Outcome]:
+    """Describe on each topic that is named; of all of them those that may not be described are left out, before pages
+    are made of the others.
+    """
+    req: DescribeTopicPartitionsRequest = asked.request
+    everything = not req.topics
+    begin = "" if req.cursor is None else req.cursor.topic_name
+    names = asked.services.image.topic_names if everything else [topic.name for topic in req.topics]
+    allowed: list[str] = []
+    refusals: dict[str, _Topic] = {}
+    for name in names:
+        yield 1
+        if (asked.would_allow if everything else asked.allows)(Op.DESCRIBE, TOPIC, name):
+            allowed.append(name)
+        elif not everything and name >= begin:
+            refusals[name] = _Topic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
+    admitted = copy(req)
+    if len(allowed) < len(names):
+        if req.cursor is not None and req.cursor.topic_name in names and req.cursor.topic_name not in allowed:
+            allowed = [name for name in allowed if name >= begin]
+            admitted.cursor = None
+        if not allowed:
+            return Refused(DescribeTopicPartitionsResponse(topics=sorted(refusals.values(), key=_by_name)))
+        admitted.topics = [DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in allowed]
+
+    def amend(response: DescribeTopicPartitionsResponse) -> Steps[None]:
+        for topic in response.topics:
+            if topic.topic_authorized_operations != NOT_ASKED:
+                topic.topic_authorized_operations = asked.bits(TOPIC, topic.name or "")
+            yield 1
+        response.topics = sorted([*refusals.values(), *response.topics], key=_by_name)
+
+    return Admitted(admitted, amend)
+
+
+def _by_name(topic: DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic) -> str:
+    return topic.name or ""
+
+
+API = Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), handle, access=_access, on_error=_refusal)

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import ElectLeadersRequest, ElectLeadersResponse
 from barnabas.replication import Image
+from barnabas.server.requests.access import Op, needs, on_cluster
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -87,4 +88,4 @@ def _refusal(req: ElectLeadersRequest, code: ErrorCode, version: int) -> ElectLe
     return ElectLeadersResponse(error_code=code if version >= 1 else ErrorCode.NONE, replica_election_results=results)
 
 
-API = Api(ApiKey.ELECT_LEADERS, (0, 2), handle, on_error=_refusal)
+API = Api(ApiKey.ELECT_LEADERS, (0, 2), handle, access=needs(on_cluster(Op.ALTER)), on_error=_refusal)

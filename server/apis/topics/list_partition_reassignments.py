@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey
 from barnabas.kproto.messages import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
+from barnabas.server.requests.access import Op, needs, on_cluster
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -48,4 +49,4 @@ def handle(
     return ListPartitionReassignmentsResponse(error_message=None, topics=list(topics.values()))
 
 
-API = Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), handle)
+API = Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), handle, access=needs(on_cluster(Op.DESCRIBE)))

@@ -26,14 +26,21 @@ Not done: authorization (29; hidden topics).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 
 import trio
 
 from barnabas.kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import MetadataRequest, MetadataResponse
 from barnabas.replication import BrokerImage, Image, PartitionImage, TopicImage, is_internal, is_prohibited, name_fault
+from barnabas.server.requests.access import CLUSTER, TOPIC, Admitted, Asked, Op, Outcome, merge, split
 from barnabas.server.requests.api import PENDING, Api
-from barnabas.server.requests.authorized_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
+from barnabas.server.requests.authorized_operations import (
+    ALL_CLUSTER_OPERATIONS,
+    ALL_TOPIC_OPERATIONS,
+    NOT_ASKED,
+    cluster_operations,
+)
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
@@ -205,4 +212,70 @@ def _refusal(req: MetadataRequest, code: ErrorCode, version: int) -> MetadataRes
     )
 
 
-API = Api(ApiKey.METADATA, (0, 13), handle, on_error=_refusal)
+def _access(asked: Asked) -> Steps[Outcome]:
+    """Describe on each topic that is named; of all of them those that may not be described are left out. What is
+    missing is made for those alone who may create it.
+    """
+    svc, req, version = asked.services, asked.request, asked.version
+    image, wanted = svc.image, req.topics
+    admitted = copy(req)
+    refusals: list[_Topic] = []
+    keys = [(topic.name, topic.topic_id) for topic in wanted or ()]
+    is_all = wanted is None or (version == 0 and not wanted)
+    by_id = any(topic_id != ZERO_UUID for _, topic_id in keys)
+    is_told = svc.cluster.has_image
+    creates = (
+        req.allow_auto_topic_creation
+        and svc.config.get_bool("auto.create.topics.enable")
+        and not asked.would_allow(Op.CREATE, CLUSTER)
+    )
+    if creates and not is_told:
+        admitted.allow_auto_topic_creation = False  # what is missing is not known yet
+    denied = set()
+    for key in dict.fromkeys(keys):
+        yield 1
+        name = asked.topic_name(*key) if by_id else key[0]
+        if name is None or (by_id and key[1] == ZERO_UUID) or (by_id and version < 12):
+            continue  # the handler's: unknown, not looked at, or wrong
+        refusal = None
+        if not asked.allows(Op.DESCRIBE, TOPIC, name):
+            refusal = _denied(None if by_id else name, key[1])
+        elif creates and is_told and name not in image.topics and not asked.allows(Op.CREATE, TOPIC, name):
+            refusal = _denied(name, ZERO_UUID)
+            refusal.is_internal = is_internal(name)
+        if refusal is not None:
+            denied.add(key)
+            refusals.append(refusal)
+    if denied:
+        admitted, _ = split(admitted, "topics", keys, denied)
+        if version == 0 and not admitted.topics:
+            admitted.topics = None  # so that nothing is made; what is told then is none of it
+
+    def amend(response: MetadataResponse) -> Steps[None]:
+        topics = [] if version == 0 and denied and admitted.topics is None else response.topics
+        if is_all or by_id or not is_told:  # what is known now may not have been known
+            seen = []
+            for topic in topics:
+                yield 1
+                if topic.name is None or asked.would_allow(Op.DESCRIBE, TOPIC, topic.name):
+                    seen.append(topic)
+                elif not is_all:
+                    seen.append(_denied(None if by_id else topic.name, topic.topic_id if by_id else ZERO_UUID))
+            topics = seen
+        for topic in topics:
+            if topic.topic_authorized_operations != NOT_ASKED:
+                topic.topic_authorized_operations = asked.bits(TOPIC, topic.name or "")
+                yield 1
+        response.topics = topics
+        merge(response, "topics", refusals, keys, "name")
+        if response.cluster_authorized_operations != NOT_ASKED:
+            response.cluster_authorized_operations = cluster_operations(asked)
+
+    return Admitted(admitted, amend)
+
+
+def _denied(name: str | None, topic_id: bytes) -> MetadataResponse.MetadataResponseTopic:
+    return _Topic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, topic_id=topic_id)
+
+
+API = Api(ApiKey.METADATA, (0, 13), handle, access=_access, on_error=_refusal)

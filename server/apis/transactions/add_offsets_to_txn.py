@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey
 from barnabas.kproto.messages import AddOffsetsToTxnRequest
+from barnabas.server.requests.access import Op, both, needs, on_group, on_transactional_id
 from barnabas.server.requests.api import PENDING, Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -21,4 +22,9 @@ def handle(svc: Services, ctx: RequestContext, req: AddOffsetsToTxnRequest) -> o
     return PENDING
 
 
-API = Api(ApiKey.ADD_OFFSETS_TO_TXN, (0, 4), handle)
+API = Api(
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    (0, 4),
+    handle,
+    access=both(needs(on_transactional_id(Op.WRITE)), needs(on_group(Op.READ))),
+)

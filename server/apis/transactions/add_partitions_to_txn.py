@@ -15,7 +15,18 @@ from typing import Any
 
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-from barnabas.replication import Image
+from barnabas.replication import Image, is_internal
+from barnabas.server.requests.access import (
+    TOPIC,
+    TRANSACTIONAL_ID,
+    Asked,
+    Op,
+    Outcome,
+    Permission,
+    Refused,
+    needs,
+    on_cluster,
+)
 from barnabas.server.requests.api import PENDING, Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.portions import AT_ONCE, in_portions
@@ -132,4 +143,38 @@ def _on_error(req: AddPartitionsToTxnRequest, code: int, version: int) -> AddPar
     )
 
 
-API = Api(ApiKey.ADD_PARTITIONS_TO_TXN, (0, 5), handle, on_error=_on_error)
+_between_brokers = needs(on_cluster(Op.CLUSTER_ACTION))
+_may_write = needs(Permission(Op.WRITE, TRANSACTIONAL_ID, lambda req: req.v3_and_below_transactional_id))
+
+
+def _access(asked: Asked) -> Steps[Outcome]:
+    """Producers, up to version 3, need Write on the id and on each topic, or nothing is added; internal topics are
+    denied to all.
+    """
+    if asked.version >= 4:
+        return (yield from _between_brokers(asked))
+    outcome = yield from _may_write(asked)
+    if isinstance(outcome, Refused):
+        return outcome
+    req: AddPartitionsToTxnRequest = asked.request
+    denied = set()
+    for topic in req.v3_and_below_topics:
+        yield 1
+        if is_internal(topic.name) or not asked.allows(Op.WRITE, TOPIC, topic.name):
+            denied.add(topic.name)
+    if not denied:
+        return outcome
+    response = _on_error(req, ErrorCode.OPERATION_NOT_ATTEMPTED, asked.version)
+    for result in response.results_by_topic_v3_and_below:
+        known = asked.services.image.topics.get(result.name)
+        count = 0 if known is None else len(known.partitions)
+        for partition in result.results_by_partition:
+            if result.name in denied:
+                partition.partition_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif not 0 <= partition.partition_index < count:
+                partition.partition_error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        yield 1 + len(result.results_by_partition) // 8
+    return Refused(response)
+
+
+API = Api(ApiKey.ADD_PARTITIONS_TO_TXN, (0, 5), handle, access=_access, on_error=_on_error)

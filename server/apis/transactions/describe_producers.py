@@ -11,6 +11,7 @@ from __future__ import annotations
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import DescribeProducersRequest, DescribeProducersResponse
 from barnabas.replication import check_name
+from barnabas.server.requests.access import Op, for_each
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -72,4 +73,4 @@ def _on_error(req: DescribeProducersRequest, code: ErrorCode, version: int) -> D
     )
 
 
-API = Api(ApiKey.DESCRIBE_PRODUCERS, (0, 0), handle, on_error=_on_error)
+API = Api(ApiKey.DESCRIBE_PRODUCERS, (0, 0), handle, access=for_each("topics", "topics", Op.READ), on_error=_on_error)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey
 from barnabas.kproto.messages import EndTxnRequest
+from barnabas.server.requests.access import Op, needs, on_transactional_id
 from barnabas.server.requests.api import PENDING, Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -22,4 +23,4 @@ def handle(svc: Services, ctx: RequestContext, req: EndTxnRequest) -> object:
     return PENDING
 
 
-API = Api(ApiKey.END_TXN, (0, 5), handle)
+API = Api(ApiKey.END_TXN, (0, 5), handle, access=needs(on_transactional_id(Op.WRITE)))

@@ -20,9 +20,21 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import InitProducerIdRequest, InitProducerIdResponse
+from barnabas.server.requests.access import (
+    CLUSTER,
+    DENIED,
+    TOPIC,
+    Admitted,
+    Asked,
+    Op,
+    Outcome,
+    needs,
+    on_transactional_id,
+)
 from barnabas.server.requests.api import PENDING, Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
+from barnabas.server.runtime.turns import Steps
 
 
 async def handle(svc: Services, ctx: RequestContext, req: InitProducerIdRequest) -> object:
@@ -39,4 +51,20 @@ def _on_error(req: InitProducerIdRequest, code: ErrorCode, version: int) -> Init
     return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
 
 
-API = Api(ApiKey.INIT_PRODUCER_ID, (0, 5), handle, on_error=_on_error)
+_may_write = needs(on_transactional_id(Op.WRITE))
+
+
+def _access(asked: Asked) -> Steps[Outcome]:
+    """Without a transactional id: who may write idempotently to the cluster, or to any topic."""
+    if asked.request.transactional_id is not None:
+        return (yield from _may_write(asked))
+    if (
+        asked.would_allow(Op.IDEMPOTENT_WRITE, CLUSTER)
+        or asked.would_allow_any(Op.WRITE, TOPIC)
+        or asked.allows(Op.IDEMPOTENT_WRITE, CLUSTER)  # for the log
+    ):
+        return Admitted(asked.request)
+    return asked.refuse(DENIED[CLUSTER])
+
+
+API = Api(ApiKey.INIT_PRODUCER_ID, (0, 5), handle, access=_access, on_error=_on_error)

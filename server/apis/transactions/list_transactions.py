@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from barnabas.kproto import ApiKey
 from barnabas.kproto.messages import ListTransactionsRequest, ListTransactionsResponse
+from barnabas.server.requests.access import TRANSACTIONAL_ID, Op, hidden
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -32,4 +33,9 @@ def _compiled(pattern: str | None) -> Callable[[str], bool] | None:
     return compile_pattern(pattern)
 
 
-API = Api(ApiKey.LIST_TRANSACTIONS, (0, 2), handle)
+API = Api(
+    ApiKey.LIST_TRANSACTIONS,
+    (0, 2),
+    handle,
+    access=hidden("transaction_states", Op.DESCRIBE, TRANSACTIONAL_ID, name="transactional_id"),
+)

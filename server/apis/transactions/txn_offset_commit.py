@@ -25,6 +25,7 @@ from barnabas.kproto.messages import TxnOffsetCommitRequest, TxnOffsetCommitResp
 from barnabas.logdir import InTransaction, Verification
 from barnabas.server.coordinators.verification import Errors, operation_of_offset_commit
 from barnabas.server.partitions.partition import Partition
+from barnabas.server.requests.access import Op, both, for_each, needs, on_group, on_transactional_id
 from barnabas.server.requests.api import PENDING, Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.portions import AT_ONCE, Codes, Portion, in_portions
@@ -205,4 +206,10 @@ def _on_error(req: TxnOffsetCommitRequest, code: ErrorCode, version: int) -> Txn
     )
 
 
-API = Api(ApiKey.TXN_OFFSET_COMMIT, (0, 5), handle, on_error=_on_error)
+API = Api(
+    ApiKey.TXN_OFFSET_COMMIT,
+    (0, 5),
+    handle,
+    access=both(needs(on_transactional_id(Op.WRITE)), needs(on_group(Op.READ)), for_each("topics", "topics", Op.READ)),
+    on_error=_on_error,
+)

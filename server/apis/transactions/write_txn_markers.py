@@ -16,6 +16,7 @@ from copy import copy
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from barnabas.server.requests.access import Op, needs, on_cluster
 from barnabas.server.requests.api import PENDING, Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.portions import AT_ONCE, in_portions
@@ -140,4 +141,10 @@ def _on_error(req: WriteTxnMarkersRequest, code: ErrorCode, version: int) -> Wri
     )
 
 
-API = Api(ApiKey.WRITE_TXN_MARKERS, (0, 2), handle, on_error=_on_error)
+API = Api(
+    ApiKey.WRITE_TXN_MARKERS,
+    (0, 2),
+    handle,
+    access=needs(on_cluster(Op.CLUSTER_ACTION), on_cluster(Op.ALTER)),
+    on_error=_on_error,
+)

@@ -86,10 +86,11 @@ class FetchTarget:
 
 class FetchSession:
     """`epoch`: the one that the next request must carry. `by_id`: targets are named by topic id (Fetch 13+). `owner`:
-    the connection that opened it, which may be gone. `noted_size`: of `targets`, as the cache counts it.
+    the connection that opened it, which may be gone. `noted_size`: of `targets`, as the cache counts it. `allowed`: the
+    permissions by which all of the targets may be read, None while nobody knows (`fetch/access.py`).
     """
 
-    __slots__ = ("by_id", "epoch", "last_used", "noted_size", "owner", "privileged", "session_id", "targets")
+    __slots__ = ("allowed", "by_id", "epoch", "last_used", "noted_size", "owner", "privileged", "session_id", "targets")
 
     def __init__(self, session_id: int, by_id: bool, privileged: bool, targets: dict[TargetKey, FetchTarget]) -> None:
         self.session_id = session_id
@@ -100,6 +101,7 @@ class FetchSession:
         self.last_used = 0.0
         self.owner: ReferenceType[object] | None = None
         self.noted_size = len(targets)
+        self.allowed: object = None
 
     def advance(self) -> None:
         """The epoch after this request; it wraps to 1, since 0 and -1 have a meaning of their own."""
@@ -138,6 +140,10 @@ class FetchSessions:
         # Kept in order of last use: the first is the oldest.
         self._sessions[session_id] = self._sessions.pop(session_id)
         return session
+
+    def find(self, session_id: int) -> FetchSession | None:
+        """The session of that id, without using it."""
+        return self._sessions.get(session_id)
 
     def close(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)

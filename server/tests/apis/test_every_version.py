@@ -191,6 +191,17 @@ def _consumer_heartbeat(world: World, version: int) -> Values:
     }
 
 
+def _acl(world: World, version: int) -> Values:
+    pattern = {"resource_pattern_type": 4} if version else {}
+    entry = {"principal": "User:a", "host": "*", "operation": 3, "permission_type": 3}
+    return {"creations": [{"resource_type": TOPIC, "resource_name": "t", **pattern, **entry}]}
+
+
+def _acl_filter(version: int) -> Values:
+    pattern = {"pattern_type_filter": 1} if version else {}
+    return {"resource_type_filter": 7 if version >= 3 else 1, **pattern, "operation": 1, "permission_type": 1}
+
+
 REQUESTS: dict[ApiKey, Callable[[World, int], Values]] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
@@ -235,6 +246,9 @@ REQUESTS: dict[ApiKey, Callable[[World, int], Values]] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _always(
         topics=[{"topic": "t", "partitions": [{"partition": 0, "leader_epoch": 0}]}]
     ),
+    ApiKey.DESCRIBE_ACLS: lambda world, version: _acl_filter(version),
+    ApiKey.CREATE_ACLS: _acl,
+    ApiKey.DELETE_ACLS: lambda world, version: {"filters": [_acl_filter(version)]},
     ApiKey.DESCRIBE_CONFIGS: _always(resources=[{"resource_type": TOPIC, "resource_name": "t"}]),
     ApiKey.ALTER_CONFIGS: _settings([{"name": "retention.ms", "value": "5000"}]),
     ApiKey.ALTER_REPLICA_LOG_DIRS: _always(dirs=[{"path": "/no", "topics": [{"name": "t", "partitions": [0]}]}]),
@@ -275,10 +289,15 @@ NOT_AN_ERROR = {
     (ApiKey.JOIN_GROUP, 4): {ErrorCode.MEMBER_ID_REQUIRED},
     (ApiKey.CONSUMER_GROUP_DESCRIBE, 0): {ErrorCode.GROUP_ID_NOT_FOUND},
     (ApiKey.CONSUMER_GROUP_DESCRIBE, 1): {ErrorCode.GROUP_ID_NOT_FOUND},
+    **{
+        (key, version): {ErrorCode.SECURITY_DISABLED}
+        for key in (ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS)
+        for version in range(4)
+    },
     **{(ApiKey.ALTER_REPLICA_LOG_DIRS, version): {ErrorCode.LOG_DIR_NOT_FOUND} for version in range(3)},
 }
 """Answers that say that all is well, with a code: nothing to elect; come again with the id given; a classic
-group; no such place."""
+group; no authorizer; no such place."""
 
 PAIRS = [
     (api.key, version)

@@ -30,9 +30,9 @@ def notices(values: dict[str, str]) -> list[str]:
 REFUSED = {
     "log.dirs": "/a,/a",
     "log.cleaner.dedupe.buffer.size": "1048576",
-    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
-    "super.users": "User:admin",
-    "allow.everyone.if.no.acl.found": "false",
+    "authorizer.class.name": "org.example.Authorizer",
+    "super.users": "admin",
+    "allow.everyone.if.no.acl.found": "no",
     "sasl.enabled.mechanisms": "EXTERNAL",
     "sasl.kerberos.service.name": "kafka",
     "ssl.keystore.location": "/k.jks",

@@ -22,6 +22,7 @@ from barnabas.kproto.messages import HeartbeatResponse
 from barnabas.server.network.connection import Connection
 from barnabas.server.partitions.commit_queue import CommitQueue
 from barnabas.server.partitions.partition import Partition
+from barnabas.server.requests.access import everybody
 from barnabas.server.requests.api import PENDING, Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.dispatch import Dispatcher
@@ -37,7 +38,7 @@ from barnabas.server.tests.storage.test_flushing import SlowThread
 
 TOO_LONG = "x" * 40_000
 """More than a string may have in an answer."""
-SILENT = Api(ApiKey.HEARTBEAT, (0, 4), lambda svc, ctx, req: PENDING)
+SILENT = Api(ApiKey.HEARTBEAT, (0, 4), lambda svc, ctx, req: PENDING, access=everybody)
 
 
 class Peer:
@@ -309,7 +310,13 @@ def test_an_answer_that_cannot_be_encoded(caplog: pytest.LogCaptureFixture) -> N
 
 @pytest.mark.parametrize("knows_request", [True, False])
 def test_nor_can_its_error(knows_request: bool, caplog: pytest.LogCaptureFixture) -> None:
-    api = Api(ApiKey.HEARTBEAT, (0, 4), SILENT.handle, on_error=lambda req, code, version: Unencodable(error_code=code))
+    api = Api(
+        ApiKey.HEARTBEAT,
+        (0, 4),
+        SILENT.handle,
+        access=everybody,
+        on_error=lambda req, code, version: Unencodable(error_code=code),
+    )
     peer = Peer(api)
     fail_to_encode(peer.context.route)
     if knows_request:
@@ -323,7 +330,9 @@ def test_nor_can_its_error(knows_request: bool, caplog: pytest.LogCaptureFixture
 def dispatched(handle: Callable[..., Any], **api: Any) -> Peer:
     """A Heartbeat that `handle` serves."""
     peer = Peer()
-    dispatch = Dispatcher([Api(ApiKey.HEARTBEAT, (0, 4), handle, **api)], SimpleNamespace(), None)  # type: ignore[arg-type]
+    services: Any = SimpleNamespace(authorizer=None)
+    nursery: Any = None
+    dispatch = Dispatcher([Api(ApiKey.HEARTBEAT, (0, 4), handle, access=everybody, **api)], services, nursery)
     peer.connection._dispatch = dispatch
     peer.connection._slots.clear()
     header = b"\0\x0c\0\3\0\0\0\x09\0\1c"

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import trio
 
-from barnabas.kproto import DecodeError, ErrorCode, decode, response_class
+from barnabas.kproto import ApiKey, DecodeError, ErrorCode, decode, response_class
 from barnabas.kproto.frame import parse_response_header
 from barnabas.kproto.messages import CreateTopicsRequest, FindCoordinatorRequest
 from barnabas.server.apis import APIS
@@ -44,6 +44,10 @@ SEEDS_LONG = range(100, 108)
 
 EXCUSED = re.compile(r"barnabas\.coordinators: record \d+ of __(consumer_offsets|transaction_state) .* is skipped")
 """Whoever calls himself `__admin_client` may write to internal topics, as with Apache Kafka: also what is no group."""
+
+
+UNREADABLE_ZEROS = (ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS)
+"""Their numbers may not be zero: the connection is closed then, as Apache Kafka does."""
 
 
 class Errors(logging.Handler):
@@ -156,6 +160,8 @@ class Attacker:
     async def send(self, api: Api, version: int, *, damage: bool = False) -> None:
         request = self._world.request(api, version, self._correlation_id)
         frame = damaged_frame(self._world.rng, request.frame) if damage else request.frame
+        if api.key in UNREADABLE_ZEROS:
+            self.may_close = True
         if request.is_answered:
             self.owed.append((self._correlation_id, api, version, request.sent))
         else:

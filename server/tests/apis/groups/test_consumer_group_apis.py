@@ -196,7 +196,7 @@ async def test_described_and_listed(autojump_clock: trio.testing.MockClock) -> N
             found, unknown, nameless = (await asker.ask(request, version)).groups
             assert (found.error_code, found.group_state, found.assignor_name) == (E.NONE, "Stable", "uniform")
             assert found.group_epoch == found.assignment_epoch == epoch
-            assert found.authorized_operations == 0b1_0100_1000
+            assert found.authorized_operations == 0xD48
             (member,) = found.members
             assert (member.member_id, member.instance_id, member.rack_id, member.member_epoch) == ("m", "i", "r", epoch)
             assert member.subscribed_topic_names == ["t"]

@@ -1,0 +1,77 @@
+"""Who may see and change settings: a permission on each resource, on the cluster for those of brokers.
+
+Denied resources are answered alone, without settings. What the handlers refuse whoever asks – an unknown type of
+resource, another broker's settings, a resource that is named twice to be changed – is theirs to refuse.
+Source: `ConfigHelper.scala`, `ConfigAdminManager.scala`, `ControllerApis.scala` (4.3).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator
+from copy import copy
+from typing import Any
+
+from barnabas.kproto import ErrorCode
+from barnabas.server.requests.access import CLUSTER, DENIED, GROUP, TOPIC, Admitted, Asked, Op, Outcome
+from barnabas.server.requests.config_resources import ResourceType
+from barnabas.server.security.acls.model import CLUSTER_NAME
+from barnabas.server.security.acls.model import ResourceType as Kind
+
+_KINDS = {
+    ResourceType.TOPIC: TOPIC,
+    ResourceType.GROUP: GROUP,
+    ResourceType.BROKER: CLUSTER,
+    ResourceType.BROKER_LOGGER: CLUSTER,
+    ResourceType.CLIENT_METRICS: CLUSTER,
+}
+_Key = tuple[int, str]
+
+
+def may_describe(asked: Asked) -> Generator[int, None, Outcome]:
+    """The declaration of DescribeConfigs."""
+    return _decide(asked, Op.DESCRIBE_CONFIGS, "results", frozenset())
+
+
+def may_alter(asked: Asked) -> Generator[int, None, Outcome]:
+    """The declaration of AlterConfigs and IncrementalAlterConfigs."""
+    times = Counter(_key(resource) for resource in asked.request.resources)
+    own = str(asked.services.config.broker_id)
+    others = {key for key in times if key[0] == ResourceType.BROKER and key[1] not in ("", own)}
+    return _decide(asked, Op.ALTER_CONFIGS, "responses", others | {key for key, count in times.items() if count > 1})
+
+
+def _key(resource: Any) -> _Key:
+    return resource.resource_type, resource.resource_name
+
+
+def _decide(
+    asked: Asked, operation: Op, answers: str, refused_anyway: frozenset[_Key] | set[_Key]
+) -> Generator[int, None, Outcome]:
+    request = asked.request
+    denied: dict[_Key, ErrorCode] = {}
+    for resource in request.resources:
+        yield 1
+        key = _key(resource)
+        kind: Kind | None = _KINDS.get(key[0])  # type: ignore[call-overload]
+        if kind is None or key in refused_anyway or key in denied:
+            continue
+        if not asked.allows(operation, kind, CLUSTER_NAME if kind is CLUSTER else key[1]):
+            denied[key] = DENIED[kind]
+    if not denied:
+        return Admitted(request)
+    kept = copy(request)
+    kept.resources = [resource for resource in request.resources if _key(resource) not in denied]
+    refusals: list[Any] = []
+    for code in dict.fromkeys(denied.values()):
+        refused = copy(request)
+        refused.resources = [resource for resource in request.resources if denied.get(_key(resource)) == code]
+        refusals += getattr(asked.answer(code, refused), answers)
+    order = {_key(resource): number for number, resource in enumerate(request.resources)}
+
+    def amend(response: Any) -> Generator[int, None, None]:
+        everything = sorted([*getattr(response, answers), *refusals], key=lambda answer: order[_key(answer)])
+        setattr(response, answers, everything)
+        yield len(everything) // 8
+
+    return Admitted(kept, amend)

@@ -1,0 +1,54 @@
+"""Who may produce: Write on each topic, and on the transactional id of transactional batches.
+
+With acks=0 nobody waits for an answer, so that a denial is told by closing the connection; what was allowed is appended
+all the same. Source: `KafkaApis.handleProduceRequest` (4.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import ProduceRequest, ProduceResponse
+from barnabas.kproto.records import BATCH_OVERHEAD
+from barnabas.server.requests.access import TRANSACTIONAL_ID, Admitted, Asked, Op, Outcome, Refused, for_each
+from barnabas.server.requests.produce.transactional import ATTRIBUTES_LOW_BYTE_AT, TRANSACTIONAL
+
+_topics = for_each("topic_data", "responses", Op.WRITE)
+_topics_in_silence = for_each(
+    "topic_data", "responses", Op.WRITE, refusal=lambda request, code: ProduceResponse(responses=[])
+)
+
+
+def may_produce(asked: Asked) -> Generator[int, None, Outcome]:
+    """The declaration of Produce."""
+    request: ProduceRequest = asked.request
+    transactional_id = request.transactional_id
+    is_silent = request.acks == 0
+    if (
+        transactional_id is not None
+        and _is_transactional(request)
+        and not asked.allows(Op.WRITE, TRANSACTIONAL_ID, transactional_id)
+    ):
+        return Refused(None) if is_silent else asked.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not is_silent:
+        return (yield from _topics(asked))
+    outcome = yield from _topics_in_silence(asked)
+    if isinstance(outcome, Admitted) and outcome.amend is not None:
+        return Admitted(outcome.request, closes=True)
+    return outcome
+
+
+def _is_transactional(request: ProduceRequest) -> bool:
+    """Whether any of the batches is."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records: Any = data.records
+            if (
+                records is not None
+                and len(records) >= BATCH_OVERHEAD
+                and records[ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL
+            ):
+                return True
+    return False
