@@ -106,9 +106,11 @@ from barnabas.replication.tree.cluster_tree import (
 from barnabas.replication.tree.isr_nodes import notify_isr_changes, write_isr
 from barnabas.replication.tree.paths import (
     BROKER_CONFIG,
+    CLIENT_CONFIG,
     CONFIG_CHANGES,
     DEFAULT_ENTITY,
     GROUP_CONFIG,
+    IP_CONFIG,
     TOPIC_CONFIG,
     USER_CONFIG,
     BadNode,
@@ -132,10 +134,12 @@ from barnabas.replication.values.interbroker import InterBrokerProtocol
 
 __all__ = [
     "BROKER_CONFIG",
+    "CLIENT_CONFIG",
     "CONFIG_CHANGES",
     "DEFAULT_ENTITY",
     "GROUP_CONFIG",
     "GROUP_METADATA_TOPIC",
+    "IP_CONFIG",
     "LEADER_BEING_DELETED",
     "MAX_NEW_PARTITIONS",
     "METADATA_JOURNAL",

@@ -21,6 +21,7 @@ from barnabas.replication.store.store import (
     Delete,
     Node,
     NodeExists,
+    NodeNotEmpty,
     NoSuchNode,
     Op,
     Set,
@@ -30,6 +31,7 @@ from barnabas.replication.store.store import (
     parent_of,
 )
 from barnabas.replication.tree import paths
+from barnabas.replication.tree.client_nodes import emptied, is_client_kind
 from barnabas.replication.tree.nodes import SeenTopic, topic_image, with_state
 from barnabas.replication.tree.paths import BadNode, ProducerIdBlock, StateNode
 from barnabas.replication.tree.registration import decode_broker, encode_broker
@@ -38,6 +40,8 @@ from barnabas.replication.values.image import BrokerImage, Image, TopicImage
 PRODUCER_ID_BLOCK_SIZE = 1000
 _LAST_PRODUCER_ID = 2**63 - 1
 _NODES_PER_COMMIT = 1000
+_KINDS_WITH_ROOTS = (paths.TOPIC_CONFIG, paths.BROKER_CONFIG, paths.USER_CONFIG, paths.CLIENT_CONFIG, paths.IP_CONFIG)
+"""Where every broker makes the node above the entities at its start."""
 
 
 class BrokerIdTaken(Exception):
@@ -384,25 +388,32 @@ async def write_config(
     """Replace an entity's settings by `edit(settings)` and notify all brokers; returns the new ones.
 
     `edit` may be called again when somebody else wrote in between; what it raises is passed on. For a topic that does
-    not exist (any more) raises NoSuchNode.
+    not exist (any more) raises NoSuchNode. Of users, client ids and addresses nothing stays that has no settings.
     """
     path = paths.config_entity(kind, name)
-    if kind == paths.GROUP_CONFIG:
-        await make_paths(store, (paths.config_kind(kind),))
+    may_vanish = is_client_kind(kind)
     while True:
         node = await store.get(path)
         config = edit({} if node is None else paths.decode_config(path, node.data))
-        data = paths.encode_config(config)
-        ops: list[Op] = [Create(path, data) if node is None else Set(path, data, node.version)]
+        if may_vanish and not config and node is None:
+            return MappingProxyType({})
+        if node is None and kind not in _KINDS_WITH_ROOTS:
+            await make_paths(store, (paths.config_kind(kind),))
+        ops: list[Op]
+        if may_vanish and not config and node is not None:
+            ops = await emptied(store, kind, node)
+        else:
+            data = paths.encode_config(config)
+            ops = [Create(path, data) if node is None else Set(path, data, node.version)]
         ops.append(Create(paths.config_change(), paths.encode_config_change(kind, name), sequential=True))
         if kind == paths.TOPIC_CONFIG:
             ops.append(Check(paths.topic(name), ANY_VERSION))
         try:
             await store.commit(ops)
-        except (NodeExists, VersionMoved):
+        except (NodeExists, VersionMoved, NodeNotEmpty):
             continue
         except NoSuchNode as exc:
-            if exc.path == path:
+            if exc.path == path or may_vanish:
                 continue
             raise
         return MappingProxyType(dict(config))

@@ -53,6 +53,8 @@ STAND_IN_SECRET = "/barnabas/stand_in_secret"
 TOPIC_CONFIG = "topics"
 BROKER_CONFIG = "brokers"
 USER_CONFIG = "users"
+CLIENT_CONFIG = "clients"
+IP_CONFIG = "ips"
 GROUP_CONFIG = "groups"
 """Apache Kafka has settings of groups under KRaft alone; here the node is made with the first of them."""
 DEFAULT_ENTITY = "<default>"
@@ -122,6 +124,19 @@ def config_entity(kind: str, name: str) -> str:
 def config_kind(kind: str) -> str:
     """Path of the parent of all configurations of a kind."""
     return f"{CONFIG}/{kind}"
+
+
+def user_clients(user: str) -> str:
+    """The kind of the settings that clients of one user have."""
+    return f"{USER_CONFIG}/{escape(user)}/{CLIENT_CONFIG}"
+
+
+def user_of_clients(kind: str) -> str | None:
+    """The user, if the kind is one of `user_clients`."""
+    match kind.split("/"):
+        case [of_users, user, of_clients] if of_users == USER_CONFIG and of_clients == CLIENT_CONFIG:
+            return unescape(user)
+    return None
 
 
 def config_change() -> str:
@@ -286,14 +301,20 @@ def encode_config_change(kind: str, name: str) -> bytes:
 
 
 def decode_config_change(path: str, data: bytes) -> tuple[str, str]:
-    """What changed: kind and name. Version 1 notifications name the two apart. Raises BadNode."""
+    """What changed: kind and name. A user's client has a kind of its own (`user_clients`). Version 1 notifications
+    name the two apart. Raises BadNode.
+    """
     content = _Object(path, data)
     if content.number("version", 1) == 1:
         kind = content.text("entity_type")
         return kind, unescape(content.text("entity_name"))
-    kind, slash, name = content.text("entity_path").partition("/")
+    entity = content.text("entity_path")
+    kind, slash, name = entity.partition("/")
     if not slash:
         raise BadNode(path, f"entity path {kind!r}")
+    above, slash, last = entity.rpartition("/")
+    if user_of_clients(above) is not None:
+        return above, unescape(last)
     return kind, unescape(name)
 
 

@@ -48,10 +48,12 @@ from barnabas.server.apis.groups import (
 )
 from barnabas.server.apis.records import delete_records, fetch, list_offsets, offset_for_leader_epoch, produce
 from barnabas.server.apis.security import (
+    alter_client_quotas,
     alter_user_scram_credentials,
     create_acls,
     delete_acls,
     describe_acls,
+    describe_client_quotas,
     describe_user_scram_credentials,
     sasl_authenticate,
     sasl_handshake,
@@ -124,6 +126,8 @@ APIS: tuple[Api, ...] = (
     alter_partition_reassignments.API,
     list_partition_reassignments.API,
     offset_delete.API,
+    describe_client_quotas.API,
+    alter_client_quotas.API,
     describe_user_scram_credentials.API,
     alter_user_scram_credentials.API,
     alter_partition.API,

@@ -22,6 +22,7 @@ from barnabas.server.apis import APIS
 from barnabas.server.broker.logins import make_logins
 from barnabas.server.cluster.acls import StoredAcls
 from barnabas.server.cluster.client import ControllerClient
+from barnabas.server.cluster.client_quotas import ClientQuotas
 from barnabas.server.cluster.features import Features
 from barnabas.server.cluster.leader_balance import LeaderBalance
 from barnabas.server.cluster.member import ClusterMember
@@ -52,6 +53,7 @@ from barnabas.server.runtime.offload import Offload
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.runtime.turns import Turns
 from barnabas.server.security.acls.settings import authorizer_of
+from barnabas.server.security.quotas.rates import Window
 from barnabas.server.security.sasl.authenticator import ListenerRules
 
 if TYPE_CHECKING:
@@ -116,6 +118,7 @@ def build(ground: Ground) -> Parts:
     topics = TopicRequests(member, ground.current_config, ground.rng)
     controller = PartitionRequests(member)
     users = Users(member, ground.stand_in_secret)
+    quotas = _quotas(config, member)
     controller_client = ControllerClient(
         member,
         controller,
@@ -174,6 +177,7 @@ def build(ground: Ground) -> Parts:
         topics=topics,
         controller=controller,
         users=users,
+        quotas=quotas,
         groups=groups,
         transactions=transactions,
         verification=verification,
@@ -247,6 +251,16 @@ def _member(ground: Ground, partitions: Partitions) -> ClusterMember:
     )
     member.run_beside("looking for preferred leaders", LeaderBalance(member, ground.current_config).run)
     return member
+
+
+def _quotas(config: BrokerConfig, member: ClusterMember) -> ClientQuotas:
+    window = Window(config.get_int("quota.window.num"), config.get_int("quota.window.size.seconds"))
+    mutation_window = Window(
+        config.get_int("controller.quota.window.num"), config.get_int("controller.quota.window.size.seconds")
+    )
+    quotas = ClientQuotas(member, window, mutation_window)
+    member.run_beside("looking up hosts that have a limit of connections", quotas.run)
+    return quotas
 
 
 def _groups(

@@ -34,7 +34,6 @@ from barnabas.replication import (
     CONFIG_CHANGES,
     GROUP_CONFIG,
     TOPIC_CONFIG,
-    USER_CONFIG,
     WATCHED,
     WATCHED_BY_ALL,
     BadNode,
@@ -77,7 +76,7 @@ from barnabas.replication import (
     stand_for_controller,
     topic_names,
 )
-from barnabas.replication.tree import admin_tree, users
+from barnabas.replication.tree import admin_tree, client_nodes
 from barnabas.server.cluster.admin_nodes import look_at_admin_nodes
 from barnabas.server.cluster.change_notices import ChangeNotices
 from barnabas.server.cluster.identity import wait_for_old_registration
@@ -95,8 +94,10 @@ log = logging.getLogger("barnabas.controller")
 _CONTROLLER_WATCHES = tuple(place for place in WATCHED if place not in WATCHED_BY_ALL)
 
 
-UserWatcher = Callable[[str, Mapping[str, str]], None]
-"""Gets a user's name and all that is stored of him: credentials and quotas; empty when there is nothing."""
+ClientWatcher = Callable[[str, str, Mapping[str, str]], None]
+"""Gets the kind and the name of a user, a client id or an address (`barnabas.replication.tree.client_nodes`), and all
+that is stored of it: quotas, and a user's credentials; empty when there is nothing.
+"""
 
 
 class ClusterMember:
@@ -152,7 +153,7 @@ class ClusterMember:
         self._inbox: list[Effect | StoreEvent] = []
         self._mail = trio.Event()
         self._beside: list[tuple[str, Callable[[], Awaitable[None]]]] = []
-        self._users_watchers: list[UserWatcher] = []
+        self._client_watchers: list[ClientWatcher] = []
         self._nursery: trio.Nursery | None = None
         self.image_received = trio.Event()  # see `has_image`
         if connect is None:
@@ -259,8 +260,8 @@ class ClusterMember:
         await self._notices.skip()
         configs = await read_broker_configs(self.store, self._unreadable)
         groups = await read_group_configs(self.store, self._unreadable)
-        for name, config in (await users.read_users(self.store, self._unreadable)).items():
-            self._user_changed(name, config)
+        for (kind, name), config in (await client_nodes.read_clients(self.store, self._unreadable)).items():
+            self._client_changed(kind, name, config)
         self._receiver.replace_image(
             replace(self.image, cluster_id=self._cluster_id, broker_configs=configs, group_configs=groups)
         )
@@ -470,8 +471,8 @@ class ClusterMember:
         await self._perform(machine.topics_seen(seen, gone))
 
     async def reload_config(self, kind: str, name: str) -> None:
-        """Read the settings of a topic, of brokers, of a group or of a user again and put them in force. Other kinds
-        are not ours yet. Brokers' settings say whether topics may elect uncleanly.
+        """Read the settings of a topic, of brokers, of a group or of clients again and put them in force. Other kinds
+        are not ours. Brokers' settings say whether topics may elect uncleanly.
         """
         config = await read_config(self.store, kind, name, self._unreadable)
         if kind == TOPIC_CONFIG:
@@ -484,18 +485,20 @@ class ClusterMember:
                 self._broker_configs_changed(self.image.broker_configs)
         elif kind == GROUP_CONFIG:
             self._receiver.replace_image(self.image.with_group_config(name, config))
-        elif kind == USER_CONFIG:
-            self._user_changed(name, config)
+        elif client_nodes.is_client_kind(kind):
+            self._client_changed(kind, name, config)
         if kind == BROKER_CONFIG and self._term is not None:
             self._post(self._term.machine.reconsider())
 
-    def watch_users(self, watcher: UserWatcher) -> None:
-        """Have `watcher` told of all users when this broker joins the cluster, and then of each that changes."""
-        self._users_watchers.append(watcher)
+    def watch_clients(self, watcher: ClientWatcher) -> None:
+        """Have `watcher` told of all users, client ids and addresses when this broker joins the cluster, and then of
+        each that changes.
+        """
+        self._client_watchers.append(watcher)
 
-    def _user_changed(self, name: str, config: Mapping[str, str]) -> None:
-        for watcher in self._users_watchers:
-            watcher(name, config)
+    def _client_changed(self, kind: str, name: str, config: Mapping[str, str]) -> None:
+        for watcher in self._client_watchers:
+            watcher(kind, name, config)
 
     # -- small pieces ------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
-"""Users of the cluster: their SCRAM credentials as this broker knows them, and the one way to change what is stored of
-a user, credentials or quotas.
+"""Users of the cluster: their SCRAM credentials as this broker knows them, and how these are changed.
+
+Quotas may stand beside them, which are `barnabas.server.cluster.client_quotas`'s. Both leave what the other one wrote.
 """
 
 from __future__ import annotations
@@ -7,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from barnabas.replication import USER_CONFIG
+from barnabas.replication import DEFAULT_ENTITY, USER_CONFIG
 from barnabas.server.cluster.config_writes import EditConfig, write_entity
 from barnabas.server.cluster.member import ClusterMember
 from barnabas.server.security.sasl.users import ScramUsers
@@ -21,7 +22,7 @@ class Users:
     def __init__(self, member: ClusterMember, secret: bytes) -> None:
         self.scram = ScramUsers(secret)
         self._member = member
-        member.watch_users(self._changed)
+        member.watch_clients(self._changed)
 
     async def alter(self, name: str, edit: EditConfig) -> None:
         """Replace what is stored of a user by `edit(what is stored)`: credentials and quotas alike. On return it is in
@@ -29,6 +30,8 @@ class Users:
         """
         await write_entity(self._member, USER_CONFIG, name, edit)
 
-    def _changed(self, name: str, config: Mapping[str, str]) -> None:
+    def _changed(self, kind: str, name: str, config: Mapping[str, str]) -> None:
+        if kind != USER_CONFIG or name == DEFAULT_ENTITY:
+            return
         for problem in self.scram.put(name, config):
             log.error("%s", problem)

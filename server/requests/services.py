@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from barnabas.kproto import ApiKey
     from barnabas.replication import Image
     from barnabas.server.cluster.acls import StoredAcls
+    from barnabas.server.cluster.client_quotas import ClientQuotas
     from barnabas.server.cluster.features import Features
     from barnabas.server.cluster.member import ClusterMember
     from barnabas.server.cluster.partition_requests import PartitionRequests
@@ -48,10 +49,10 @@ class Served(Protocol):
 @dataclass(frozen=True, slots=True)
 class Services:
     """`served`: the APIs of this broker, alone or in a cluster. `cluster`: this broker as a member, with the image;
-    `topics`, `controller`: requests to the controller about topics and about partitions; `users`: their credentials.
-    `authorizer`, `acls`: who may do what, and where that is stored; None where everybody may do everything. `now()`:
-    seconds of trio's clock, for timers. `wall_ms()`: milliseconds since the epoch, for records; it moves with trio's
-    clock.
+    `topics`, `controller`: requests to the controller about topics and about partitions; `users`: their credentials;
+    `quotas`: what clients may take. `authorizer`, `acls`: who may do what, and where that is stored; None where
+    everybody may do everything. `now()`: seconds of trio's clock, for timers. `wall_ms()`: milliseconds since the
+    epoch, for records; it moves with trio's clock.
     """
 
     served: Sequence[Served]
@@ -60,6 +61,7 @@ class Services:
     topics: TopicRequests
     controller: PartitionRequests
     users: Users
+    quotas: ClientQuotas
     groups: GroupShards
     transactions: TxnShards
     verification: TxnVerification

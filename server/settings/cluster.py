@@ -361,17 +361,22 @@ SETTINGS: tuple[Setting, ...] = (
             ("remote.log.storage.manager.impl.prefix", Type.STRING, "rsm.config."),
         ),
     ),
-    *family(
-        no_effect,
-        "Belongs to client quotas.",
-        "there are no client quotas yet",
-        (
-            ("quota.window.num", Type.INT, 11, at_least(1)),
-            ("quota.window.size.seconds", Type.INT, 1, at_least(1)),
-            ("controller.quota.window.num", Type.INT, 11, at_least(1)),
-            ("controller.quota.window.size.seconds", Type.INT, 1, at_least(1)),
-        ),
+    works(
+        "quota.window.num",
+        Type.INT,
+        11,
+        "How many windows of time the quotas of clients look back.",
+        at_least(1),
     ),
+    works("quota.window.size.seconds", Type.INT, 1, "How long such a window is.", at_least(1)),
+    works(
+        "controller.quota.window.num",
+        Type.INT,
+        11,
+        "So many windows' worth of partitions may be created or deleted at once, where their rate is limited.",
+        at_least(1),
+    ),
+    works("controller.quota.window.size.seconds", Type.INT, 1, "How long such a window is.", at_least(1)),
     no_effect(
         "metric.reporters",
         Type.LIST,

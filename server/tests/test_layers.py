@@ -56,6 +56,7 @@ PUBLIC = {
         "store.zk_settings",
         "tree.acl_nodes",
         "tree.admin_tree",
+        "tree.client_nodes",
         "tree.features",
         "tree.found_topics",
         "tree.users",

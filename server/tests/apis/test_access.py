@@ -92,6 +92,8 @@ RULES: dict[ApiKey, Rule] = {
     ApiKey.DESCRIBE_ACLS: Rule(cluster(Op.DESCRIBE), C),
     ApiKey.CREATE_ACLS: Rule(cluster(Op.ALTER), C),
     ApiKey.DELETE_ACLS: Rule(cluster(Op.ALTER), C),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: Rule(cluster(Op.DESCRIBE_CONFIGS), C),
+    ApiKey.ALTER_CLIENT_QUOTAS: Rule(cluster(Op.ALTER_CONFIGS), C),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Rule(cluster(Op.DESCRIBE), C),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Rule(cluster(Op.ALTER), C),
     ApiKey.UPDATE_FEATURES: Rule(cluster(Op.ALTER), C),

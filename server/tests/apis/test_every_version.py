@@ -260,6 +260,15 @@ REQUESTS: dict[ApiKey, Callable[[World, int], Values]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _always(topics=None, timeout_ms=1000),
     ApiKey.OFFSET_DELETE: _always(group_id="idle", topics=[{"name": "t", "partitions": [{"partition_index": 0}]}]),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: _always(components=[{"entity_type": "user", "match_type": 2, "match": None}]),
+    ApiKey.ALTER_CLIENT_QUOTAS: _always(
+        entries=[
+            {
+                "entity": [{"entity_type": "user", "entity_name": "u"}],
+                "ops": [{"key": "producer_byte_rate", "value": 1e9, "remove": False}],
+            }
+        ]
+    ),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _always(users=None),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _always(
         upsertions=[{"name": "u", "mechanism": 1, "iterations": 4096, "salt": b"s", "salted_password": b"p"}]

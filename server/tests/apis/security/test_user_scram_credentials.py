@@ -174,7 +174,7 @@ async def test_in_a_cluster_every_broker_knows_and_only_the_controller_changes(a
         controller = cluster.controller()
         other = 3 - controller
         heard = trio.Event()
-        cluster[other].services.cluster.watch_users(lambda name, config: heard.set())
+        cluster[other].services.cluster.watch_clients(lambda kind, name, config: heard.set())
         async with connected(cluster[controller]) as client:
             assert await alter(client, upsert("alice")) == {"alice": ErrorCode.NONE}
         with trio.fail_after(60):
