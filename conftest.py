@@ -49,7 +49,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Brokers and helpers start hundreds of times: compiling all modules anew is half of each start.
+    # Brokers and helpers start hundreds of times: compiling all modules again is half of each start.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     directory = memory()
     if directory is not None:

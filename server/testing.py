@@ -157,7 +157,7 @@ class Member:
 class EmbeddedCluster:
     """Brokers 1 to n in this loop, on one coordination tree in memory; made by `embedded_cluster`.
 
-    Whoever waits for something that never comes waits for ever: tests have time limits.
+    Whoever waits for something that never comes waits without end: tests have time limits.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ class EmbeddedCluster:
     # -- what is the case --------------------------------------------------------------------------------------------
 
     async def image_until(self, ready: Callable[[Image], bool], *broker_ids: int) -> None:
-        """Wait until the pictures of these brokers (none: of all that run) are as wanted."""
+        """Wait until the images of these brokers (none: of all that run) are as wanted."""
         for broker_id in broker_ids or self.running:
             await self[broker_id].services.cluster.image_until(ready)
 

@@ -46,7 +46,7 @@ from barnabas.server.requests.api import Api
 from barnabas.server.requests.before_login import BeforeLogin
 from barnabas.server.requests.dispatch import Dispatcher
 from barnabas.server.requests.fetch.sessions import FetchSessions
-from barnabas.server.requests.image_cache import PictureCache
+from barnabas.server.requests.image_cache import ImageCache
 from barnabas.server.requests.produce.held import HeldProduces
 from barnabas.server.requests.services import Services
 from barnabas.server.runtime.offload import Offload
@@ -185,7 +185,7 @@ def build(ground: Ground) -> Parts:
         features=features,
         producer_ids=producer_ids,
         fetch_sessions=FetchSessions(config.get_int("max.incremental.fetch.session.cache.slots"), ground.rng),
-        pictures=PictureCache(),
+        image_cache=ImageCache(),
         timers=timers,
         turns=turns,
         held=HeldProduces(ground.offload, ground.nursery, turns.mine, partitions.allowance, partitions.write_staged),

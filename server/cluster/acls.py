@@ -76,7 +76,7 @@ class StoredAcls:
         log.info("%d ACLs of %d resource patterns", len(self._authorizer.index), len(self._authorizer.index.patterns()))
 
     async def run(self) -> None:
-        """Follow the store for ever."""
+        """Follow the store until cancelled."""
         async with self._store.changes([notices.place for notices in self._notices]) as events:
             await self._attempt(self._look)  # what happened since `load`
             async for event in events:

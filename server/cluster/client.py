@@ -47,7 +47,7 @@ ALLOCATE_RETRY_S = 0.05
 HAND_OVER_S = 60.0
 """How long a broker that stops asks to be relieved at most: service managers lose patience after 90 seconds."""
 STORE_S = 2.0
-"""How long the store may take to say who the controller is, before our picture is believed."""
+"""How long the store may take to say who the controller is, before our image is believed."""
 _NO_CONTROLLER = "no controller is known"
 
 
@@ -155,7 +155,7 @@ class ControllerClient:
         return [(row.topic_name, row.partition_index) for row in answer.remaining_partitions]
 
     async def _controller_endpoint(self) -> Endpoint:
-        """Of the controller that the store knows; of the one in our picture, which may be older, if that is away."""
+        """Of the controller that the store knows; of the one in our image, which may be older, if that is away."""
         image = self._image()
         controller = image.brokers.get(image.controller_id)
         with trio.move_on_after(STORE_S):

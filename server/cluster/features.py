@@ -1,8 +1,8 @@
 """The feature levels in force on this broker: what the cluster finalised, kept up to date.
 
-`load` reads them before the broker serves, `run` follows the store's node for ever. What a level decides is asked when
-it counts, `features.level("transaction.version")`: a transaction that is under way goes on as it began, as its producer
-chose. A change made through this broker holds when `update` returns; others hear of it from the store.
+`load` reads them before the broker serves, `run` follows the store's node until cancelled. What a level decides is
+asked when it counts, `features.level("transaction.version")`: a transaction that is under way goes on as it began, as
+its producer chose. A change made through this broker holds when `update` returns; others hear of it from the store.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Features:
             self._changed()
 
     async def run(self) -> None:
-        """Follow the store for ever."""
+        """Follow the store until cancelled."""
         async with self._store.changes([features.NODE]) as events:
             await self._load_again()
             async for event in events:

@@ -175,7 +175,7 @@ class Connection:
 
     @session.setter
     def session(self, session: Session) -> None:
-        """The peer has authenticated (anew): what was found out about another session does not hold for this one."""
+        """The peer has authenticated (again): what was found out about another session does not hold for this one."""
         self._session = session
         self.permissions = None
         self.fast_paths = []
@@ -362,7 +362,7 @@ class Connection:
 
     def forgotten(self) -> Slot | None:
         """A request that is owed an answer which cannot come: nobody holds its context any more, no timer, no waiter,
-        no state machine, no task. Which is a fault of ours; the connection would stay blocked by it for ever.
+        no state machine, no task. Which is a fault of ours; the connection would stay blocked by it for good.
         """
         for at in range(len(self._slots)):
             # The references of the queue itself and of the call. What holds it in a cycle, the collector finds.

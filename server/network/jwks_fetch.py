@@ -55,7 +55,7 @@ class JwksFetcher:
         self._was_well = True
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Fetch for ever; started after the first time, however that went."""
+        """Fetch until cancelled; started after the first time, however that went."""
         await self._fetch()
         task_status.started()
         while True:

@@ -201,7 +201,7 @@ class Door:
 
 
 async def sweep_idle(reactor: Reactor, current_config: Callable[[], BrokerConfig]) -> None:
-    """Close idle connections, for ever."""
+    """Close idle connections until cancelled."""
     while True:
         await trio.sleep(SWEEP_SECONDS)
         idle_ms = current_config().get_int("connections.max.idle.ms")

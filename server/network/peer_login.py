@@ -70,7 +70,7 @@ class _Session(SessionStream):
         self.renew_at = trio.current_time() + lifetime_ms / 1000 * RENEW_AFTER if lifetime_ms else float("inf")
 
     async def _log_in(self) -> int:
-        """How long the session lasts, in ms; 0: for ever. Raises PeerError, EOFError, DecodeError."""
+        """How long the session lasts, in ms; 0: without limit. Raises PeerError, EOFError, DecodeError."""
         mechanism = self._credentials.mechanism
         handshake = await self._ask(SaslHandshakeRequest(mechanism=mechanism))
         if handshake.error_code:

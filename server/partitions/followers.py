@@ -111,7 +111,7 @@ class Followers:
         self._idle = trio.Event()
 
     async def run(self) -> None:
-        """Fetch for ever; what is followed before is fetched from now on."""
+        """Fetch until cancelled; what is followed before is fetched from now on."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:

@@ -3,7 +3,7 @@
 Partitions propose (`barnabas.replication.replica.leader`); `submit` takes a proposal down and `run` sends all there
 are, one request at a time: to the controller's inter-broker endpoint, or by a direct call where this broker is the
 controller. The answers go back to the partitions. What gets no answer (no controller, connection lost, an error of the
-whole request) is sent again after `RETRY_S`, for ever: the partition waits, in a state that commits nothing too
+whole request) is sent again after `RETRY_S`, without end: the partition waits, in a state that commits nothing too
 early, until it hears of a new leader epoch. A proposal that the partition has dropped meanwhile is not sent any more.
 
 AlterPartition (key 56, KIP-497) exists from inter-broker protocol 2.7-IV2 on. Its version is negotiated: the newest
@@ -107,7 +107,7 @@ class IsrManager:
         self._mail.set()
 
     async def run(self) -> None:
-        """Serve for ever."""
+        """Serve until cancelled."""
         self._changed_at = self._notified_at = trio.current_time()
         try:
             async with trio.open_nursery() as nursery:

@@ -55,7 +55,7 @@ class RequestContext:
 
     `api_version`: int, as sent. `client_id`: str or None. `client_host`: the peer's address, without port.
     `listener`: name of the listener that the request came in on. `session`: who asks, which changes when the
-    peer authenticates anew. `pipelined`: the next request of the connection may be taken up before this one is
+    peer authenticates again. `pipelined`: the next request of the connection may be taken up before this one is
     answered. `parts`: the encoded answer, None while it is owed, `()` when none will be sent (acks=0).
 
     Set only where it is needed, as a Produce request costs little: `request`, while it may have to be told that the

@@ -1,4 +1,4 @@
-"""Answers made from one picture of the cluster, kept as long as the picture is the current one.
+"""Answers made from one image of the cluster, kept as long as the image is the current one.
 
 Metadata of 2,000 partitions takes some 15 ms to put together; clients ask for it again and again while nothing changes.
 """
@@ -11,8 +11,8 @@ from typing import Any
 from barnabas.replication import Image
 
 
-class PictureCache:
-    """Remembers values by key for the latest picture only. What is kept must not be changed by whoever gets it."""
+class ImageCache:
+    """Remembers values by key for the latest image only. What is kept must not be changed by whoever gets it."""
 
     def __init__(self) -> None:
         self._image: Image | None = None
@@ -26,6 +26,6 @@ class PictureCache:
         return self._kept.get(key)
 
     def keep(self, image: Image, key: Hashable, value: Any) -> None:
-        """Remember a value, unless it was made from a picture that is not the latest any more."""
+        """Remember a value, unless it was made from an image that is not the latest any more."""
         if image is self._image:
             self._kept[key] = value

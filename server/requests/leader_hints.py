@@ -28,7 +28,7 @@ class LeaderHints:
         self.leaders: dict[int, None] = {}
 
     def fill(self, current_leader: Any, topic: str | None, topic_id: bytes, index: int) -> None:
-        """Put what is known into `current_leader`: as our own replica knows it, else as the picture says."""
+        """Put what is known into `current_leader`: as our own replica knows it, else as the image says."""
         if topic is None:
             by_id = self._image.topic_by_id(topic_id)
             if by_id is None:

@@ -1,7 +1,7 @@
 """What a handler may reach.
 
 Filled once in `barnabas.server.broker.build`, the only place that constructs the parts; tests fill it with fakes.
-`image` is read once at the top of a handler: one request, one picture of the cluster.
+`image` is read once at the top of a handler: one request, one image of the cluster.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from barnabas.server.coordinators.verification import TxnVerification
     from barnabas.server.partitions.registry import Partitions
     from barnabas.server.requests.fetch.sessions import FetchSessions
-    from barnabas.server.requests.image_cache import PictureCache
+    from barnabas.server.requests.image_cache import ImageCache
     from barnabas.server.requests.produce.held import HeldProduces
     from barnabas.server.runtime.offload import Offload
     from barnabas.server.runtime.timers import Timers
@@ -69,7 +69,7 @@ class Services:
     features: Features
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
-    pictures: PictureCache
+    image_cache: ImageCache
     timers: Timers
     turns: Turns
     held: HeldProduces

@@ -7,7 +7,7 @@ Not obvious:
 
 - Nothing here has a clock, a task or a socket: time is an argument, messages go in and out as bytes
   (`server/tests/test_layers.py`). Connections, the metadata store and the log of denials are driven from above.
-- A `Session` belongs to a connection and is replaced as a whole when its peer authenticates (anew).
+- A `Session` belongs to a connection and is replaced as a whole when its peer authenticates (again).
 - Without an authorizer there is none: `None`, not one that allows everything. So nobody pays for a question that has
   one answer.
 """

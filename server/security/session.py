@@ -9,7 +9,7 @@ from barnabas.server.security.principals import ANONYMOUS, Principal
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One per connection, replaced as a whole when the peer authenticates (anew).
+    """One per connection, replaced as a whole when the peer authenticates (again).
 
     `host`: the peer's address as text, without port. `listener`: name of the listener that it came in on, `protocol`
     that listener's: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. `token_authenticated`: it logged in with a delegation

@@ -2,7 +2,7 @@
 
 `History` is told what clients were told; it finds contradictions at once:
 
-- an acknowledged record has one offset, an offset one record, for ever;
+- an acknowledged record has one offset, an offset one record, for good;
 - a consumer is never shown two different records at one offset, nor a gap;
 - a producer's refused sequence (OUT_OF_ORDER_SEQUENCE) on the record after the last acknowledged one means that the
   partition lost what it had acknowledged.

@@ -174,7 +174,7 @@ class Process:
     def kill(self, *, power: bool) -> None:
         """It is gone, whatever it was doing.
 
-        Its tasks stand still for ever: not even a shielded one, or what a cancelled one does last, goes on. They end
+        Its tasks stand still for good: not even a shielded one, or what a cancelled one does last, goes on. They end
         when the run does. What its callbacks started belongs to no domain and is cancelled.
         """
         if self.is_alive:

@@ -1,7 +1,7 @@
 """The load on the simulated cluster: idempotent producers, consumers, members of a group that commit offsets.
 
 Producers know what Apache Kafka's Java producer knows about sequences: a partition's batches keep their numbers and
-their borders for ever, at most five are under way, and after trouble all that is not acknowledged is sent again, in
+their borders without end, at most five are under way, and after trouble all that is not acknowledged is sent again, in
 order. They give up in one case only: what was sent before is refused as out of order. A broker that was started again
 (or has truncated its log) knows each producer's last batch, not its last five, and so does not know a repeated batch
 again, in Apache Kafka too; the records are then given up, their fate being unknown, and a new producer id begins.
@@ -218,7 +218,7 @@ class Lane:
 
 
 class Consumer:
-    """Reads one partition from its beginning, for ever; `position`: the next offset."""
+    """Reads one partition from its beginning until cancelled; `position`: the next offset."""
 
     def __init__(self, client: Client, history: History, key: TopicPartition) -> None:
         self._client = client

@@ -379,7 +379,7 @@ class _Life:
 
 
 class CommittedReader:
-    """Reads one partition with isolation.level=read_committed from its beginning, for ever."""
+    """Reads one partition with isolation.level=read_committed from its beginning until cancelled."""
 
     def __init__(self, client: Client, ledger: Ledger, key: TopicPartition) -> None:
         self._client = client

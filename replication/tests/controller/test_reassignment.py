@@ -301,12 +301,12 @@ def test_a_topic_on_the_move_is_deleted_later() -> None:
     assert not cluster.machine.deleting
 
 
-@pytest.mark.parametrize("anew", [False, True])
-def test_a_wish_to_delete_survives_the_move_and_the_controller(anew: bool) -> None:
+@pytest.mark.parametrize("again", [False, True])
+def test_a_wish_to_delete_survives_the_move_and_the_controller(again: bool) -> None:
     cluster = cluster_of(1, 2)
     cluster.reassign({KEY: (3, 2)})
     cluster.run(cluster.machine.delete("t", "gone"))
-    if anew:
+    if again:
         cluster.fail_over()
     assert cluster.reassign({KEY: None}) == {KEY: 3}, "as Apache Kafka: no way back"
     cluster.catch_up()

@@ -195,7 +195,7 @@ class Model:
         )
 
     def elect(self) -> None:
-        """Another leader out of the ISR, or the same one anew."""
+        """Another leader out of the ISR, or the same one again."""
         eligible = [member for member in self.state.isr if self.is_alive(member)]
         if eligible:
             self.change(replace(self.state, leader=self.rng.choice(eligible)))

@@ -77,11 +77,11 @@ def test_updates_of_a_brokers_picture() -> None:
     assert after.topics["a"].config == {"x": "y"}, "settings of known topics are not the controller's to tell"
     assert apply_update(after, update(), {}) is after, "nothing new, no new image"
     again = PartitionChange("a", b"2".ljust(16), LED)
-    anew = apply_update(after, update(again), {"a": {"n": "ew"}})
-    assert len(anew.topics["a"].partitions) == 1, "another topic of the same name"
-    assert anew.topics["a"].config == {"n": "ew"}
-    assert list(anew.topics_by_id) == [b"2".ljust(16)]
-    gone = apply_update(anew, update(*being_deleted(anew.topics["a"])), {})
+    again = apply_update(after, update(again), {"a": {"n": "ew"}})
+    assert len(again.topics["a"].partitions) == 1, "another topic of the same name"
+    assert again.topics["a"].config == {"n": "ew"}
+    assert list(again.topics_by_id) == [b"2".ljust(16)]
+    gone = apply_update(again, update(*being_deleted(again.topics["a"])), {})
     assert gone.topics == {}
     assert gone.topics_by_id == {}
     assert apply_update(gone, update(brokers=(BrokerImage(2, ()),)), {}).brokers == {2: BrokerImage(2, ())}

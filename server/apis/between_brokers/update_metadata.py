@@ -1,6 +1,6 @@
 """UpdateMetadata (6), versions 0–8: the controller tells all live brokers, and the partitions that have changed.
 
-This is what fills the picture that Metadata and all other APIs answer from. Brokers come complete each time, partitions
+This is what fills the image that Metadata and all other APIs answer from. Brokers come complete each time, partitions
 only when they changed; leader −2: the topic is being deleted, forget it. Between brokers only.
 
 Errors, of the whole: 11 (a newer controller epoch is known), 77 (meant for an earlier registration of this broker).

@@ -4,7 +4,7 @@ Behaviour: consumers read up to the high watermark, `read_committed` ones up to 
 or (v11+) from any replica that their metadata or the leader names; brokers that replicate read up to the log's end.
 The answer holds slices of segment files, no bytes are read here. It is given at once when `min_bytes` are there, when
 any partition has an error, a diverging epoch or a preferred replica, or when `max_wait_ms` is 0; otherwise the request
-waits as a callback on its partitions plus a timer, and is planned anew when enough bytes have come or the time is over
+waits as a callback on its partitions plus a timer, and is planned again when enough bytes have come or the time is over
 (`barnabas.server.requests.fetch.fetching`). Limits are soft: the first batch of the first non-empty partition is always
 returned whole. Sessions (v7+): see `barnabas.server.requests.fetch.sessions`.
 

@@ -1,6 +1,6 @@
 """Metadata (key 3, versions 0-13): brokers, topics, partitions and their leaders.
 
-Behaviour: answers from one picture of the cluster. Brokers are those alive on the listener the request came in on;
+Behaviour: answers from one image of the cluster. Brokers are those alive on the listener the request came in on;
 topics those asked for, or all. A partition without a leader answers LEADER_NOT_AVAILABLE and leader -1; a leader that
 is not on this listener LISTENER_NOT_FOUND. Names that exist nowhere give UNKNOWN_TOPIC_OR_PARTITION, impossible ones
 INVALID_TOPIC_EXCEPTION, unknown ids UNKNOWN_TOPIC_ID.
@@ -18,7 +18,7 @@ topics; 2 cluster id; 4 `allow_auto_topic_creation`; 5 offline replicas; 6 LISTE
 before); 7 leader epoch; 8-10 operations on the cluster; 8 operations on topics; 9 flexible; 10 topic ids in answers;
 12 in requests; 13 an error of the whole answer (not used by this broker: it never asks clients to start over).
 
-What a topic's answer says is put together once per picture of the cluster (`barnabas.server.requests.image_cache`).
+What a topic's answer says is put together once per image of the cluster (`barnabas.server.requests.image_cache`).
 
 Not done: authorization (29; hidden topics).
 """
@@ -125,10 +125,10 @@ def _answer(
             topics.append((yield from _described(image, topic, version, listener)))
         else:
             key = ("metadata", name, version == 0, version >= 6, listener)
-            answer = svc.pictures.get(image, key) if image is svc.image else None
+            answer = svc.image_cache.get(image, key) if image is svc.image else None
             if answer is None:
                 answer = yield from _described(image, topic, version, listener)
-                svc.pictures.keep(image, key, answer)
+                svc.image_cache.keep(image, key, answer)
             topics.append(answer)
             yield 1 + len(answer.partitions)  # which stand in the answer each time
     if with_operations:

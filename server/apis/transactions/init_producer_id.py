@@ -1,6 +1,6 @@
 """InitProducerId (key 22, versions 0-5): a producer id for idempotent writing (KIP-98).
 
-Behaviour: without a transactional id every request gets a fresh id, unique in the cluster for ever, with epoch 0;
+Behaviour: without a transactional id every request gets a fresh id, unique in the cluster for good, with epoch 0;
 also when the producer names the one it had (v3), for only transactional ids are remembered. Java, kafka-python and
 other clients ask by default.
 

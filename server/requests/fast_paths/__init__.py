@@ -23,7 +23,7 @@ The rules, which hold for each of them:
    lost write) is finished by the slow path's own code.
 3. Answers, and what is written, are byte for byte those of the slow path. `server/tests/requests/test_fast_paths.py`
    holds random conversations with and without them, for every kind.
-4. Whatever the slow path asks anew for each request (is the partition led here, the session's epoch, limits that may be
+4. What the slow path asks again for each request (is the partition led here, the session's epoch, limits that may be
    set while the broker runs) is asked here, too. An example remembers what the bytes say, not what was true.
 5. What is remembered is bounded: examples have a greatest length, a connection has a greatest number of them, and they
    go with it.

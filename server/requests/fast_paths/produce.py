@@ -3,7 +3,7 @@
 A busy producer has several requests on their way, which arrive together. Those that follow each other and are plain
 are a *run* (`take_run`): looked up once, appended in one go (`Appender.append_run`), answered with one piece.
 
-Every batch is checked and appended as ever. Whatever is not plain success once it is staged (a commit or a flush to
+Every batch is checked and appended as usual. Whatever is not plain success once it is staged (a commit or a flush to
 wait for, a time stamped by the broker, a lost write) is finished by `barnabas.server.requests.produce.pending`.
 
 Only flexible versions (9 and later), without transactional id, acks other than 0, one partition of a topic that is not

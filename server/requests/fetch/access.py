@@ -1,9 +1,9 @@
 """Who may fetch: consumers need Read on each topic, other brokers ClusterAction.
 
 A session is opened for what may be read, all of it: where a request names a topic that is denied, or an id that no
-topic has, it gets none, which is correct but chattier, and each of its requests is decided anew. So within a session
+topic has, it gets none, which is correct but chattier, and each of its requests is decided again. So within a session
 nothing needs to be asked, until an ACL changes, somebody else uses it, or the request names a topic. Whose permission
-ends loses the session, and is told of the denial when he begins anew. Source: `KafkaApis.handleFetchRequest` (4.3).
+ends loses the session, and is told of the denial when he begins again. Source: `KafkaApis.handleFetchRequest` (4.3).
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ class FetchSessions:
 
     def resized(self, session: FetchSession) -> None:
         """A request has changed what the session remembers. Raises KafkaError FETCH_SESSION_ID_NOT_FOUND when there is
-        no room for that: it is closed, and its client begins anew.
+        no room for that: it is closed, and its client begins again.
         """
         grown = len(session.targets) - session.noted_size
         session.noted_size += grown

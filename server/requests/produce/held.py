@@ -1,7 +1,7 @@
 """Produce requests that take longer than others should wait for: they are held, and go on beside everything else.
 
 Batches are looked through, and compressed otherwise where the topic wants that, when they are appended, within an
-allowance that each round of the reactor gets anew (`barnabas.kproto.allowance`, `Partitions.allowance`). A request that
+allowance that is new in each round of the reactor (`barnabas.kproto.allowance`, `Partitions.allowance`). A request that
 needs more stops at that batch; its connection is held, so that nothing overtakes it, and a task goes on with the rest:
 
 - what only came too late in its round is done in turns, one request at a time, with a round of the loop between;

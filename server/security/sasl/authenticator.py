@@ -43,7 +43,7 @@ AUTHENTICATE_VERSIONS: Final = (0, 2)
 
 @dataclass(frozen=True, slots=True)
 class MechanismRules:
-    """`begin()`: a new log-in by this mechanism. `max_reauth_ms`: how long a session lasts, 0: for ever."""
+    """`begin()`: a new log-in by this mechanism. `max_reauth_ms`: how long a session lasts, 0: without limit."""
 
     begin: NewExchange
     max_reauth_ms: int = 0
@@ -81,7 +81,7 @@ class Continue:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Authenticated:
-    """Send `answer`, if any; from now on this is `session`. `lifetime_ms`: how long; None: for ever."""
+    """Send `answer`, if any; from now on this is `session`. `lifetime_ms`: how long; None: without limit."""
 
     answer: bytes
     session: Session

@@ -1,4 +1,4 @@
-"""A small world for handlers of the config APIs: real settings and a real picture, a controller that keeps them in
+"""A small world for handlers of the config APIs: real settings and a real image, a controller that keeps them in
 dictionaries.
 """
 

@@ -164,7 +164,7 @@ async def test_who_has_no_permission_is_told_so_and_nothing_else(key: ApiKey, au
             assert codes(response) - {0} == expected, (version, response)
             if key in SEES_LESS:
                 assert getattr(response, SEES_LESS[key]) == []
-        # Nothing has happened: whoever may is served as ever.
+        # Nothing has happened: whoever may is served as usual.
         version = VERSIONS[key][-1]
         response = await client.ask(build(key, REQUESTS[key](world, version)), version)
         assert codes(response) - {0} == allowed_codes(key, version)

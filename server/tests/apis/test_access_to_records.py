@@ -162,7 +162,7 @@ async def test_a_session_is_opened_for_what_may_be_read(autojump_clock: trio.abc
         # What is denied does not come into it,
         answer = await alice.ask(fetch_from("b", session_id=session_id, epoch=1), 12)
         assert answer.error_code == E.FETCH_SESSION_ID_NOT_FOUND
-        # and whoever begins anew is told.
+        # and whoever begins again is told.
         answer = await alice.ask(fetch_from("a", "b", epoch=0), 12)
         assert fetched(answer) == [("a", 0, True), ("b", T, False)]
 

@@ -468,7 +468,7 @@ def test_config_check_says_all_that_is_wrong(tmp_path: Path, capsys: pytest.Capt
 def test_the_settings_page_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("config", "--markdown") == 0
     page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-    assert page == capsys.readouterr().out, "print it anew: python -m barnabas config --markdown > docs/settings.md"
+    assert page == capsys.readouterr().out, "print it again: python -m barnabas config --markdown > docs/settings.md"
 
 
 def test_output_that_cannot_be_written() -> None:

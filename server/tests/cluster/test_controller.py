@@ -136,7 +136,7 @@ async def test_delete_leaves_nothing_and_frees_the_name() -> None:
 
 
 async def test_what_comes_together_is_done_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the loop goes round in between; and none of it makes a picture of its own for each topic."""
+    """So that the loop goes round in between; and none of it makes an image of its own for each topic."""
     committed, removed, with_topics = Controller.committed, Controller.removed, Image.with_topics
     commits: list[int] = []
     states: list[int] = []

@@ -63,7 +63,7 @@ def led_by(image: Image, topic: str = "t") -> list[int]:
 
 
 async def settled(three: EmbeddedCluster, topic: str = "t") -> Image:
-    """All that run see the same partitions, led by those that run; the controller's picture."""
+    """All that run see the same partitions, led by those that run; the controller's image."""
     alive = sorted(three.running)
 
     def ready(image: Image) -> bool:
@@ -76,11 +76,11 @@ async def settled(three: EmbeddedCluster, topic: str = "t") -> Image:
 
     while True:
         await three.image_until(ready)
-        pictures = {
+        images = {
             (tuple(image.brokers), image.controller_id, image.controller_epoch, image.topics[topic].partitions)
             for image in (three[broker_id].services.image for broker_id in alive)
         }
-        if len(pictures) == 1 and three.controller() == three[alive[0]].services.image.controller_id:
+        if len(images) == 1 and three.controller() == three[alive[0]].services.image.controller_id:
             return member(three).image
         await trio.sleep(0.1)
 

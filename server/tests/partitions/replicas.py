@@ -208,7 +208,7 @@ class ReplicaWorld:
             partitions.become_follower(TOPIC, TOPIC_ID, self.state, {}, leader)
 
     def kill(self, broker_id: int) -> None:
-        """The picture shows it no more."""
+        """The image shows it no more."""
         brokers = dict(self.image.brokers)
         del brokers[broker_id]
         self.image = self.image.with_brokers(brokers)

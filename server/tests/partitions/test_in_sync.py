@@ -93,7 +93,7 @@ def granted(
 
 
 class NotController:
-    """What broker 1 is: a broker whose picture changes while the test goes on."""
+    """What broker 1 is: a broker whose image changes while the test goes on."""
 
     is_active = False
     broker_epoch = 77

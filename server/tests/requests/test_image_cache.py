@@ -1,13 +1,13 @@
-"""What is kept belongs to one picture."""
+"""What is kept belongs to one image."""
 
 from __future__ import annotations
 
 from barnabas.replication import Image
-from barnabas.server.requests.image_cache import PictureCache
+from barnabas.server.requests.image_cache import ImageCache
 
 
 def test_values_last_as_long_as_their_picture() -> None:
-    cache = PictureCache()
+    cache = ImageCache()
     first, second = Image("a"), Image("b")
     assert cache.get(first, "k") is None
     cache.keep(first, "k", "value 1")
@@ -18,7 +18,7 @@ def test_values_last_as_long_as_their_picture() -> None:
 
 
 def test_what_was_made_from_an_older_picture_is_not_kept() -> None:
-    cache = PictureCache()
+    cache = ImageCache()
     first, second = Image("a"), Image("b")
     assert cache.get(first, "k") is None
     assert cache.get(second, "k") is None  # which came while the value was being made

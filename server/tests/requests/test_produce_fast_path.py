@@ -278,7 +278,7 @@ async def test_refusals_keep_their_codes_where_the_broker_stamps_its_time(
 async def test_what_stands_behind_a_request_changes_nothing(
     version: int, acks: int, autojump_clock: trio.abc.Clock
 ) -> None:
-    """Bytes after the message, within the frame: the request is served as ever, and nothing is learnt of it."""
+    """Bytes after the message, within the frame: the request is served as usual, and nothing is learnt of it."""
     async with embedded_broker() as broker, connected(broker) as client:
         await topic(broker)
         frame = request_frame(version, 1, "c", request(batch(0), acks=acks))

@@ -346,7 +346,7 @@ async def test_being_short_of_something_is_no_failure_of_the_disk(
 async def test_a_checkpoint_that_cannot_be_read_now_is_read_later(
     autojump_clock: trio.abc.Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not taken for an empty one, which would have everything compacted anew."""
+    """It is not taken for an empty one, which would have everything compacted again."""
     async with compacting(tmp_path) as (broker, client):
         await overwrite(broker, client)
         await trio.sleep(10)

@@ -178,7 +178,7 @@ async def test_trouble_with_one_log_is_not_the_others(
 async def test_trouble_in_one_duty_is_not_the_others(
     monkeypatch: pytest.MonkeyPatch, trouble: list[logging.LogRecord], autojump_clock: trio.abc.Clock
 ) -> None:
-    """They go on as they are, and are not begun anew with it."""
+    """They go on as they are, and are not begun again with it."""
     rounds = 0
 
     async def fails(self: Housekeeping) -> None:

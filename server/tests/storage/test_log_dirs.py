@@ -217,7 +217,7 @@ async def test_a_directory_that_cannot_be_opened_is_offline_from_the_start(
         assert await world.values("t", kept) == [b"v"]
         await world.until_told("t", lost)
         assert await world.values("t", lost) == E.KAFKA_STORAGE_ERROR
-        assert world.home("t", lost) is None  # and it was not made anew elsewhere
+        assert world.home("t", lost) is None  # and it was not made again elsewhere
         answer = await world.client.ask(DescribeLogDirsRequest(topics=None), 4)
         assert [result.error_code for result in answer.results] == [E.NONE, E.KAFKA_STORAGE_ERROR]
         await world.topic("u")

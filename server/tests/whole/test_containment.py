@@ -280,7 +280,7 @@ class Unencodable(HeartbeatResponse):
 
 
 def fail_to_encode(route: Route) -> None:
-    """`Unencodable` is one; other answers are encoded as ever."""
+    """`Unencodable` is one; other answers are encoded as usual."""
     encode = route.encode
 
     def fails(response: Any) -> Any:

@@ -33,7 +33,7 @@ async def look(rig: TopicRig, version: int, *names: str, listener: str = "PLAINT
 
 
 def cluster_of_three(rig: TopicRig) -> None:
-    """Put a picture of several brokers in place of the real one: 2 without this listener, 3 dead, 4 unknown."""
+    """Put an image of several brokers in place of the real one: 2 without this listener, 3 dead, 4 unknown."""
     image = rig.rig.member.image
     plain = Endpoint("PLAINTEXT", "127.0.0.1", 9092)
     brokers = {

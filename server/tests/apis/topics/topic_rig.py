@@ -11,7 +11,7 @@ import trio
 
 from barnabas.kproto import KafkaError, decode, encode, response_class
 from barnabas.server.requests.api import PENDING, Api
-from barnabas.server.requests.image_cache import PictureCache
+from barnabas.server.requests.image_cache import ImageCache
 from barnabas.server.runtime.offload import inline
 from barnabas.server.runtime.turns import Turns
 from barnabas.server.tests.apis.fakes import at_once
@@ -44,7 +44,7 @@ class TopicRig:
             topics=rig.topics,
             controller=rig.partitions,
             config=rig.config,
-            pictures=PictureCache(),
+            image_cache=ImageCache(),
             turns=Turns(inline),
         )
 

@@ -148,7 +148,7 @@ async def test_the_end_of_version_5_tells_how_to_go_on(autojump_clock: trio.test
 async def test_a_broker_that_stopped_with_markers_under_way_sends_them_when_it_is_back(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """Its logs are opened a few at a time, and the picture comes last: by then the coordinator has loaded its state."""
+    """Its logs are opened a few at a time, and the image comes last: by then the coordinator has loaded its state."""
     async with asker(tmp_path, num_partitions="40") as a:
         await a.coordinator()
         producer = await a.init()
