@@ -57,10 +57,15 @@ def machine_config(config: BrokerConfig) -> GroupConfig:
     )
 
 
+MaySee = Callable[[str], bool]
+"""Whether a topic of that name may be known to whoever asks."""
+
+
 class _ToResolve(NamedTuple):
     led: Led[GroupShard]
     shard: GroupShard
     effect: ResolvePatterns
+    may_see: MaySee | None
 
 
 class ConsumerGroups(ShardDriver[GroupShard]):
@@ -94,6 +99,7 @@ class ConsumerGroups(ShardDriver[GroupShard]):
         # While a partition is being loaded: topics whose offsets must go then.
         self._deleted_topics: dict[Led[GroupShard], set[str]] = {}
         self._to_resolve: deque[_ToResolve] = deque()
+        self._may_see: MaySee | None = None  # of the member whose heartbeat is looked at
         self._resolving_wanted = trio.Event()
 
     # -- what the driver asks ---------------------------------------------------------------------
@@ -107,7 +113,7 @@ class ConsumerGroups(ShardDriver[GroupShard]):
     def _carry_out(self, led: Led[GroupShard], effect: Any) -> None:
         if not isinstance(effect, ResolvePatterns):
             return super()._carry_out(led, effect)
-        self._to_resolve.append(_ToResolve(led, led.shard, effect))
+        self._to_resolve.append(_ToResolve(led, led.shard, effect, self._may_see))
         self._resolving_wanted.set()
 
     def _settings_of(self, group_id: str) -> GroupSettings | None:
@@ -144,7 +150,7 @@ class ConsumerGroups(ShardDriver[GroupShard]):
     async def _resolve(self, wanted: _ToResolve) -> None:
         from barnabas.server.coordinators import group_patterns  # few groups have expressions
 
-        led, shard, effect = wanted
+        led, shard, effect, may_see = wanted
         started_ms = self._wall_ms()
         names = effect.topics.by_name.keys()
         found = None
@@ -153,6 +159,8 @@ class ConsumerGroups(ShardDriver[GroupShard]):
                 found = group_patterns.matches(effect.patterns, names)
             else:
                 found = await self._offload(group_patterns.matches, effect.patterns, names)
+            if may_see is not None:
+                found = {pattern: frozenset(filter(may_see, topics)) for pattern, topics in found.items()}
         except Exception:
             self.log.exception("expressions of group %r cannot be resolved", effect.group_id)
         if self._is_led(led) and led.shard is shard:
@@ -168,9 +176,12 @@ class ConsumerGroups(ShardDriver[GroupShard]):
         client_id: str | None,
         client_host: str,
         token: Any,
+        may_see: MaySee | None = None,
     ) -> None:
-        """Answers ConsumerGroupHeartbeatResponse. `client_host`: the bare address. Raises KafkaError 14, 15, 16, and 42
-        or 112 for what is wrong with the request, which every broker says, as in Apache Kafka.
+        """Answers ConsumerGroupHeartbeatResponse. `client_host`: the bare address. `may_see`: which topics an
+        expression may match, None for all: those that the member may describe who has it looked up. Raises
+        KafkaError 14, 15, 16, and 42 or 112 for what is wrong with the request, which every broker says, as in
+        Apache Kafka.
         """
         from barnabas.server.coordinators import group_patterns
 
@@ -191,7 +202,11 @@ class ConsumerGroups(ShardDriver[GroupShard]):
             token,
             self._now(),
         )
-        self._apply(led, result)
+        self._may_see = may_see
+        try:
+            self._apply(led, result)
+        finally:
+            self._may_see = None
 
     def consumer_describe(self, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
         """A KIP-848 group; error 69 inside for another or unknown one."""

@@ -7,11 +7,12 @@ or a task, is put into it when it is encoded: the request's context has an `Amen
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import partial
 from types import CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from barnabas.server.requests.access import Access, Admitted, Asked, Outcome, Refused
+from barnabas.server.requests.access import TOPIC, Access, Admitted, Asked, Op, Outcome, Refused
 from barnabas.server.requests.api import PENDING, Handler, Learner
 from barnabas.server.requests.context import RequestContext, Route
 
@@ -63,6 +64,14 @@ def current_permissions(context: RequestContext, authorizer: Authorizer) -> Perm
     if permissions is None or permissions.version != authorizer.version:
         permissions = connection.permissions = authorizer.permissions(connection.session)
     return permissions
+
+
+def describable(services: Services, context: RequestContext) -> Callable[[str], bool] | None:
+    """Whether the peer may describe the topic of a name, for what is looked up later; None: each of them."""
+    if services.authorizer is None:
+        return None
+    permissions = current_permissions(context, services.authorizer)
+    return partial(permissions.allows, Op.DESCRIBE, TOPIC)
 
 
 def guarded(access: Access, handle: Handler, authorizer: Authorizer, *, at_once: bool) -> Handler:

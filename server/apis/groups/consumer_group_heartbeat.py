@@ -22,6 +22,7 @@ from barnabas.kproto.messages import ConsumerGroupHeartbeatRequest, ConsumerGrou
 from barnabas.server.requests.access import TOPIC, Admitted, Asked, Op, Outcome, needs, on_group
 from barnabas.server.requests.api import PENDING, Api
 from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.guard import describable
 from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
 
@@ -36,7 +37,7 @@ def handle(svc: Services, ctx: RequestContext, req: ConsumerGroupHeartbeatReques
     if not is_enabled(svc):
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     try:
-        svc.groups.consumer_heartbeat(req, ctx.api_version, ctx.client_id, ctx.client_host, ctx)
+        svc.groups.consumer_heartbeat(req, ctx.api_version, ctx.client_id, ctx.client_host, ctx, describable(svc, ctx))
     except KafkaError as error:
         return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
     return PENDING

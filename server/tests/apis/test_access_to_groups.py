@@ -135,6 +135,34 @@ async def test_a_member_of_a_new_group_with_one_forbidden_name_gets_nothing(auto
         assert (await alice.ask(heartbeat("a"), 1)).error_code == 0
 
 
+async def test_an_expression_matches_what_the_member_may_describe(autojump_clock: trio.abc.Clock) -> None:
+    async with world("ab", "ac", "ad") as (broker, rights, alice, root):
+        await root.ask(FindCoordinatorRequest(key="g"), 0)
+        await trio.sleep(1)
+        rights.put(group(Op.READ) + on_topic(Op.READ, name="ab") + on_topic(Op.DESCRIBE, name="ad"))
+        heartbeat = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id="m",
+            member_epoch=0,
+            rebalance_timeout_ms=1000,
+            subscribed_topic_regex="a.*",
+            topic_partitions=[],
+        )
+        names = {broker.services.image.topics[name].topic_id: name for name in ("ab", "ac", "ad")}
+        answer = await alice.ask(heartbeat, 1)
+        assert answer.error_code == 0
+        heartbeat.member_epoch = answer.member_epoch
+        heartbeat.subscribed_topic_regex = heartbeat.topic_partitions = None
+        for _ in range(20):
+            await trio.sleep(1)
+            answer = await alice.ask(heartbeat, 1)
+            heartbeat.member_epoch = answer.member_epoch
+            if answer.assignment is not None and answer.assignment.topic_partitions:
+                break
+        assert answer.assignment is not None
+        assert {names[each.topic_id] for each in answer.assignment.topic_partitions} == {"ab", "ad"}
+
+
 async def test_idempotent_producers_may_write_to_any_topic(autojump_clock: trio.abc.Clock) -> None:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
     async with world() as (_, rights, alice, _):
