@@ -6,7 +6,7 @@ unknown version, in format 0, so that the client can try again (KIP-511). Our mi
 context, answered with UNKNOWN_SERVER_ERROR, and nobody else notices.
 
 A request that is long goes on in a task, in turns with everything else (`barnabas.server.runtime.turns`): one whose
-frame is large, or whose handler is a generator that has more to do than fits into a round. Produce alone never does
+frame is not small, or whose handler is a generator that has more to do than fits into a round. Produce alone never does
 (`pipelined`).
 """
 
@@ -54,7 +54,7 @@ class Dispatcher:
             if route is None:
                 return self._unsupported_api_versions(connection, header.correlation_id, header.client_id)
         context = RequestContext(connection, route, version, header.correlation_id, header.client_id)
-        if len(frame) > LARGE_FRAME_BYTES and not route.pipelined:
+        if len(frame) > route.round_bytes:
             self._nursery.start_soon(self._run_large, context, bytes(frame), header.body_offset)
             return context
         try:
@@ -112,10 +112,11 @@ class Dispatcher:
         return context
 
     async def _run_large(self, context: RequestContext, frame: bytes, offset: int) -> None:
-        """A request whose frame is large, from the beginning."""
-        route = context.route
+        """A request whose frame is too large for a round, from the beginning."""
+        route, turns = context.route, self._services.turns
+        decode_there = turns.elsewhere if len(frame) > LARGE_FRAME_BYTES else turns.here
         try:
-            request, _ = await self._services.turns.elsewhere(route.decode, frame, offset, route.elements_max)
+            request, _ = await decode_there(route.decode, frame, offset, route.elements_max)
         except DecodeError as error:
             what = f"{route.name} v{context.api_version}"
             log.warning("closing the connection of %s: unreadable %s request: %s", context.client_host, what, error)
@@ -126,7 +127,7 @@ class Dispatcher:
             return
         context.request = request
         if not context.closed:
-            await self._run(context, request, is_large=True)
+            await self._run(context, request, is_large=len(frame) > LARGE_FRAME_BYTES)
 
     async def _run(self, context: RequestContext, request: Any, is_large: bool = False) -> None:
         """A handler of any kind, outside of a round."""

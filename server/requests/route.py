@@ -12,7 +12,7 @@ from barnabas.kproto.frame import response_frame
 from barnabas.server.network.request_bounds import bounds_of
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.guard import careful, guarded
-from barnabas.server.runtime.turns import LARGE_ANSWER_ITEMS, Arrays
+from barnabas.server.runtime.turns import LARGE_ANSWER_ITEMS, LARGE_FRAME_BYTES, ROUND_FRAME_BYTES, Arrays
 
 if TYPE_CHECKING:
     from barnabas.server.security.acls.authorizer import Authorizer
@@ -27,7 +27,10 @@ def _arrays_of_response(key: ApiKey) -> Arrays:
 
 
 class Route:
-    """One (API, version): its codec functions, compiled when first used. authorizer: what its handler asks first."""
+    """One (API, version): its codec functions, compiled when first used. authorizer: what its handler asks first.
+    `round_bytes`: longer frames are not taken up within the reactor's round; those of Fetch may be longer than others,
+    as they may be examples for the next.
+    """
 
     __slots__ = (
         "_arrays",
@@ -39,6 +42,7 @@ class Route:
         "is_async",
         "learn",
         "pipelined",
+        "round_bytes",
         "version",
     )
 
@@ -49,6 +53,9 @@ class Route:
         self.handle = api.old.handle if api.old is not None and is_old else api.handle
         self.pipelined = api.pipelined and not is_old
         self.learn = None if is_old or version < api.learn_from else api.learn
+        self.round_bytes = ROUND_FRAME_BYTES if self.learn is None else LARGE_FRAME_BYTES
+        if self.pipelined:
+            self.round_bytes = 0x7FFFFFFF
         self.is_async = inspect.iscoroutinefunction(self.handle)
         if authorizer is not None:
             self.handle = guarded(api.access, self.handle, authorizer, at_once=self.pipelined)

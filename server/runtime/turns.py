@@ -39,6 +39,9 @@ TURN_UNITS = 1500
 LARGE_FRAME_BYTES = 1 << 16
 """Frames above this are decoded off the loop. An element of an array takes a byte at least."""
 
+ROUND_FRAME_BYTES = 1 << 13
+"""Frames above this, up to 10 ms each, are decoded in turns: a round takes up a request of each connection."""
+
 LARGE_ANSWER_ITEMS = 10_000
 """Answers with more elements in their arrays are encoded off the loop: one takes up to a microsecond."""
 
@@ -84,6 +87,11 @@ class Turns:
         """Go on in a task, from where nothing can be awaited. what: it is, for the log."""
         assert self._nursery is not None, "not running"
         self._nursery.start_soon(attempt, log, what, work)
+
+    async def here(self, function: Callable[..., T], *args: Any) -> T:
+        """Call something pure that takes a turn's time, or a few."""
+        async with self._turn:
+            return function(*args)
 
     async def elsewhere(self, function: Callable[..., T], *args: Any) -> T:
         """Call something pure, and long, off the loop."""

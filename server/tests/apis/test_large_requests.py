@@ -6,14 +6,14 @@ What is done between two rounds of the loop is counted in calls of the part that
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
-from barnabas.kproto import ErrorCode
+from barnabas.kproto import ErrorCode, decoder
 from barnabas.kproto.messages import (
     AddPartitionsToTxnRequest,
     AlterPartitionReassignmentsRequest,
@@ -39,7 +39,9 @@ from barnabas.kproto.messages import (
     UpdateFeaturesRequest,
     WriteTxnMarkersRequest,
 )
+from barnabas.server.apis import APIS
 from barnabas.server.broker.broker import Broker
+from barnabas.server.requests import route
 from barnabas.server.runtime.offload import inline
 from barnabas.server.runtime.turns import TURN_UNITS
 from barnabas.server.testing import Client, connected, embedded_broker
@@ -313,6 +315,32 @@ async def test_what_is_one_long_call_leaves_the_loop(autojump_clock: trio.testin
         refused = await client.ask(MetadataRequest(topics=[topic] * MANY), 11)
         assert {each.error_code for each in refused.topics} == {E.INVALID_REQUEST}
         assert called == ["decode", "refusal"]
+
+
+async def test_of_many_longer_requests_one_is_decoded_at_a_time(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 9 kB each, from as many clients at once: others are served in between."""
+    calls = Calls()
+    async with embedded_broker() as broker, AsyncExitStack() as stack, trio.open_nursery() as nursery:
+        clients = [await stack.enter_async_context(connected(broker)) for _ in range(20)]
+        monkeypatch.setattr(route, "decoder", lambda *of: calls.counted(decoder(*of)))
+        nursery.start_soon(calls.watch)
+        async with trio.open_nursery() as asking:
+            for client in clients:
+                asking.start_soon(client.ask, DescribeGroupsRequest(groups=ids()[:1500]), 5)
+        assert 1 <= calls.most <= 2  # one before the watcher in its round, one after it in the last
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "bytes_"),
+    [(0, 9, 0x7FFFFFFF), (0, 2, 1 << 13), (1, 12, 1 << 16), (1, 3, 1 << 13), (15, 5, 1 << 13)],
+    ids=["Produce", "old Produce", "Fetch", "old Fetch", "another"],
+)
+def test_what_a_round_takes_up(key: int, version: int, bytes_: int) -> None:
+    (api,) = (one for one in APIS if one.key == key)
+    assert route.Route(api, version).round_bytes == bytes_
 
 
 async def test_a_large_frame_that_cannot_be_read_closes_its_connection_alone(
