@@ -1,7 +1,7 @@
 """Listening sockets and the welcome: who may connect, and what a new connection is given.
 
 `max.connections` lets further clients wait in the backlog; `max.connections.per.ip` closes them at once, as Apache
-Kafka does. `sweep_idle` closes who is silent for `connections.max.idle.ms`. Not done: TLS and SASL listeners,
+Kafka does. `sweep_idle` closes who is silent for `connections.max.idle.ms`. Not done: TLS listeners,
 `max.connection.creation.rate`, limits per listener.
 """
 
