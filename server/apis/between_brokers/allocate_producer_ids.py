@@ -2,8 +2,6 @@
 
 Behaviour: the controller takes the next 1000 ids from the store. NOT_CONTROLLER elsewhere; BROKER_ID_NOT_REGISTERED,
 STALE_BROKER_EPOCH for brokers that are not what they say.
-
-Not done: authorization.
 """
 
 from __future__ import annotations

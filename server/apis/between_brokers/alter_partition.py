@@ -7,8 +7,6 @@ STALE_BROKER_EPOCH.
 
 Versions: 1 recovery after an unclean election; 2 topic ids, and INELIGIBLE_REPLICA (OPERATION_NOT_ATTEMPTED before);
 3 the broker epochs of the replicas.
-
-Not done: authorization.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ tries those again. NOT_CONTROLLER elsewhere; BROKER_NOT_AVAILABLE for an unknown
 has registered again since.
 
 Versions: 2 broker epoch; 3 flexible.
-
-Not done: authorization.
 """
 
 from __future__ import annotations

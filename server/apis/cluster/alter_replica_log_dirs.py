@@ -13,7 +13,7 @@ already), 9 REPLICA_NOT_AVAILABLE, 17 INVALID_TOPIC_EXCEPTION (a name too long t
 and with these codes as `ReplicaManager.alterReplicaLogDirs` (3.9). A partition that stands under two directories goes
 to the last one.
 
-Versions: 1 is as 0; 2 flexible. Not done: authorization.
+Versions: 1 is as 0; 2 flexible.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ older of the two APIs (IncrementalAlterConfigs replaces it), still sent by old t
 
 Versions: 2 is flexible, nothing else.
 
-Not done: log levels (not part of this API, as in Apache Kafka), client metrics (INVALID_REQUEST); authorization.
+Not done: log levels (not part of this API, as in Apache Kafka), client metrics (INVALID_REQUEST).
 """
 
 from __future__ import annotations

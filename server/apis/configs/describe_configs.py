@@ -9,7 +9,7 @@ all) is put together once.
 
 Versions: 0 has `is_default` in place of the source; 1 synonyms; 3 types and documentation; 4 flexible.
 
-Not done: client metrics, which have no settings here (INVALID_REQUEST); authorization.
+Not done: client metrics, which have no settings here (INVALID_REQUEST).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ process and do not.
 
 Versions: 1 is flexible, nothing else.
 
-Not done: client metrics (INVALID_REQUEST); authorization.
+Not done: client metrics (INVALID_REQUEST).
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Behaviour: version 0 (KIP-714) asks for client metrics subscriptions alone, of w
 (KIP-1142) asks for any types, nothing meaning all: topics by name, brokers and their loggers by id,
 groups that have settings of their own. An unknown type is
 answered with UNSUPPORTED_VERSION, as in Apache Kafka.
-
-Not done: authorization.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ While the protocol is off (`group.coordinator.rebalance.protocols` without consu
 UNSUPPORTED_VERSION, though ApiVersions lists the API, as in Apache Kafka.
 
 Versions: 0 gets its member id from the broker; 1 brings its own, and may subscribe by a regular expression (RE2).
-
-Not done: authorization.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ happens. The answer says that the store has it; what follows is told by ListPart
 can (NOT_CONTROLLER elsewhere).
 
 Versions: 1 `allow_replication_factor_change`: without it, a target of another size is INVALID_REPLICATION_FACTOR.
-
-Not done: authorization.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ comes when all have leaders, or after `timeout_ms` with REQUEST_TIMED_OUT. `vali
 
 Versions: 2 flexible; nothing else differs.
 
-Not done: authorization, quotas on changes; a broker that is not the controller answers NOT_CONTROLLER.
+Not done: quotas on changes; a broker that is not the controller answers NOT_CONTROLLER.
 """
 
 from __future__ import annotations

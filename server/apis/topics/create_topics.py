@@ -10,7 +10,7 @@ Versions: 1 `validate_only` and messages; 4 counts of -1 for the broker's defaul
 answers with partitions, replication factor and all settings of the topic (KIP-525); 7 with the topic id (zero for
 `validate_only`, since none was given).
 
-Not done: authorization, quotas on changes (KIP-599), creation policies; a broker that is not the controller answers
+Not done: quotas on changes (KIP-599), creation policies; a broker that is not the controller answers
 NOT_CONTROLLER.
 """
 

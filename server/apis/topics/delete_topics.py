@@ -8,7 +8,7 @@ version 3).
 
 Versions: 4 flexible; 5 messages; 6 ids, and answers hold both name and id.
 
-Not done: authorization, quotas on changes; a broker that is not the controller answers NOT_CONTROLLER.
+Not done: quotas on changes; a broker that is not the controller answers NOT_CONTROLLER.
 """
 
 from __future__ import annotations

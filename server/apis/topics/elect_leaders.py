@@ -6,8 +6,6 @@ Behaviour: election type 0 elects the first assigned replica of each partition i
 out when a null list asks for all. The answer comes when the new leaders are known here, or after `timeout_ms`.
 
 Versions: 0 preferred only, and no error of the whole answer; 1 election types; 2 flexible.
-
-Not done: authorization.
 """
 
 from __future__ import annotations

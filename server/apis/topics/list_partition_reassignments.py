@@ -3,8 +3,6 @@
 Behaviour: of those asked for, or all for a null list, the partitions that are being reassigned, with present, coming
 and going replicas; others, and unknown ones, are left out. kafka-topics --describe asks this each time. Only the
 controller knows (NOT_CONTROLLER elsewhere).
-
-Not done: authorization.
 """
 
 from __future__ import annotations

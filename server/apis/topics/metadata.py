@@ -19,8 +19,6 @@ before); 7 leader epoch; 8-10 operations on the cluster; 8 operations on topics;
 12 in requests; 13 an error of the whole answer (not used by this broker: it never asks clients to start over).
 
 What a topic's answer says is put together once per image of the cluster (`barnabas.server.requests.image_cache`).
-
-Not done: authorization (29; hidden topics).
 """
 
 from __future__ import annotations
