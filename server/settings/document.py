@@ -24,6 +24,9 @@ Every setting of Apache Kafka is known, and belongs to one of three kinds:
 
 A setting that Apache Kafka does not know either is ignored with a warning.
 
+Settings of TLS and SASL can be set for one listener: `listener.name.<name in lower case>.<key>` beats `<key>`. Logins
+are set for one mechanism of a listener: `listener.name.<name>.<mechanism in lower case>.sasl.jaas.config`.
+
 *Dynamic* settings can be changed while the broker runs, with `kafka-configs` or any admin client, for this broker or
 for all.
 """
