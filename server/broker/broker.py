@@ -55,8 +55,10 @@ from barnabas.server.config.sasl import sasl_settings
 from barnabas.server.config.topics import LogConfigs
 from barnabas.server.network.listeners import bind_all, sweep_idle
 from barnabas.server.network.peer_login import logging_in
+from barnabas.server.network.peer_tls import encrypted
 from barnabas.server.network.peers import Connect, tcp_connect
 from barnabas.server.network.stream_transport import StreamTransport
+from barnabas.server.network.tls_listener import tls_listeners
 from barnabas.server.requests.services import Services
 from barnabas.server.runtime import descriptors
 from barnabas.server.runtime.containment import serve
@@ -105,10 +107,14 @@ class Broker:
         self._config = config
         self._given_store = store
         self._sasl = sasl_settings(config)
+        self._tls = tls_listeners(config)
         self._connect = connect
+        between = self._tls.get(config.inter_broker_listener)
+        if between is not None and config.is_clustered:
+            self._connect = encrypted(connect, lambda: between.client_context)
         if self._sasl.between_brokers is not None:
             login = self._sasl.between_brokers
-            self._connect = logging_in(connect, ClientCredentials(login.mechanism, login.user, login.password))
+            self._connect = logging_in(self._connect, ClientCredentials(login.mechanism, login.user, login.password))
         self._disk = disk
         self._offload = offload
         self._wall_clock = wall_clock
@@ -364,7 +370,8 @@ class Broker:
 
             await nursery.start(JwksFetcher(jwks, url).run)
         for sock, listener in listening:
-            reactor.add_listener(sock, parts.door.welcome(listener))
+            tls = self._tls.get(listener)
+            reactor.add_listener(sock, parts.door.welcome(listener), None if tls is None else tls.carrier)
         listening.clear()
         nursery.start_soon(reactor.run)
         nursery.start_soon(reactor.run_tail)
@@ -469,6 +476,8 @@ class Broker:
                 log.warning("%s", notice.text)
         if self._parts is not None:
             services = self._parts.services
+            for name, listener in self._tls.items():
+                listener.refresh(self._config.for_listener(name))
             self._parts.reactor.connections_max = self._config.get_int("max.connections")
             services.groups.config_changed()
             services.transactions.config_changed()

@@ -461,14 +461,29 @@ def _check(file: str) -> int:
 
     with _refused_files(file):
         found = check(file)
+    refusals = (*found.refusals, *_unusable_stores(found.config))
     for text in found.warnings:
         print(f"warning: {text}")
     print(
-        f"{file} {'cannot' if found.refusals else 'can'} be used ({_count(found.settings, 'setting')}, "
-        f"{_count(len(found.refusals), 'refusal')}, {_count(len(found.warnings), 'warning')})",
+        f"{file} {'cannot' if refusals else 'can'} be used ({_count(found.settings, 'setting')}, "
+        f"{_count(len(refusals), 'refusal')}, {_count(len(found.warnings), 'warning')})",
         flush=True,
     )
-    return _complain(found.refusals) if found.refusals else OK
+    return _complain(refusals) if refusals else OK
+
+
+def _unusable_stores(config: BrokerConfig) -> Sequence[str]:
+    """What is wrong with the keys and certificates of listeners, as far as their files tell."""
+    if all(address.protocol in ("PLAINTEXT", "SASL_PLAINTEXT") for address in config.listeners):
+        return ()
+    from barnabas.server.config.problems import SettingsRefused
+    from barnabas.server.network.tls_listener import tls_listeners
+
+    try:
+        tls_listeners(config)
+    except SettingsRefused as refused:
+        return refused.problems
+    return ()
 
 
 def _count(number: int, what: str) -> str:

@@ -479,8 +479,10 @@ class ClusterMember:
             self._receiver.topic_config_changed(name, config)
             if self._term is not None:
                 self._post(self._term.machine.config_changed(name, config))
-        elif kind == BROKER_CONFIG and self.image.broker_configs.get(name, {}) != config:
-            self._receiver.replace_image(self.image.with_broker_config(name, config))
+        elif kind == BROKER_CONFIG:
+            if self.image.broker_configs.get(name, {}) != config:
+                self._receiver.replace_image(self.image.with_broker_config(name, config))
+            # Though nothing is new: what is set again may name a file that is.
             if self._broker_configs_changed is not None:
                 self._broker_configs_changed(self.image.broker_configs)
         elif kind == GROUP_CONFIG:

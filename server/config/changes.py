@@ -159,7 +159,7 @@ def check_broker(config: BrokerConfig, after: Mapping[str, str], *, per_broker: 
             )
         if row.scope is Scope.PER_BROKER and not per_broker:
             raise KafkaError(ErrorCode.INVALID_REQUEST, refusal(name, text, "it must be set for one broker by its id"))
-        why = row.why_not(text)
+        why = row.why_not(text) or listener_keys.why_not_while_open(name, row)
         if why is not None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, refusal(name, text, why))
     try:

@@ -12,8 +12,11 @@ from barnabas.server.config.zookeeper import zookeeper_settings
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """A sentence each. refusals: keep a broker from starting; warnings: do not. settings: how many the file has."""
+    """A sentence each. refusals: keep a broker from starting; warnings: do not. settings: how many the file has.
+    config: what the file says, without what is refused.
+    """
 
+    config: BrokerConfig
     settings: int
     refusals: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -40,7 +43,7 @@ def check(file: str) -> Findings:
         sasl_settings(config)
     except SettingsRefused as error:
         refusals += error.problems
-    return Findings(len(values), refusals, tuple(notice.text for notice in notices))
+    return Findings(config, len(values), refusals, tuple(notice.text for notice in notices))
 
 
 def _rest(values: dict[str, str]) -> BrokerConfig:

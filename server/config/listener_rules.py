@@ -8,8 +8,7 @@ Rules, all of them Apache Kafka's (KafkaConfig, 3.9):
 - `control.plane.listener.name` must be advertised, and another one than the listener between brokers;
 - between brokers over SASL, the listener must enable `sasl.mechanism.inter.broker.protocol`.
 
-Listeners of a KRaft controller (`controller.listener.names`) are left out: they are never opened here. A security
-protocol that is not in `endpoints.AVAILABLE_PROTOCOLS` is refused.
+Listeners of a KRaft controller (`controller.listener.names`) are left out: they are never opened here.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ from dataclasses import dataclass
 from barnabas.server.config.draft import Draft
 from barnabas.server.config.values import ListenerConfig
 from barnabas.server.settings.endpoints import (
-    AVAILABLE_PROTOCOLS,
-    UNAVAILABLE_PROTOCOLS,
     ListenAddress,
     parse_listeners,
     parse_protocol_map,
@@ -91,21 +88,10 @@ def _addresses(
         usable = tuple(listener for listener in every if listener.name not in controllers)
         if not usable:
             raise ValueError("it must name a listener")
-        secured = [f"listener {one.name} uses {one.protocol}" for one in usable if not _is_available(one.protocol)]
-        if secured:
-            raise ValueError(f"{', '.join(secured)}, and {UNAVAILABLE_PROTOCOLS}; allowed: {_available()}")
     except ValueError as error:
         draft.problem(key, str(error), text=text)
         return ()
     return usable
-
-
-def _is_available(protocol: str) -> bool:
-    return protocol in AVAILABLE_PROTOCOLS
-
-
-def _available() -> str:
-    return ", ".join(AVAILABLE_PROTOCOLS)
 
 
 def why_not_advertised(advertised: Sequence[ListenAddress], listening: Collection[str]) -> str | None:
@@ -132,9 +118,7 @@ def _inter_broker(draft: Draft, names: Sequence[str]) -> str | None:
     protocol = str(draft.values[_BETWEEN_PROTOCOL])
     if protocol in names:
         return protocol
-    if not _is_available(protocol):
-        draft.problem(_BETWEEN_PROTOCOL, f"{UNAVAILABLE_PROTOCOLS}; allowed: {_available()}")
-    elif _BETWEEN_PROTOCOL in draft.texts:
+    if _BETWEEN_PROTOCOL in draft.texts:
         draft.problem(
             _BETWEEN_PROTOCOL, f"no advertised listener has this name; set {_BETWEEN} to one of {', '.join(names)}"
         )

@@ -12,7 +12,7 @@ Responses are read into a buffer of their own: `records` fields are memoryviews 
 written to. Limits: length and correlation id are checked before memory is taken for a response.
 
 `Connect` also logs in where the listener between brokers wants that (`barnabas.server.network.peer_login`); a session
-that ends is renewed before the next request (`SessionStream`). Not here: TLS between brokers.
+that ends is renewed before the next request (`SessionStream`). TLS is `barnabas.server.network.peer_tls`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class SessionStream(trio.abc.Stream):
 async def tcp_connect(endpoint: Endpoint) -> trio.abc.Stream:
     """A TCP connection without delay for small packets. Raises OSError, PeerError."""
     if endpoint.security_protocol not in ("PLAINTEXT", "SASL_PLAINTEXT"):
-        raise PeerError(f"{endpoint.listener}: {endpoint.security_protocol} between brokers is not supported")
+        why = f"its listener {endpoint.listener} has {endpoint.security_protocol}, and ours between brokers has no TLS"
+        raise PeerError(f"cannot connect to {_where(endpoint)}: {why}")
     return await trio.open_tcp_stream(endpoint.host, endpoint.port)  # sets TCP_NODELAY
 
 

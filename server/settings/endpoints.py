@@ -11,9 +11,6 @@ import re
 from dataclasses import dataclass
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-AVAILABLE_PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT")
-"""What a listener may use here; the others are refused with `UNAVAILABLE_PROTOCOLS` as the reason."""
-UNAVAILABLE_PROTOCOLS = "TLS is not available yet"
 ANY_ADDRESS = ("", "0.0.0.0", "::")
 _URI = re.compile(
     r"(?P<name>[^:/]*)://(?:\[(?P<six>[0-9a-zA-Z\-%._:]*)\]|(?P<host>[0-9a-zA-Z\-%._]*)):(?P<port>-?[0-9]+)"

@@ -56,6 +56,11 @@ PER_MECHANISM: Final = OWN_OF_MECHANISM | frozenset(
 )
 """What can be set for one mechanism of a listener."""
 
+RELOADED: Final = frozenset(
+    {"ssl.keystore.location", "ssl.keystore.type", "ssl.truststore.location", "ssl.truststore.type"}
+)
+"""What can be changed for a listener that is open."""
+
 
 @dataclass(frozen=True, slots=True)
 class ListenerKey:
@@ -102,6 +107,19 @@ def row_of(key: str) -> Setting | None:
         parsed = parse_listener_key(key)
         return None if parsed is None else parsed.row
     return row
+
+
+def why_not_while_open(key: str, row: Setting) -> str | None:
+    """Why a setting of listeners cannot be changed while they are open, as the end of a sentence; None if it can."""
+    if row.name not in PER_LISTENER or not row.name.startswith(("ssl.", "sasl.")):
+        return None
+    if row.sensitive:
+        return "passwords and keys cannot be set while the broker runs; set it in server.properties"
+    if row.name not in RELOADED:
+        return "it cannot be changed while the listener is open; set it in server.properties"
+    if key == row.name:
+        return f"it must be set for one listener, as listener.name.<name>.{key}"
+    return None
 
 
 def lacks_listener(key: str) -> bool:

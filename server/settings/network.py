@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.server.settings.endpoints import AVAILABLE_PROTOCOLS, PROTOCOLS, UNAVAILABLE_PROTOCOLS, parse_counts
+from barnabas.server.settings.endpoints import PROTOCOLS, parse_counts
 from barnabas.server.settings.model import (
     INT_MAX,
     Check,
@@ -90,7 +90,6 @@ SETTINGS: tuple[Setting, ...] = (
         Type.STRING,
         "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
         "Which security protocol each listener name uses, as NAME:PROTOCOL pairs.",
-        note="listeners can use PLAINTEXT only; a listener mapped to SSL or SASL is refused",
     ),
     works(
         "inter.broker.listener.name",
@@ -106,7 +105,6 @@ SETTINGS: tuple[Setting, ...] = (
         "The name of the listener for traffic between brokers, and its security protocol, when "
         "inter.broker.listener.name is not set. Only one of the two may be set.",
         one_of(*PROTOCOLS),
-        note=f"{UNAVAILABLE_PROTOCOLS}, so only {', '.join(AVAILABLE_PROTOCOLS)} is allowed",
     ),
     works(
         "control.plane.listener.name",

@@ -1,12 +1,11 @@
-"""Settings of encryption, authorization, delegation tokens. What is not here yet is refused by name: a broker that
-looks protected and is not would be worse than one that does not start. SASL is in `sasl`.
+"""Settings of authorization, delegation tokens. What is not here yet is refused by name: a broker that
+looks protected and is not would be worse than one that does not start. SASL is in `sasl`, TLS in `tls`.
 """
 
 from __future__ import annotations
 
-from barnabas.server.settings.model import Check, Scope, Setting, Type, at_least, family, no_effect, one_of, only, works
+from barnabas.server.settings.model import Check, Scope, Setting, Type, at_least, family, no_effect, only, works
 
-_NO_TLS = "TLS is not available yet"
 _NO_TOKENS = "delegation tokens are not available yet"
 _S, _P, _L, _C = Type.STRING, Type.PASSWORD, Type.LIST, Type.CLASS
 
@@ -52,51 +51,19 @@ SETTINGS: tuple[Setting, ...] = (
         "Java classes cannot be loaded",
         scope=Scope.PER_BROKER,
     ),
-    only("security.providers", _S, None, "Java classes that provide security algorithms.", _NO_TLS),
+    only(
+        "security.providers",
+        _S,
+        None,
+        "Java classes that provide security algorithms.",
+        "Java classes cannot be loaded",
+    ),
     only(
         "client.quota.callback.class",
         _C,
         None,
         "A Java class that sets the quotas of clients.",
         "Java classes cannot be loaded",
-    ),
-    *family(
-        only,
-        "Belongs to TLS.",
-        _NO_TLS,
-        (
-            ("ssl.cipher.suites", _L, ()),
-            ("ssl.client.auth", _S, "none", one_of("required", "requested", "none")),
-            ("ssl.enabled.protocols", _L, ("TLSv1.2", "TLSv1.3")),
-            ("ssl.endpoint.identification.algorithm", _S, "https"),
-            ("ssl.engine.factory.class", _C, None),
-            ("ssl.key.password", _P, None),
-            ("ssl.keymanager.algorithm", _S, "SunX509"),
-            ("ssl.keystore.certificate.chain", _P, None),
-            ("ssl.keystore.key", _P, None),
-            ("ssl.keystore.location", _S, None),
-            ("ssl.keystore.password", _P, None),
-            ("ssl.keystore.type", _S, "JKS"),
-            ("ssl.protocol", _S, "TLSv1.3"),
-            ("ssl.provider", _S, None),
-            ("ssl.secure.random.implementation", _S, None),
-            ("ssl.trustmanager.algorithm", _S, "PKIX"),
-            ("ssl.truststore.certificates", _P, None),
-            ("ssl.truststore.location", _S, None),
-            ("ssl.truststore.password", _P, None),
-            ("ssl.truststore.type", _S, "JKS"),
-        ),
-        Scope.PER_BROKER,
-    ),
-    *family(
-        only,
-        "Belongs to TLS.",
-        _NO_TLS,
-        (
-            ("ssl.allow.dn.changes", Type.BOOLEAN, False),
-            ("ssl.allow.san.changes", Type.BOOLEAN, False),
-            ("ssl.principal.mapping.rules", _S, "DEFAULT"),
-        ),
     ),
     *family(
         only,

@@ -27,6 +27,8 @@ _SEQUENCE: Final = 0x30
 _SET: Final = 0x31
 _OBJECT_IDENTIFIER: Final = 0x06
 _VERSION: Final = 0xA0
+_EXTENSIONS: Final = 0xA3
+_ALTERNATIVE_NAMES: Final = "2.5.29.17"
 _TEXT: Final = {0x0C: "utf-8", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii", 0x1B: "latin-1", 0x1E: "utf-16-be"}
 """String types by tag: UTF8String, PrintableString, T61String, IA5String, GeneralString, BMPString."""
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
@@ -41,6 +43,22 @@ def subject_of(certificate: bytes) -> str:
     if len(parts) <= _BEFORE_SUBJECT:
         raise ValueError("a certificate without a subject")
     return name_text(parts[_BEFORE_SUBJECT][1])
+
+
+def alternative_names(certificate: bytes) -> frozenset[bytes]:
+    """The names in a certificate's extension subjectAltName, each as its DER; none without it. Raises ValueError."""
+    ((_, body, _),) = _values(certificate, 1)
+    ((_, signed, _),) = _values(body, 1)
+    for tag, content, _ in _values(signed):
+        if tag != _EXTENSIONS:
+            continue
+        ((_, extensions, _),) = _values(content, 1)
+        for _, extension, _ in _values(extensions):
+            (_, number, _), *_, (_, value, _) = _values(extension)
+            if _identifier(number) == _ALTERNATIVE_NAMES:
+                ((_, names, _),) = _values(value, 1)
+                return frozenset(whole for _, _, whole in _values(names))
+    return frozenset()
 
 
 def name_text(names: bytes) -> str:

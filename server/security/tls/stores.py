@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from ssl import PEM_cert_to_DER_cert
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -51,6 +52,13 @@ class Identity:
     chain: bytes
     key: bytes
     password: str | None = None
+
+    @property
+    def certificate(self) -> bytes:
+        """The end's own, in DER. Raises ValueError."""
+        first = _CERTIFICATE.search(self.chain)
+        assert first is not None
+        return PEM_cert_to_DER_cert(first[0].decode("ascii"))
 
 
 def read_identity(values: Values) -> Identity | None:

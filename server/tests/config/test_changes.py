@@ -169,10 +169,27 @@ def test_broker_settings_that_may_not(after: dict[str, str], text: str, per_brok
     assert text in (caught.value.message or "")
 
 
+STORE = "listener.name.plaintext.ssl.keystore.location"
+
+
 def test_settings_of_one_broker_only() -> None:
     with pytest.raises(KafkaError, match="for one broker"):
-        check_broker(BrokerConfig.from_values({}), {"ssl.client.auth": "none"}, per_broker=False)
-    check_broker(BrokerConfig.from_values({}), {"ssl.client.auth": "none"}, per_broker=True)
+        check_broker(BrokerConfig.from_values({}), {STORE: "/k"}, per_broker=False)
+    check_broker(BrokerConfig.from_values({}), {STORE: "/k"}, per_broker=True)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        ("ssl.keystore.location", "/k", "must be set for one listener, as listener.name.<name>.ssl.keystore.location"),
+        ("ssl.keystore.password", "x", "passwords and keys cannot be set while the broker runs"),
+        ("listener.name.plaintext.ssl.keystore.key", "x", "passwords and keys cannot be set while the broker runs"),
+        ("listener.name.plaintext.ssl.client.auth", "required", "cannot be changed while the listener is open"),
+    ],
+)
+def test_of_an_open_listener_only_the_files_of_its_stores_can_be_set(key: str, value: str, why: str) -> None:
+    with pytest.raises(KafkaError, match=why):
+        check_broker(BrokerConfig.from_values({}), {key: value}, per_broker=True)
 
 
 def test_the_other_dynamic_layer_counts() -> None:

@@ -210,7 +210,3 @@ def test_oauthbearer_that_cannot_be(tmp_path: Path, changes: dict[str, str | Non
 def test_a_java_class_for_another_mechanism() -> None:
     what = f"listener.name.clients.plain.sasl.server.callback.handler.class={VALIDATORS[0]} is refused: Java classes"
     assert what in refused(listener_name_clients_plain_sasl_server_callback_handler_class=VALIDATORS[0])
-
-
-def test_tls_is_refused_still() -> None:
-    assert "uses SASL_SSL" in refused(listener_security_protocol_map="CLIENTS:SASL_SSL,BROKERS:SSL,PLAINTEXT:PLAINTEXT")

@@ -297,7 +297,7 @@ async def test_tcp_and_a_peer_that_closes_an_idle_connection() -> None:
             closed = trio.Event()
         await connection.close()
         nursery.cancel_scope.cancel()
-    with pytest.raises(PeerError, match="SASL_SSL between brokers is not supported"):
+    with pytest.raises(PeerError, match="has SASL_SSL, and ours between brokers has no TLS"):
         await connection.ask(Endpoint("SECURE", host, port, "SASL_SSL"), BEAT, 4)
     with pytest.raises(PeerError, match="cannot connect"):
         await connection.ask(endpoint, BEAT, 4)

@@ -1,0 +1,42 @@
+"""TLS to other brokers: a `Connect` that encrypts what another one has connected."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import trio
+
+from barnabas.replication import Endpoint
+from barnabas.server.network.peers import Connect, PeerError
+from barnabas.server.security.tls.settings import PROTOCOLS
+
+_BELOW: Final = {"SSL": "PLAINTEXT", "SASL_SSL": "SASL_PLAINTEXT"}
+"""What is carried through TLS."""
+
+
+def encrypted(connect: Connect, current_context: Callable[[], ssl.SSLContext]) -> Connect:
+    """Connects with `connect`, and to endpoints with SSL or SASL_SSL through TLS then. Their certificates have to name
+    the host that is advertised, if the context checks names.
+    """
+
+    async def connect_encrypted(endpoint: Endpoint) -> trio.abc.Stream:
+        if endpoint.security_protocol not in PROTOCOLS:
+            return await connect(endpoint)
+        stream = await connect(replace(endpoint, security_protocol=_BELOW[endpoint.security_protocol]))
+        secured = trio.SSLStream(stream, current_context(), server_hostname=endpoint.host, https_compatible=True)
+        try:
+            await secured.do_handshake()
+        except trio.BrokenResourceError as error:
+            await trio.aclose_forcefully(stream)
+            cause = error.__cause__
+            why = cause.verify_message if isinstance(cause, ssl.SSLCertVerificationError) else cause or error
+            raise PeerError(f"TLS with {endpoint.host}:{endpoint.port} failed: {why}") from None
+        except BaseException:
+            await trio.aclose_forcefully(stream)
+            raise
+        return secured
+
+    return connect_encrypted

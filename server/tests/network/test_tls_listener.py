@@ -1,0 +1,212 @@
+"""Listeners with TLS from settings to the client: who a certificate is, SASL within TLS, stores that change while
+connections live, brokers that connect to each other.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+import trustme
+
+from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import IncrementalAlterConfigsRequest
+from barnabas.replication import Endpoint
+from barnabas.server.broker.broker import Broker
+from barnabas.server.config.broker import BrokerConfig
+from barnabas.server.config.problems import SettingsRefused
+from barnabas.server.network.peer_tls import encrypted
+from barnabas.server.network.peers import PeerConnection, PeerError, tcp_connect
+from barnabas.server.network.tls_listener import tls_listeners
+from barnabas.server.testing import Client, embedded_broker
+from barnabas.server.tests.network.sasl_rig import JAAS, METADATA, log_in
+from barnabas.server.tests.network.tcp_rig import SECONDS, reactor
+
+AUTHORITY = trustme.CA()
+
+
+def _write(path: Path, certificate: trustme.LeafCert) -> None:
+    """Certificate and key; at another time than whatever was there."""
+    before_ns = path.stat().st_mtime_ns if path.exists() else 0
+    path.write_bytes(certificate.private_key_and_cert_chain_pem.bytes())
+    os.utime(path, ns=(before_ns + 10**9, before_ns + 10**9))
+
+
+def _settings(folder: Path, name: str = "SSL", protocol: str = "SSL", **others: str) -> dict[str, str]:
+    """Of a broker with one listener, which is for its clients and for other brokers."""
+    _write(folder / "broker.pem", AUTHORITY.issue_cert("localhost", "127.0.0.1"))
+    (folder / "trust.pem").write_bytes(AUTHORITY.cert_pem.bytes())
+    return {
+        "listeners": f"{name}://127.0.0.1:0",
+        "listener.security.protocol.map": f"{name}:{protocol}",
+        "inter.broker.listener.name": name,
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(folder / "broker.pem"),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(folder / "trust.pem"),
+        **{key.replace("_", "."): value for key, value in others.items()},
+    }
+
+
+@asynccontextmanager
+async def _dialled(broker: Broker, certificate: trustme.LeafCert | None = None) -> AsyncIterator[Client]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    AUTHORITY.configure_trust(context)
+    if certificate is not None:
+        certificate.configure_cert(context)
+    host, _, port = broker.bootstrap.rpartition(":")
+    stream = await trio.open_tcp_stream(host, int(port))
+    async with trio.SSLStream(stream, context, server_hostname="localhost", https_compatible=True) as secured:
+        yield Client(secured)
+
+
+async def _principal(broker: Broker, certificate: trustme.LeafCert | None = None) -> str:
+    async with _dialled(broker, certificate) as client:
+        assert (await client.ask(METADATA, 12)).brokers
+        (connection,) = reactor(broker).connections
+        assert (connection.session.listener, connection.session.protocol) == ("SSL", "SSL")
+        return str(connection.session.principal)
+
+
+async def test_a_client_is_whom_its_certificate_names(tmp_path: Path) -> None:
+    rules = "RULE:^CN=([^,]+),.*$/$1/L"
+    settings = _settings(tmp_path, ssl_client_auth="requested", ssl_principal_mapping_rules=rules)
+    with trio.fail_after(SECONDS):
+        async with embedded_broker(tmp_path / "data", **settings) as broker:
+            assert await _principal(broker, AUTHORITY.issue_cert("a@example.org", common_name="Alice")) == "User:alice"
+            await _until_empty(broker)
+            assert await _principal(broker) == "User:ANONYMOUS"
+
+
+async def test_a_certificate_that_no_rule_fits_is_not_let_in(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings = _settings(tmp_path, ssl_client_auth="required", ssl_principal_mapping_rules="RULE:^CN=bob,.*$/bob/")
+    with trio.fail_after(SECONDS):
+        async with embedded_broker(tmp_path / "data", **settings) as broker:
+            with pytest.raises((EOFError, trio.BrokenResourceError)):
+                await _principal(broker, AUTHORITY.issue_cert("a@example.org", common_name="alice"))
+    assert "none of ssl.principal.mapping.rules matches the peer's certificate, of CN=alice," in caplog.text
+
+
+async def test_without_a_certificate_nobody_comes_in_where_one_is_required(tmp_path: Path) -> None:
+    with trio.fail_after(SECONDS):
+        async with embedded_broker(tmp_path / "data", **_settings(tmp_path, ssl_client_auth="required")) as broker:
+            for certificate in (None, trustme.CA().issue_cert("a@example.org")):
+                with pytest.raises((EOFError, trio.BrokenResourceError)):
+                    await _principal(broker, certificate)
+            assert await _principal(broker, AUTHORITY.issue_cert("a@example.org", common_name="alice"))
+
+
+async def test_a_log_in_goes_through_tls(tmp_path: Path) -> None:
+    settings = _settings(tmp_path, "IN", "SASL_SSL", ssl_client_auth="required")  # does not count, without the listener
+    mechanism = {
+        "listener.name.in.sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.in.plain.sasl.jaas.config": JAAS,
+    }
+    with trio.fail_after(SECONDS):
+        async with embedded_broker(tmp_path / "data", **settings, **mechanism) as broker, _dialled(broker) as client:
+            assert (await log_in(client)).error_code == ErrorCode.NONE
+            assert (await client.ask(METADATA, 12)).brokers
+            (connection,) = reactor(broker).connections
+            assert (str(connection.session.principal), connection.session.protocol) == ("User:alice", "SASL_SSL")
+
+
+async def _set_again(client: Client, path: Path) -> ErrorCode:
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource_type=4,
+        resource_name="1",
+        configs=[
+            IncrementalAlterConfigsRequest.AlterableConfig(
+                name="listener.name.ssl.ssl.keystore.location", config_operation=0, value=str(path)
+            )
+        ],
+    )
+    answer = await client.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
+    return ErrorCode(answer.responses[0].error_code)
+
+
+async def _shown(broker: Broker) -> bytes | None:
+    async with _dialled(broker) as client:
+        assert (await client.ask(METADATA, 12)).brokers
+        assert isinstance(client.stream, trio.SSLStream)
+        return client.stream.getpeercert(binary_form=True)
+
+
+async def test_a_new_certificate_is_shown_when_the_store_is_set_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "barnabas")
+    issue = AUTHORITY.issue_cert
+    settings = _settings(tmp_path)
+    path = tmp_path / "broker.pem"
+    _write(path, issue("localhost", "127.0.0.1", organization_name="o", organization_unit_name="u"))
+    with trio.fail_after(SECONDS):
+        async with embedded_broker(tmp_path / "data", **settings) as broker, _dialled(broker) as old:
+            first = await _shown(broker)
+            _write(path, issue("localhost", "127.0.0.1", "more", organization_name="o", organization_unit_name="u"))
+            assert await _shown(broker) == first  # a file alone says nothing
+            assert await _set_again(old, path) == ErrorCode.NONE
+            second = await _shown(broker)
+            assert second != first
+            assert (await old.ask(METADATA, 12)).brokers  # connections go on
+            for wrong, why in (
+                (issue("localhost", "127.0.0.1", "more"), "the certificate is of OU="),
+                (
+                    issue("localhost", "127.0.0.1", organization_name="o", organization_unit_name="u"),
+                    "lacks alternative names",
+                ),
+            ):
+                _write(path, wrong)
+                assert await _set_again(old, path) == ErrorCode.NONE
+                assert await _shown(broker) == second
+                assert why in caplog.records[-1].getMessage()
+            path.write_text("nothing")
+            await _set_again(old, path)
+            assert await _shown(broker) == second
+            assert "is neither PEM nor PKCS12" in caplog.records[-1].getMessage()
+
+
+async def test_brokers_connect_through_tls_and_look_whom_they_meet(tmp_path: Path) -> None:
+    settings = _settings(tmp_path, ssl_client_auth="required")
+    (tmp_path / "other").mkdir()
+    config = BrokerConfig.from_values({**settings, "zookeeper.connect": "localhost:1", "broker.id": "2"})
+    ours = tls_listeners(config)["SSL"]
+    with trio.fail_after(SECONDS):
+        async with embedded_broker(tmp_path / "data", **settings) as broker:
+            host, _, port = broker.bootstrap.rpartition(":")
+            endpoint = Endpoint("SSL", host, int(port), "SSL")
+            connection = PeerConnection(encrypted(tcp_connect, lambda: ours.client_context), "2", 5)
+            assert (await connection.ask(endpoint, METADATA, 12)).brokers
+            await connection.close()
+            stranger = ssl.create_default_context()
+            with pytest.raises(PeerError, match=r"TLS with 127.0.0.1:\d+ failed: .*self.signed"):
+                await PeerConnection(encrypted(tcp_connect, lambda: stranger), "2", 5).ask(endpoint, METADATA, 12)
+            with pytest.raises(PeerError, match="has SSL, and ours between brokers has no TLS"):
+                await PeerConnection(tcp_connect, "2", 5).ask(endpoint, METADATA, 12)
+
+
+def test_all_that_is_wrong_with_stores_and_rules_is_told_by_key(tmp_path: Path) -> None:
+    values = {
+        "listeners": "SSL://127.0.0.1:0,MORE://127.0.0.1:0",
+        "listener.security.protocol.map": "SSL:SSL,MORE:SSL",
+        "security.inter.broker.protocol": "SSL",
+        "ssl.keystore.location": str(tmp_path / "none.p12"),
+        "listener.name.more.ssl.keystore.location": _settings(tmp_path)["ssl.keystore.location"],
+        "listener.name.more.ssl.principal.mapping.rules": "nonsense",
+    }
+    with pytest.raises(SettingsRefused) as caught:
+        tls_listeners(BrokerConfig.from_values(values))
+    first, second = caught.value.problems
+    assert first.startswith(f"ssl.keystore.location={tmp_path}/none.p12 is refused: for listener SSL: {tmp_path}/none")
+    assert second.startswith("listener.name.more.ssl.principal.mapping.rules=nonsense is refused: for listener MORE: ")
+
+
+async def _until_empty(broker: Broker) -> None:
+    while reactor(broker).connections:
+        await trio.lowlevel.checkpoint()
