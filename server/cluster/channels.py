@@ -35,6 +35,7 @@ from barnabas.replication import (
 from barnabas.replication.messages import wire
 from barnabas.server.network.peers import Connect, PeerConnection, PeerError
 from barnabas.server.runtime.containment import contain
+from barnabas.server.runtime.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from barnabas.server.config.broker import BrokerConfig
@@ -114,7 +115,7 @@ class _Channel:
         self._connection = connection
         self._config = config
         self._answered = answered
-        self._wake = trio.Event()
+        self._wake = Wakeup()
         self._scope = trio.CancelScope()
 
     def put(self, message: Message) -> None:
@@ -138,7 +139,7 @@ class _Channel:
                             await self._deliver(message)
                         except Exception as error:
                             contain(log, f"sending broker {self.broker.id} a {type(message).__name__}", error)
-                    self._wake = trio.Event()
+                    self._wake.clear()
                     await self._wake.wait()
             finally:
                 await self._connection.close()

@@ -16,6 +16,7 @@ from barnabas.replication import CLIENT_CONFIG, DEFAULT_ENTITY, IP_CONFIG, USER_
 from barnabas.replication.tree.client_nodes import user_clients, user_of_clients
 from barnabas.server.cluster.config_writes import write_entity
 from barnabas.server.cluster.member import ClusterMember
+from barnabas.server.runtime.wakeup import Wakeup
 from barnabas.server.security.quotas.entities import QuotaEntity, QuotaKey, limits_of
 from barnabas.server.security.quotas.limits import DEFAULT, Entity
 from barnabas.server.security.quotas.rates import Window
@@ -48,7 +49,7 @@ class ClientQuotas:
         self._entities: dict[QuotaEntity, Mapping[QuotaKey, float]] = {}
         self._addresses: dict[str, list[str]] = {}  # of hosts that have a limit
         self._unresolved: dict[str, None] = {}
-        self._to_resolve = trio.Event()
+        self._to_resolve = Wakeup()
         member.watch_clients(self._changed)
 
     def entities(self) -> Iterator[tuple[QuotaEntity, Mapping[QuotaKey, float]]]:
@@ -76,7 +77,6 @@ class ClientQuotas:
         """Look up hosts, for ever."""
         while True:
             await self._to_resolve.wait()
-            self._to_resolve = trio.Event()
             while self._unresolved:
                 host = next(iter(self._unresolved))
                 del self._unresolved[host]

@@ -86,6 +86,7 @@ from barnabas.server.cluster.term import NEWER_EPOCH, SESSION_EXPIRED, Controlle
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.network.peers import Connect
 from barnabas.server.runtime.containment import RESTART_S, attempt, contain, serve
+from barnabas.server.runtime.wakeup import Wakeup
 
 __all__ = ["ClusterMember", "LocalReplicas", "Slot"]
 
@@ -151,7 +152,7 @@ class ClusterMember:
         self._watching: trio.CancelScope | None = None
         self._session_lost = False  # and we have not joined again
         self._inbox: list[Effect | StoreEvent] = []
-        self._mail = trio.Event()
+        self._mail = Wakeup()
         self._beside: list[tuple[str, Callable[[], Awaitable[None]]]] = []
         self._client_watchers: list[ClientWatcher] = []
         self._nursery: trio.Nursery | None = None
@@ -242,7 +243,6 @@ class ClusterMember:
                     task_status.started()
                     while True:
                         await self._mail.wait()
-                        self._mail = trio.Event()
                         mail, self._inbox = self._inbox, []
                         await self._handle(mail)
                 except* StoreFailed:

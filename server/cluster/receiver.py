@@ -50,6 +50,7 @@ from barnabas.replication import (
     read_topics,
 )
 from barnabas.server.runtime.containment import contain
+from barnabas.server.runtime.wakeup import Wakeup
 
 log = logging.getLogger("barnabas.controller")
 
@@ -118,13 +119,13 @@ class Receiver:
         self._controller_epoch = 0
         self._turn = trio.Lock()
         self._postponed: dict[TopicPartition, tuple[LeaderAndIsr, PartitionChange]] = {}
-        self._some_postponed = trio.Event()
+        self._some_postponed = Wakeup()
 
     async def run(self) -> None:
         """Try again, until cancelled, what the process lacked something for."""
         while True:
             if not self._postponed:
-                self._some_postponed = trio.Event()
+                self._some_postponed.clear()
                 await self._some_postponed.wait()
             await trio.sleep(AGAIN_S)
             async with self._turn:

@@ -15,6 +15,7 @@ from barnabas.kproto import Part
 from barnabas.logdir import FileSlice
 from barnabas.server.network.connection import Connection, ProtocolViolation
 from barnabas.server.runtime.containment import contain
+from barnabas.server.runtime.wakeup import Wakeup
 
 log = logging.getLogger("barnabas.network")
 
@@ -27,7 +28,7 @@ class StreamTransport:
     def __init__(self, stream: trio.abc.Stream, end_of_round: Callable[[], None]) -> None:
         self._stream = stream
         self._end_of_round = end_of_round
-        self._wake = trio.Event()
+        self._wake = Wakeup()
         self._scope = trio.CancelScope()
 
     def wake(self, connection: Connection) -> None:
@@ -96,7 +97,6 @@ class StreamTransport:
                     if connection.out or connection.backlog_bytes != backlog_bytes:
                         continue  # and not because of half a frame, whose rest may never come
                 await self._wake.wait()
-                self._wake = trio.Event()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             self._scope.cancel()
 

@@ -37,6 +37,7 @@ from barnabas.replication.replica.fetcher import Fetcher
 from barnabas.replication.replica.follower import Append, Ask, Do, FetcherSettings, FollowerAction, Truncate, Wait
 from barnabas.server.network.peers import Connect, PeerConnection, PeerError
 from barnabas.server.runtime.offload import Offload
+from barnabas.server.runtime.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from barnabas.server.config.broker import BrokerConfig
@@ -108,7 +109,7 @@ class Followers:
         self._followed: dict[Key, tuple[Partition, BrokerImage, LeaderFetcher]] = {}
         self._throttled: dict[str, tuple[Mapping[str, str], Collection[int]]] = {}
         self._nursery: trio.Nursery | None = None
-        self._idle = trio.Event()
+        self._idle = Wakeup()
 
     async def run(self) -> None:
         """Fetch until cancelled; what is followed before is fetched from now on."""
@@ -119,7 +120,6 @@ class Followers:
                     nursery.start_soon(fetcher.run)
                 while True:
                     await self._idle.wait()
-                    self._idle = trio.Event()
                     self._end_idle()
                     await trio.lowlevel.checkpoint()
             finally:
@@ -217,7 +217,7 @@ class LeaderFetcher:
         self._asking: trio.CancelScope | None = None
         self._fetching = False
         self._gave_up = float("-inf")
-        self._wake = trio.Event()
+        self._wake = Wakeup()
         self._in_trouble = False
 
     def __repr__(self) -> str:
@@ -298,7 +298,7 @@ class LeaderFetcher:
                 self.machine.add(key, topic_id, followed.leader_epoch, followed.log)
 
     async def _wait(self, step: Wait) -> None:
-        self._wake = trio.Event()
+        self._wake.clear()
         with trio.move_on_at(float("inf") if step.until is None else step.until):
             await self._wake.wait()
 

@@ -29,6 +29,7 @@ from barnabas.replication import BadNode, Image, Proposal, Refusal, Store, Store
 from barnabas.server.network.peers import Connect, PeerConnection, PeerError
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime.containment import contain, serve
+from barnabas.server.runtime.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from barnabas.server.config.broker import BrokerConfig
@@ -95,7 +96,7 @@ class IsrManager:
         self._timeout_s = config.get_int("controller.socket.timeout.ms") / 1000
         self._peer = PeerConnection(connect, f"broker-{config.broker_id}-alter-partition", self._timeout_s)
         self._wanted: Batch = {}
-        self._mail = trio.Event()
+        self._mail = Wakeup()
         self._asking: trio.CancelScope | None = None
         self._trouble = ""
         self._to_notify: dict[tuple[str, int], None] = {}
@@ -117,7 +118,6 @@ class IsrManager:
                     nursery.start_soon(serve, log, "telling the controller of in-sync sets", self._notify)
                 while True:
                     await self._mail.wait()
-                    self._mail = trio.Event()
                     while self._wanted:
                         if not await self._send_all():
                             await trio.sleep(RETRY_S)

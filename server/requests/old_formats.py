@@ -30,8 +30,9 @@ from typing import Any, Final, TypeVar
 import trio
 
 from barnabas.kproto import KafkaError
-from barnabas.kproto.records import LOG_OVERHEAD
+from barnabas.kproto.records import LOG_OVERHEAD, MAGIC_OFFSET
 from barnabas.kproto.records_legacy import STEP, down_converting, up_converting
+from barnabas.kproto.records_peek import end_offset, entry_bytes
 from barnabas.logdir import FileSlice, LogConfig
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime.offload import Offload
@@ -40,8 +41,6 @@ BATCH_BYTES_MAX: Final = 16 * 1024 * 1024
 """What one batch may decompress to while it is converted."""
 RESPONSE_BYTES_MAX: Final = 1024 * 1024
 """What one fetch response may cost, in bytes read from the log or answered, whichever is more."""
-
-_MAGIC_AT: Final = 16
 
 T = TypeVar("T")
 
@@ -57,7 +56,7 @@ async def up_converted(sent: bytes, config: LogConfig, elsewhere: Offload) -> by
     elsewhere: runs it where it holds up nobody, if the topic has a codec of its own: compressing is one long step, at
     the level that the topic asks for.
     """
-    if len(sent) > _MAGIC_AT and sent[_MAGIC_AT] == 2:
+    if len(sent) > MAGIC_OFFSET and sent[MAGIC_OFFSET] == 2:
         return _batch_as_sent(sent)
     steps = up_converting(
         sent,
@@ -82,7 +81,7 @@ def _batch_as_sent(sent: bytes) -> memoryview | None:
 
 def _entry_bytes(data: bytes, position: int) -> int:
     """Size of the batch or message at `position`, by its length field."""
-    return LOG_OVERHEAD + max(int.from_bytes(data[position + 8 : position + 12], "big", signed=True), 0)
+    return max(entry_bytes(data, position), LOG_OVERHEAD)
 
 
 def _at_once(steps: Generator[None, None, T]) -> T:
@@ -180,8 +179,6 @@ def _following(partition: Partition, data: bytes, max_bytes: int) -> tuple[int, 
         end += _entry_bytes(data, end)
     if not end:
         return None
-    offset = int.from_bytes(data[last : last + 8], "big") + 1
-    if data[last + _MAGIC_AT] == 2:  # the offset of an older message is that of its last one
-        offset += int.from_bytes(data[last + 23 : last + 27], "big")
+    offset = end_offset(data, last)
     stored = partition.read(offset, max_bytes, upper_offset=partition.high_watermark, min_one_batch=True)
     return None if stored is None else (offset, stored)

@@ -15,6 +15,7 @@ from itertools import count
 import trio
 
 from barnabas.server.runtime.containment import contain
+from barnabas.server.runtime.wakeup import Wakeup
 
 log = logging.getLogger("barnabas.timers")
 
@@ -45,7 +46,7 @@ class Timers:
         self._heap: list[tuple[float, int, Timer]] = []
         self._serial = count()
         self._dead = 0
-        self._wake = trio.Event()
+        self._wake = Wakeup()
         self._sleeping_until = float("inf")
 
     def at(self, deadline: float, callback: Callable[[], None]) -> Timer:
@@ -77,8 +78,7 @@ class Timers:
             with trio.move_on_at(self._sleeping_until):
                 await self._wake.wait()
             self._sleeping_until = float("-inf")
-            if self._wake.is_set():
-                self._wake = trio.Event()
+            self._wake.clear()
             await trio.lowlevel.checkpoint()
 
     def _fire(self, now: float) -> None:

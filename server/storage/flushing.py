@@ -23,6 +23,7 @@ from barnabas.logdir import StorageError
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime.containment import contain
 from barnabas.server.runtime.offload import Offload
+from barnabas.server.runtime.wakeup import Wakeup
 
 log = logging.getLogger("barnabas.housekeeping")
 
@@ -35,7 +36,7 @@ class Flusher:
     def __init__(self, offload: Offload) -> None:
         self._offload = offload
         self._due: list[Partition] = []
-        self._seen = trio.Event()
+        self._seen = Wakeup()
 
     def __call__(self, partition: Partition) -> None:
         self._due.append(partition)
@@ -45,7 +46,6 @@ class Flusher:
         async with trio.open_nursery() as nursery:
             while True:
                 await self._seen.wait()
-                self._seen = trio.Event()
                 due, self._due = self._due, []
                 for partition in due:
                     nursery.start_soon(self._flush, partition)

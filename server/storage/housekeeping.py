@@ -33,6 +33,7 @@ import trio
 
 from barnabas.logdir import Checkpoint, Checkpoints, LogDirs, PartitionLog, StorageError
 from barnabas.server.runtime.containment import attempt, contain, serve
+from barnabas.server.runtime.wakeup import Wakeup
 from barnabas.server.storage.cleaner import Cleaner
 from barnabas.server.storage.flushing import Flusher
 from barnabas.server.storage.retention import retain
@@ -79,7 +80,7 @@ class Housekeeping:
         self._cleaner = cleaner
         self._close_idle_sessions = close_idle_sessions
         self._rolled: dict[PartitionLog, None] = {}  # in the order in which they rolled
-        self._roll_seen = trio.Event()
+        self._roll_seen = Wakeup()
         self._flushed_at: dict[PartitionLog, float] = {}
 
     async def run(self) -> None:
@@ -176,7 +177,6 @@ class Housekeeping:
         """
         while True:
             await self._roll_seen.wait()
-            self._roll_seen = trio.Event()
             rolled, self._rolled = self._rolled, {}
             for each in rolled:
                 await self._flush(each)

@@ -26,6 +26,7 @@ from barnabas.replication import METADATA_JOURNAL, Store, StoreError
 from barnabas.replication.tree import admin_tree
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.runtime.offload import Offload
+from barnabas.server.runtime.wakeup import Wakeup
 
 log = logging.getLogger("barnabas.storage")
 
@@ -105,7 +106,7 @@ class FailedDirs:
         self._indispensable = indispensable
         self._store = store
         self._broker_id = broker_id
-        self._news = trio.Event()
+        self._news = Wakeup()
 
     def fatal(self, failed: LogDir) -> str | None:
         """Why the broker cannot continue without this directory, None if it can; then the controller is notified."""
@@ -122,7 +123,6 @@ class FailedDirs:
         """Notify the controller of failures, until cancelled."""
         while True:
             await self._news.wait()
-            self._news = trio.Event()
             try:
                 await admin_tree.leave_log_dir_event(self._store, self._broker_id)
             except StoreError as error:

@@ -39,6 +39,7 @@ PUBLIC = {
         "records",
         "records_filter",
         "records_legacy",
+        "records_peek",
         "records_plain",
         "records_recode",
         "records_scan",

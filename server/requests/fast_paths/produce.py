@@ -18,7 +18,8 @@ from struct import Struct
 from barnabas.kproto import DecodeError, KafkaError, read_uvarint
 from barnabas.kproto.allowance import TooMuchWork
 from barnabas.kproto.messages import ProduceRequest, ProduceResponse
-from barnabas.kproto.records import BATCH_OVERHEAD
+from barnabas.kproto.records import BATCH_OVERHEAD, TRANSACTIONAL
+from barnabas.kproto.records_peek import ATTRIBUTES_LOW_BYTE
 from barnabas.logdir import AppendInfo, AppendOrigin
 from barnabas.server.network.connection import Connection
 from barnabas.server.partitions.partition import Partition
@@ -32,7 +33,6 @@ from barnabas.server.requests.fast_paths.examples import (
     int_at,
 )
 from barnabas.server.requests.produce.pending import finish_staged
-from barnabas.server.requests.produce.transactional import ATTRIBUTES_LOW_BYTE_AT, TRANSACTIONAL
 from barnabas.server.requests.services import Services
 
 FLEXIBLE_FROM = 9
@@ -118,7 +118,7 @@ class ProduceFastPath:
         if (
             frame[self.at : position] != length
             or frame[end:] != _TAIL
-            or frame[position + ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL
+            or frame[position + ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL
         ):
             return None
         svc = self.svc

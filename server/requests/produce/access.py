@@ -11,9 +11,9 @@ from typing import Any
 
 from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import ProduceRequest, ProduceResponse
-from barnabas.kproto.records import BATCH_OVERHEAD
+from barnabas.kproto.records import BATCH_OVERHEAD, TRANSACTIONAL
+from barnabas.kproto.records_peek import ATTRIBUTES_LOW_BYTE
 from barnabas.server.requests.access import TRANSACTIONAL_ID, Admitted, Asked, Op, Outcome, Refused, for_each
-from barnabas.server.requests.produce.transactional import ATTRIBUTES_LOW_BYTE_AT, TRANSACTIONAL
 
 _topics = for_each("topic_data", "responses", Op.WRITE)
 _topics_in_silence = for_each(
@@ -45,10 +45,6 @@ def _is_transactional(request: ProduceRequest) -> bool:
     for topic in request.topic_data:
         for data in topic.partition_data:
             records: Any = data.records
-            if (
-                records is not None
-                and len(records) >= BATCH_OVERHEAD
-                and records[ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL
-            ):
+            if records is not None and len(records) >= BATCH_OVERHEAD and records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL:
                 return True
     return False

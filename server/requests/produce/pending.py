@@ -7,13 +7,14 @@ from typing import Any
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.allowance import Allowance, TooMuchWork
 from barnabas.kproto.messages import ProduceRequest, ProduceResponse
-from barnabas.kproto.records import BATCH_OVERHEAD, RecordsRefused
+from barnabas.kproto.records import BATCH_OVERHEAD, LOG_OVERHEAD, MAGIC_OFFSET, TRANSACTIONAL, RecordsRefused
+from barnabas.kproto.records_peek import ATTRIBUTES_LOW_BYTE, entry_bytes
 from barnabas.logdir import AppendInfo, AppendOrigin, LogConfig
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.leader_hints import HINTED_IN_PRODUCE, LeaderHints
 from barnabas.server.requests.produce.held import BATCHES_PER_TURN
-from barnabas.server.requests.produce.transactional import ATTRIBUTES_LOW_BYTE_AT, TRANSACTIONAL, Admission
+from barnabas.server.requests.produce.transactional import Admission
 from barnabas.server.requests.services import Services
 
 _TopicResponse = ProduceResponse.TopicProduceResponse
@@ -21,7 +22,6 @@ _PartitionResponse = ProduceResponse.PartitionProduceResponse
 
 ADMIN_CLIENT_ID = "__admin_client"
 _ACKS = (-1, 0, 1)
-_MAGIC_AT = 16
 _ZSTD = 4
 
 
@@ -303,12 +303,11 @@ def _one_batch(records: object, version: int, transactional_id: str | None) -> m
         if isinstance(records, KafkaError):
             raise records  # … or what came of it
         raise KafkaError(ErrorCode.INVALID_RECORD, "one record batch per partition is expected, none was sent")
-    if records[_MAGIC_AT] != 2:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"record format 2 is expected, {records[_MAGIC_AT]} was sent")
-    batch_bytes = int.from_bytes(records[8:12], "big") + 12
-    if batch_bytes < len(records):
+    if records[MAGIC_OFFSET] != 2:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"record format 2 is expected, {records[MAGIC_OFFSET]} was sent")
+    if LOG_OVERHEAD <= entry_bytes(records) < len(records):
         raise KafkaError(ErrorCode.INVALID_RECORD, "one record batch per partition is expected, more were sent")
-    attributes = records[ATTRIBUTES_LOW_BYTE_AT]
+    attributes = records[ATTRIBUTES_LOW_BYTE]
     if attributes & 0x17:
         if attributes & 0x07 == _ZSTD and version < 7:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.messages import ProduceRequest
-from barnabas.kproto.records import BATCH_OVERHEAD
+from barnabas.kproto.records import BATCH_OVERHEAD, MAGIC_OFFSET, TRANSACTIONAL
+from barnabas.kproto.records_peek import ATTRIBUTES_LOW_BYTE, producer_of
 from barnabas.logdir import InTransaction, Verification
 from barnabas.server.coordinators.verification import Errors, Operation, operation_of_produce
 from barnabas.server.partitions.partition import Partition
@@ -32,11 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("barnabas.requests")
 
-ATTRIBUTES_LOW_BYTE_AT: Final = 22
-TRANSACTIONAL: Final = 0x10
-_MAGIC_AT = 16
-_PRODUCER = Struct(">qhi")
-_PRODUCER_AT = 43
 _OPEN = InTransaction()
 """There must be an open transaction."""
 _UNANSWERED = frozenset(
@@ -87,11 +82,10 @@ def _transactional(req: ProduceRequest) -> list[_Batch]:
             if (
                 isinstance(records, memoryview)
                 and len(records) >= BATCH_OVERHEAD
-                and records[_MAGIC_AT] == 2
-                and records[ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL
+                and records[MAGIC_OFFSET] == 2
+                and records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL
             ):
-                who = _PRODUCER.unpack_from(records, _PRODUCER_AT)
-                batches.append(_Batch(topic.name, topic.topic_id, data.index, *who))
+                batches.append(_Batch(topic.name, topic.topic_id, data.index, *producer_of(records)))
     return batches
 
 
