@@ -65,7 +65,7 @@ class _ToResolve(NamedTuple):
     led: Led[GroupShard]
     shard: GroupShard
     effect: ResolvePatterns
-    may_see: MaySee | None
+    may_see: MaySee | None = None
 
 
 class ConsumerGroups(ShardDriver[GroupShard]):
