@@ -28,7 +28,7 @@ from barnabas.server.requests.fast_paths.examples import (
     int_at,
     long_at,
 )
-from barnabas.server.requests.fetch.fetching import READ_COMMITTED
+from barnabas.server.requests.fetch.consumers import READ_COMMITTED
 from barnabas.server.requests.fetch.sessions import FINAL_EPOCH, INITIAL_EPOCH
 from barnabas.server.requests.fetch.targets import ask, find_partition, targets_of
 from barnabas.server.requests.services import Services

@@ -11,7 +11,8 @@ from __future__ import annotations
 import trio
 
 from barnabas.kproto.messages import FetchResponse
-from barnabas.server.requests.fetch.fetching import Answer, Fetch, Plan, has_more
+from barnabas.server.requests.fetch.fetching import Fetch, Plan, has_more
+from barnabas.server.requests.fetch.reader import Answer
 from barnabas.server.requests.fetch.sessions import FetchTarget
 from barnabas.server.requests.fetch.targets import PART
 from barnabas.server.runtime.turns import Steps
@@ -79,15 +80,17 @@ def _plan_in_parts(fetch: Fetch, targets: list[FetchTarget], stirred: Stirred) -
     size = 0
     at_once = False
     first_wait = not fetch.watched
-    fetch.begin_plan()
+    if not first_wait:
+        fetch.reader.begin_again()
     for begin in range(0, len(targets), PART):
+        fetch.reader.go_on()
         watched = len(fetch.watched)
         some, size_of_some, this_at_once = fetch.look(targets[begin : begin + PART], size, first_wait)
         answers += some
         size += size_of_some
         at_once |= this_at_once
         for partition in fetch.watched[watched:]:  # at once: what comes from now on stirs
-            fetch.watch_one(partition, stirred)
+            fetch.reader.watch(partition, stirred)
         yield PART // 4 + 3 * len(some)
     return answers, size, at_once
 

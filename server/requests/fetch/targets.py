@@ -11,6 +11,8 @@ from barnabas.server.partitions.partition import Partition
 from barnabas.server.requests.fetch.sessions import NOT_SENT, FetchSession, FetchTarget, TargetKey
 from barnabas.server.requests.services import Services
 
+REPLICA_STATE_FROM = 15
+"""The fetching broker is named in `replica_state`, before in `replica_id`."""
 PART = 250
 """How many partitions of a large request are dealt with in one step (`barnabas.server.runtime.turns`)."""
 
