@@ -246,6 +246,8 @@ REQUESTS: dict[ApiKey, Callable[[World, int], Values]] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _always(
         topics=[{"topic": "t", "partitions": [{"partition": 0, "leader_epoch": 0}]}]
     ),
+    ApiKey.SASL_HANDSHAKE: _always(mechanism="PLAIN"),
+    ApiKey.SASL_AUTHENTICATE: _always(auth_bytes=b"\0alice\0secret"),
     ApiKey.DESCRIBE_ACLS: lambda world, version: _acl_filter(version),
     ApiKey.CREATE_ACLS: _acl,
     ApiKey.DELETE_ACLS: lambda world, version: {"filters": [_acl_filter(version)]},
@@ -303,10 +305,12 @@ NOT_AN_ERROR = {
         for key in (ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS)
         for version in range(4)
     },
+    **{(ApiKey.SASL_HANDSHAKE, version): {ErrorCode.ILLEGAL_SASL_STATE} for version in range(2)},
+    **{(ApiKey.SASL_AUTHENTICATE, version): {ErrorCode.ILLEGAL_SASL_STATE} for version in range(3)},
     **{(ApiKey.ALTER_REPLICA_LOG_DIRS, version): {ErrorCode.LOG_DIR_NOT_FOUND} for version in range(3)},
 }
 """Answers that say that all is well, with a code: nothing to elect; come again with the id given; a classic
-group; no authorizer; no such place."""
+group; no authorizer; a listener without SASL; no such place."""
 
 PAIRS = [
     (api.key, version)
