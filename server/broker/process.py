@@ -19,7 +19,7 @@ from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.network.listeners import CannotListen
 from barnabas.server.runtime import descriptors, patterns
 from barnabas.server.runtime.containment import attempt
-from barnabas.server.runtime.heap import TRIM_INTERVAL_S, Balloon, give_back, is_at_rest, keep_freed_pages
+from barnabas.server.runtime.heap import TRIM_INTERVAL_S, Balloon, give_back, keep_freed_pages
 from barnabas.server.runtime.wording import causes, crash, in_words, system_says
 
 log = logging.getLogger("barnabas.broker")
@@ -70,7 +70,7 @@ async def _give_back() -> None:
         await trio.sleep(TRIM_INTERVAL_S)
         used = time.process_time() - before
         give_back(used)
-        for _ in balloon.inflate() if is_at_rest(used) else balloon.deflate():
+        for _ in balloon.adapt(used):
             await trio.lowlevel.checkpoint()
 
 

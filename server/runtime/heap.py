@@ -38,6 +38,8 @@ TRIM_INTERVAL_S: Final = 60.0
 """How often holes are given back: seldom enough to cost nothing under load, which fills them again."""
 AT_REST: Final = 0.02
 """Who uses less than this share of a core is at rest: consumers may wait at it, and ask again and again."""
+BUSY: Final = 0.1
+"""Who uses more needs what a `Balloon` holds. In between it stays: what is let go of is resident again at once."""
 COLLECTED_BLOCKS_MAX: Final = 500_000
 """With more, a full collection would hold up the loop for too long; a broker starts with 200,000, which are frozen."""
 SLICE_BLOCKS: Final = 512
@@ -113,6 +115,13 @@ class Balloon:
     def given_bytes(self) -> int:
         """In pages that went back, and come again only when it is deflated."""
         return self._given_bytes
+
+    def adapt(self, cpu_seconds: float) -> Iterator[None]:
+        """Inflate it at rest, deflate it under load; what the process has used in the last `TRIM_INTERVAL_S`."""
+        if is_at_rest(cpu_seconds):
+            yield from self.inflate()
+        elif cpu_seconds >= BUSY * TRIM_INTERVAL_S:
+            yield from self.deflate()
 
     def inflate(self) -> Iterator[None]:
         """Take what is free and has pages; what it held already stays as it is."""

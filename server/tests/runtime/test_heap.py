@@ -151,6 +151,24 @@ assert all(one == bytes([number % 251]) * (number % 448) for number, one in enum
 assert more == again and not any(map(any, kept))
 print(len(sizes))
 """
+LOAD = """
+from barnabas.server.runtime.heap import Balloon
+many = [b"%0100d" % number for number in range(100_000)]
+kept = many[::1000]
+del many
+balloon = Balloon()
+def given(share):
+    for _ in balloon.adapt(60 * share):
+        pass
+    return balloon.given_bytes
+assert given(0.05) == 0
+at_rest = given(0.01)
+assert at_rest > 8 << 20
+assert given(0.05) == at_rest
+assert given(0.01) >= at_rest
+assert given(0.15) == 0
+print(at_rest)
+"""
 NO_POOLS = """
 from barnabas.server.runtime.heap import Balloon
 many = [b"%0100d" % number for number in range(100_000)]
@@ -206,6 +224,11 @@ def test_arenas_that_few_objects_hold_are_given_back_in_pages() -> None:
 
 def test_free_blocks_of_all_sizes_are_given_back() -> None:
     assert printed(SIZES) >= 10
+
+
+def test_a_little_work_does_not_bring_the_pages_back() -> None:
+    """As when the broker looks after its logs, or a tool asks it something, once in a while."""
+    assert printed(LOAD) > 8 << 20
 
 
 @pytest.mark.parametrize("allocator", ["malloc", "pymalloc_debug"])
