@@ -7,6 +7,7 @@ Where two need each other, the one made first gets a function that is called onc
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -49,6 +50,7 @@ from barnabas.server.requests.fetch.sessions import FetchSessions
 from barnabas.server.requests.image_cache import ImageCache
 from barnabas.server.requests.produce.held import HeldProduces
 from barnabas.server.requests.services import Services
+from barnabas.server.requests.throttling import Throttle
 from barnabas.server.runtime.offload import Offload
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.runtime.turns import Turns
@@ -178,6 +180,7 @@ def build(ground: Ground) -> Parts:
         controller=controller,
         users=users,
         quotas=quotas,
+        throttle=Throttle(quotas, timers, trio.current_time, time.thread_time),
         groups=groups,
         transactions=transactions,
         verification=verification,
@@ -200,7 +203,14 @@ def build(ground: Ground) -> Parts:
     dispatch = Dispatcher(apis, services, ground.nursery)
     logins = make_logins(ground.sasl, users.scram, trio.current_time)
     desks = {name: _desk(rules, ground, services, dispatch, apis) for name, rules in logins.rules.items()}
-    door = Door(dispatch, lambda: reactor, ground.current_config, desks)
+    door = Door(
+        dispatch,
+        lambda: reactor,
+        ground.current_config,
+        desks,
+        too_soon=lambda host: quotas.connections.record(host, trio.current_time()),
+        timers=timers,
+    )
     reactor = Reactor(partitions.write_staged, trio.current_time, door.closed, config.get_int("max.connections"))
     return Parts(ground.nursery, services, controller_client, followers, isr, moves, door, reactor, logins.jwks)
 

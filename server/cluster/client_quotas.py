@@ -45,6 +45,8 @@ class ClientQuotas:
         self.request = RateQuota(window, delay_ms_max=round(window.sample_s * 1000))
         self.mutations = MutationQuota(mutation_window)
         self.connections = ConnectionRates(window)
+        self.limits_requests = False
+        """There is a limit of any kind but of connections: the one thing that each request asks."""
         self._member = member
         self._entities: dict[QuotaEntity, Mapping[QuotaKey, float]] = {}
         self._addresses: dict[str, list[str]] = {}  # of hosts that have a limit
@@ -106,6 +108,7 @@ class ClientQuotas:
         self.fetch.limits.put(limited, limits.get(QuotaKey.FETCH))
         self.request.limits.put(limited, limits.get(QuotaKey.REQUEST))
         self.mutations.limits.put(limited, limits.get(QuotaKey.MUTATIONS))
+        self.limits_requests = any(quota.limits for quota in (self.produce, self.fetch, self.request, self.mutations))
 
     def _limit_connections(self, host: str, limit: float | None) -> None:
         if host == DEFAULT:

@@ -64,6 +64,13 @@ AUTO_CREATE_WAIT_S = 1.0
 
 TopicPartition = tuple[str, int]
 
+Charge = Callable[[int], None]
+"""Gets the number of partitions that a topic is about to change by; raises KafkaError if that may not be."""
+
+
+def _nothing(count: int) -> None:
+    """Whoever does not ask for a client is not charged."""
+
 
 @dataclass(slots=True)
 class TopicOutcome:
@@ -87,7 +94,12 @@ class TopicRequests:
         self.auto_creating: set[str] = set()
 
     async def create_topics(
-        self, requests: Sequence[TopicRequest], *, timeout_ms: int, validate_only: bool = False
+        self,
+        requests: Sequence[TopicRequest],
+        *,
+        timeout_ms: int,
+        validate_only: bool = False,
+        charge: Charge = _nothing,
     ) -> dict[str, TopicOutcome]:
         """Create topics; one outcome per name (names must differ). Raises KafkaError NOT_CONTROLLER."""
         machine = self._member.machine()
@@ -109,6 +121,7 @@ class TopicRequests:
                     reserved=machine.reserved,
                     deleting=machine.deleting,
                 )
+                charge(len(outcome.new.assignments))
             except KafkaError as error:
                 outcome.error = error.as_value()
                 continue
@@ -135,7 +148,9 @@ class TopicRequests:
         await trio.lowlevel.checkpoint()
         return [], []
 
-    async def delete_topics(self, names: Iterable[str], *, timeout_ms: int) -> dict[str, TopicOutcome]:
+    async def delete_topics(
+        self, names: Iterable[str], *, timeout_ms: int, charge: Charge = _nothing
+    ) -> dict[str, TopicOutcome]:
         """Delete topics, and wait until nothing is left of them. Raises KafkaError NOT_CONTROLLER."""
         machine = self._member.machine()
         outcomes: dict[str, TopicOutcome] = {}
@@ -143,8 +158,12 @@ class TopicRequests:
         slots: list[Slot] = []
         for number, name in enumerate(names, 1):
             outcome = outcomes[name] = TopicOutcome()
-            if name not in machine.image.topics:
-                outcome.error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
+            try:
+                if name not in machine.image.topics:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
+                charge(len(machine.image.topics[name].partitions))
+            except KafkaError as error:
+                outcome.error = error.as_value()
             else:
                 outcome.slot = Slot()
                 slots.append(outcome.slot)
@@ -162,6 +181,7 @@ class TopicRequests:
         *,
         timeout_ms: int,
         validate_only: bool = False,
+        charge: Charge = _nothing,
     ) -> dict[str, TopicOutcome]:
         """Give topics (name, new number of partitions, manual replicas) more partitions. Raises NOT_CONTROLLER."""
         machine = self._member.machine()
@@ -179,6 +199,7 @@ class TopicRequests:
                 if name in machine.deleting:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
                 added = plan_expansion(machine.image, name, count, manual, rng=self._rng)
+                charge(len(added))
             except KafkaError as error:
                 outcome.error = error.as_value()
                 continue

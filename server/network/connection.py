@@ -114,7 +114,8 @@ _END = _End()
 
 class Connection:
     """See the module. `listener`: the listener's name; `client_host`: address without port; `out`: parts to send,
-    oldest first; `ends`: to be closed when they are sent; `permissions`: what the peer may do, if it was asked for, and
+    oldest first; `ends`: to be closed when they are sent; `muted_until`: 0, or it is not read before;
+    `permissions`: what the peer may do, if it was asked for, and
     no ACL has changed since.
     """
 
@@ -135,6 +136,7 @@ class Connection:
         "listener",
         "login",
         "max_frame_bytes",
+        "muted_until",
         "out",
         "out_bytes",
         "permissions",
@@ -156,6 +158,7 @@ class Connection:
         self.ends = False
         self.login: LoggingIn | None = None
         self.last_active = 0.0
+        self.muted_until = 0.0
         self.out: deque[Part] = deque()
         self.out_bytes = 0
         # What has arrived and is not dispatched yet: _buffer[:_filled]. _frame_end > 0: the buffer is being filled
@@ -184,7 +187,11 @@ class Connection:
 
     @property
     def blocked(self) -> bool:
-        """True while no further request may be taken up: an answer is owed, or too much waits to be sent."""
+        """True while no further request may be taken up: an answer is owed, too much waits to be sent, or the peer has
+        taken more than its share.
+        """
+        if self.muted_until:
+            return True
         slots = self._slots
         if slots:
             last = slots[-1]
@@ -253,7 +260,7 @@ class Connection:
                     allowed = f"allowed for API key {key}: 1 to {bounds_of(key).frame_bytes}"
                     raise self._violation(view, position, f"frame length {size} ({allowed})")
             frame_end = position + 4 + size
-            if frame_end > end or ((slots or self.out_bytes) and self.blocked):
+            if frame_end > end or ((slots or self.out_bytes or self.muted_until) and self.blocked):
                 break
             frame = view[position + 4 : frame_end]
             for path in self.fast_paths:
@@ -328,6 +335,21 @@ class Connection:
             del self._slots[at]
             for one in reversed(contexts):
                 self._slots.insert(at, one)
+
+    def mute(self, until: float) -> bool:
+        """Take up nothing more until then, in seconds of the clock that `unmute` is told of. False: that is so already.
+        What is owed is sent all the same.
+        """
+        if until <= self.muted_until:
+            return False
+        self.muted_until = until
+        return True
+
+    def unmute(self, now: float) -> None:
+        """Go on, if it is time."""
+        if self.muted_until and now >= self.muted_until:
+            self.muted_until = 0.0
+            self.go_on()
 
     def go_on(self) -> None:
         """Nothing holds up the next request any more."""

@@ -1,7 +1,8 @@
 """Listening sockets and the welcome: who may connect, and what a new connection is given.
 
 `max.connections` lets further clients wait in the backlog; `max.connections.per.ip` closes them at once, as Apache
-Kafka does. `sweep_idle` closes who is silent for `connections.max.idle.ms`. Not done: TLS listeners,
+Kafka does. An address that connects too often (KIP-612) is left waiting for a second at most, and its connection closed
+then. `sweep_idle` closes who is silent for `connections.max.idle.ms`. Not done: TLS listeners,
 `max.connection.creation.rate`, limits per listener.
 """
 
@@ -20,6 +21,7 @@ import trio
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.network.connection import Connection, Dispatch, Transport
 from barnabas.server.network.login import Login, LoginDesk
+from barnabas.server.runtime.timers import Timers
 from barnabas.server.runtime.wording import system_says
 from barnabas.server.settings.endpoints import ListenAddress
 
@@ -136,7 +138,7 @@ def _is_loopback(sock: socket.socket) -> bool:
 
 class Door:
     """Makes connections for accepted sockets, and counts them by address. `desks`: by name, the listeners whose clients
-    log in first.
+    log in first. too_soon(host): one more connection; for how many milliseconds it is not served, and then closed.
     """
 
     def __init__(
@@ -145,9 +147,13 @@ class Door:
         transport: Callable[[], Transport],
         config: Callable[[], BrokerConfig],
         desks: Mapping[str, LoginDesk] = MappingProxyType({}),
+        too_soon: Callable[[str], int] = lambda host: 0,
+        timers: Timers | None = None,
     ) -> None:
         self._dispatch = dispatch
         self._desks = desks
+        self._too_soon = too_soon
+        self._timers = timers
         self._transport = transport
         self._config = config
         self._per_host: Counter[str] = Counter()
@@ -169,7 +175,15 @@ class Door:
             if send_buffer_bytes > 0 and config.is_set("socket.send.buffer.bytes"):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
             self._per_host[host] += 1
-            return self.connection(listener, host, self._transport())
+            connection = self.connection(listener, host, self._transport())
+            delay_ms = self._too_soon(host)
+            if delay_ms and self._timers is not None:
+                # A client that is closed at once comes again at once.
+                closed_at = trio.current_time() + delay_ms / 1000
+                connection.mute(closed_at)
+                self._timers.at(closed_at, connection.abort)
+                log.debug("closing a connection of %s in %d ms: it connects too often", host, delay_ms)
+            return connection
 
         return welcome
 

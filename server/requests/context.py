@@ -131,6 +131,28 @@ class RequestContext:
             return
         self.connection.answered()
 
+    def settle(self, response: Any) -> None:
+        """Before an answer is encoded: put into it what is known of the request as a whole
+        (`barnabas.server.requests.throttling`).
+        """
+
+    def exempt(self) -> None:
+        """It is a broker's: neither the time spent on it nor what is read is any client's."""
+
+    @property
+    def fetch_bytes_max(self) -> float | None:
+        """The most that the client may be answered with at once; None: no limit."""
+        return None
+
+    def withholds(self, size: int) -> bool:
+        """Whether the client may not have `size` bytes of records now."""
+        return False
+
+    def charge(self, count: int, *, strict: bool) -> None:
+        """The client creates, adds or deletes so many partitions. strict: raises KafkaError THROTTLING_QUOTA_EXCEEDED
+        if it has done too much of that.
+        """
+
     def refuse(self, code: ErrorCode) -> str:
         """Say that the whole request failed, if it was not answered; where that cannot be said, close the connection.
         Never raises. Returns what was done, for the log. Whoever answers later is not heard.
@@ -146,6 +168,7 @@ class RequestContext:
         if request is not None:
             try:
                 response = self.route.error_response(request, code)
+                self.settle(response)
                 self.parts = self.route.encode_frame(self.correlation_id, response)
             except Exception as error:
                 self.let_go()

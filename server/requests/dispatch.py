@@ -26,6 +26,7 @@ from barnabas.server.requests.api import PENDING, Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.route import Route
 from barnabas.server.requests.services import Services
+from barnabas.server.requests.throttling import ThrottledContext, TimedRoute
 from barnabas.server.runtime.containment import contain
 from barnabas.server.runtime.turns import LARGE_FRAME_BYTES, UNFINISHED, Abandoned, first_turn
 
@@ -48,12 +49,18 @@ class Dispatcher:
         except DecodeError as error:
             raise ProtocolViolation(f"unreadable request header: {error}") from None
         version = header.api_version
-        route = self._routes.get(header.api_key << 16 | (version & 0xFFFF))
+        route: Route | TimedRoute | None = self._routes.get(header.api_key << 16 | (version & 0xFFFF))
         if route is None:
             route = self._route(header.api_key, version)
             if route is None:
                 return self._unsupported_api_versions(connection, header.correlation_id, header.client_id)
-        context = RequestContext(connection, route, version, header.correlation_id, header.client_id)
+        context: RequestContext
+        if self._services.quotas.limits_requests:
+            throttle = self._services.throttle
+            route = throttle.route(route)
+            context = ThrottledContext(throttle, connection, route, version, header, len(frame))
+        else:
+            context = RequestContext(connection, route, version, header.correlation_id, header.client_id)
         if len(frame) > route.round_bytes:
             self._nursery.start_soon(self._run_large, context, bytes(frame), header.body_offset)
             return context
@@ -159,6 +166,7 @@ class Dispatcher:
         if response is PENDING:
             self._services.partitions.write_staged()
         elif context.route.is_large(response) and not context.closed:
+            context.settle(response)
             encode = context.route.encode_frame
             context.reply_encoded(*await self._services.turns.elsewhere(encode, context.correlation_id, response))
         else:

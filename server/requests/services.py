@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from barnabas.server.requests.fetch.sessions import FetchSessions
     from barnabas.server.requests.image_cache import ImageCache
     from barnabas.server.requests.produce.held import HeldProduces
+    from barnabas.server.requests.throttling import Throttle
     from barnabas.server.runtime.offload import Offload
     from barnabas.server.runtime.timers import Timers
     from barnabas.server.runtime.turns import Turns
@@ -50,7 +51,8 @@ class Served(Protocol):
 class Services:
     """`served`: the APIs of this broker, alone or in a cluster. `cluster`: this broker as a member, with the image;
     `topics`, `controller`: requests to the controller about topics and about partitions; `users`: their credentials;
-    `quotas`: what clients may take. `authorizer`, `acls`: who may do what, and where that is stored; None where
+    `quotas`, `throttle`: what clients may take, and how they are held back.
+    `authorizer`, `acls`: who may do what, and where that is stored; None where
     everybody may do everything. `now()`: seconds of trio's clock, for timers. `wall_ms()`: milliseconds since the
     epoch, for records; it moves with trio's clock.
     """
@@ -62,6 +64,7 @@ class Services:
     controller: PartitionRequests
     users: Users
     quotas: ClientQuotas
+    throttle: Throttle
     groups: GroupShards
     transactions: TxnShards
     verification: TxnVerification

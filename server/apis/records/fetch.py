@@ -49,7 +49,7 @@ from barnabas.server.requests.fetch.large import AT_ONCE, fetch_in_turns
 from barnabas.server.requests.fetch.old_clients import ConvertingReader, Waiting
 from barnabas.server.requests.fetch.reader import PartitionData
 from barnabas.server.requests.fetch.readers import reader_for
-from barnabas.server.requests.fetch.scope import scope_in_turns, scope_of
+from barnabas.server.requests.fetch.scope import Scope, scope_in_turns, scope_of
 from barnabas.server.requests.services import Services
 
 
@@ -63,7 +63,7 @@ def handle(svc: Services, ctx: RequestContext, req: FetchRequest) -> object:
         scope = scope_of(svc, ctx, req)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    fetch = Fetch(svc, ctx, req, scope, reader_for(svc, ctx, req, scope))
+    fetch = _fetch(svc, ctx, req, scope)
     if len(fetch.targets) > AT_ONCE:  # of its session
         return fetch_in_turns(fetch, req.max_wait_ms)
     return fetch.start(req.max_wait_ms)
@@ -75,8 +75,16 @@ async def _handle_large(svc: Services, ctx: RequestContext, req: FetchRequest) -
         scope = await scope_in_turns(svc, ctx, req)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
+    return await fetch_in_turns(_fetch(svc, ctx, req, scope), req.max_wait_ms)
+
+
+def _fetch(svc: Services, ctx: RequestContext, req: FetchRequest, scope: Scope) -> Fetch:
     fetch = Fetch(svc, ctx, req, scope, reader_for(svc, ctx, req, scope))
-    return await fetch_in_turns(fetch, req.max_wait_ms)
+    if svc.quotas.limits_requests:
+        if (req.replica_state.replica_id if ctx.api_version >= 15 else req.replica_id) >= 0:
+            ctx.exempt()
+        fetch.limit(ctx.fetch_bytes_max)
+    return fetch
 
 
 async def handle_old(svc: Services, ctx: RequestContext, req: FetchRequest) -> FetchResponse:
@@ -87,6 +95,7 @@ async def handle_old(svc: Services, ctx: RequestContext, req: FetchRequest) -> F
     scope = await scope_in_turns(svc, ctx, req)
     reader = ConvertingReader(ctx.api_version)
     fetch = Fetch(svc, waiting, req, scope, reader)
+    fetch.limit(ctx.fetch_bytes_max)
     if len(fetch.targets) > AT_ONCE:
         started: object = await fetch_in_turns(fetch, req.max_wait_ms)
     else:

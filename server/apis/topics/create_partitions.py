@@ -7,12 +7,13 @@ comes when all have leaders, or after `timeout_ms` with REQUEST_TIMED_OUT. `vali
 
 Versions: 2 flexible; nothing else differs.
 
-Not done: quotas on changes; a broker that is not the controller answers NOT_CONTROLLER.
+A broker that is not the controller answers NOT_CONTROLLER.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 import trio
 
@@ -25,8 +26,12 @@ from barnabas.server.requests.services import Services
 
 _Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 
+_STRICT_FROM = 3
+"""From this version on THROTTLING_QUOTA_EXCEEDED is an answer (KIP-599); before, all is done, and the client waits."""
+
 
 async def handle(svc: Services, ctx: RequestContext, req: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    charge = partial(ctx.charge, strict=ctx.api_version >= _STRICT_FROM)
     named = Counter(topic.name for topic in req.topics)
     results: dict[str, CreatePartitionsResponse.CreatePartitionsTopicResult] = {}
     requests = []
@@ -43,7 +48,10 @@ async def handle(svc: Services, ctx: RequestContext, req: CreatePartitionsReques
             requests.append((topic.name, topic.count, manual))
     try:
         outcomes = await svc.topics.create_partitions(
-            requests, timeout_ms=req.timeout_ms, validate_only=req.validate_only
+            requests,
+            timeout_ms=req.timeout_ms,
+            validate_only=req.validate_only,
+            charge=charge,
         )
     except KafkaError as error:
         results.update((name, _failed(name, error)) for name, _, _ in requests)

@@ -10,13 +10,14 @@ Versions: 1 `validate_only` and messages; 4 counts of -1 for the broker's defaul
 answers with partitions, replication factor and all settings of the topic (KIP-525); 7 with the topic id (zero for
 `validate_only`, since none was given).
 
-Not done: quotas on changes (KIP-599), creation policies; a broker that is not the controller answers
+Not done: creation policies; a broker that is not the controller answers
 NOT_CONTROLLER.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 import trio
 
@@ -34,15 +35,22 @@ from barnabas.server.runtime.turns import Steps
 _Result = CreateTopicsResponse.CreatableTopicResult
 _Config = CreateTopicsResponse.CreatableTopicConfigs
 
+_STRICT_FROM = 6
+"""From this version on THROTTLING_QUOTA_EXCEEDED is an answer (KIP-599); before, all is done, and the client waits."""
+
 
 async def handle(svc: Services, ctx: RequestContext, req: CreateTopicsRequest) -> CreateTopicsResponse:
+    charge = partial(ctx.charge, strict=ctx.api_version >= _STRICT_FROM)
     config = svc.config
     defaults = TopicDefaults(config.get_int("num.partitions"), config.get_int("default.replication.factor"))
     results, requests, error = await svc.turns.run(_sorted_out(req, defaults))
     if error is None:
         try:
             outcomes = await svc.topics.create_topics(
-                requests, timeout_ms=req.timeout_ms, validate_only=req.validate_only
+                requests,
+                timeout_ms=req.timeout_ms,
+                validate_only=req.validate_only,
+                charge=charge,
             )
         except KafkaError as refusal:
             error = refusal

@@ -8,12 +8,13 @@ version 3).
 
 Versions: 4 flexible; 5 messages; 6 ids, and answers hold both name and id.
 
-Not done: quotas on changes; a broker that is not the controller answers NOT_CONTROLLER.
+A broker that is not the controller answers NOT_CONTROLLER.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 import trio
 
@@ -33,8 +34,12 @@ _Asked = tuple[str | None, bytes]
 
 _UNKNOWN_ID = "This server does not host this topic ID."
 
+_STRICT_FROM = 5
+"""From this version on THROTTLING_QUOTA_EXCEEDED is an answer (KIP-599); before, all is done, and the client waits."""
+
 
 async def handle(svc: Services, ctx: RequestContext, req: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    charge = partial(ctx.charge, strict=ctx.api_version >= _STRICT_FROM)
     asked = _asked(req, ctx.api_version)
     if not svc.config.get_bool("delete.topic.enable"):
         code = ErrorCode.INVALID_REQUEST if ctx.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
@@ -55,7 +60,11 @@ async def handle(svc: Services, ctx: RequestContext, req: DeleteTopicsRequest) -
             results[one] = _Result(name=name, topic_id=topic.topic_id if topic else one[1])
             doomed[one] = name
     try:
-        outcomes = await svc.topics.delete_topics(doomed.values(), timeout_ms=req.timeout_ms)
+        outcomes = await svc.topics.delete_topics(
+            doomed.values(),
+            timeout_ms=req.timeout_ms,
+            charge=charge,
+        )
     except KafkaError as error:
         results.update((one, _failed(one, error)) for one in doomed)
         return DeleteTopicsResponse(responses=list(results.values()))

@@ -79,7 +79,9 @@ def _answer_now(svc: Services, ctx: RequestContext, req: MetadataRequest) -> Ste
         return (yield from _answer(svc, image, ctx, req, known, unknown_ids=unknown))
     missing = [name for name in names if name not in image.topics]
     if missing and req.allow_auto_topic_creation and svc.config.get_bool("auto.create.topics.enable"):
-        svc.topics.auto_create_soon(name for name in missing if not is_prohibited(name))
+        new = [name for name in missing if not is_prohibited(name) and name not in svc.topics.auto_creating]
+        ctx.charge(len(new) * svc.config.get_int("num.partitions"), strict=False)
+        svc.topics.auto_create_soon(new)
     return (yield from _answer(svc, image, ctx, req, names))
 
 

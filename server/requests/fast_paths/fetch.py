@@ -126,7 +126,7 @@ class FetchFastPath:
     def take(self, connection: Connection, frame: memoryview) -> RequestContext | None:
         """Part of `FastPath`: a request like the example, of which there are records at once."""
         example = self.example
-        if len(frame) != example.size:
+        if len(frame) != example.size or self.svc.quotas.limits_requests:
             return None
         start = bytes(frame)
         if not example.is_like(start):

@@ -108,7 +108,7 @@ class ProduceFastPath:
         """Part of `FastPath`: a request that begins like one before."""
         start = bytes(frame[: self.at])
         known = self.known.get(start[BODY_AT:])
-        if known is None or not start.startswith(known.key):
+        if known is None or not start.startswith(known.key) or self.svc.quotas.limits_requests:
             return None
         place = self.places.get(len(frame)) or self._place(frame)
         if place is None:

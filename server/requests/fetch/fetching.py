@@ -23,6 +23,10 @@ from barnabas.server.requests.fetch.targets import find_partition
 from barnabas.server.requests.leader_hints import HINTED_IN_FETCH, LeaderHints
 from barnabas.server.requests.services import Services
 
+_ANSWER_BYTES = 17
+_PARTITION_BYTES = 50
+"""Of an answer, and of a partition in it, beside the records: for quotas, which need not know to the byte."""
+
 Plan = tuple[list[Answer], int, bool]
 """What to answer, its bytes, and whether it must be told at once."""
 
@@ -43,6 +47,8 @@ class Slot(Protocol):
     def on_close(self, callback: Callable[[], None]) -> None: ...
 
     def let_go(self) -> str: ...
+
+    def withholds(self, size: int) -> bool: ...
 
 
 class Fetch:
@@ -73,10 +79,16 @@ class Fetch:
         self.watched: list[Partition] = []
         self.missing_bytes = 0
 
+    def limit(self, bytes_max: float | None) -> None:
+        """The client may not have more than this at once."""
+        if bytes_max is not None:
+            self.max_bytes = min(self.max_bytes, int(bytes_max))
+            self.min_bytes = min(self.min_bytes, self.max_bytes)
+
     def start(self, max_wait_ms: int) -> object:
         answers, size, at_once = self.look(self.targets.values(), 0, True)
         if size >= self.min_bytes or at_once or max_wait_ms <= 0 or not self.targets or (size and has_more(answers)):
-            return self.respond(answers)
+            return self.answer(answers)
         self.missing_bytes = self.min_bytes - size
         for partition in self.watched:
             self.reader.watch(partition, self)
@@ -104,7 +116,7 @@ class Fetch:
 
     def _finish(self, answers: list[Answer]) -> None:
         self._unlink()
-        self.ctx.reply(self.respond(answers))
+        self.ctx.reply(self.answer(answers))
 
     def let_go(self) -> str:
         """Part of `Concerned`."""
@@ -168,6 +180,30 @@ class Fetch:
         return partition_error(target, code)
 
     # -- answering ---------------------------------------------------------------------------------------------------
+
+    def answer(self, answers: list[Answer]) -> FetchResponse:
+        """The response; an empty one, and all is as before, if the client has had more than it may."""
+        if self.svc.quotas.limits_requests:
+            empty = self.withheld(answers)
+            if empty is not None:
+                return empty
+        return self.respond(answers)
+
+    def withheld(self, answers: list[Answer]) -> FetchResponse | None:
+        """The empty answer for a client that may not have this one. One that would open a session does not."""
+        size = _ANSWER_BYTES
+        for _, data in answers:
+            if data.records or data.error_code:
+                size += _PARTITION_BYTES + len(data.records or b"")
+        if not self.ctx.withholds(size):
+            return None
+        session = self.session
+        if session is None:
+            return FetchResponse()
+        if self.incremental:
+            return FetchResponse(session_id=session.session_id)
+        self.svc.fetch_sessions.close(session.session_id)
+        return FetchResponse()
 
     def respond(self, answers: list[Answer]) -> FetchResponse:
         self.reader.answering(answers)

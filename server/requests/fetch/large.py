@@ -68,6 +68,10 @@ async def fetch_in_turns(fetch: Fetch, max_wait_ms: int) -> FetchResponse:
                 break
             if not await stirred.wait(due):
                 stirred.is_last = True
+        if svc.quotas.limits_requests:
+            empty = fetch.withheld(answers)
+            if empty is not None:
+                return empty
         return await svc.turns.run(_respond_in_parts(fetch, answers), is_wanted)
     finally:
         for partition in fetch.watched:

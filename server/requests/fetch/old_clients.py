@@ -110,6 +110,9 @@ class Waiting:
     def let_go(self) -> str:
         return self._ctx.let_go()
 
+    def withholds(self, size: int) -> bool:
+        return self._ctx.withholds(size)
+
     async def wait(self) -> FetchResponse | None:
         """The response; None if the client is gone."""
         await self._done.wait()

@@ -57,6 +57,7 @@ class DataWorld:
         self.svc: Any = SimpleNamespace(
             partitions=self.partitions,
             producer_ids=self.producer_ids,
+            quotas=SimpleNamespace(limits_requests=False),
             offload=inline,
             turns=Turns(inline),
             now=lambda: self.seconds,

@@ -57,7 +57,7 @@ class World:
 
 
 def context(version: int) -> Any:
-    return SimpleNamespace(api_version=version, client_id="test")
+    return SimpleNamespace(api_version=version, client_id="test", charge=lambda count, *, strict: None)
 
 
 def at_once(response: Any) -> Any:

@@ -236,3 +236,45 @@ def test_random_traffic_is_answered_in_order(seed: int) -> None:
         answer_some()
     expected = b"".join(body for body in bodies if body[:1] != b"-")
     assert server.transport.data == expected, f"seed {seed}"
+
+
+def test_a_muted_connection_takes_up_nothing_until_it_is_time() -> None:
+    server = Server()
+    connection = server.connection
+    assert connection.mute(10.0)
+    assert connection.blocked
+    server.connection.receive(memoryview(frame(b"one") + frame(b"two")))
+    assert server.seen == []
+    assert not connection.mute(5.0)  # it is muted for longer
+    connection.unmute(9.9)
+    assert server.seen == []
+    connection.unmute(10.0)
+    assert server.seen == [b"one", b"two"]
+    assert not connection.blocked
+
+
+def test_what_a_muted_connection_is_owed_is_sent() -> None:
+    server = Server()
+    server.connection.receive(memoryview(frame(b"?one") + frame(b"two")))
+    server.connection.mute(10.0)
+    context, body = server.waiting.pop()
+    context.reply(body)
+    assert server.transport.data == b"?one"
+    server.connection.unmute(10.0)
+    assert server.transport.data == b"?onetwo"
+
+
+def test_muting_holds_within_one_receive() -> None:
+    """The first of many requests is too much: the others stay where they are."""
+    server = Server()
+    dispatch = server.connection._dispatch
+
+    def muting(connection: Connection, body: memoryview) -> object:
+        connection.mute(10.0)
+        return dispatch(connection, body)
+
+    server.connection.serve_with(muting, 1 << 20)  # type: ignore[arg-type]
+    server.connection.receive(memoryview(frame(b"one") + frame(b"two")))
+    assert server.seen == [b"one"]
+    server.connection.unmute(10.0)
+    assert server.seen == [b"one", b"two"]

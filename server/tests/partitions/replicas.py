@@ -97,6 +97,7 @@ class Replicas:
         values = {"broker.id": str(broker_id), "log.dirs": log_dirs.dirs[0].path, **settings}
         config = BrokerConfig.from_values(values)
         self.svc: Any = SimpleNamespace(
+            quotas=SimpleNamespace(limits_requests=False),
             partitions=self.partitions,
             fetch_sessions=FetchSessions(1000, Random(broker_id)),
             timers=self.timers,

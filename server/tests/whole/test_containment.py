@@ -330,7 +330,7 @@ def test_nor_can_its_error(knows_request: bool, caplog: pytest.LogCaptureFixture
 def dispatched(handle: Callable[..., Any], **api: Any) -> Peer:
     """A Heartbeat that `handle` serves."""
     peer = Peer()
-    services: Any = SimpleNamespace(authorizer=None)
+    services: Any = SimpleNamespace(authorizer=None, quotas=SimpleNamespace(limits_requests=False))
     nursery: Any = None
     dispatch = Dispatcher([Api(ApiKey.HEARTBEAT, (0, 4), handle, access=everybody, **api)], services, nursery)
     peer.connection._dispatch = dispatch

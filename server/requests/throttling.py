@@ -1,0 +1,243 @@
+"""Requests of clients that may have limits: what they take is measured, and who takes too much waits.
+
+While there are limits of requests (`ClientQuotas.limits_requests`), the dispatcher gives each request a
+`ThrottledContext`, and fast paths stand back. Without them nothing here is reached.
+
+What a client is answered does not wait, as in Apache Kafka: it is told `throttle_time_ms`, and its connection is not
+read for that long (`Connection.mute`). So one that does not hold back fills its own socket, not our memory, and nobody
+else notices. Sources: `ClientQuotaManager.java`, `ClientRequestQuotaManager.java`, `RequestHandlerHelper.scala` (4.3).
+
+| kind | what counts | when | over the limit |
+| --- | --- | --- | --- |
+| produce | the frame, refused partitions too | it arrives | answered as ever, or not at all (acks=0) |
+| fetch | what the answer holds, of consumers | before it leaves | an empty answer, nothing counted, the session as is |
+| request | time on the loop, in percent | before the answer leaves | as ever; a Fetch: an empty answer |
+| controller mutations | partitions created, added, deleted | before they are | see `charge` |
+
+Not obvious:
+
+- A Produce is counted when it arrives and not when it is answered, so that a client that sends many at once is stopped
+  at the first that is too much.
+- Time is that of the handler, its steps and its task, by the clock of the processor that this thread has used. What is
+  spent once the answer is made is nobody's. There is one such thread, so 100 percent is all that can be had.
+- Requests of brokers, fetches of followers and acks=0 count no time.
+- A fetch asks for no more than passes after a rest; a single batch larger than that never does, as in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Coroutine, Generator
+from types import CoroutineType, GeneratorType
+from typing import TYPE_CHECKING, Any
+
+from barnabas.kproto import ApiKey, ErrorCode, KafkaError, Part
+from barnabas.server.requests.context import RequestContext, Route
+
+if TYPE_CHECKING:
+    from barnabas.kproto.frame import RequestHeader
+    from barnabas.server.cluster.client_quotas import ClientQuotas
+    from barnabas.server.network.connection import Connection
+    from barnabas.server.runtime.timers import Timers
+
+_EXEMPT = frozenset(
+    key.name
+    for key in (
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.CONTROLLED_SHUTDOWN,
+        ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.ALTER_PARTITION,
+    )
+)
+
+
+class Throttle:
+    """now(): seconds of trio's clock. cpu_s(): seconds of the processor that this thread has used."""
+
+    def __init__(
+        self, quotas: ClientQuotas, timers: Timers, now: Callable[[], float], cpu_s: Callable[[], float]
+    ) -> None:
+        self.quotas = quotas
+        self.now = now
+        self.cpu_s = cpu_s
+        self._timers = timers
+        self._timed: dict[int, TimedRoute] = {}
+
+    def route(self, route: Any) -> Any:
+        """The route, with handlers that are timed, if time is limited."""
+        if not self.quotas.request.limits:
+            return route
+        timed = self._timed.get(id(route))
+        if timed is None:
+            timed = self._timed[id(route)] = TimedRoute(route, self.cpu_s)
+        return timed
+
+    def mute(self, connection: Connection, delay_ms: int) -> None:
+        """Do not read a connection for so long."""
+        until = self.now() + delay_ms / 1000
+        if connection.mute(until):
+            # It may be closed long before its time is over.
+            found = weakref.ref(connection)
+
+            def unmute() -> None:
+                muted = found()
+                if muted is not None:
+                    muted.unmute(self.now())
+
+            self._timers.at(until, unmute)
+
+
+class ThrottledContext(RequestContext):
+    """See the module."""
+
+    __slots__ = ("_client_id", "_counts_time", "_delay_ms", "_is_exempt", "_throttle", "_user", "begun_s", "spent_s")
+
+    def __init__(
+        self,
+        throttle: Throttle,
+        connection: Connection,
+        route: Route,
+        api_version: int,
+        header: RequestHeader,
+        frame_bytes: int,
+    ) -> None:
+        super().__init__(connection, route, api_version, header.correlation_id, header.client_id)
+        self._throttle = throttle
+        self._user = connection.session.principal.name
+        self._client_id = header.client_id or ""
+        self._delay_ms = 0
+        self._is_exempt = False
+        self._counts_time = bool(throttle.quotas.request.limits) and route.name not in _EXEMPT
+        self.begun_s: float | None = None  # while its handler runs
+        self.spent_s = 0.0
+        if route.name == ApiKey.PRODUCE.name:
+            self._wait(throttle.quotas.produce.record(self._user, self._client_id, frame_bytes, throttle.now()))
+
+    def reply(self, response: Any) -> None:
+        if self.parts is None and not self.connection.closed:
+            self.settle(response)
+        super().reply(response)
+
+    def settle(self, response: Any) -> None:
+        """Part of `RequestContext`."""
+        self._count_time()
+        if self._delay_ms and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = max(response.throttle_time_ms, self._delay_ms)
+
+    def exempt(self) -> None:
+        """Part of `RequestContext`."""
+        self._counts_time = False
+        self._is_exempt = True
+
+    @property
+    def fetch_bytes_max(self) -> float | None:
+        """Part of `RequestContext`."""
+        if self._is_exempt:
+            return None
+        return self._throttle.quotas.fetch.at_once(self._user, self._client_id)
+
+    def withholds(self, size: int) -> bool:
+        """Part of `RequestContext`. What is withheld does not count."""
+        if self._is_exempt:
+            return False
+        fetch, now = self._throttle.quotas.fetch, self._throttle.now()
+        self._count_time()
+        self._wait(fetch.record(self._user, self._client_id, size, now))
+        if self._delay_ms:
+            fetch.take_back(self._user, self._client_id, size, now)
+        return self._delay_ms > 0
+
+    def charge(self, count: int, *, strict: bool) -> None:
+        """Part of `RequestContext`."""
+        throttle = self._throttle
+        delay_ms = throttle.quotas.mutations.take(self._user, self._client_id, count, throttle.now(), strict=strict)
+        self._wait(delay_ms)
+        if strict and delay_ms:
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
+
+    def _wait(self, delay_ms: int) -> None:
+        if delay_ms > self._delay_ms:
+            self._delay_ms = delay_ms
+            self._throttle.mute(self.connection, delay_ms)
+
+    def _count_time(self) -> None:
+        if not self._counts_time:
+            return
+        self._counts_time = False
+        throttle = self._throttle
+        spent_s = self.spent_s
+        if self.begun_s is not None:
+            spent_s += throttle.cpu_s() - self.begun_s
+        self._wait(throttle.quotas.request.record(self._user, self._client_id, 100 * spent_s, throttle.now()))
+
+
+class TimedRoute:
+    """A route whose handlers are timed, whatever kind they are of. Nothing learns from it."""
+
+    learn = None
+
+    def __init__(self, route: Any, cpu_s: Callable[[], float]) -> None:
+        self._route = route
+        self._cpu_s = cpu_s
+        self.pipelined: bool = route.pipelined
+        self.name: str = route.name
+        self.elements_max: int = route.elements_max
+        self.decode: Callable[[Any, int, int], tuple[Any, int]] = route.decode
+        self.is_async: bool = route.is_async
+        self.round_bytes: int = route.round_bytes
+
+    def is_large(self, response: Any) -> bool:
+        return bool(self._route.is_large(response))
+
+    def encode_frame(self, correlation_id: int, response: Any) -> list[Part]:
+        return self._route.encode_frame(correlation_id, response)  # type: ignore[no-any-return]
+
+    def error_response(self, request: Any, code: ErrorCode) -> Any:
+        return self._route.error_response(request, code)
+
+    def handle(self, services: Any, context: Any, request: Any) -> Any:
+        context.begun_s = self._cpu_s()
+        try:
+            response = self._route.handle(services, context, request)
+        finally:
+            self._stop(context)
+        if type(response) is CoroutineType:
+            return self._timed_task(context, response)
+        if type(response) is GeneratorType:
+            return self._timed_steps(context, response)
+        return response
+
+    async def _timed_task(self, context: ThrottledContext, task: Coroutine[Any, Any, Any]) -> Any:
+        return await _Driven(self._timed_steps(context, task))
+
+    def _timed_steps(self, context: ThrottledContext, steps: Any) -> Generator[Any, Any, Any]:
+        step, given = steps.send, None
+        while True:
+            context.begun_s = self._cpu_s()
+            try:
+                made = step(given)
+            except StopIteration as done:
+                return done.value
+            finally:
+                self._stop(context)
+            try:
+                step, given = steps.send, (yield made)
+            except BaseException as error:  # of whoever runs it: cancelled, or given up
+                step, given = steps.throw, error
+
+    def _stop(self, context: ThrottledContext) -> None:
+        if context.begun_s is not None:
+            context.spent_s += self._cpu_s() - context.begun_s
+            context.begun_s = None
+
+
+class _Driven:
+    """Steps as what a task waits for."""
+
+    def __init__(self, steps: Generator[Any, Any, Any]) -> None:
+        self._steps = steps
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._steps
