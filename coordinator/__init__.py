@@ -14,7 +14,8 @@ from barnabas.coordinator.group.answers import join_error, sync_error
 from barnabas.coordinator.group.config import GroupConfig, GroupSettings
 from barnabas.coordinator.group.member_step import ResolvePatterns
 from barnabas.coordinator.group.modern import check_heartbeat
-from barnabas.coordinator.group.shard import FetchedOffset, GroupShard, OffsetToCommit
+from barnabas.coordinator.group.offset_operations import FetchedOffset, OffsetToCommit
+from barnabas.coordinator.group.shard import GroupShard
 from barnabas.coordinator.group.topics import Topic, Topics
 from barnabas.coordinator.machine import NOTHING, Deadlines, Now, Record, Reply, Result, StepFailed
 from barnabas.coordinator.placement import java_string_hash, partition_for

@@ -35,7 +35,7 @@ Traceback (most recent call last):
   File "/somewhere/server/dispatch.py", line 110, in __call__
     response = route.handle(self._services, context, request)
                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-  File "/somewhere/coordinator/group/members.py", line {line}, in choose_protocol
+  File "/somewhere/coordinator/group/classic/members.py", line {line}, in choose_protocol
     raise ValueError(name)
   File "<kproto encode JoinGroupResponse v{version}>", line 5, in encode
     w(S3_h(n5))

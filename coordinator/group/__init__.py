@@ -4,7 +4,7 @@ committed offsets. The face is `coordinator`; `shard.GroupShard` is the whole ma
 Not obvious:
 
 - A group changes its kind in `GroupStore.replay`: the batch's tombstones end the one, its records begin the other,
-  `Offsets` go along. What a downgraded group's members wait for lives in `Surroundings.next_classic` until the record
+  `Offsets` go along. What a downgraded group's members wait for lives in `GroupContext.next_classic` until the record
   is replayed.
 - An offset of a transaction is real from its marker's offset, but of two commits the later *commit* wins.
 """

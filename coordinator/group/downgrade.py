@@ -13,9 +13,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 
-from barnabas.coordinator.group.classic import ClassicGroup
-from barnabas.coordinator.group.members import Member as ClassicMember
-from barnabas.coordinator.group.members import Members
+from barnabas.coordinator.group.classic.group import ClassicGroup
+from barnabas.coordinator.group.classic.members import Member as ClassicMember
+from barnabas.coordinator.group.classic.members import Members
 from barnabas.coordinator.group.modern_state import ModernMember, ModernState
 from barnabas.coordinator.group.stored_modern import ClassicClient, modern_record
 from barnabas.coordinator.group.subscriptions import CONSUMER, is_readable, write_assignment
@@ -33,9 +33,9 @@ def may_downgrade(group: ModernState, gone: Collection[str], joining: ClassicCli
         left.append(joining)
     clients = [client for client in left if client is not None]
     return (
-        0 < len(clients) <= group.around.config.group_max_size
+        0 < len(clients) <= group.context.config.group_max_size
         and len(clients) == len(left)
-        and group.around.config.may_downgrade
+        and group.context.config.may_downgrade
         and _protocol(clients) is not None
     )
 
@@ -63,20 +63,20 @@ def downgrade(
     """Turn the group into a classic one without members `gone`, as it may be. `joining`: a static member with another
     id, whose records are in `out` already. `rebalance`: why the members must rejoin; None: they need not.
     """
-    around = group.around
+    context = group.context
     staying = [member for member_id, member in group.members.items() if member_id not in gone]
     replaced = None if joining is None else group.static_member(joining.instance_id)
     renamed = {}
     if joining is not None and replaced is not None:
         staying = [member for member in staying if member.member_id != replaced.member_id] + [joining]
         renamed[replaced.member_id] = joining.member_id
-    classic = ClassicGroup(group.group_id, around.config, around.deadlines, group.offsets)
+    classic = ClassicGroup(group.group_id, context.config, context.deadlines, group.offsets)
     members = [_member(member) for member in staying]
     protocol = _protocol([member.metadata.classic for member in staying if member.metadata.classic is not None])
     for each in members:
         former_id = replaced.member_id if replaced is not None and each.instance_id == replaced.instance_id else None
         target = group.target.get(former_id or each.member_id, {})
-        each.assignment = write_assignment(target, around.topics, each.metadata(protocol))
+        each.assignment = write_assignment(target, context.topics, each.metadata(protocol))
     stored = StoredGroup(
         CONSUMER,
         group.epoch,
@@ -102,11 +102,11 @@ def downgrade(
     classic.revive(stored, members, now)
     if rebalance is not None:
         classic.rebalance(rebalance, now, out)
-    around.next_classic[group.group_id] = classic
+    context.next_classic[group.group_id] = classic
 
     def undo(_: Decision, code: ErrorCode, appended: bool, then: Now) -> None:
         if not appended:
-            around.next_classic.pop(group.group_id, None)
+            context.next_classic.pop(group.group_id, None)
 
     out.if_failed(undo)
     log.info("group %r becomes a classic one of %d members", group.group_id, len(members))

@@ -107,8 +107,8 @@ class MemberStep:
 
     def _look_up_topics(self, old: str, new: str, must_resolve: bool, now: Now) -> None:
         """Have the topics of all patterns of the group looked up together, so that they make one rebalance."""
-        group, around = self.group, self.group.around
-        if group.group_id in around.resolving:
+        group, context = self.group, self.group.context
+        if group.group_id in context.resolving:
             return
         if not must_resolve and not group.counts.patterns:
             return
@@ -127,11 +127,11 @@ class MemberStep:
             must_resolve
             or last is None
             or len(patterns) != len(group.patterns)
-            or group.seen_topics < around.new_topics
-            or now.wall_ms > last.resolved_at_ms + around.config.consumer_regex_refresh_interval_ms
+            or group.seen_topics < context.new_topics
+            or now.wall_ms > last.resolved_at_ms + context.config.consumer_regex_refresh_interval_ms
         ):
             self.resolve = ResolvePatterns(
-                group.group_id, self.after.member_id, patterns, around.topics, around.new_topics
+                group.group_id, self.after.member_id, patterns, context.topics, context.new_topics
             )
 
     # -- what the group makes of it ---------------------------------------------------------------
@@ -141,7 +141,7 @@ class MemberStep:
         group = self.group
         if not must_rise and not group.must_look_at_topics:
             return
-        metadata_hash = group.around.metadata_hash(self._subscribed())
+        metadata_hash = group.context.metadata_hash(self._subscribed())
         if must_rise or metadata_hash != group.metadata_hash:
             if self.epoch >= LAST_EPOCH:
                 raise KafkaError(
@@ -169,7 +169,7 @@ class MemberStep:
     def target(self, now: Now) -> Target:
         """The target to go for: a new one if the group has moved on, and the last one is old enough."""
         group = self.group
-        interval_ms = group.around.settings(group.group_id).assignment_interval_ms
+        interval_ms = group.context.settings(group.group_id).assignment_interval_ms
         if group.target_epoch >= self.epoch or (
             group.assigned_at_ms != 0 and interval_ms != 0 and now.wall_ms < group.assigned_at_ms + interval_ms
         ):
@@ -187,7 +187,7 @@ class MemberStep:
         return Target(self.epoch, assigned[self.after.member_id])
 
     def _assign(self, members: Mapping[str, ModernMember]) -> Mapping[str, Mapping[TopicId, frozenset[int]]]:
-        group, topics = self.group, self.group.around.topics
+        group, topics = self.group, self.group.context.topics
         name = group.assignor(self.before, self.after)
         replaced = group.static_member(self.after.instance_id)
         told = {}
@@ -201,7 +201,7 @@ class MemberStep:
                 counts.update((topic, topics.by_id[topic].partition_count) for topic in ids)
             former_id = replaced.member_id if member is self.after and replaced is not None else member_id
             told[member_id] = AssignedMember(ids, group.target.get(former_id, {}), member.instance_id)
-        assign = ASSIGNORS.get(name) or ASSIGNORS[group.around.config.consumer_assignors[0]]
+        assign = ASSIGNORS.get(name) or ASSIGNORS[group.context.config.consumer_assignors[0]]
         return assign(told, counts, self.is_equal)
 
     def reconcile(self, target: Target, owned: Mapping[TopicId, Collection[int]] | None, changed: bool) -> None:

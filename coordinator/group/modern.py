@@ -20,6 +20,7 @@ from typing import Any, Final
 from barnabas.coordinator.group.answers import commit_write_error
 from barnabas.coordinator.group.assignors import TopicId
 from barnabas.coordinator.group.config import GroupConfig
+from barnabas.coordinator.group.deadlines import Due
 from barnabas.coordinator.group.downgrade import downgrade, may_downgrade
 from barnabas.coordinator.group.member_step import (
     InvalidPattern,
@@ -30,7 +31,6 @@ from barnabas.coordinator.group.member_step import (
 )
 from barnabas.coordinator.group.modern_state import AWAY, LEFT, MEMBER_DUES, ModernMember, ModernState, removal
 from barnabas.coordinator.group.offsets import TopicPartition
-from barnabas.coordinator.group.rebalance import Due
 from barnabas.coordinator.group.reconcile import MemberState
 from barnabas.coordinator.group.stored_modern import (
     GroupEpoch,
@@ -81,7 +81,7 @@ class ModernGroup(ModernState):
 
         def again(_: Decision, code: ErrorCode, appended: bool, then: Now) -> None:
             if not appended and member_id in self.members:
-                self.around.deadlines.set((self.group_id, due, member_id), then.seconds + _RETRY_SECONDS)
+                self.context.deadlines.set((self.group_id, due, member_id), then.seconds + _RETRY_SECONDS)
 
         out.if_failed(again)
         log.info("group %r: %s: member %r", self.group_id, due.value, member_id)
@@ -150,7 +150,7 @@ class ModernGroup(ModernState):
         response = ConsumerGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=after.standing.epoch,
-            heartbeat_interval_ms=self.around.settings(self.group_id).heartbeat_interval_ms,
+            heartbeat_interval_ms=self.context.settings(self.group_id).heartbeat_interval_ms,
         )
         is_full = (
             request.rebalance_timeout_ms != -1
@@ -170,7 +170,7 @@ class ModernGroup(ModernState):
         """Have the records of a step written, and topics of patterns looked up."""
         out.records.extend(map(modern_record, step.records))
         if step.resolve is not None:
-            self.around.resolving.add(self.group_id)
+            self.context.resolving.add(self.group_id)
             out.effects.append(step.resolve)
 
     def _join_static(self, member_id: str, instance_id: str, records: list[ModernRecord]) -> ModernMember:
@@ -185,7 +185,7 @@ class ModernGroup(ModernState):
 
     def check_room(self, member_id: str) -> None:
         """Raises KafkaError 81 when the group is full."""
-        limit = self.around.config.consumer_max_size
+        limit = self.context.config.consumer_max_size
         if len(self.members) >= limit and member_id not in self.members:
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"The group has {limit} members, more it may not have.")
 
@@ -261,7 +261,7 @@ class ModernGroup(ModernState):
                 out.records.append(modern_record(Pattern(self.group_id, pattern, None)))
                 if pattern in self.patterns:
                     counts.forget_topics(self.patterns[pattern].topics)
-        metadata_hash = self.around.metadata_hash(counts.topics)
+        metadata_hash = self.context.metadata_hash(counts.topics)
         out.records.append(modern_record(GroupEpoch(self.group_id, self.next_epoch, metadata_hash)))
         log.info("group %r: epoch %d without %d members", self.group_id, self.next_epoch, len(gone))
 
@@ -291,7 +291,7 @@ class ModernGroup(ModernState):
                 counts.add_topics(found)
             stored = Resolved(found, effect.topics.version, started_ms)
             out.records.append(modern_record(Pattern(self.group_id, pattern, stored)))
-        metadata_hash = self.around.metadata_hash(counts.topics)
+        metadata_hash = self.context.metadata_hash(counts.topics)
         if must_rise or metadata_hash != self.metadata_hash:
             out.records.append(modern_record(GroupEpoch(self.group_id, self.next_epoch, metadata_hash)))
             self.looked_at_topics(self.next_epoch)
@@ -329,7 +329,7 @@ class ModernGroup(ModernState):
         if generation > member.standing.epoch:
             return stale
         for name, partition in partitions:
-            topic = self.around.topics.by_name.get(name)
+            topic = self.context.topics.by_name.get(name)
             since = None if topic is None else self.assigned_epoch(member, topic.topic_id, partition)
             if since is None or generation < since:
                 return stale
@@ -350,7 +350,7 @@ class ModernGroup(ModernState):
     # -- time -------------------------------------------------------------------------------------
 
     def _heard_of(self, member: ModernMember, now: Now) -> None:
-        session_ms = self.around.settings(self.group_id).session_timeout_ms
+        session_ms = self.context.settings(self.group_id).session_timeout_ms
         self.arm(Due.HEARTBEAT, member.member_id, session_ms, now)
 
     def _watch_revocation(self, member: ModernMember, now: Now) -> None:
@@ -359,15 +359,15 @@ class ModernGroup(ModernState):
             self.disarm(Due.REVOKE, member.member_id)
             return
         present = self.members.get(member.member_id)
-        is_armed = (self.group_id, Due.REVOKE, member.member_id) in self.around.deadlines
+        is_armed = (self.group_id, Due.REVOKE, member.member_id) in self.context.deadlines
         if not is_armed or present is None or present.standing != member.standing:
             self.arm(Due.REVOKE, member.member_id, member.metadata.rebalance_timeout_ms, now)
 
     def arm(self, due: Due, member_id: str, timeout_ms: int, now: Now) -> None:
-        self.around.deadlines.set((self.group_id, due, member_id), now.seconds + timeout_ms / 1000)
+        self.context.deadlines.set((self.group_id, due, member_id), now.seconds + timeout_ms / 1000)
 
     def disarm(self, due: Due, member_id: str) -> None:
-        self.around.deadlines.cancel((self.group_id, due, member_id))
+        self.context.deadlines.cancel((self.group_id, due, member_id))
 
 
 def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, config: GroupConfig) -> None:

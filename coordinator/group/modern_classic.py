@@ -15,11 +15,11 @@ from __future__ import annotations
 from typing import Any
 
 from barnabas.coordinator.group.answers import group_write_error, join_error, sync_error
+from barnabas.coordinator.group.deadlines import Due
 from barnabas.coordinator.group.downgrade import downgrade, may_downgrade
 from barnabas.coordinator.group.member_step import MemberStep, PatternChange, replace_static
 from barnabas.coordinator.group.modern import ModernGroup, write_error
 from barnabas.coordinator.group.modern_state import ModernMember
-from barnabas.coordinator.group.rebalance import Due
 from barnabas.coordinator.group.reconcile import MemberState, Target
 from barnabas.coordinator.group.stored_modern import ClassicClient, ModernRecord, modern_record
 from barnabas.coordinator.group.subscriptions import CONSUMER, is_readable, read_subscription, write_assignment
@@ -50,9 +50,9 @@ def join(
     out: Decision,
 ) -> None:
     """A classic member joins, for the first time or again. Raises KafkaError to refuse."""
-    around = group.around
+    context = group.context
     protocols = tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
-    if around.config.consumer_migration_policy == "disabled":
+    if context.config.consumer_migration_policy == "disabled":
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     is_new = not request.member_id
     member_id = request.member_id or unique
@@ -78,7 +78,7 @@ def join(
         else:
             before = replace_static(group, replaced, member_id, records)
     try:
-        subscription = read_subscription(protocols[0][1], around.topics)
+        subscription = read_subscription(protocols[0][1], context.topics)
     except DecodeError as error:
         # Apache Kafka calls this an unknown error as well.
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
@@ -150,7 +150,7 @@ def sync(group: ModernGroup, request: SyncGroupRequest, token: Any, now: Now, ou
         protocol_type=request.protocol_type,
         protocol_name=request.protocol_name,
         assignment=write_assignment(
-            {topic: tuple(held) for topic, held in member.standing.assigned.items()}, group.around.topics, metadata
+            {topic: tuple(held) for topic, held in member.standing.assigned.items()}, group.context.topics, metadata
         ),
     )
     out.reply_when_committed(token, response, lambda code: sync_error(write_error(code)))
@@ -216,7 +216,7 @@ def _classic_member(group: ModernGroup, member_id: str, instance_id: str | None)
 
 def _ask_to_rejoin(group: ModernGroup, member: ModernMember, now: Now) -> None:
     key = (group.group_id, Due.REJOIN, member.member_id)
-    if key not in group.around.deadlines:
+    if key not in group.context.deadlines:
         group.arm(Due.REJOIN, member.member_id, member.metadata.rebalance_timeout_ms, now)
 
 

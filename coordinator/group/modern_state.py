@@ -15,9 +15,10 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from barnabas.coordinator.group.assignors import TopicId
+from barnabas.coordinator.group.context import GroupContext
+from barnabas.coordinator.group.deadlines import Due
 from barnabas.coordinator.group.member_counts import MemberCounts
 from barnabas.coordinator.group.offsets import Offsets
-from barnabas.coordinator.group.rebalance import Due
 from barnabas.coordinator.group.reconcile import Held, MemberState, Standing
 from barnabas.coordinator.group.stored_modern import (
     GroupEpoch,
@@ -31,7 +32,6 @@ from barnabas.coordinator.group.stored_modern import (
     TargetEpoch,
     TargetMember,
 )
-from barnabas.coordinator.group.surroundings import Surroundings
 
 log = logging.getLogger("barnabas.groups")
 
@@ -87,9 +87,9 @@ class ModernMember(NamedTuple):
 class ModernState:
     """See the module. The public attributes are hard; those with an underscore are made of them."""
 
-    def __init__(self, group_id: str, around: Surroundings, offsets: Offsets | None = None) -> None:
+    def __init__(self, group_id: str, context: GroupContext, offsets: Offsets | None = None) -> None:
         self.group_id = group_id
-        self.around = around
+        self.context = context
         self.offsets = Offsets() if offsets is None else offsets
         self.epoch = FIRST_EPOCH
         self.metadata_hash = 0
@@ -162,7 +162,7 @@ class ModernState:
 
     def _remove(self, member_id: str) -> None:
         for due in MEMBER_DUES:
-            self.around.deadlines.cancel((self.group_id, due, member_id))
+            self.context.deadlines.cancel((self.group_id, due, member_id))
         member = self.members.pop(member_id, None)
         if member is not None:
             self.counts.forget(member.metadata)
@@ -253,7 +253,7 @@ class ModernState:
         names = member.metadata.topic_names
         if member.pattern in self.patterns:
             names = names | self.patterns[member.pattern].topics
-        return self.around.topics.ids(names)
+        return self.context.topics.ids(names)
 
     def assignor(self, before: ModernMember | None = None, after: ModernMember | None = None) -> str:
         """What most members ask for, should `before` become `after`. At a tie, as in Apache Kafka: what `after` alone
@@ -268,7 +268,7 @@ class ModernState:
                 del votes[old]
         if new is not None:
             votes = {new: 1, **votes} if new not in votes else {**votes, new: votes[new] + 1}
-        return max(votes, key=votes.__getitem__) if votes else self.around.config.consumer_assignors[0]
+        return max(votes, key=votes.__getitem__) if votes else self.context.config.consumer_assignors[0]
 
     def assigned_epoch(self, member: ModernMember, topic: TopicId, partition: int) -> int | None:
         """Since which epoch a member has a partition; None if it has not."""

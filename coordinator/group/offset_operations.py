@@ -1,5 +1,4 @@
-"""Committed offsets of the groups of one partition: commit, fetch, delete, expire; and the end of groups that have
-nothing left.
+"""Committed offsets of the groups of one partition: commit, fetch, delete. How they expire is in `removals`.
 
 Operations take plain values, an opaque token and `now`; see `barnabas.coordinator.machine`.
 """
@@ -7,27 +6,19 @@ Operations take plain values, an opaque token and `now`; see `barnabas.coordinat
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from barnabas.coordinator.group.answers import commit_write_error
-from barnabas.coordinator.group.classic import ClassicGroup
 from barnabas.coordinator.group.modern import ModernGroup
 from barnabas.coordinator.group.offsets import TopicPartition
-from barnabas.coordinator.group.states import State
-from barnabas.coordinator.group.store import Group, GroupStore
-from barnabas.coordinator.group.stored_modern import modern_record
+from barnabas.coordinator.group.store import GroupStore
 from barnabas.coordinator.group.subscriptions import CONSUMER
 from barnabas.coordinator.machine import Decision, Now, Result, answer
-from barnabas.coordinator.stored import CommittedOffset, OffsetRecords, fits, group_record, offset_record
+from barnabas.coordinator.stored import CommittedOffset, OffsetRecords, fits, offset_record
 from barnabas.kproto import ErrorCode
 
 log = logging.getLogger("barnabas.groups")
-
-_REMOVALS_PER_BATCH = 1_000
-"""Keeps a batch of tombstones far below `message.max.bytes`, whatever the names' lengths (at most 249 + 32767 bytes,
-in practice 50).
-"""
 
 _NEVER_MS = (1 << 63) - 1
 
@@ -58,10 +49,13 @@ class FetchedOffset(NamedTuple):
     error: ErrorCode
 
 
-class OffsetOperations(GroupStore):
+class OffsetOperations:
     """See the module."""
 
-    # -- offsets ----------------------------------------------------------------------------------
+    def __init__(self, store: GroupStore) -> None:
+        self._groups = store.groups
+        self._foreign = store.foreign
+        self._context = store.context
 
     def commit(
         self,
@@ -117,15 +111,15 @@ class OffsetOperations(GroupStore):
         version: int,
         is_transactional: bool,
     ) -> ErrorCode | None:
-        group = self.groups.get(group_id)
-        if group is None or group_id in self.foreign:
+        group = self._groups.get(group_id)
+        if group is None or group_id in self._foreign:
             if generation < 0:
                 return None if fits(group_id) else ErrorCode.INVALID_GROUP_ID
-            if group_id in self.foreign:
+            if group_id in self._foreign:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             unknown = version >= 9 and not is_transactional
             return ErrorCode.GROUP_ID_NOT_FOUND if unknown else ErrorCode.ILLEGAL_GENERATION
-        limit = self.config.offset_metadata_max_bytes
+        limit = self._context.config.offset_metadata_max_bytes
         return group.check_commit(
             generation,
             member_id,
@@ -142,7 +136,7 @@ class OffsetOperations(GroupStore):
     ) -> Result:
         out = Decision()
         codes = []
-        limit = self.config.offset_metadata_max_bytes
+        limit = self._context.config.offset_metadata_max_bytes
         record, records = OffsetRecords(group_id).record, out.records
         for topic, partition, offset, leader_epoch, told_metadata, told_time_ms in offsets:
             metadata = told_metadata or ""
@@ -165,12 +159,12 @@ class OffsetOperations(GroupStore):
         """Whether the member that asks (OffsetFetch 9+) may be told offsets. Groups that are not of the next generation
         tell everybody.
         """
-        group = self.groups.get(group_id)
+        group = self._groups.get(group_id)
         return group.check_fetch(member_id, member_epoch) if isinstance(group, ModernGroup) else ErrorCode.NONE
 
     def with_offsets(self, group_id: str) -> list[TopicPartition]:
         """What to ask `fetch` for, with `only_found`, to hear of all that a group has; there may be very many."""
-        group = self.groups.get(group_id)
+        group = self._groups.get(group_id)
         return [] if group is None else group.offsets.partitions()
 
     def fetch(
@@ -183,7 +177,7 @@ class OffsetOperations(GroupStore):
         only_found: bool = False,
     ) -> list[FetchedOffset]:
         """OffsetFetch of one group, in any state of it. only_found: leave out what has no offset."""
-        group = self.groups.get(group_id)
+        group = self._groups.get(group_id)
         if group is None:
             if only_found:
                 return []
@@ -208,10 +202,10 @@ class OffsetOperations(GroupStore):
 
     def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition], token: Any) -> Result:
         """OffsetDelete. Answers a list of `ErrorCode` for `partitions`, or one `ErrorCode` for the whole request."""
-        group = self.groups.get(group_id)
+        group = self._groups.get(group_id)
         if group is None:
             return answer(token, ErrorCode.GROUP_ID_NOT_FOUND)
-        if group_id in self.foreign:
+        if group_id in self._foreign:
             return answer(token, ErrorCode.GROUP_ID_NOT_FOUND)
         subscribed: Collection[str] | None = ()
         if isinstance(group, ModernGroup):
@@ -233,78 +227,6 @@ class OffsetOperations(GroupStore):
         out.reply_when_committed(token, codes, commit_write_error)
         return out.result()
 
-    # -- removal ----------------------------------------------------------------------------------
-
-    def delete_group(self, group_id: str, token: Any, now: Now) -> Iterator[Result]:
-        """DeleteGroups, for one group. Answers an `ErrorCode`. Several results, to be handled in order, when it has
-        many offsets.
-        """
-        group = self.groups.get(group_id)
-        if group is None or group_id in self.foreign:
-            yield answer(token, ErrorCode.GROUP_ID_NOT_FOUND)
-            return
-        if not group.is_empty:
-            yield answer(token, ErrorCode.NON_EMPTY_GROUP)
-            return
-        had_offsets = bool(group.offsets)
-        records = [offset_record(group_id, *partition, None) for partition in group.offsets.touched()]
-        if isinstance(group, ModernGroup):
-            records.extend(map(modern_record, group.tombstones()))
-        elif group.stored is not None or had_offsets:
-            # Also for one that never had a member: by its offsets, Apache Kafka makes a group of it.
-            records.append(group_record(group_id, None))
-        log.info("group %r is deleted, with %d offsets", group_id, len(group.offsets))
-        while len(records) > _REMOVALS_PER_BATCH:
-            yield Result(records[:_REMOVALS_PER_BATCH])
-            del records[:_REMOVALS_PER_BATCH]
-        out = Decision()
-        out.records.extend(records)
-        out.reply_when_committed(token, ErrorCode.NONE, commit_write_error)
-        if not records and isinstance(group, ClassicGroup):
-            self._drop(group, now, out)
-        yield out.result()
-
-    def expire_offsets(self, now: Now) -> Iterator[Result]:
-        """The periodic clean-up (KIP-211): offsets that nobody came back for, then groups that have nothing left."""
-        retention_ms = self.config.offsets_retention_ms
-        for group in list(self.groups.values()):
-            if group.group_id in self.foreign:
-                continue
-            gone = _expired(group, now.wall_ms, retention_ms)
-            yield from self._remove_offsets(group, gone, now)
-            if gone:
-                log.info("group %r: %d offsets expired", group.group_id, len(gone))
-
-    def topics_deleted(self, topics: Collection[str], now: Now) -> Iterator[Result]:
-        """Topics are gone from the cluster, and with them what groups committed for them."""
-        for group in list(self.groups.values()):
-            gone = [partition for partition in group.offsets.touched() if partition[0] in topics]
-            if gone:
-                yield from self._remove_offsets(group, gone, now)
-
-    def _remove_offsets(self, group: Group, gone: list[TopicPartition], now: Now) -> Iterator[Result]:
-        for start in range(0, len(gone), _REMOVALS_PER_BATCH):
-            batch = gone[start : start + _REMOVALS_PER_BATCH]
-            yield Result([offset_record(group.group_id, *partition, None) for partition in batch])
-        if not group.is_empty or group.offsets or group.group_id in self.foreign:
-            return
-        if isinstance(group, ModernGroup):
-            yield Result([modern_record(record) for record in group.tombstones()])
-            return
-        if group.members.pending:
-            return
-        if group.stored is not None or gone:
-            yield Result([group_record(group.group_id, None)])
-        if group.stored is None and self.groups.get(group.group_id) is group:
-            out = Decision()
-            self._drop(group, now, out)
-            yield out.result()
-
-    def _drop(self, group: ClassicGroup, now: Now, out: Decision) -> None:
-        """Forget a group that has nothing in the log."""
-        group.delete(now, out)
-        self.groups.pop(group.group_id, None)
-
 
 def _is_too_large(metadata: str | None, limit: int) -> bool:
     """Whether an offset's metadata has more UTF-16 units than `offset.metadata.max.bytes`, which is what Apache Kafka
@@ -316,18 +238,3 @@ def _is_too_large(metadata: str | None, limit: int) -> bool:
         return len(metadata) > min(limit, 32767)
     units = len(metadata) + sum(character > "\uffff" for character in metadata)
     return units > limit or not fits(metadata)
-
-
-def _expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-    """Offsets of `group` that nobody came back for, by what kind of group it is."""
-    if isinstance(group, ModernGroup):
-        return group.offsets.expired(now_ms, retention_ms, None, group.subscribed)
-    if group.protocol_type is None:
-        # A consumer that assigns partitions to itself: there is no state to tell whether it is alive.
-        return group.offsets.expired(now_ms, retention_ms, None, ())
-    if group.state is State.EMPTY:
-        since_ms = None if group.state_time_ms == -1 else group.state_time_ms
-        return group.offsets.expired(now_ms, retention_ms, since_ms, ())
-    if group.state is State.STABLE and group.protocol_type == CONSUMER and group.subscribed is not None:
-        return group.offsets.expired(now_ms, retention_ms, None, group.subscribed)
-    return []

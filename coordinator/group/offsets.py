@@ -1,4 +1,4 @@
-"""What a group committed: hard state of `GroupShard`, changed by replay alone.
+"""What a group committed: hard state, changed by replay alone.
 
 A read must not return what may still be lost, so a commit that the high watermark has not passed keeps the one before
 it: `get` and `items` take `committed_to`, the first offset of the log that is not committed yet. With one in-sync
@@ -43,6 +43,8 @@ class Offsets:
     """Offsets of one group by (topic, partition). Record offsets are positions in `__consumer_offsets`: the later
     record wins.
     """
+
+    __slots__ = ("_ending", "_entries", "_pending")
 
     def __init__(self) -> None:
         self._entries: dict[TopicPartition, _Entry] = {}

@@ -18,12 +18,12 @@ from collections.abc import Collection, Sequence
 from struct import Struct
 from typing import Final
 
-from barnabas.coordinator.group.classic import ClassicGroup
+from barnabas.coordinator.group.classic.group import ClassicGroup
 from barnabas.coordinator.group.config import GroupConfig
+from barnabas.coordinator.group.context import GroupContext, SettingsOf
+from barnabas.coordinator.group.deadlines import GroupDeadlines
 from barnabas.coordinator.group.modern import ModernGroup
-from barnabas.coordinator.group.rebalance import GroupDeadlines
 from barnabas.coordinator.group.stored_modern import GroupEpoch, ModernRecord, is_tombstone, parse_modern
-from barnabas.coordinator.group.surroundings import SettingsOf, Surroundings
 from barnabas.coordinator.group.topics import Topics
 from barnabas.coordinator.machine import Deadlines, Decision, Now, Record, Result
 from barnabas.coordinator.stored import GroupRecord, OffsetRecord, parse
@@ -39,44 +39,43 @@ _STREAMS_GROUP: Final = 17
 
 class GroupStore:
     """See the module. Hard: `stored` of classic groups, the attributes of next-generation ones, `offsets` of both,
-    `foreign`: ids of groups of other kinds. Soft: the rest.
+    `foreign`: ids of groups of other kinds. Soft: the rest. `groups` and `foreign` are changed, never replaced.
     """
 
     def __init__(self, config: GroupConfig, settings_of: SettingsOf | None = None) -> None:
-        self.config = config
         self.groups: dict[str, Group] = {}
         self.foreign: set[str] = set()
-        self._deadlines: GroupDeadlines = Deadlines()
-        self.around = Surroundings(config, self._deadlines, settings_of)
+        self.deadlines: GroupDeadlines = Deadlines()
+        self.context = GroupContext(config, self.deadlines, settings_of)
         self._open_transactions: dict[int, set[str]] = {}
 
     def set_config(self, config: GroupConfig) -> None:
         """New settings; they hold from the next decision on."""
-        self.config = self.around.config = config
+        self.context.config = config
         for group in self.groups.values():
             if isinstance(group, ClassicGroup):
-                group.config = config
+                group.configure(config)
 
     def set_topics(self, topics: Topics, changed: Collection[str]) -> None:
         """Another picture of the cluster, and the names of topics that came, went or look different in it. Groups that
         subscribe to them look at them when the next of their members is heard of.
         """
-        self.around.set_topics(topics, changed)
+        self.context.set_topics(topics, changed)
         for group in self.groups.values():
             if isinstance(group, ModernGroup):
                 group.topics_changed(changed)
 
-    def _classic_group(self, group_id: str) -> ClassicGroup:
+    def classic_group(self, group_id: str) -> ClassicGroup:
         """The classic group of that id, made if there is none; it takes the place of another kind."""
         group = self.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
             offsets = None if group is None else group.offsets
-            group = self.groups[group_id] = ClassicGroup(group_id, self.config, self._deadlines, offsets)
+            group = self.groups[group_id] = ClassicGroup(group_id, self.context.config, self.deadlines, offsets)
         return group
 
     def _group(self, group_id: str) -> Group:
         group = self.groups.get(group_id)
-        return self._classic_group(group_id) if group is None else group
+        return self.classic_group(group_id) if group is None else group
 
     # -- replay -----------------------------------------------------------------------------------
 
@@ -116,7 +115,7 @@ class GroupStore:
     def _replay_classic(self, record: GroupRecord) -> None:
         if record.stored is None and not isinstance(self.groups.get(record.group_id), ClassicGroup):
             return
-        group = self._classic_group(record.group_id)
+        group = self.classic_group(record.group_id)
         group.replay_stored(record.stored)
         self._forget_if_void(group)
 
@@ -132,18 +131,20 @@ class GroupStore:
             if group is not None:
                 group.forget()
                 offsets = group.offsets
-            group = self.groups[group_id] = ModernGroup(group_id, self.around, offsets)
+            group = self.groups[group_id] = ModernGroup(group_id, self.context, offsets)
             group.apply(record)
 
     def _end_modern(self, group: ModernGroup) -> None:
         """The last record of a next-generation group: its place is free."""
-        following = self.around.next_classic.pop(group.group_id, None)
+        following = self.context.next_classic.pop(group.group_id, None)
         if following is not None:
             self.groups[group.group_id] = following
         else:
             del self.groups[group.group_id]
             if group.offsets:
-                self.groups[group.group_id] = ClassicGroup(group.group_id, self.config, self._deadlines, group.offsets)
+                self.groups[group.group_id] = ClassicGroup(
+                    group.group_id, self.context.config, self.deadlines, group.offsets
+                )
 
     def _note_foreign(self, key: bytes | memoryview, is_there: bool) -> None:
         if len(key) < _KIND.size:
@@ -203,7 +204,7 @@ class GroupStore:
         self.groups.clear()
         return out.result()
 
-    def _done(self, group: Group, out: Decision) -> Result:
+    def finish(self, group: Group, out: Decision) -> Result:
         """End an operation that may have left nothing of `group`. Once it had a generation, only a tombstone or the
         periodic clean-up forgets it, so that generations rise.
         """

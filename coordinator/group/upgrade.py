@@ -16,10 +16,11 @@ from __future__ import annotations
 import logging
 
 from barnabas.coordinator.group.assignors import TopicId
-from barnabas.coordinator.group.classic import ClassicGroup
-from barnabas.coordinator.group.members import Member as ClassicMember
+from barnabas.coordinator.group.classic.group import ClassicGroup
+from barnabas.coordinator.group.classic.members import Member as ClassicMember
+from barnabas.coordinator.group.context import GroupContext
+from barnabas.coordinator.group.deadlines import Due
 from barnabas.coordinator.group.modern import ModernGroup
-from barnabas.coordinator.group.rebalance import Due
 from barnabas.coordinator.group.reconcile import MemberState, Standing
 from barnabas.coordinator.group.stored_modern import (
     ClassicClient,
@@ -33,7 +34,6 @@ from barnabas.coordinator.group.stored_modern import (
     modern_record,
 )
 from barnabas.coordinator.group.subscriptions import CONSUMER, read_assignment, read_subscription
-from barnabas.coordinator.group.surroundings import Surroundings
 from barnabas.coordinator.machine import Decision, Now
 from barnabas.coordinator.stored import group_record
 from barnabas.kproto import DecodeError, ErrorCode, KafkaError
@@ -41,21 +41,21 @@ from barnabas.kproto import DecodeError, ErrorCode, KafkaError
 log = logging.getLogger("barnabas.groups")
 
 
-def upgrade(classic: ClassicGroup, around: Surroundings, out: Decision) -> ModernGroup:
+def upgrade(classic: ClassicGroup, context: GroupContext, out: Decision) -> ModernGroup:
     """What a classic group becomes, with the records for it. Raises KafkaError 69 if it may not. Nothing else happens
     yet, for whoever joins it may still be refused; then `gone_over`.
     """
-    group = ModernGroup(classic.group_id, around)
+    group = ModernGroup(classic.group_id, context)
     removal = group_record(classic.group_id, None)
     if classic.is_empty:
         out.records.append(removal)
         return group
-    _check(classic, around)
-    records = _records(classic, around)
+    _check(classic, context)
+    records = _records(classic, context)
     for record in records:
         group.apply(record)
     # What the leader left out, as a topic that it had not heard of, is to be handed out with the first heartbeat.
-    looks = around.metadata_hash(group.subscribed) if _has_all(group, around) else 0
+    looks = context.metadata_hash(group.subscribed) if _has_all(group, context) else 0
     epoch = GroupEpoch(classic.group_id, classic.generation, looks)
     group.apply(epoch)
     records.append(epoch)
@@ -76,30 +76,30 @@ def gone_over(classic: ClassicGroup, group: ModernGroup, now: Now, out: Decision
     log.info("group %r goes over to the next generation with %d members", group.group_id, len(group.members))
 
 
-def _has_all(group: ModernGroup, around: Surroundings) -> bool:
+def _has_all(group: ModernGroup, context: GroupContext) -> bool:
     """Whether each partition that somebody subscribes to is with a member."""
-    topics = [around.topics.by_name[name] for name in group.subscribed if name in around.topics.by_name]
+    topics = [context.topics.by_name[name] for name in group.subscribed if name in context.topics.by_name]
     return not any(group.is_free(topic.topic_id, i) for topic in topics for i in range(topic.partition_count))
 
 
-def _check(classic: ClassicGroup, around: Surroundings) -> None:
+def _check(classic: ClassicGroup, context: GroupContext) -> None:
     why = None
-    if not around.config.may_upgrade:
+    if not context.config.may_upgrade:
         why = "group.consumer.migration.policy does not allow it"
     elif classic.protocol_type != CONSUMER:
         why = f"its protocol type is {classic.protocol_type}, not {CONSUMER}"
-    elif len(classic.members) > around.config.consumer_max_size:
+    elif len(classic.members) > context.config.consumer_max_size:
         why = "it has more members than group.consumer.max.size allows"
     if why is not None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Classic group {classic.group_id} stays one: {why}.")
 
 
-def _records(classic: ClassicGroup, around: Surroundings) -> list[ModernRecord]:
+def _records(classic: ClassicGroup, context: GroupContext) -> list[ModernRecord]:
     group_id, generation = classic.group_id, classic.generation
     records: list[ModernRecord] = [TargetEpoch(group_id, generation, 0)]
     taken: set[tuple[TopicId, int]] = set()
     for member in classic.members:
-        metadata, assigned, has_own_data = _read(classic, member, around)
+        metadata, assigned, has_own_data = _read(classic, member, context)
         if has_own_data:
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND,
@@ -119,13 +119,13 @@ def _records(classic: ClassicGroup, around: Surroundings) -> list[ModernRecord]:
 
 
 def _read(
-    classic: ClassicGroup, member: ClassicMember, around: Surroundings
+    classic: ClassicGroup, member: ClassicMember, context: GroupContext
 ) -> tuple[MemberMetadata, dict[TopicId, frozenset[int]], bool]:
     # One that has just joined may not support the protocol of the last generation; all tell the same topics.
     told = member.metadata(classic.protocol) or member.protocols[0][1]
     try:
-        subscription = read_subscription(told, around.topics)
-        assigned, has_own_data = read_assignment(member.assignment, around.topics)
+        subscription = read_subscription(told, context.topics)
+        assigned, has_own_data = read_assignment(member.assignment, context.topics)
     except DecodeError as error:
         raise KafkaError(
             ErrorCode.GROUP_ID_NOT_FOUND,

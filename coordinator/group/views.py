@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from barnabas.coordinator.group.assignors import TopicId
-from barnabas.coordinator.group.classic import ClassicGroup
+from barnabas.coordinator.group.classic.group import ClassicGroup
+from barnabas.coordinator.group.classic.states import State
 from barnabas.coordinator.group.modern import ModernGroup
 from barnabas.coordinator.group.modern_state import ModernMember
-from barnabas.coordinator.group.offset_operations import OffsetOperations
-from barnabas.coordinator.group.states import State
+from barnabas.coordinator.group.store import GroupStore
 from barnabas.coordinator.group.subscriptions import CONSUMER
 from barnabas.coordinator.stored import fits
 from barnabas.kproto import ErrorCode, shortened
@@ -22,22 +22,26 @@ CLASSIC_MEMBER: Final = 0
 MODERN_MEMBER: Final = 1
 
 
-class GroupViews(OffsetOperations):
+class GroupViews:
     """See the module."""
+
+    def __init__(self, store: GroupStore) -> None:
+        self._groups = store.groups
+        self._foreign = store.foreign
 
     def describe(self, group_id: str, version: int) -> DescribeGroupsResponse.DescribedGroup:
         """DescribeGroups, for one group. Unknown ones are "Dead", from version 6 on with error 69 as well."""
-        group = self.groups.get(group_id)
+        group = self._groups.get(group_id)
         # What an old log has held may be longer than what is accepted today.
         if isinstance(group, ClassicGroup) and not all(
             fits(member.member_id, member.instance_id, member.client_id) for member in group.members
         ):
             return DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
-        if not isinstance(group, ClassicGroup) or group_id in self.foreign:
+        if not isinstance(group, ClassicGroup) or group_id in self._foreign:
             unknown = DescribeGroupsResponse.DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
             if version >= 6:
                 unknown.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                is_known = group is not None or group_id in self.foreign
+                is_known = group is not None or group_id in self._foreign
                 unknown.error_message = _refusal(group_id, "is not a classic group." if is_known else "not found.")
             return unknown
         stable = group.state is State.STABLE
@@ -61,9 +65,9 @@ class GroupViews(OffsetOperations):
 
     def consumer_describe(self, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
         """ConsumerGroupDescribe, for one group. Error 69 if there is none, or it is of another kind."""
-        group = self.groups.get(group_id)
-        if not isinstance(group, ModernGroup) or group_id in self.foreign:
-            is_known = group is not None or group_id in self.foreign
+        group = self._groups.get(group_id)
+        if not isinstance(group, ModernGroup) or group_id in self._foreign:
+            is_known = group is not None or group_id in self._foreign
             return ConsumerGroupDescribeResponse.DescribedGroup(
                 group_id=group_id,
                 error_code=ErrorCode.GROUP_ID_NOT_FOUND,
@@ -90,12 +94,12 @@ class GroupViews(OffsetOperations):
         """
         wanted = {name.lower().strip() for name in states}
         kinds = {name.lower() for name in types}
-        for group in list(self.groups.values()):
+        for group in list(self._groups.values()):
             kind = MODERN_TYPE if isinstance(group, ModernGroup) else CLASSIC_TYPE
             if (
                 (kinds and kind not in kinds)
                 or (wanted and group.state_name.lower() not in wanted)
-                or group.group_id in self.foreign
+                or group.group_id in self._foreign
                 or not fits(group.group_id)  # as above; it must not keep the others from being listed
             ):
                 yield None
@@ -137,7 +141,7 @@ def _assignment(
     group: ModernGroup, assigned: Mapping[TopicId, Collection[int]]
 ) -> ConsumerGroupDescribeResponse.Assignment:
     """With the names of topics; those that are gone are left out."""
-    by_id = group.around.topics.by_id
+    by_id = group.context.topics.by_id
     return ConsumerGroupDescribeResponse.Assignment(
         topic_partitions=[
             ConsumerGroupDescribeResponse.TopicPartitions(

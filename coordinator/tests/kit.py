@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from barnabas.coordinator.group.classic import ClassicGroup
+from barnabas.coordinator.group.classic.group import ClassicGroup
 from barnabas.coordinator.group.config import GroupConfig
-from barnabas.coordinator.group.shard import FetchedOffset, GroupShard, OffsetToCommit
+from barnabas.coordinator.group.offset_operations import FetchedOffset, OffsetToCommit
+from barnabas.coordinator.group.shard import GroupShard
 from barnabas.coordinator.machine import Now, Record, Reply, Result
 from barnabas.coordinator.stored import parse
 from barnabas.kproto import ErrorCode

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.coordinator.group.classic import ClassicGroup
+from barnabas.coordinator.group.classic.group import ClassicGroup
 from barnabas.coordinator.group.stored_modern import (
     GroupEpoch,
     Member,
@@ -221,7 +221,7 @@ def test_an_empty_group_stays_what_it_was_if_the_change_cannot_be_written() -> N
     kit.answer(kit.join("", **CLASSIC))
     token = kit.join("", instance="i", **CLASSIC)
     assert kit.error(token) == E.NOT_COORDINATOR, "it looks for the coordinator, and joins again"
-    assert (kit.view().group_state, kit.shard.around.next_classic) == ("Empty", {})
+    assert (kit.view().group_state, kit.shard.store.context.next_classic) == ("Empty", {})
 
 
 def mixed(kit: ModernKit, **new: Any) -> str:

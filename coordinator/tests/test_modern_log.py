@@ -117,5 +117,5 @@ def test_groups_of_other_kinds_are_left_alone() -> None:
         assert kit.committed() == {("t", 0): 1}
         assert not list(kit.shard.listed((), ()))
         replay(kit, Record(key, None))
-        assert not kit.shard.foreign
+        assert not kit.shard.store.foreign
         kit.enter("a", "t")

@@ -25,11 +25,11 @@ from typing import Any
 
 import pytest
 
-from barnabas.coordinator.group.classic import ClassicGroup
+from barnabas.coordinator.group.classic.group import ClassicGroup
+from barnabas.coordinator.group.classic.states import State
 from barnabas.coordinator.group.member_counts import MemberCounts
 from barnabas.coordinator.group.modern import ModernGroup
 from barnabas.coordinator.group.reconcile import MemberState
-from barnabas.coordinator.group.states import State
 from barnabas.coordinator.group.subscriptions import subscribed_topics
 from barnabas.coordinator.tests.modern_kit import AT_ONCE, ModernKit, Parts, assign, assigned, subscribe, topic_id
 from barnabas.coordinator.tests.test_random_behaviour import check_books as check_classic_books
@@ -417,7 +417,7 @@ def check_books(group: ModernGroup) -> None:
                     assert partition not in owners.setdefault(topic, {}), "two members have a partition"
                     owners[topic][partition] = standing.epoch
         assert (group.group_id, "HEARTBEAT", member.member_id) in {
-            (group_id, due.name, member_id) for group_id, due, member_id in group.around.deadlines._due
+            (group_id, due.name, member_id) for group_id, due, member_id in group.context.deadlines._due
         }, "a member that never expires"
     for resolved in group.patterns.values():
         counts.add_topics(resolved.topics)

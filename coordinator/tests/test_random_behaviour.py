@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 
 from barnabas.coordinator import GroupConfig, GroupShard
-from barnabas.coordinator.group.classic import ClassicGroup
-from barnabas.coordinator.group.rebalance import Due
-from barnabas.coordinator.group.states import State
+from barnabas.coordinator.group.classic.group import ClassicGroup
+from barnabas.coordinator.group.classic.states import State
+from barnabas.coordinator.group.deadlines import Due
 from barnabas.coordinator.tests.kit import Kit
 from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import JoinGroupResponse, SyncGroupResponse
@@ -313,11 +313,11 @@ def assigned(member: JoinGroupResponse.JoinGroupResponseMember, generation: int)
 def check_books(group: ClassicGroup) -> None:
     """What must hold inside the machine whenever it rests."""
     members = list(group.members)
-    deadlines = group._deadlines
+    deadlines = group._state.deadlines
     assert group.members.joining_count == sum(member.joining is not None for member in members)
     assert (group.leader is None) == (not members)
     assert group.leader is None or group.leader in group.members
-    assert group.unsynced <= {member.member_id for member in members}
+    assert group._state.unsynced <= {member.member_id for member in members}
     for member in members:
         assert member.member_id in group.members
         if member.instance_id is not None:
@@ -341,7 +341,7 @@ def check_books(group: ClassicGroup) -> None:
     else:
         assert not any(member.joining for member in members)
         assert armed <= {Due.SYNC}
-        assert bool(armed) == bool(group.unsynced)
+        assert bool(armed) == bool(group._state.unsynced)
         assert members
         if group.state is State.STABLE:
             assert not any(member.syncing for member in members)

@@ -153,7 +153,7 @@ def test_a_generation_that_cannot_be_written_is_the_leader_s_failure_alone(monke
         raise EncodeError("too long")
 
     with monkeypatch.context() as patch:
-        patch.setattr("barnabas.coordinator.group.classic.group_record", fails)
+        patch.setattr("barnabas.coordinator.group.classic.syncing.group_record", fails)
         with pytest.raises(EncodeError):
             kit.sync(first, generation, {first: b"a", second: b"b"})
     kit.open.discard(max(kit.open))  # answered by whoever caught that

@@ -17,9 +17,10 @@ What the driver does, besides what `barnabas.coordinator.machine` says:
 
 from barnabas.coordinator.txn.answers import verification_error
 from barnabas.coordinator.txn.config import TxnConfig
-from barnabas.coordinator.txn.ids import NeedProducerId
 from barnabas.coordinator.txn.markers import Leader, Marked, MarkerQueues, MarkersToWrite, ToSend
-from barnabas.coordinator.txn.shard import TxnShard, unknown_state_filters
+from barnabas.coordinator.txn.needs import NeedProducerId
+from barnabas.coordinator.txn.shard import TxnShard
+from barnabas.coordinator.txn.views import unknown_state_filters
 
 __all__ = [
     "Leader",

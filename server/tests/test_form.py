@@ -23,8 +23,6 @@ LONGER: set[str] = set()
 """Files that are longer than `LINES_MAX`."""
 
 GENERATIONS = {
-    "coordinator.group.classic.ClassicGroup",
-    "coordinator.txn.shard.TxnShard",
     "server.coordinators.groups.GroupShards",
 }
 """Classes that continue, in a file of their own, the class that they alone inherit from, and use its private fields:

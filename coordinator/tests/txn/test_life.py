@@ -10,7 +10,7 @@ from barnabas.coordinator.machine import Record
 from barnabas.coordinator.tests.txn.test_states import LEVELS, REACHABLE, expire_ids, make
 from barnabas.coordinator.tests.txn.txn_kit import TV2, A, B, C, Marker, TxnKit
 from barnabas.coordinator.txn import TxnConfig, TxnShard, unknown_state_filters
-from barnabas.coordinator.txn.ids import _REMOVALS_PER_BATCH
+from barnabas.coordinator.txn.removal import _REMOVALS_PER_BATCH
 from barnabas.coordinator.txn.states import DECIDED, State
 from barnabas.coordinator.txn.stored import parse_txn, txn_record
 from barnabas.coordinator.txn.transaction import LAST_EPOCH, Txn

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from barnabas.coordinator.machine import Now, Record, Result
 from barnabas.coordinator.txn import Leader, MarkerQueues, MarkersToWrite, NeedProducerId, ToSend, TxnConfig, TxnShard
-from barnabas.coordinator.txn.shard import TransactionalId
+from barnabas.coordinator.txn.ids import TransactionalId
 from barnabas.coordinator.txn.stored import parse_txn, txn_record, value_version
 from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import (

@@ -14,8 +14,10 @@ import trio
 import trio.testing
 
 from barnabas.coordinator import GroupShard, Record, Reply, Result
-from barnabas.coordinator.group.classic import ClassicGroup
-from barnabas.coordinator.txn.ids import TransactionalIds
+from barnabas.coordinator.group.classic.group import ClassicGroup
+from barnabas.coordinator.group.store import GroupStore
+from barnabas.coordinator.txn.changes import Changes
+from barnabas.coordinator.txn.time_outs import TimeOuts
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.messages import AddPartitionsToTxnRequest
 from barnabas.server.coordinators.consumer_groups import _ToResolve
@@ -99,14 +101,14 @@ async def test_a_transaction_whose_end_fails(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with txn_rig(tmp_path) as r:
-        time_out = TransactionalIds._time_out
+        time_out = TimeOuts.time_out
 
-        def raises(self: TransactionalIds, entry: Any, *args: Any) -> Any:
+        def raises(self: TimeOuts, entry: Any, *args: Any) -> Any:
             if entry.transactional_id == "bad":
                 raise ValueError("by the test")
             return time_out(self, entry, *args)
 
-        monkeypatch.setattr(TransactionalIds, "_time_out", raises)
+        monkeypatch.setattr(TimeOuts, "time_out", raises)
         r.topic()
         for name in ("bad", "good"):
             added = r.add(await r.init(name), T0, name=name)
@@ -228,14 +230,14 @@ async def test_records_that_cannot_be_replayed(
         before = r.commit("good")
         r.round()
         assert before.answer == [E.NONE]
-        replay = GroupShard._replay_offset
+        replay = GroupStore._replay_offset
 
-        def raises(self: GroupShard, record: Any, *args: Any) -> None:
+        def raises(self: GroupStore, record: Any, *args: Any) -> None:
             if record.group_id == "bad":
                 raise ValueError("by the test")
             replay(self, record, *args)
 
-        monkeypatch.setattr(GroupShard, "_replay_offset", raises)
+        monkeypatch.setattr(GroupStore, "_replay_offset", raises)
         monkeypatch.setattr(GroupShards, "_replay_decided", ShardDriver._replay_decided)
         token = r.commit("bad")
         r.round()
@@ -322,14 +324,14 @@ async def test_a_transaction_that_cannot_be_brought_back(
         r.topic()
         for name in ("bad", "good"):
             await r.init(name)
-        go_on = TransactionalIds._go_on
+        follow_up = Changes.follow_up
 
-        def raises(self: TransactionalIds, entry: Any, *args: Any) -> None:
+        def raises(self: Changes, entry: Any, *args: Any) -> None:
             if entry.transactional_id == "bad":
                 raise ValueError("by the test")
-            go_on(self, entry, *args)
+            follow_up(self, entry, *args)
 
-        monkeypatch.setattr(TransactionalIds, "_go_on", raises)
+        monkeypatch.setattr(Changes, "follow_up", raises)
         await r.restart()
         assert len(trouble) == 1
         assert (await r.init("good"))[1] == 1

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from barnabas.coordinator import GroupShard
-from barnabas.coordinator.group.classic import ClassicGroup
+from barnabas.coordinator.group.classic.group import ClassicGroup
 from barnabas.coordinator.txn import TxnShard
 from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import (

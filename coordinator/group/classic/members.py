@@ -87,6 +87,8 @@ class Members:
     (`pending`).
     """
 
+    __slots__ = ("_by_id", "_static", "_supported", "joining_count", "pending")
+
     def __init__(self) -> None:
         self._by_id: dict[str, Member] = {}
         self._static: dict[str, str] = {}

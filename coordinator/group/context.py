@@ -6,17 +6,17 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from barnabas.coordinator.group.config import GroupConfig, GroupSettings
-from barnabas.coordinator.group.rebalance import GroupDeadlines
+from barnabas.coordinator.group.deadlines import GroupDeadlines
 from barnabas.coordinator.group.topics import NO_TOPICS, Topics, group_hash, topic_hash
 
 if TYPE_CHECKING:
-    from barnabas.coordinator.group.classic import ClassicGroup
+    from barnabas.coordinator.group.classic.group import ClassicGroup
 
 SettingsOf = Callable[[str], GroupSettings | None]
 """The settings that a group has of its own, by its id."""
 
 
-class Surroundings:
+class GroupContext:
     """See the module. `config` and `topics` are replaced whole.
 
     `new_topics` counts the pictures that brought topics: topics that match a pattern are looked up anew when it has

@@ -1,0 +1,24 @@
+"""What falls due in groups, and when: one table of deadlines for all groups of a partition."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from barnabas.coordinator.machine import Deadlines
+
+
+class Due(Enum):
+    """What a deadline of a group is about: the first four of a classic one, the others of a next-generation one."""
+
+    SESSION = "a member was not heard of for its session time-out"
+    PENDING = "an id was handed out and nobody joined with it"
+    JOIN = "the time to join is up"
+    SYNC = "the time to sync is up"
+    HEARTBEAT = "a member of a next-generation group was not heard of for its session time-out"
+    REVOKE = "a member did not give up its partitions within its rebalance time-out"
+    REJOIN = "a classic member of a next-generation group did not join again"
+    RESYNC = "a classic member of a next-generation group did not ask for its assignment"
+
+
+GroupDeadlines = Deadlines[tuple[str, Due, str]]
+"""By (group id, what, member id or "")."""
