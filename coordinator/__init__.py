@@ -1,6 +1,6 @@
 """Coordinator machines: consumer groups and transactions as values in, values out. See ARCHITECTURE.md.
 
-Nothing here knows tasks, sockets, clocks or files; `barnabas.server.coordinators.groups` drives it. The shape of every
+Nothing here knows tasks, sockets, clocks or files; `barnabas.server.coordinators.runtime` drives it. The shape of every
 machine is in `barnabas.coordinator.machine`. Transactions have a face of their own, `barnabas.coordinator.txn`.
 
 Not obvious:
@@ -17,11 +17,12 @@ from barnabas.coordinator.group.modern import check_heartbeat
 from barnabas.coordinator.group.offset_operations import FetchedOffset, OffsetToCommit
 from barnabas.coordinator.group.shard import GroupShard
 from barnabas.coordinator.group.topics import Topic, Topics
-from barnabas.coordinator.machine import NOTHING, Deadlines, Now, Record, Reply, Result, StepFailed
+from barnabas.coordinator.machine import NOTHING, Callback, Deadlines, Now, Record, Reply, Result, StepFailed
 from barnabas.coordinator.placement import java_string_hash, partition_for
 
 __all__ = [
     "NOTHING",
+    "Callback",
     "Deadlines",
     "FetchedOffset",
     "GroupConfig",

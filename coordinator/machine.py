@@ -1,7 +1,7 @@
 """The shape of every coordinator machine: decide, return what to write and whom to answer, change hard state only in
 `replay`.
 
-An operation never blocks, reads no clock, opens nothing. It returns a `Result`; the driver then
+An operation never blocks, reads no clock, opens nothing. It returns a `Result`; the runtime then
 
 1. gives each of `replies` to its token: they do not depend on what is written;
 2. appends `records` as one batch. If the log refuses (not leader, too few replicas, too large), nothing was written: it
@@ -18,8 +18,8 @@ An operation never blocks, reads no clock, opens nothing. It returns a `Result`;
 *Hard* state is what the log must bring back. *Soft* state (who waits, whose heartbeat is due, a rebalance that is
 under way) may change inside an operation; after a fail-over clients ask again. Prior art: Apache Kafka's
 coordinator-common (CoordinatorShard, CoordinatorResult). Unlike there, timers are not values in the result: the
-driver asks `deadline()` and calls `expire(now)`, which raises `StepFailed` when one of many groups or ids is in trouble
-that the others must not share.
+runtime asks `deadline()` and calls `expire(now)`, which raises `StepFailed` when one of many groups or ids is in
+trouble that the others must not share.
 """
 
 from __future__ import annotations
@@ -56,6 +56,32 @@ class Reply(NamedTuple):
 
     token: Any
     response: Any
+
+
+class Callback:
+    """A token that is a function: the response goes to `done`, once.
+
+    lost: what happens when the response will not come. A function lets go of whoever is behind the token, and returns
+    who that is, for the log. A text is the name of a request that nobody is behind but `done`, which then gets None.
+    """
+
+    __slots__ = ("_done", "_lost")
+
+    def __init__(self, done: Callable[[Any], None], lost: Callable[[], str] | str) -> None:
+        self._done: Callable[[Any], None] | None = done
+        self._lost = lost
+
+    def reply(self, response: Any) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done(response)
+
+    def let_go(self) -> str:
+        """The response will not come. Returns who waited for it."""
+        if not isinstance(self._lost, str):
+            return self._lost()
+        self.reply(None)
+        return self._lost
 
 
 class Result(NamedTuple):

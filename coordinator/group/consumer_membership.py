@@ -70,7 +70,7 @@ class ConsumerMembership:
         return upgrade(group, self._store.context, out)
 
     def _modern_group(self, group_id: str, what: str) -> ModernGroup:
-        """Raises KafkaError 69."""
+        """Raises KafkaError GROUP_ID_NOT_FOUND."""
         group = self._store.groups.get(group_id)
         if isinstance(group, ModernGroup) and group_id not in self._store.foreign:
             return group

@@ -19,7 +19,7 @@ SettingsOf = Callable[[str], GroupSettings | None]
 class GroupContext:
     """See the module. `config` and `topics` are replaced whole.
 
-    `new_topics` counts the pictures that brought topics: topics that match a pattern are looked up anew when it has
+    `new_topics` counts the images that brought topics: topics that match a pattern are looked up again when it has
     grown. `resolving`: groups for which that is under way. `next_classic`: what a group becomes when the record that
     ends its life as a next-generation one is replayed.
     """
@@ -40,7 +40,7 @@ class GroupContext:
         return self.config.settings if own is None else own
 
     def set_topics(self, topics: Topics, changed: Collection[str]) -> None:
-        """A new picture, and the names of what is different in it."""
+        """A new image, and the names of what is different in it."""
         before = self.topics.by_name
         if any(name in topics.by_name and name not in before for name in changed):
             self.new_topics += 1

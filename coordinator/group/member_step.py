@@ -85,7 +85,7 @@ class MemberStep:
         self.names_changed = metadata.topic_names != self.before.metadata.topic_names
 
     def tell_pattern(self, invalid_pattern: InvalidPattern, now: Now) -> None:
-        """Go on from `tell` with the pattern. Raises KafkaError 128."""
+        """Go on from `tell` with the pattern. Raises KafkaError INVALID_REGULAR_EXPRESSION."""
         group = self.group
         old, new = self.before.pattern, self.after.pattern
         must_resolve = False
@@ -205,7 +205,10 @@ class MemberStep:
         return assign(told, counts, self.is_equal)
 
     def reconcile(self, target: Target, owned: Mapping[TopicId, Collection[int]] | None, changed: bool) -> None:
-        """The member's next step towards `target`. `owned`: what it says it has. Raises KafkaError 110."""
+        """The member's next step towards `target`. `owned`: what it says it has.
+
+        Raises KafkaError FENCED_MEMBER_EPOCH.
+        """
         standing = self.after.standing
         if not changed and standing.state is MemberState.STABLE and standing.epoch == target.epoch:
             return

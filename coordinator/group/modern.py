@@ -184,13 +184,13 @@ class ModernGroup(ModernState):
         return replace_static(self, present, member_id, records)
 
     def check_room(self, member_id: str) -> None:
-        """Raises KafkaError 81 when the group is full."""
+        """Raises KafkaError GROUP_MAX_SIZE_REACHED when the group is full."""
         limit = self.context.config.consumer_max_size
         if len(self.members) >= limit and member_id not in self.members:
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"The group has {limit} members, more it may not have.")
 
     def check_static(self, member_id: str, instance_id: str) -> ModernMember:
-        """The member that an instance id stands for. Raises KafkaError 25 or 82."""
+        """The member that an instance id stands for. Raises KafkaError UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
         present = self.static_member(instance_id)
         if present is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -371,7 +371,10 @@ class ModernGroup(ModernState):
 
 
 def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, config: GroupConfig) -> None:
-    """What can be said of a request without looking at a group. Raises KafkaError 42 or 112."""
+    """What can be said of a request without looking at a group.
+
+    Raises KafkaError INVALID_REQUEST or UNSUPPORTED_ASSIGNOR.
+    """
     why = None
     needs_id = version >= 1 or request.member_epoch > 0 or request.member_epoch == LEFT
     if needs_id and not request.member_id:

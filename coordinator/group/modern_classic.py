@@ -2,8 +2,8 @@
 LeaveGroup as such a group answers them, while it goes over from one protocol to the other.
 
 Nobody is a leader and nobody waits: a join is answered at once with the member's epoch as generation, a sync with what
-the member has. Whenever something is to move for a member its heartbeat says 27, and it joins again: that is its step
-towards the target. It must do so within its rebalance time-out, and sync within the same.
+the member has. Whenever something is to move for a member its heartbeat says REBALANCE_IN_PROGRESS, and it joins
+again: that is its step towards the target. It must do so within its rebalance time-out, and sync within the same.
 
 Source: `GroupMetadataManager.classicGroup…ToConsumerGroup` of Apache Kafka 4.3. Difference: when all members are
 classic, and the group may not become so, they are asked to join again as soon as the group has moved on; there nobody
@@ -207,7 +207,7 @@ def leave(
 
 
 def _classic_member(group: ModernGroup, member_id: str, instance_id: str | None) -> ModernMember:
-    """Raises KafkaError 25 or 82."""
+    """Raises KafkaError UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
     member = group.members.get(member_id) if instance_id is None else group.check_static(member_id, instance_id)
     if member is None or not member.is_classic:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)

@@ -1,8 +1,8 @@
-"""All groups of one partition of `__consumer_offsets`: what the driver holds per partition it leads.
+"""All groups of one partition of `__consumer_offsets`: what the runtime holds per partition it leads.
 
 Life: `replay` every record from the log start to the high watermark, then `loaded(now)`; operations from then on;
 `unload(now)` when the partition is led elsewhere. What must be refused before (loading, not the coordinator, an
-invalid group id) is the driver's to say, for it knows.
+invalid group id) is the runtime's to say, for it knows.
 
 Operations take requests as Kafka's messages or as plain values, the API version where behaviour differs by it, an
 opaque token and `now`; see `barnabas.coordinator.machine`. `committed_to` is the high watermark of the partition: reads

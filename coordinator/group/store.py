@@ -57,7 +57,7 @@ class GroupStore:
                 group.configure(config)
 
     def set_topics(self, topics: Topics, changed: Collection[str]) -> None:
-        """Another picture of the cluster, and the names of topics that came, went or look different in it. Groups that
+        """Another image of the cluster, and the names of topics that came, went or look different in it. Groups that
         subscribe to them look at them when the next of their members is heard of.
         """
         self.context.set_topics(topics, changed)

@@ -7,7 +7,7 @@ A key starts with an int16 that tells what the record is; all values are of vers
 - 6, `group` → the epoch of the present target, and when it was made.
 - 7, `group, member` → the member's part of it.
 - 8, `group, member` → where the member stands (`reconcile.Standing`).
-- 16, `group, regular expression` → the topics that match, at a version of the cluster's picture.
+- 16, `group, regular expression` → the topics that match, at a version of the cluster's image.
 
 - 4, `group` → partition counts and racks, which releases before 4.1 kept instead of the hash. Only that it is there is
   read, for it is to be removed.
@@ -111,7 +111,7 @@ class MemberStanding(NamedTuple):
 
 
 class Resolved(NamedTuple):
-    """Topics that match a pattern, in the picture of this version."""
+    """Topics that match a pattern, in the image of this version."""
 
     topics: frozenset[str]
     version: int

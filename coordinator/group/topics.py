@@ -1,4 +1,4 @@
-"""The topics of the cluster as next-generation consumer groups see them: a picture that is replaced whole, and a hash
+"""The topics of the cluster as next-generation consumer groups see them: an image that is replaced whole, and a hash
 of how the subscribed topics look.
 
 A group's epoch rises when the hash of its topics changes (KIP-1101): a topic came or went, got partitions, or its
@@ -31,7 +31,7 @@ class Topic(NamedTuple):
 
 
 class Topics:
-    """All topics of the cluster at one moment. `version` rises from picture to picture."""
+    """All topics of the cluster at one moment. `version` rises from image to image."""
 
     __slots__ = ("by_id", "by_name", "version")
 
@@ -46,7 +46,7 @@ class Topics:
         return frozenset(topic.topic_id for topic in found if topic is not None)
 
     def with_changes(self, version: int, changes: Mapping[str, Topic | None]) -> Topics:
-        """The next picture: topics by name, None for those that are gone."""
+        """The next image: topics by name, None for those that are gone."""
         by_name = {**self.by_name, **changes}
         return Topics(version, {name: topic for name, topic in by_name.items() if topic is not None})
 

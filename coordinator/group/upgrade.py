@@ -42,8 +42,8 @@ log = logging.getLogger("barnabas.groups")
 
 
 def upgrade(classic: ClassicGroup, context: GroupContext, out: Decision) -> ModernGroup:
-    """What a classic group becomes, with the records for it. Raises KafkaError 69 if it may not. Nothing else happens
-    yet, for whoever joins it may still be refused; then `gone_over`.
+    """What a classic group becomes, with the records for it. Nothing else happens yet, for whoever joins may still be
+    refused; then `gone_over`. Raises KafkaError GROUP_ID_NOT_FOUND if it may not change.
     """
     group = ModernGroup(classic.group_id, context)
     removal = group_record(classic.group_id, None)

@@ -30,7 +30,7 @@ class GroupViews:
         self._foreign = store.foreign
 
     def describe(self, group_id: str, version: int) -> DescribeGroupsResponse.DescribedGroup:
-        """DescribeGroups, for one group. Unknown ones are "Dead", from version 6 on with error 69 as well."""
+        """DescribeGroups, for one group. Unknown ones are "Dead", from version 6 on with GROUP_ID_NOT_FOUND as well."""
         group = self._groups.get(group_id)
         # What an old log has held may be longer than what is accepted today.
         if isinstance(group, ClassicGroup) and not all(
@@ -64,7 +64,7 @@ class GroupViews:
         )
 
     def consumer_describe(self, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
-        """ConsumerGroupDescribe, for one group. Error 69 if there is none, or it is of another kind."""
+        """ConsumerGroupDescribe, for one group. GROUP_ID_NOT_FOUND if there is none, or it is of another kind."""
         group = self._groups.get(group_id)
         if not isinstance(group, ModernGroup) or group_id in self._foreign:
             is_known = group is not None or group_id in self._foreign

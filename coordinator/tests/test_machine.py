@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from barnabas.coordinator import Deadlines, Now, Record
+from barnabas.coordinator import Callback, Deadlines, Now, Record
 from barnabas.coordinator.machine import NOTHING, Decision
 from barnabas.kproto import ErrorCode
 
@@ -73,3 +73,20 @@ def test_a_failed_write_changes_the_dependent_replies_alone(appended: bool) -> N
     assert instead.replies == [("b", "not stored: NOT_ENOUGH_REPLICAS"), ("c", "more")]
     assert not instead.records
     assert told == [(ErrorCode.NOT_ENOUGH_REPLICAS, appended, now)]
+
+
+def test_a_callback_gets_the_answer_once() -> None:
+    told: list[str | None] = []
+    token = Callback(told.append, "a request of our own")
+    token.reply("first")
+    token.reply("second")
+    assert token.let_go() == "a request of our own"
+    assert told == ["first"]
+
+
+def test_a_callback_whose_answer_does_not_come() -> None:
+    told: list[str | None] = []
+    assert Callback(told.append, "a request of our own").let_go() == "a request of our own"
+    assert told == [None]
+    assert Callback(told.append, lambda: "its client").let_go() == "its client"
+    assert told == [None], "somebody else tells the client"

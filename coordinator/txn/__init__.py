@@ -2,7 +2,7 @@
 
 This is the face; it is not part of the package's, so that a broker nobody uses transactions on need not load it.
 
-What the driver does, besides what `barnabas.coordinator.machine` says:
+What the runtime does, besides what `barnabas.coordinator.machine` says:
 
 - one `TxnShard` per partition of `__transaction_state` for as long as this broker leads it, with the leader epoch in
   which that began; one `MarkerQueues` for all of them;

@@ -6,7 +6,7 @@ WriteTxnMarkers request at a time, tries again what did not succeed, with whoeve
 as `Marked` which partitions need no marker any more. A marker is never given up while its shard is led here, for the
 transaction is decided and readers wait for it; a partition that no longer exists needs none.
 
-The driver asks `requests` after each change and when `deadline` has come, sends them, and brings back each answer with
+The runtime asks `requests` after each change and when `deadline` has come, sends them, and brings back each answer with
 `answered`, or None if the connection failed. The sender's own broker is a broker like the others.
 
 Difference from Apache Kafka: it retries without pause, and stops for good (until the shard moves) at
@@ -61,7 +61,7 @@ OUTCOMES: Final = {
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: Outcome.DONE,
     ErrorCode.UNSUPPORTED_VERSION: Outcome.DONE,
     ErrorCode.INVALID_PRODUCER_EPOCH: Outcome.DONE,
-    # From the broker this means that it does not lead the partition yet; that it is gone only the picture can tell.
+    # From the broker this means that it does not lead the partition yet; that it is gone only the image can tell.
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Outcome.RETRY,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: Outcome.RETRY,
     ErrorCode.NOT_ENOUGH_REPLICAS: Outcome.RETRY,

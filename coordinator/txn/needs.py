@@ -10,8 +10,8 @@ from barnabas.kproto import ErrorCode
 
 
 class NeedProducerId(NamedTuple):
-    """An effect: fetch a producer id that nobody else has. The driver calls exactly one of the two, at any later time,
-    and carries on with the result: `given(producer id, now)` looks at the request anew; `refused(code, now)` if there
+    """An effect: fetch a producer id that nobody else has. The runtime calls exactly one of the two, at any later time,
+    and carries on with the result: `given(producer id, now)` looks at the request again; `refused(code, now)` if there
     is none.
     """
 

@@ -1,8 +1,8 @@
-"""All transactional ids of one partition of `__transaction_state`: what the driver holds per partition it leads.
+"""All transactional ids of one partition of `__transaction_state`: what the runtime holds per partition it leads.
 
 Life: `replay` every record from the log start to its end, then `loaded(now)`; operations from then on; `unload()` when
 the partition is led elsewhere, after which whoever still comes is told NOT_COORDINATOR. Leading it again takes a new
-shard. What must be refused before (loading, not the coordinator) is the driver's to say, for it knows.
+shard. What must be refused before (loading, not the coordinator) is the runtime's to say, for it knows.
 
 Operations take requests as Kafka's messages or as plain values, the API version where behaviour differs by it, an
 opaque token and `now`; see `barnabas.coordinator.machine`. A change of an id is one record, and until it is committed
@@ -96,7 +96,7 @@ class TxnShard:
         return out.result()
 
     def unload(self) -> None:
-        """The partition is led elsewhere. Replies that are held are the driver's to refuse, by `Result.failed`."""
+        """The partition is led elsewhere. Replies that are held are the runtime's to refuse, by `Result.failed`."""
         self._store.unload()
 
     def marked(self, marked: Marked, now: Now) -> Result:

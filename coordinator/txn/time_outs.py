@@ -30,7 +30,7 @@ class TimeOuts:
         if txn is None or txn.state is not State.ONGOING or txn.timeout_ms == NO_TIMEOUT_MS:
             return
         if entry.is_busy or due_s(txn, now) > now.seconds:
-            # When the change is committed it is armed anew; should it not come about, here.
+            # When the change is committed it is armed again; should it not come about, here.
             self._store.deadlines.set(
                 key, max(due_s(txn, now), now.seconds + retry_s(self._store.config) if entry.is_busy else 0.0)
             )

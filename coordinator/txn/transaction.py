@@ -7,7 +7,7 @@ KeyError.
 Epochs. A producer writes with (producer id, epoch). Handing an epoch to a new instance fences the one before it;
 32767 is kept for the coordinator, so that it can always fence, and an epoch of 32766 or more is exhausted: the next
 producer gets a new id with epoch 0. With transaction.version 2 the end of every transaction bumps the epoch; if that
-exhausts it, the producer goes on with `next_producer_id` and epoch 0, while the markers still carry the old id.
+exhausts it, the producer continues with `next_producer_id` and epoch 0, while the markers still carry the old id.
 
 Times are milliseconds since the epoch, -1 none. Sources: KIP-98, KIP-360, KIP-890; `TransactionMetadata` of Apache
 Kafka 4.3 (which rotates the id also when the coordinator aborts at an exhausted epoch).
@@ -124,7 +124,7 @@ def _empty(txn: Txn, producer_id: int, epoch: int, last_epoch: int, timeout_ms: 
 
 
 def with_partitions(txn: Txn, partitions: Iterable[TopicPartition], client_version: int, now_ms: int) -> Txn:
-    """The transaction goes on with more partitions, or starts with these."""
+    """The transaction continues with more partitions, or starts with these."""
     return txn._replace(
         state=TRANSITIONS[txn.state][Event.PARTITIONS_ADDED],
         partitions=txn.partitions.union(partitions),

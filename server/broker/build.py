@@ -8,7 +8,7 @@ Where two need each other, the one made first gets a function that is called onc
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -33,10 +33,11 @@ from barnabas.server.cluster.users import Users
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.sasl import SaslSettings
 from barnabas.server.config.topics import LogConfigs
-from barnabas.server.coordinators.groups import GroupShards
+from barnabas.server.coordinators.ground import CoordinatorGround
+from barnabas.server.coordinators.groups import GroupCoordinator
 from barnabas.server.coordinators.marker_writer import MarkerWriter
 from barnabas.server.coordinators.producer_ids import ProducerIds
-from barnabas.server.coordinators.transactions import TxnShards
+from barnabas.server.coordinators.transactions import TransactionCoordinator
 from barnabas.server.coordinators.verification import TxnVerification
 from barnabas.server.network.listeners import Door
 from barnabas.server.network.login import LoginDesk
@@ -132,9 +133,7 @@ def build(ground: Ground) -> Parts:
     producer_ids = ProducerIds(controller_client.allocate_producer_ids)
 
     create_topic = partial(_create_internal_topic, topics)
-    groups = _groups(ground, partitions, timers, current_image, create_topic)
-    markers = MarkerWriter(partitions, groups, timers, current_config=ground.current_config, wall_ms=ground.wall_ms)
-    transactions = TxnShards(
+    coordinator_ground = CoordinatorGround(
         partitions,
         timers,
         current_image=current_image,
@@ -142,6 +141,11 @@ def build(ground: Ground) -> Parts:
         create_topic=create_topic,
         now=trio.current_time,
         wall_ms=ground.wall_ms,
+    )
+    groups = GroupCoordinator(coordinator_ground, random=ground.rng, offload=ground.offload)
+    markers = MarkerWriter(partitions, groups, timers, current_config=ground.current_config, wall_ms=ground.wall_ms)
+    transactions = TransactionCoordinator(
+        coordinator_ground,
         next_producer_id=producer_ids.next_id,
         write_markers=lambda request, token: markers.write(request, token),
         connect=ground.connect,
@@ -271,26 +275,6 @@ def _quotas(config: BrokerConfig, member: ClusterMember) -> ClientQuotas:
     quotas = ClientQuotas(member, window, mutation_window)
     member.run_beside("looking up hosts that have a limit of connections", quotas.run)
     return quotas
-
-
-def _groups(
-    ground: Ground,
-    partitions: Partitions,
-    timers: Timers,
-    current_image: Callable[[], Image],
-    create_topic: Callable[[str], Awaitable[None]],
-) -> GroupShards:
-    return GroupShards(
-        partitions,
-        timers,
-        current_image=current_image,
-        current_config=ground.current_config,
-        create_topic=create_topic,
-        now=trio.current_time,
-        wall_ms=ground.wall_ms,
-        random=ground.rng,
-        offload=ground.offload,
-    )
 
 
 async def _create_internal_topic(topics: TopicRequests, name: str) -> None:

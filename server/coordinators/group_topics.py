@@ -1,7 +1,7 @@
-"""The topics as KIP-848 groups see them, made from pictures of the cluster: id, number of partitions, replicas' racks.
+"""The topics as KIP-848 groups see them, made from images of the cluster: id, number of partitions, replicas' racks.
 
-Another leader or in-sync set is nothing to a group; so most pictures change nothing here. A broker that is gone keeps
-its rack: its replicas have not moved, and a group must not begin anew because a broker restarts.
+Another leader or in-sync set is nothing to a group; so most images change nothing here. A broker that is gone keeps
+its rack: its replicas have not moved, and a group must not rebalance because a broker restarts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from barnabas.replication import BrokerImage, Image, TopicImage
 
 
 class GroupTopics:
-    """See the module. `topics`: the latest, replaced whole; its version counts the pictures that changed something."""
+    """See the module. `topics`: the latest, replaced whole; its version counts the images that changed something."""
 
     def __init__(self) -> None:
         self.topics = Topics(0, {})
@@ -21,8 +21,8 @@ class GroupTopics:
         self._brokers: Mapping[int, BrokerImage] = {}
         self._racks: dict[int, str] = {}
 
-    def look(self, image: Image) -> Collection[str]:
-        """Take in a picture. Names of topics that came, went or are others now; nothing to do if there are none."""
+    def refresh(self, image: Image) -> Collection[str]:
+        """Apply an image. Names of topics that came, went or are others now; nothing to do if there are none."""
         if image.topics is self._seen and image.brokers is self._brokers:
             return ()
         seen, self._seen = self._seen, image.topics

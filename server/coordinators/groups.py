@@ -2,10 +2,13 @@
 leads.
 
 How results become records and answers, and how partitions are loaded and handed over, is
-`barnabas.server.coordinators.driver`'s; here is what is asked of groups. A new leader's groups wait for the followers,
-but not for ever (`OPEN_SECONDS`), for Apache Kafka does not wait at all; of what was written here since, reads see what
-is committed. A commit that is not committed within `offsets.commit.timeout.ms` is answered with an error. What KIP-848
-groups need besides is in `barnabas.server.coordinators.consumer_groups`.
+`barnabas.server.coordinators.runtime`'s; here is what is asked of groups. A new leader's groups wait for the followers,
+but no longer than `OPEN_SECONDS`, for Apache Kafka does not wait at all; of what was written here since, reads see what
+is committed. A commit that is not committed within `offsets.commit.timeout.ms` is answered with an error.
+
+KIP-848 groups need the topics of the cluster (`group_topics`), settings of single groups, and the topics that match
+regular expressions (`pattern_resolver`). Topics are looked at when a member asks for something and the image is another
+one; a group decides then anyway.
 """
 
 from __future__ import annotations
@@ -14,13 +17,26 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
+from random import Random
 from typing import Any
 
 import trio
 
-from barnabas.coordinator import FetchedOffset, GroupShard, Now, OffsetToCommit, Record, Reply
-from barnabas.kproto import ErrorCode
+from barnabas.coordinator import (
+    FetchedOffset,
+    GroupSettings,
+    GroupShard,
+    Now,
+    OffsetToCommit,
+    Record,
+    Reply,
+    ResolvePatterns,
+    check_heartbeat,
+)
+from barnabas.kproto import ErrorCode, KafkaError, uuid_to_text
 from barnabas.kproto.messages import (
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
     DescribeGroupsResponse,
     HeartbeatRequest,
     HeartbeatResponse,
@@ -31,11 +47,18 @@ from barnabas.kproto.messages import (
 )
 from barnabas.logdir import InTransaction
 from barnabas.replication import GROUP_METADATA_TOPIC, Image, TopicImage
-from barnabas.server.coordinators.consumer_groups import ConsumerGroups, machine_config
-from barnabas.server.coordinators.driver import Led, Producer
+from barnabas.server.config import groups as group_config
+from barnabas.server.coordinators.coordinated_shard import CoordinatedShard, ShardState
+from barnabas.server.coordinators.ground import CoordinatorGround
+from barnabas.server.coordinators.group_topics import GroupTopics
 from barnabas.server.coordinators.loading import Replayed
+from barnabas.server.coordinators.machine_config import machine_config
+from barnabas.server.coordinators.pattern_resolver import Found, MaySee, PatternResolver, ToResolve
+from barnabas.server.coordinators.results import Producer
+from barnabas.server.coordinators.runtime import CoordinatorRuntime
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime.containment import attempt, contain, serve
+from barnabas.server.runtime.offload import Offload, in_thread
 from barnabas.server.runtime.turns import Steps
 
 OPEN_SECONDS = 2.0
@@ -46,83 +69,142 @@ def _is_gone(before: TopicImage, after: TopicImage | None) -> bool:
     return after is None or (after.topic_id != before.topic_id and any(before.topic_id))
 
 
-class GroupShards(ConsumerGroups):
-    """All groups this broker coordinates; see the module. `topics_deleted` is the controller driver's to call; `run`
-    must be running for offsets to expire, too.
+class GroupCoordinator:
+    """All groups this broker coordinates; see the module. It is its runtime's `Subject`. `run` must be running for
+    partitions to be loaded, offsets to expire, expressions to be resolved, and the topic to be created.
+
+    random: for the ids of members. runtime: its shards, for who wants to look at them. The runtime's own methods, for
+    `barnabas.server.partitions.registry` and for FindCoordinator: `lead`, `resign`, `resign_all`, `write_failed`;
+    `place`, `want_topic`.
     """
 
     topic = GROUP_METADATA_TOPIC
     log = logging.getLogger("barnabas.groups")
-    open_s = OPEN_SECONDS
+    open_s: float | None = OPEN_SECONDS
 
-    # -- what the driver asks ---------------------------------------------------------------------
+    def __init__(self, ground: CoordinatorGround, *, random: Random, offload: Offload = in_thread) -> None:
+        self._image = ground.current_image
+        self._config = ground.current_config
+        self._partitions = ground.partitions
+        self._now = ground.time
+        self._random = random
+        self._topics = GroupTopics()
+        # While a partition is being loaded: topics whose offsets must go then.
+        self._deleted_topics: dict[CoordinatedShard[GroupShard], set[str]] = {}
+        self._may_see: MaySee | None = None  # of the member whose heartbeat is looked at
+        self._patterns = PatternResolver(ground, self.log, offload, self._patterns_resolved)
+        self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(ground, self)
+        self._shards = self.runtime.shards
+        self._active = self.runtime.active
+        self._apply = self.runtime.results.apply
+        self.lead = self.runtime.lead
+        self.resign = self.runtime.resign
+        self.resign_all = self.runtime.resign_all
+        self.write_failed = self.runtime.write_failed
+        self.place = self.runtime.topic.place
+        self.want_topic = self.runtime.topic.want
 
-    def _replayed(self, shard: GroupShard) -> Replayed:
+    # -- what the runtime asks --------------------------------------------------------------------
+
+    def new_shard(self, partition: Partition) -> GroupShard:
+        """Part of `Subject`."""
+        self._refresh_topics()
+        shard = GroupShard(machine_config(self._config()), self._settings_of)
+        shard.set_topics(self._topics.topics, self._topics.topics.by_name.keys())
         return shard
 
-    def _replay_decided(
+    def replayed(self, shard: GroupShard) -> Replayed:
+        """Part of `Subject`."""
+        return shard
+
+    def replay_decided(
         self, shard: GroupShard, records: Sequence[Record], base_offset: int, committed_to: int, producer_id: int
     ) -> None:
+        """Part of `Subject`: what is known of a record is not read from it again."""
         shard.replay_decided(records, base_offset, committed_to, producer_id)
 
-    def _unloaded(self, led: Led[GroupShard], now: Now) -> Iterable[Reply]:
-        self._deleted_topics.pop(led, None)
-        return led.shard.unload(now).replies
-
-    def _required_acks(self) -> int:
-        return self._config().get_int("offsets.commit.required.acks")
-
-    def _commit_timeout_s(self) -> float:
-        return self._config().get_int("offsets.commit.timeout.ms") / 1000
-
-    def _size(self, shard: GroupShard) -> int:
-        return len(shard.groups)
-
-    def _loaded(self, led: Led[GroupShard]) -> None:
-        super()._loaded(led)
+    def activated(self, led: CoordinatedShard[GroupShard]) -> None:
+        """Part of `Subject`: topics may have been deleted meanwhile."""
         deleted = self._deleted_topics.pop(led, None)
         if deleted:
             for result in led.shard.topics_deleted(deleted, self._now()):
                 self._apply(led, result)
             self._partitions.write_staged()
 
+    def unloaded(self, led: CoordinatedShard[GroupShard], now: Now) -> Iterable[Reply]:
+        """Part of `Subject`."""
+        self._deleted_topics.pop(led, None)
+        return led.shard.unload(now).replies
+
+    def carry_out(self, led: CoordinatedShard[GroupShard], effect: Any) -> None:
+        """Part of `Subject`. The only effect of groups is `ResolvePatterns`."""
+        if not isinstance(effect, ResolvePatterns):
+            raise TypeError(f"{self.topic} knows no such effect: {effect!r}")
+        self._patterns.add(ToResolve(led, led.shard, effect, self._may_see))
+
+    def required_acks(self) -> int:
+        """Part of `Subject`."""
+        return self._config().get_int("offsets.commit.required.acks")
+
+    def commit_timeout_s(self) -> float:
+        """Part of `Subject`."""
+        return self._config().get_int("offsets.commit.timeout.ms") / 1000
+
+    def size(self, shard: GroupShard) -> int:
+        """Part of `Subject`."""
+        return len(shard.groups)
+
     # -- what becomes of topics and settings ------------------------------------------------------
+
+    def _settings_of(self, group_id: str) -> GroupSettings | None:
+        stored = self._image().group_configs.get(group_id)
+        return None if stored is None else group_config.settings_of(self._config(), stored)
+
+    def _refresh_topics(self) -> None:
+        changed = self._topics.refresh(self._image())
+        if changed:
+            for led in self._shards.values():
+                led.shard.set_topics(self._topics.topics, changed)
+
+    def _patterns_resolved(self, wanted: ToResolve, found: Found, started_ms: int) -> None:
+        self._apply(wanted.led, wanted.shard.patterns_resolved(wanted.effect, found, started_ms, self._now()))
+        self._partitions.write_staged()
 
     def topics_deleted(self, topics: Collection[str]) -> None:
         """Topics are gone: so are the offsets that groups committed for them, before a topic of the same name comes."""
-        for led in list(self._led.values()):
-            if led.is_loaded:
+        for led in list(self._shards.values()):
+            if led.is_active:
                 try:
                     for result in led.shard.topics_deleted(topics, self._now()):
                         self._apply(led, result)
                 except Exception as error:
                     contain(self.log, f"removing the offsets of deleted topics in {led!r}", error)
-            else:
+            elif not led.is_closed:
                 self._deleted_topics.setdefault(led, set()).update(topics)
         self._partitions.write_staged()
 
     def config_changed(self) -> None:
         """The broker's settings were replaced."""
-        for led in self._led.values():
+        for led in self._shards.values():
             led.shard.set_config(machine_config(self._config()))
 
     # -- tasks ------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Load, expire, create the topic, resolve expressions, for ever."""
+        """Load, expire, create the topic, resolve expressions, until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(super().run)
+            nursery.start_soon(self.runtime.run)
             nursery.start_soon(serve, self.log, "expiring offsets", self._run_expiry)
-            nursery.start_soon(serve, self.log, "resolving expressions", self.run_resolving)
+            nursery.start_soon(serve, self.log, "resolving expressions", self._patterns.run)
 
     async def forget_deleted_topics(self, image_until: Callable[[Callable[[Image], bool]], Awaitable[None]]) -> None:
-        """In a cluster, topics may be deleted of which this broker has no partition: the picture tells. For ever."""
+        """Watch the images, until cancelled: a cluster may delete topics of which this broker has no partition."""
         before = self._image()
         while True:
             seen = before.topics
             await image_until(lambda image: image.topics is not seen)  # noqa: B023
             before, old = self._image(), seen
-            if self._led:
+            if self._shards:
                 after = before.topics
                 gone = [name for name, topic in old.items() if _is_gone(topic, after.get(name))]
                 if gone:
@@ -131,56 +213,67 @@ class GroupShards(ConsumerGroups):
     async def _run_expiry(self) -> None:
         while True:
             await trio.sleep(self._config().get_int("offsets.retention.check.interval.ms") / 1000)
-            for led in list(self._led.values()):
-                if led.is_loaded:
+            for led in list(self._shards.values()):
+                if led.is_active:
                     await attempt(self.log, f"expiring offsets of {led!r}", partial(self._expire_offsets, led))
 
-    async def _expire_offsets(self, led: Led[GroupShard]) -> None:
+    async def _expire_offsets(self, led: CoordinatedShard[GroupShard]) -> None:
         for result in led.shard.expire_offsets(self._now()):
             self._apply(led, result)
             self._partitions.write_staged()
             await trio.lowlevel.checkpoint()
-            if not self._is_led(led):
+            if led.is_closed:
                 break
 
     # -- where a group lives ----------------------------------------------------------------------
 
     def is_loaded(self, index: int) -> bool:
         """The groups of a partition are coordinated here, and may be asked."""
-        led = self._led.get(index)
-        return led is not None and led.is_loaded
+        led = self._shards.get(index)
+        return led is not None and led.is_active
 
     def marker_appended(self, index: int, producer_id: int, committed: bool, offset: int) -> None:
         """A producer's transaction was ended in a partition: a control batch has just been staged there, at `offset`.
         To be called at once, so that the order is that of the log.
         """
-        led = self._led.get(index)
-        if led is not None and led.is_loaded:
+        led = self._shards.get(index)
+        if led is not None and led.is_active:
             led.shard.replay_end_of_transaction(producer_id, committed, offset, led.partition.high_watermark)
             led.appended_to = offset + 1
 
-    # -- operations; each raises KafkaError like `_of` --------------------------------------------
+    def _group(self, group_id: str) -> CoordinatedShard[GroupShard]:
+        """The partition of a group. Raises KafkaError INVALID_GROUP_ID (no id), NOT_COORDINATOR (led elsewhere, or no
+        topic) or COORDINATOR_LOAD_IN_PROGRESS.
+
+        The empty id is an old consumer's without a group; it may hold offsets but have no members. Who asks for these
+        asks `_active`.
+        """
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        return self._active(group_id)
+
+    # -- operations; each raises KafkaError like `_group` --------------------------------------------
 
     def join(
         self, request: JoinGroupRequest, version: int, client_id: str | None, client_host: str, token: Any
     ) -> None:
         """Answers JoinGroupResponse. `client_host`: the bare address."""
-        led = self._of(request.group_id)
+        led = self._group(request.group_id)
         unique = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
         self._apply(led, led.shard.join(request, version, client_id, f"/{client_host}", unique, token, self._now()))
 
     def sync(self, request: SyncGroupRequest, version: int, token: Any) -> None:
         """Answers SyncGroupResponse."""
-        led = self._of(request.group_id)
+        led = self._group(request.group_id)
         self._apply(led, led.shard.sync(request, version, token, self._now()))
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        led = self._of(request.group_id)
+        led = self._group(request.group_id)
         return led.shard.heartbeat(request, self._now())
 
     def leave(self, request: LeaveGroupRequest, version: int, token: Any) -> None:
         """Answers LeaveGroupResponse."""
-        led = self._of(request.group_id)
+        led = self._group(request.group_id)
         self._apply(led, led.shard.leave(request, version, token, self._now()))
 
     def commit(
@@ -196,7 +289,7 @@ class GroupShards(ConsumerGroups):
         version: int = 9,
     ) -> None:
         """Answers a list of ErrorCode, one per offset. `version`: of OffsetCommit."""
-        led = self._of(group_id, may_be_empty=True)
+        led = self._active(group_id)
         result = led.shard.commit(
             group_id,
             generation,
@@ -212,7 +305,7 @@ class GroupShards(ConsumerGroups):
 
     def partition_of(self, group_id: str) -> Partition:
         """Where the offsets of a group are written."""
-        return self._of(group_id).partition
+        return self._group(group_id).partition
 
     def commit_in_transaction(
         self,
@@ -227,7 +320,7 @@ class GroupShards(ConsumerGroups):
         token: Any,
     ) -> None:
         """Commit as part of a producer's transaction; in_txn: as for `PartitionLog.append`. Answers as `commit`."""
-        led = self._of(group_id)
+        led = self._group(group_id)
         result = led.shard.commit_in_transaction(
             group_id, generation, member_id, instance_id, offsets, token, self._now()
         )
@@ -237,45 +330,47 @@ class GroupShards(ConsumerGroups):
         self, group_id: str, partitions: Iterable[tuple[str, int]], require_stable: bool, *, only_found: bool = False
     ) -> list[FetchedOffset]:
         """Committed offsets of the (topic, partition)s; only_found: of those that have one."""
-        led = self._of(group_id, may_be_empty=True)
+        led = self._active(group_id)
         return led.shard.fetch(group_id, partitions, require_stable, self._committed_to(led), only_found=only_found)
 
     def with_offsets(self, group_id: str) -> list[tuple[str, int]]:
         """The (topic, partition)s of a group that have offsets, committed or about to be."""
-        return self._of(group_id, may_be_empty=True).shard.with_offsets(group_id)
+        return self._active(group_id).shard.with_offsets(group_id)
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Whether this member, or None for nobody in particular, may ask for the group's offsets."""
-        return self._of(group_id, may_be_empty=True).shard.check_fetch(group_id, member_id, member_epoch)
+        return self._active(group_id).shard.check_fetch(group_id, member_id, member_epoch)
 
-    def _committed_to(self, led: Led[GroupShard]) -> int:
+    def _committed_to(self, led: CoordinatedShard[GroupShard]) -> int:
         """Reads tell what is in the log before this offset."""
-        if self._required_acks() != -1:
+        if self.required_acks() != -1:
             return led.partition.log_end_offset
         return max(led.partition.high_watermark, led.loaded_to)
 
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]], token: Any) -> None:
         """Answers a list of ErrorCode, one per partition, or one for all of the request."""
-        led = self._of(group_id)
+        led = self._group(group_id)
         self._apply(led, led.shard.delete_offsets(group_id, partitions, token))
 
     def delete_group(self, group_id: str, token: Any) -> None:
         """Answers an ErrorCode."""
-        led = self._of(group_id, may_be_empty=True)
+        led = self._active(group_id)
         for result in led.shard.delete_group(group_id, token, self._now()):
             self._apply(led, result)
 
     def describe(self, group_id: str, version: int) -> DescribeGroupsResponse.DescribedGroup:
-        return self._of(group_id, may_be_empty=True).shard.describe(group_id, version)
+        return self._active(group_id).shard.describe(group_id, version)
 
     def listed(
         self, states: Collection[str], types: Collection[str]
     ) -> Steps[tuple[ErrorCode, list[ListGroupsResponse.ListedGroup]]]:
-        """The groups coordinated here; with error 14 if some are being loaded, which are left out. In steps."""
+        """The groups coordinated here; with COORDINATOR_LOAD_IN_PROGRESS if some are being loaded, which are left out.
+        In steps.
+        """
         code = ErrorCode.NONE
         groups: list[ListGroupsResponse.ListedGroup] = []
-        for led in list(self._led.values()):
-            if not led.is_loaded:
+        for led in list(self._shards.values()):
+            if led.state is ShardState.LOADING:
                 code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
                 continue
             for group in led.shard.looked_through(states, types):
@@ -283,3 +378,47 @@ class GroupShards(ConsumerGroups):
                     groups.append(group)
                 yield 1
         return code, groups
+
+    # -- KIP-848 ----------------------------------------------------------------------------------
+
+    def consumer_heartbeat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        version: int,
+        client_id: str | None,
+        client_host: str,
+        token: Any,
+        may_see: MaySee | None = None,
+    ) -> None:
+        """Answers ConsumerGroupHeartbeatResponse. `client_host`: the bare address. `may_see`: which topics an
+        expression may match, None for all: those that the member may describe who has it looked up. What is wrong with
+        the request (KafkaError INVALID_REQUEST, UNSUPPORTED_ASSIGNOR) every broker says, as in Apache Kafka.
+        """
+        from barnabas.server.coordinators import group_patterns
+
+        try:
+            led = self._active(request.group_id)
+        except KafkaError:
+            check_heartbeat(request, version, machine_config(self._config()))
+            raise
+        self._refresh_topics()
+        unique = uuid_to_text(uuid.UUID(int=self._random.getrandbits(128), version=4).bytes)
+        result = led.shard.consumer_heartbeat(
+            request,
+            version,
+            client_id or "",
+            f"/{client_host}",
+            unique,
+            group_patterns.why_invalid,
+            token,
+            self._now(),
+        )
+        self._may_see = may_see
+        try:
+            self._apply(led, result)
+        finally:
+            self._may_see = None
+
+    def consumer_describe(self, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
+        """A KIP-848 group; GROUP_ID_NOT_FOUND inside for another or unknown one."""
+        return self._group(group_id).shard.consumer_describe(group_id)

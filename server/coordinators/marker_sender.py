@@ -5,11 +5,11 @@ that is kept for the purpose, in the newest version that it serves. What is to b
 write that decided it, so a transaction whose partitions are all led here is complete before its client hears of its
 end.
 
-A broker that lost its power answers nothing, and says nothing: when the picture shows a partition led by another, or in
+A broker that lost its power answers nothing, and says nothing: when the image shows a partition led by another, or in
 another epoch, than when the request left, its answer is not waited for any longer, and the markers go out again. (A
 second marker does no harm. Apache Kafka waits for `request.timeout.ms`.)
 
-A partition that the picture does not show, as when this broker has just been started, counts as gone, and is passed
+A partition that the image does not show, as when this broker has just been started, counts as gone, and is passed
 over, only when the store does not know it either.
 """
 
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import trio
 
+from barnabas.coordinator import Callback
 from barnabas.coordinator.txn import Leader, Marked, MarkerQueues, MarkersToWrite, ToSend
 from barnabas.kproto import ApiKey
 from barnabas.kproto.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
@@ -38,19 +39,19 @@ _NEWEST_VERSION = 2
 _COMPLAIN_EVERY = 100  # attempts between two log lines about the same broker
 _LOOK_UP_S = 1.0
 """How long the store's word for how many partitions a topic has is believed. Seconds."""
-_LOOK_S = 1.0
-"""How often requests that are waited for are compared with the picture. Seconds."""
+_STALE_CHECK_S = 1.0
+"""How often requests that are waited for are compared with the image. Seconds."""
 
 
 class _Found(NamedTuple):
-    """What the store said of a topic that the picture lacks; None: nothing that can be believed. at: seconds."""
+    """What the store said of a topic that the image lacks; None: nothing that can be believed. at: seconds."""
 
     at: float
     partitions: int | None
 
 
 class _Sending(NamedTuple):
-    """A request on its way, and the picture that it was made from."""
+    """A request on its way, and the image that it was made from."""
 
     request: WriteTxnMarkersRequest
     image: Image
@@ -96,7 +97,7 @@ class MarkerSender:
         self._sending: dict[int, _Sending] = {}
         self._found: dict[str, _Found] = {}
         self._looked_up: set[str] = set()
-        self._is_looking = False
+        self._is_checking = False
         self._timer: Timer | None = None
         self._is_due = False
 
@@ -134,7 +135,8 @@ class MarkerSender:
         self._settled(gone)
         for each in to_send:
             if each.broker_id == self._broker_id:
-                own = _Own(partial(self._answered, each.broker_id))
+                what = "this broker's own request to write transaction markers"
+                own = Callback(partial(self._answered, each.broker_id), what)
                 try:
                     self._write_here(each.request, own)
                 except Exception as error:
@@ -173,7 +175,7 @@ class MarkerSender:
         return known.leader if known.leader in image.brokers else Leader.UNKNOWN
 
     def _leader_of_unknown(self, topic: str, index: int) -> Leader:
-        """Of a partition that the picture does not show: the store decides whether it is gone."""
+        """Of a partition that the image does not show: the store decides whether it is gone."""
         found = self._found.get(topic)
         if found is not None and self._now() - found.at <= _LOOK_UP_S:
             return Leader.UNKNOWN if found.partitions is None or index < found.partitions else Leader.GONE
@@ -200,9 +202,9 @@ class MarkerSender:
         broker_id = to_send.broker_id
         response: WriteTxnMarkersResponse | None = None
         sending = self._sending[broker_id] = _Sending(to_send.request, self._image(), trio.CancelScope())
-        if not self._is_looking:
-            self._is_looking = True
-            self._timers.after(_LOOK_S, self._look)
+        if not self._is_checking:
+            self._is_checking = True
+            self._timers.after(_STALE_CHECK_S, self._cancel_stale)
         try:
             with sending.scope:
                 response = await self._ask(broker_id, to_send.request)
@@ -218,16 +220,16 @@ class MarkerSender:
         del self._sending[broker_id]
         self._answered(broker_id, response)
 
-    def _look(self) -> None:
-        """Wait no longer for a broker that cannot be the one that was asked any more."""
+    def _cancel_stale(self) -> None:
+        """Cancel requests whose partitions have moved."""
         image = self._image()
         for broker_id, sending in self._sending.items():
             if image is not sending.image and _has_moved(sending, image):
                 log.info("broker %d is not waited for: partitions have moved that need markers", broker_id)
                 sending.scope.cancel()
-        self._is_looking = bool(self._sending)
-        if self._is_looking:
-            self._timers.after(_LOOK_S, self._look)
+        self._is_checking = bool(self._sending)
+        if self._is_checking:
+            self._timers.after(_STALE_CHECK_S, self._cancel_stale)
 
     async def _ask(self, broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
         broker = self._image().brokers.get(broker_id)
@@ -248,7 +250,7 @@ class MarkerSender:
 
 
 def _has_moved(sending: _Sending, image: Image) -> bool:
-    """Whether a partition of the request has another leader, or the same one anew."""
+    """Whether a partition of the request has another leader, or the same one in a later epoch."""
     for marker in sending.request.markers:
         for topic in marker.topics:
             for index in topic.partition_indexes:
@@ -258,20 +260,3 @@ def _has_moved(sending: _Sending, image: Image) -> bool:
                 ):
                     return True
     return False
-
-
-class _Own:
-    """The token of a request to this broker itself."""
-
-    __slots__ = ("_answered",)
-
-    def __init__(self, answered: Callable[[WriteTxnMarkersResponse | None], None]) -> None:
-        self._answered = answered
-
-    def reply(self, response: WriteTxnMarkersResponse) -> None:
-        self._answered(response)
-
-    def let_go(self) -> str:
-        """Part of `Concerned`: as if another broker had not answered."""
-        self._answered(None)
-        return "this broker's own request to write transaction markers"

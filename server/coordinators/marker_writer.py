@@ -26,7 +26,7 @@ from barnabas.server.runtime.containment import Concerned
 
 if TYPE_CHECKING:
     from barnabas.server.config.broker import BrokerConfig
-    from barnabas.server.coordinators.groups import GroupShards
+    from barnabas.server.coordinators.groups import GroupCoordinator
     from barnabas.server.partitions.registry import Partitions
     from barnabas.server.runtime.timers import Timer, Timers
 
@@ -92,7 +92,7 @@ class MarkerWriter:
     def __init__(
         self,
         partitions: Partitions,
-        groups: GroupShards,
+        groups: GroupCoordinator,
         timers: Timers,
         *,
         current_config: Callable[[], BrokerConfig],

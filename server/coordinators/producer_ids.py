@@ -1,8 +1,8 @@
 """Producer ids, handed out from blocks of 1000 that the controller or the coordination store reserves for this broker.
 
-Ids are unique in the cluster for ever; what is left of a block when the broker stops is lost. When 90 % of a block are
-given out the next one is fetched, so that usually nobody waits; who comes while there is none waits for the fetch, and
-gets COORDINATOR_LOAD_IN_PROGRESS (retriable in every client) if it fails. Source: `ProducerIdManager.scala` (core).
+Ids are never given out twice in a cluster; what is left of a block when the broker stops is lost. When 90 % of a block
+are given out the next one is fetched, so that usually nobody waits; who comes while there is none waits for the fetch,
+and gets COORDINATOR_LOAD_IN_PROGRESS (retriable in every client) if it fails. Source: `ProducerIdManager.scala` (core).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ProducerIds:
         return producer_id
 
     async def run(self) -> None:
-        """Fetch blocks when they are wanted, for ever."""
+        """Fetch blocks when they are wanted, until cancelled."""
         while True:
             await self._wanted.wait()
             self._failure = None

@@ -2,7 +2,7 @@
 led here.
 
 How results become records and answers, and how partitions are loaded and handed over, is
-`barnabas.server.coordinators.driver`'s; here is what is asked of transactional ids, and what they want of the world:
+`barnabas.server.coordinators.runtime`'s; here is what is asked of transactional ids, and what they want of the world:
 producer ids (`barnabas.server.coordinators.producer_ids`) and markers in partitions
 (`barnabas.server.coordinators.marker_sender`). A loaded partition is served when all of it is committed, however long
 that takes: markers must not go out for a decision that may yet be lost. Until then, and while it is read, whoever asks
@@ -18,13 +18,13 @@ A broker on which nobody uses transactions does not load the machine.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from barnabas.coordinator import Now, Reply, partition_for
+from barnabas.coordinator import Callback, Now, Record, Reply, partition_for
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.messages import (
     AddOffsetsToTxnRequest,
@@ -37,15 +37,15 @@ from barnabas.kproto.messages import (
     ListTransactionsResponse,
     WriteTxnMarkersRequest,
 )
-from barnabas.replication import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Image
+from barnabas.replication import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.coordinators.driver import CreateTopic, Led, ShardDriver
+from barnabas.server.coordinators.coordinated_shard import CoordinatedShard
+from barnabas.server.coordinators.ground import CoordinatorGround
 from barnabas.server.coordinators.loading import Replayed
+from barnabas.server.coordinators.runtime import CoordinatorRuntime
 from barnabas.server.network.peers import Connect
 from barnabas.server.partitions.partition import Partition
-from barnabas.server.partitions.registry import Partitions
 from barnabas.server.runtime.containment import Concerned, attempt, contain, serve
-from barnabas.server.runtime.timers import Timers
 from barnabas.server.runtime.turns import Steps
 
 if TYPE_CHECKING:
@@ -102,43 +102,36 @@ class _Replayed:
         pass
 
 
-class TxnShards(ShardDriver["TxnShard"]):
-    """All transactional ids this broker coordinates; see the module. `run` must be running for partitions to be loaded,
-    ids to be fetched and removed, markers to be sent, and the topic to be created.
+class TransactionCoordinator:
+    """All transactional ids this broker coordinates; see the module. It is its runtime's `Subject`. `run` must be
+    running for partitions to be loaded, ids to be fetched and removed, markers to be sent, and the topic to be created.
 
     next_producer_id: as `ProducerIds.next_id`. write_markers: for partitions that are led here; connect: to other
     brokers. partition_count: of a topic as the store knows it, as `barnabas.replication.partition_count`.
-    transaction_version: the level that is finalised; `config_changed` when it is another one.
+    transaction_version: the level that is finalised; `config_changed` when it is another one. runtime: its shards, for
+    who wants to look at them. The runtime's own methods, for `barnabas.server.partitions.registry` and for
+    FindCoordinator: `lead`, `resign`, `resign_all`, `write_failed`; `place`, `want_topic`.
     """
 
     topic = TRANSACTION_STATE_TOPIC
     log = logging.getLogger("barnabas.transactions")
+    open_s: float | None = None
 
     def __init__(
         self,
-        partitions: Partitions,
-        timers: Timers,
+        ground: CoordinatorGround,
         *,
-        current_image: Callable[[], Image],
-        current_config: Callable[[], BrokerConfig],
-        create_topic: CreateTopic,
-        now: Callable[[], float],
-        wall_ms: Callable[[], int],
         next_producer_id: Callable[[], Awaitable[int]],
         write_markers: WriteMarkers,
         connect: Connect,
         partition_count: Callable[[str], Awaitable[int | None]],
         transaction_version: Callable[[], int],
     ) -> None:
-        super().__init__(
-            partitions,
-            timers,
-            current_image=current_image,
-            current_config=current_config,
-            create_topic=create_topic,
-            now=now,
-            wall_ms=wall_ms,
-        )
+        self._ground = ground
+        self._image = ground.current_image
+        self._config = ground.current_config
+        self._partitions = ground.partitions
+        self._now = ground.time
         self._next_producer_id = next_producer_id
         self._write_markers = write_markers
         self._connect = connect
@@ -146,10 +139,20 @@ class TxnShards(ShardDriver["TxnShard"]):
         self._transaction_version = transaction_version
         self._nursery: trio.Nursery | None = None
         self._markers: MarkerSender | None = None
+        self.runtime: CoordinatorRuntime[TxnShard] = CoordinatorRuntime(ground, self)
+        self._shards = self.runtime.shards
+        self._apply = self.runtime.results.apply
+        self.lead = self.runtime.lead
+        self.resign = self.runtime.resign
+        self.resign_all = self.runtime.resign_all
+        self.write_failed = self.runtime.write_failed
+        self.place = self.runtime.topic.place
+        self.want_topic = self.runtime.topic.want
 
-    # -- what the driver asks ----------------------------------------------------------------------
+    # -- what the runtime asks ---------------------------------------------------------------------
 
-    def _new_shard(self, partition: Partition) -> TxnShard:
+    def new_shard(self, partition: Partition) -> TxnShard:
+        """Part of `Subject`."""
         from barnabas.coordinator.txn import TxnShard
 
         return TxnShard(self._txn_config(), partition.leader_epoch)
@@ -157,22 +160,41 @@ class TxnShards(ShardDriver["TxnShard"]):
     def _txn_config(self) -> TxnConfig:
         return txn_config(self._config(), self._transaction_version())
 
-    def _replayed(self, shard: TxnShard) -> Replayed:
+    def replayed(self, shard: TxnShard) -> Replayed:
+        """Part of `Subject`."""
         return _Replayed(shard)
 
-    def _unloaded(self, led: Led[TxnShard], now: Now) -> Iterable[Reply]:
+    def replay_decided(
+        self, shard: TxnShard, records: Sequence[Record], base_offset: int, committed_to: int, producer_id: int
+    ) -> None:
+        """Part of `Subject`."""
+        for key, value, _ in records:
+            shard.replay(key, value)
+
+    def activated(self, led: CoordinatedShard[TxnShard]) -> None:
+        """Part of `Subject`."""
+
+    def unloaded(self, led: CoordinatedShard[TxnShard], now: Now) -> Iterable[Reply]:
+        """Part of `Subject`."""
         led.shard.unload()
         if self._markers is not None:
             self._markers.remove(led)
         return ()
 
-    def _commit_timeout_s(self) -> float:
+    def required_acks(self) -> int:
+        """Part of `Subject`: all that are in sync must have a decision before anybody hears of it."""
+        return -1
+
+    def commit_timeout_s(self) -> float:
+        """Part of `Subject`."""
         return self._config().get_int("request.timeout.ms") / 1000
 
-    def _size(self, shard: TxnShard) -> int:
+    def size(self, shard: TxnShard) -> int:
+        """Part of `Subject`."""
         return len(shard.ids)
 
-    def _carry_out(self, led: Led[TxnShard], effect: MarkersToWrite | NeedProducerId) -> None:
+    def carry_out(self, led: CoordinatedShard[TxnShard], effect: MarkersToWrite | NeedProducerId) -> None:
+        """Part of `Subject`."""
         from barnabas.coordinator.txn import MarkersToWrite
 
         if isinstance(effect, MarkersToWrite):
@@ -181,7 +203,7 @@ class TxnShards(ShardDriver["TxnShard"]):
             assert self._nursery is not None, "not running"
             self._nursery.start_soon(self._fetch_id, led, effect)
 
-    async def _fetch_id(self, led: Led[TxnShard], wanted: NeedProducerId) -> None:
+    async def _fetch_id(self, led: CoordinatedShard[TxnShard], wanted: NeedProducerId) -> None:
         try:
             try:
                 result = wanted.given(await self._next_producer_id(), self._now())
@@ -205,23 +227,23 @@ class TxnShards(ShardDriver["TxnShard"]):
             assert self._nursery is not None, "not running"
             self._markers = MarkerSender(
                 self._nursery,
-                self._timers,
+                self._ground.timers,
                 self._partitions.broker_id,
                 self._connect,
                 write_here=self._write_markers,
                 marked=self._marked,
-                soon=self._after_write,
+                soon=self.runtime.results.after_write,
                 current_image=self._image,
                 current_config=self._config,
                 partition_count=self._partition_count,
-                now=self._clock,
+                now=self._ground.now,
             )
         return self._markers
 
     def _marked(self, marked: Marked) -> None:
         led = marked.source
-        assert isinstance(led, Led)
-        if self._is_led(led):
+        assert isinstance(led, CoordinatedShard)
+        if not led.is_closed:
             self._apply(led, led.shard.marked(marked, self._now()))
 
     @property
@@ -232,11 +254,11 @@ class TxnShards(ShardDriver["TxnShard"]):
     # -- tasks -------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Load, deliver, remove ids that nobody uses, and create the topic, for ever."""
+        """Load, deliver, remove ids that nobody uses, and create the topic, until cancelled."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                nursery.start_soon(super().run)
+                nursery.start_soon(self.runtime.run)
                 nursery.start_soon(serve, self.log, "removing transactional ids", self._run_removal)
         finally:
             if self._markers is not None:
@@ -246,29 +268,32 @@ class TxnShards(ShardDriver["TxnShard"]):
         while True:
             key = "transaction.remove.expired.transaction.cleanup.interval.ms"
             await trio.sleep(self._config().get_int(key) / 1000)
-            for led in list(self._led.values()):
-                if led.is_loaded:
+            for led in list(self._shards.values()):
+                if led.is_active:
                     await attempt(self.log, f"removing transactional ids of {led!r}", partial(self._remove, led))
 
-    async def _remove(self, led: Led[TxnShard]) -> None:
+    async def _remove(self, led: CoordinatedShard[TxnShard]) -> None:
         for result in led.shard.remove_expired(self._now()):
             self._apply(led, result)
             self._partitions.write_staged()
             await trio.lowlevel.checkpoint()
-            if not self._is_led(led):
+            if led.is_closed:
                 break
 
     def config_changed(self) -> None:
         """The broker's settings were replaced, or another transaction.version was finalised."""
-        for led in self._led.values():
+        for led in self._shards.values():
             led.shard.set_config(self._txn_config())
 
-    # -- operations; each raises KafkaError 42 (no id), 16 (led elsewhere, or no topic) or 14 (loading)
+    # -- operations; each raises KafkaError as `_of` does
 
-    def _of(self, transactional_id: str) -> Led[TxnShard]:
+    def _of(self, transactional_id: str) -> CoordinatedShard[TxnShard]:
+        """The partition of an id. Raises KafkaError INVALID_REQUEST (no id), NOT_COORDINATOR (led elsewhere, or no
+        topic) or COORDINATOR_LOAD_IN_PROGRESS.
+        """
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "an empty transactional id")
-        return self._led_for(transactional_id)
+        return self.runtime.active(transactional_id)
 
     def init_producer_id(self, request: InitProducerIdRequest, version: int, token: Any) -> None:
         """For a request with a transactional id. Answers InitProducerIdResponse."""
@@ -297,16 +322,16 @@ class TxnShards(ShardDriver["TxnShard"]):
         self, request: ListTransactionsRequest, matches: Callable[[str], bool] | None
     ) -> Steps[ListTransactionsResponse]:
         """The ids coordinated here, as far as the filters let them through; matches: the filter by pattern, compiled.
-        None of them, and error 14, while some are being loaded. Raises nothing. In steps.
+        None of them, and COORDINATOR_LOAD_IN_PROGRESS, while some are being loaded. Raises nothing. In steps.
         """
         from barnabas.coordinator.txn import unknown_state_filters
 
-        if not all(led.is_loaded for led in self._led.values()):
+        if not all(led.is_active for led in self._shards.values()):
             return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         now = self._now()
         response = ListTransactionsResponse(unknown_state_filters=unknown_state_filters(request.state_filters))
         states, producer_ids = frozenset(request.state_filters), frozenset(request.producer_id_filters)
-        for led in list(self._led.values()):
+        for led in list(self._shards.values()):
             for state in led.shard.looked_through(states, producer_ids, request.duration_filter, matches, now):
                 if state is not None:
                     response.transaction_states.append(state)
@@ -367,18 +392,8 @@ class TxnShards(ShardDriver["TxnShard"]):
         if transaction.verify_only:
             tell(led.shard.verify_partitions(*who, partitions).__getitem__)
         else:
-            collect = _Told(lambda code: tell(lambda _: code), answer)
+            collect = Callback(lambda code: tell(lambda _: code), answer.let_go)
             self._apply(led, led.shard.add_partitions(*who, frozenset(partitions), version, collect, self._now()))
-
-
-class _Told:
-    """A token that hands its answer on. `for_whom`: the request that it is a part of."""
-
-    __slots__ = ("let_go", "reply")
-
-    def __init__(self, reply: Callable[[Any], None], for_whom: _AddAnswer) -> None:
-        self.reply = reply
-        self.let_go = for_whom.let_go
 
 
 class _AddAnswer:

@@ -12,8 +12,8 @@ Not obvious:
   takes nothing more, lest a lost offset be given to somebody else. Outside a round call `append` and `write` together.
 - What the process lacks is not a broken disk. Without descriptors or memory, or interrupted (`StorageError.is_ours`),
   the request gets KAFKA_STORAGE_ERROR and the next attempt is made as usual. Coordinators have replayed what was
-  staged, so they load their partition again (`ShardDriver.write_failed`). Everything else, a full disk too, ends the
-  log directory.
+  staged, so they load their partition again (`CoordinatorRuntime.write_failed`). Everything else, a full disk too,
+  ends the log directory.
 - A failed log directory is offline, not the broker. Its partitions vanish from `svc.partitions` (look-ups raise
   KAFKA_STORAGE_ERROR), its logs are `abandoned`, it gets no mark of a clean stop; the controller elects others. Only
   with the last one the broker ends.

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from barnabas.server.cluster.topic_requests import TopicRequests
     from barnabas.server.cluster.users import Users
     from barnabas.server.config.broker import BrokerConfig
-    from barnabas.server.coordinators.groups import GroupShards
+    from barnabas.server.coordinators.groups import GroupCoordinator
     from barnabas.server.coordinators.marker_writer import MarkerWriter
     from barnabas.server.coordinators.producer_ids import ProducerIds
-    from barnabas.server.coordinators.transactions import TxnShards
+    from barnabas.server.coordinators.transactions import TransactionCoordinator
     from barnabas.server.coordinators.verification import TxnVerification
     from barnabas.server.partitions.registry import Partitions
     from barnabas.server.requests.fetch.sessions import FetchSessions
@@ -65,8 +65,8 @@ class Services:
     users: Users
     quotas: ClientQuotas
     throttle: Throttle
-    groups: GroupShards
-    transactions: TxnShards
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
     verification: TxnVerification
     markers: MarkerWriter
     features: Features

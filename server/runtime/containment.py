@@ -37,7 +37,7 @@ What ends a task of the broker, and what then:
 
 What is not contained: exceptions that are no `Exception` (cancellation, the interpreter's end), and whatever leaves
 data in doubt. A log whose write failed by a fault of ours is taken offline (`PartitionLog.write_failure`); a shard that
-could not replay what it wrote is loaded again (`barnabas.server.coordinators.driver`).
+could not replay what it wrote is loaded again (`barnabas.server.coordinators.results`).
 """
 
 from __future__ import annotations

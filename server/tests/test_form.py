@@ -22,9 +22,7 @@ LINES_MAX = 600
 LONGER: set[str] = set()
 """Files that are longer than `LINES_MAX`."""
 
-GENERATIONS = {
-    "server.coordinators.groups.GroupShards",
-}
+GENERATIONS: set[str] = set()
 """Classes that continue, in a file of their own, the class that they alone inherit from, and use its private fields:
 one object in several files. What belongs together there is a state and its collaborators.
 """

@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from barnabas.coordinator import Callback
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas.server.requests.access import GROUP, Op, for_each
@@ -43,22 +44,6 @@ class _Deletion:
         return self._ctx.let_go()
 
 
-class _One:
-    """The token of one group."""
-
-    __slots__ = ("_deletion", "_i")
-
-    def __init__(self, deletion: _Deletion, i: int) -> None:
-        self._deletion = deletion
-        self._i = i
-
-    def reply(self, code: ErrorCode) -> None:
-        self._deletion.done(self._i, code)
-
-    def let_go(self) -> str:
-        return self._deletion.let_go()
-
-
 def handle(svc: Services, ctx: RequestContext, req: DeleteGroupsRequest) -> Any:
     group_ids = list(dict.fromkeys(req.groups_names))
     if not group_ids:
@@ -78,7 +63,7 @@ async def _in_portions(svc: Services, group_ids: list[str], deletion: _Deletion)
 def _delete(svc: Services, group_ids: list[str], deletion: _Deletion, first: int, end: int) -> None:
     for i in range(first, end):
         try:
-            svc.groups.delete_group(group_ids[i], _One(deletion, i))
+            svc.groups.delete_group(group_ids[i], Callback(partial(deletion.done, i), deletion.let_go))
         except KafkaError as error:
             deletion.done(i, error.code)
 

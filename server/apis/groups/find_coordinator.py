@@ -22,8 +22,8 @@ import trio
 
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import FindCoordinatorRequest, FindCoordinatorResponse
-from barnabas.server.coordinators.groups import GroupShards
-from barnabas.server.coordinators.transactions import TxnShards
+from barnabas.server.coordinators.groups import GroupCoordinator
+from barnabas.server.coordinators.transactions import TransactionCoordinator
 from barnabas.server.requests.access import Asked, Op, Outcome, Permission, everybody, for_each, needs
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
@@ -76,7 +76,7 @@ def _look(
     return missing
 
 
-def _coordinators(svc: Services, key_type: int) -> GroupShards | TxnShards:
+def _coordinators(svc: Services, key_type: int) -> GroupCoordinator | TransactionCoordinator:
     return svc.groups if key_type == GROUP else svc.transactions
 
 

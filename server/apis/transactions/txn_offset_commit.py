@@ -23,7 +23,7 @@ from barnabas.coordinator import OffsetToCommit
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from barnabas.logdir import InTransaction, Verification
-from barnabas.server.coordinators.verification import Errors, operation_of_offset_commit
+from barnabas.server.coordinators.verification_asks import Errors, operation_of_offset_commit
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.requests.access import Op, both, for_each, needs, on_group, on_transactional_id
 from barnabas.server.requests.api import PENDING, Api

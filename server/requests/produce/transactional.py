@@ -22,7 +22,7 @@ from barnabas.kproto.messages import ProduceRequest
 from barnabas.kproto.records import BATCH_OVERHEAD, MAGIC_OFFSET, TRANSACTIONAL
 from barnabas.kproto.records_peek import ATTRIBUTES_LOW_BYTE, producer_of
 from barnabas.logdir import InTransaction, Verification
-from barnabas.server.coordinators.verification import Errors, Operation, operation_of_produce
+from barnabas.server.coordinators.verification_asks import Errors, Operation, operation_of_produce
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.requests.api import PENDING
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from barnabas.logdir.segments.producers import Producers
-from barnabas.server.coordinators.verification import Errors, TxnVerification
+from barnabas.server.coordinators.verification import TxnVerification
+from barnabas.server.coordinators.verification_asks import Errors
 
 
 @pytest.fixture

@@ -122,7 +122,7 @@ async def test_what_is_described_is_described_once_and_in_turns(
     async with asking() as (broker, client), trio.open_nursery() as nursery:
         calls = Calls()
         shards = getattr(broker.services, part)
-        monkeypatch.setattr(type(shards), name, calls.counted(getattr(type(shards), name)))
+        monkeypatch.setattr(shards, name, calls.counted(getattr(shards, name)))
         nursery.start_soon(calls.watch)
         response = await client.ask(request_, version)
         assert len(getattr(response, field)) == MANY

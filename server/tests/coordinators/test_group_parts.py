@@ -13,8 +13,8 @@ from barnabas.server.config import groups as group_config
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.problems import SettingsRefused
 from barnabas.server.coordinators import group_patterns
-from barnabas.server.coordinators.consumer_groups import machine_config
 from barnabas.server.coordinators.group_topics import GroupTopics
+from barnabas.server.coordinators.machine_config import machine_config
 
 
 def topic(name: str, *replicas: tuple[int, ...], leader: int = 1, topic_id: bytes = b"") -> TopicImage:
@@ -29,32 +29,32 @@ def brokers(**racks: str | None) -> Mapping[int, BrokerImage]:
 def test_only_what_groups_care_for_is_a_change() -> None:
     groups = GroupTopics()
     image = Image().with_topics([topic("a", (1,)), topic("b", (1,), (2,))])
-    assert sorted(groups.look(image)) == ["a", "b"]
+    assert sorted(groups.refresh(image)) == ["a", "b"]
     assert groups.topics.by_name["b"] == Topic("b", b"b".ljust(16, b"."), 2)
-    assert groups.look(image) == ()
+    assert groups.refresh(image) == ()
     before = groups.topics
     image = image.with_topics([topic("a", (1,), leader=2)])
-    assert not groups.look(image)
+    assert not groups.refresh(image)
     assert groups.topics is before
     image = image.with_topics([topic("a", (1,), (1,))], removed=["b"])
-    assert sorted(groups.look(image)) == ["a", "b"]
+    assert sorted(groups.refresh(image)) == ["a", "b"]
     assert groups.topics.version > before.version
     assert {name: one.partition_count for name, one in groups.topics.by_name.items()} == {"a": 2}
     image = image.with_topics([topic("a", (1,), (1,), topic_id=b"x" * 16)])
-    assert set(groups.look(image)) == {"a"}
+    assert set(groups.refresh(image)) == {"a"}
     image = image.with_topics([topic("new", (1,), topic_id=bytes(16)), topic("empty")])
-    assert not groups.look(image)
+    assert not groups.refresh(image)
 
 
 def test_racks_of_replicas_outlive_their_brokers() -> None:
     groups = GroupTopics()
     image = Image().with_topics([topic("a", (1, 2), (2, 3))]).with_brokers(brokers(b1="r", b2="s", b3=None))
-    groups.look(image)
+    groups.refresh(image)
     assert groups.topics.by_name["a"].racks == (("r", "s"), ("s",))
-    assert not groups.look(image.with_brokers(brokers(b1="r")))
-    assert set(groups.look(image.with_brokers(brokers(b1="q", b2="s")))) == {"a"}
+    assert not groups.refresh(image.with_brokers(brokers(b1="r")))
+    assert set(groups.refresh(image.with_brokers(brokers(b1="q", b2="s")))) == {"a"}
     assert groups.topics.by_name["a"].racks == (("q", "s"), ("s",))
-    assert set(groups.look(image.with_brokers(brokers(b1=None, b2=None)))) == {"a"}
+    assert set(groups.refresh(image.with_brokers(brokers(b1=None, b2=None)))) == {"a"}
     assert groups.topics.by_name["a"].racks == ()
 
 

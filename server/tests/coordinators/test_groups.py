@@ -1,4 +1,4 @@
-"""The driver of group machines: real partitions on disk, a virtual clock, no network."""
+"""The coordinator of groups: real partitions on disk, a virtual clock, no network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.messages import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from barnabas.replication import GROUP_METADATA_TOPIC, PartitionImage
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.coordinators.groups import OPEN_SECONDS, GroupShards
+from barnabas.server.coordinators.ground import CoordinatorGround
+from barnabas.server.coordinators.groups import OPEN_SECONDS, GroupCoordinator
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.tests.apis.data_world import NOW, DataWorld, data_world
 from barnabas.server.tests.apis.fakes import at_once
@@ -62,8 +63,8 @@ class Rig:
         self.groups = self.new_groups()
         self.nursery: trio.Nursery | None = None
 
-    def new_groups(self) -> GroupShards:
-        return GroupShards(
+    def new_groups(self) -> GroupCoordinator:
+        ground = CoordinatorGround(
             self.world.partitions,
             self.timers,
             current_image=lambda: self.world.image,
@@ -71,8 +72,8 @@ class Rig:
             create_topic=self._create_topic,
             now=trio.current_time,
             wall_ms=lambda: NOW + round(trio.current_time() * 1000),
-            random=Random(1),
         )
+        return GroupCoordinator(ground, random=Random(1))
 
     async def _create_topic(self, name: str) -> None:
         await trio.lowlevel.checkpoint()
@@ -97,8 +98,8 @@ class Rig:
         self.world.partitions.write_staged()
 
     async def restart(self) -> None:
-        """A new driver over the same partitions, as after a start of the broker; not loaded yet."""
-        for index in list(self.groups._led):
+        """A new coordinator over the same partitions, as after a start of the broker; not loaded yet."""
+        for index in list(self.groups.runtime.shards):
             self.groups.resign(index)
         self.groups = self.new_groups()
         for partition in self.world.partitions:

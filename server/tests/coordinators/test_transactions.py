@@ -1,4 +1,4 @@
-"""The driver of transaction machines: real partitions on disk, a virtual clock, no network."""
+"""The coordinator of transactions: real partitions on disk, a virtual clock, no network."""
 
 from __future__ import annotations
 

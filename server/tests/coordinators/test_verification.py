@@ -15,13 +15,18 @@ from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from barnabas.replication import BrokerImage, Endpoint, Image, PartitionImage
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.coordinators.verification import (
+from barnabas.server.coordinators.verification import TxnVerification
+from barnabas.server.coordinators.verification_asks import (
+    Ask,
+    Asks,
     Errors,
     Operation,
-    TxnVerification,
     operation_of_offset_commit,
     operation_of_produce,
+    request_of,
+    settle,
 )
+from barnabas.server.coordinators.verification_own import OwnCoordinator
 from barnabas.server.network.peers import PeerError
 from barnabas.server.runtime.timers import Timers
 
@@ -138,7 +143,7 @@ class Rig:
 @asynccontextmanager
 async def rig(**settings: str) -> AsyncIterator[Rig]:
     made = Rig(**settings)
-    made.verification._peers = {i: made.peer(i) for i in (1, 2)}
+    made.verification._others._peers = {i: made.peer(i) for i in (1, 2)}
     async with trio.open_nursery() as nursery:
         nursery.start_soon(made.timers.run)
         nursery.start_soon(made.verification.run)
@@ -325,3 +330,48 @@ async def test_what_is_tried_again(autojump_clock: trio.abc.Clock) -> None:
         assert r.writes == 1
         await trio.sleep(0.06)
         assert not r.verification.tries_again(ADD, busy, start, look)
+
+
+# -- the parts, each alone ---------------------------------------------------------------------------------------------
+
+
+def an_ask(told: list[Errors], *partitions: tuple[str, int], name: str = "x", epoch: int = 0) -> Ask:
+    ask = Ask(name, 7, epoch, VERIFY)
+    ask.add(partitions or (T0,), told.append)
+    return ask
+
+
+def test_asks_of_one_producer_are_merged() -> None:
+    asks, first, second, other = Asks(), list[Errors](), list[Errors](), list[Errors]()
+    asks.add(an_ask(first, T0))
+    asks.add(an_ask(second, T1))
+    asks.add(an_ask(other, name="y"))
+    taken = asks.take()
+    assert not asks
+    assert [list(ask.partitions) for ask in taken] == [[T0, T1], [T0]]
+    told = answer(request_of(taken), lambda name, index: E.INVALID_TXN_STATE if index else E.NONE)
+    settle(taken, told)
+    assert (first, second, other) == ([{}], [{T1: E.INVALID_TXN_STATE}], [{}])
+
+
+def test_of_two_epochs_the_lower_is_refused() -> None:
+    asks, low, high, lowest = Asks(), list[Errors](), list[Errors](), list[Errors]()
+    asks.add(an_ask(low, epoch=1))
+    asks.add(an_ask(high, epoch=2))
+    asks.add(an_ask(lowest, epoch=0))
+    assert (low, lowest) == ([{T0: E.INVALID_PRODUCER_EPOCH}], [{T0: E.INVALID_PRODUCER_EPOCH}])
+    settle(asks.take(), None)
+    assert high == [{T0: E.NETWORK_EXCEPTION}]
+
+
+def test_our_own_coordinator_is_asked_for_an_id_once_at_a_time() -> None:
+    r = Rig()
+    own, first, second, other = OwnCoordinator(r), list[Errors](), list[Errors](), list[Errors]()
+    own.ask(an_ask(first))
+    own.ask(an_ask(second))
+    own.ask(an_ask(other, name="y"))
+    assert [[each.transactional_id for each in asked[2].transactions] for asked in r.asked] == [["x"], ["y"]]
+    r.owed[0](answer(r.asked[0][2], lambda name, index: E.NONE))
+    assert (first, second, len(r.asked)) == ([{}], [], 3)
+    r.owed[2](answer(r.asked[2][2], lambda name, index: E.NONE))
+    assert (second, other) == ([{}], [])

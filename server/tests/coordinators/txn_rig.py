@@ -1,4 +1,4 @@
-"""A driver of transaction machines over real partitions on disk, under a virtual clock, with everything else in the
+"""A coordinator of transactions over real partitions on disk, under a virtual clock, with everything else in the
 test's hands: what partitions answer to markers, who leads what, what other brokers say, whether there are producer ids.
 """
 
@@ -24,7 +24,8 @@ from barnabas.kproto.messages import (
 )
 from barnabas.replication import TRANSACTION_STATE_TOPIC, BrokerImage, Endpoint, PartitionImage, StoreError
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.coordinators.transactions import TxnShards
+from barnabas.server.coordinators.ground import CoordinatorGround
+from barnabas.server.coordinators.transactions import TransactionCoordinator
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.tests.apis.data_world import NOW, DataWorld, FakeProducerIds, data_world
 
@@ -98,8 +99,8 @@ class TxnRig:
         self.nursery: trio.Nursery | None = None
         self.transactions = self.new_transactions()
 
-    def new_transactions(self) -> TxnShards:
-        return TxnShards(
+    def new_transactions(self) -> TransactionCoordinator:
+        ground = CoordinatorGround(
             self.world.partitions,
             self.timers,
             current_image=lambda: self.world.image,
@@ -107,6 +108,9 @@ class TxnRig:
             create_topic=self._create_topic,
             now=trio.current_time,
             wall_ms=lambda: NOW + round(trio.current_time() * 1000),
+        )
+        return TransactionCoordinator(
+            ground,
             next_producer_id=self.producer_ids.next_id,
             write_markers=self._write_markers,
             connect=lambda endpoint: self.connections(endpoint),
@@ -162,11 +166,11 @@ class TxnRig:
         await trio.testing.wait_all_tasks_blocked()
 
     async def restart(self) -> None:
-        """A new driver over the same partitions, as after a start of the broker; loaded when this returns, if it can
-        be.
+        """A new coordinator over the same partitions, as after a start of the broker; loaded when this returns, if that
+        is possible.
         """
         assert self.nursery is not None
-        for index in list(self.transactions._led):
+        for index in list(self.transactions.runtime.shards):
             self.transactions.resign(index)
         self.transactions = self.new_transactions()
         for partition in self.world.partitions:

@@ -165,7 +165,7 @@ async def test_tokens_of_a_result(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     """A generation's answers: the members behind the one whose answer fails hear of it, too."""
     async with rig(tmp_path) as world:
         first, second = Failing(), Serving()
-        world.groups._deliver([Reply(first, "joined"), Reply(second, "joined")])
+        world.groups.runtime.results.deliver([Reply(first, "joined"), Reply(second, "joined")])
     assert first.connection.closed
     assert second.is_answered
     assert len(caplog.records) == 1

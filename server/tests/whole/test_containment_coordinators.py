@@ -20,9 +20,8 @@ from barnabas.coordinator.txn.changes import Changes
 from barnabas.coordinator.txn.time_outs import TimeOuts
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.messages import AddPartitionsToTxnRequest
-from barnabas.server.coordinators.consumer_groups import _ToResolve
-from barnabas.server.coordinators.driver import LOAD_RETRY_SECONDS, ShardDriver
-from barnabas.server.coordinators.groups import GroupShards
+from barnabas.server.coordinators.loader import LOAD_RETRY_SECONDS
+from barnabas.server.coordinators.pattern_resolver import ToResolve
 from barnabas.server.tests.coordinators.test_groups import Rig, Token, rig
 from barnabas.server.tests.coordinators.test_verification import T0, VERIFY
 from barnabas.server.tests.coordinators.test_verification import Rig as VerificationRig
@@ -154,9 +153,9 @@ def fails(*_: Any) -> Any:
 
 def write(r: Rig, first: Token, second: Token, **result: Any) -> None:
     """Two results of one partition; what the first one's machine says of a failure fails."""
-    (led,) = r.groups._led.values()
-    r.groups._apply(led, Result((UNKNOWN,), held=(Reply(first, "done"),), **result))
-    r.groups._apply(led, Result((UNKNOWN,), held=(Reply(second, "done"),), failed=refused(second)))
+    (led,) = r.groups.runtime.shards.values()
+    r.groups.runtime.results.apply(led, Result((UNKNOWN,), held=(Reply(first, "done"),), **result))
+    r.groups.runtime.results.apply(led, Result((UNKNOWN,), held=(Reply(second, "done"),), failed=refused(second)))
     r.round()
 
 
@@ -182,9 +181,9 @@ async def test_held_answers(
             r.groups.resign(0)
             expected = E.NOT_LEADER_OR_FOLLOWER
         elif place == "too few replicas":
-            (led,) = r.groups._led.values()
+            (led,) = r.groups.runtime.shards.values()
             r.partition.high_watermark = r.partition.log_end_offset
-            r.groups._committed(led, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            r.groups.runtime.results.committed(led, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
             expected = E.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         assert first.is_let_go
         assert second.answer == expected
@@ -194,10 +193,10 @@ async def test_held_answers(
 async def test_what_follows_from_a_write(trouble: list[logging.LogRecord], tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         r.topic()
-        (led,) = r.groups._led.values()
+        (led,) = r.groups.runtime.shards.values()
         token = Token()
-        r.groups._later(led, fails)
-        r.groups._later(led, lambda now: Result(replies=(Reply(token, "done"),)))
+        r.groups.runtime.results.later(led, fails)
+        r.groups.runtime.results.later(led, lambda now: Result(replies=(Reply(token, "done"),)))
         r.round()
         assert token.answer == "done"
         assert len(trouble) == 1
@@ -238,7 +237,6 @@ async def test_records_that_cannot_be_replayed(
             replay(self, record, *args)
 
         monkeypatch.setattr(GroupStore, "_replay_offset", raises)
-        monkeypatch.setattr(GroupShards, "_replay_decided", ShardDriver._replay_decided)
         token = r.commit("bad")
         r.round()
         assert token.answer == [E.NOT_COORDINATOR]
@@ -267,7 +265,7 @@ async def test_a_partition_that_cannot_be_loaded(
         for name in "abcdefgh":
             r.commit(name)
         r.round()
-        for index in list(r.groups._led):
+        for index in list(r.groups.runtime.shards):
             r.groups.resign(index)
         loaded = GroupShard.loaded
         tries = []
@@ -340,19 +338,18 @@ async def test_a_transaction_that_cannot_be_brought_back(
 async def test_expressions(monkeypatch: pytest.MonkeyPatch, trouble: list[logging.LogRecord], tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         r.topic()
-        (led,) = r.groups._led.values()
+        (led,) = r.groups.runtime.shards.values()
         seen: list[str] = []
 
-        async def resolve(wanted: _ToResolve) -> None:
+        async def resolve(wanted: ToResolve) -> None:
             seen.append(wanted.effect.group_id)
             await trio.lowlevel.checkpoint()
             if len(seen) == 1:
                 raise ValueError("by the test")
 
-        monkeypatch.setattr(r.groups, "_resolve", resolve)
+        monkeypatch.setattr(r.groups._patterns, "_resolve", resolve)
         for name in ("first", "second"):
-            r.groups._to_resolve.append(_ToResolve(led, led.shard, SimpleNamespace(group_id=name)))  # type: ignore[arg-type]
-        r.groups._resolving_wanted.set()
+            r.groups._patterns.add(ToResolve(led, led.shard, SimpleNamespace(group_id=name)))  # type: ignore[arg-type]
         await trio.testing.wait_all_tasks_blocked()
         assert seen == ["first", "second"]
         assert len(trouble) == 1

@@ -32,7 +32,7 @@ from barnabas.kproto.messages import (
     OffsetFetchRequest,
     UpdateFeaturesRequest,
 )
-from barnabas.server.coordinators import consumer_groups
+from barnabas.server.coordinators import pattern_resolver
 from barnabas.server.testing import Client, connected, embedded_broker
 
 E = ErrorCode
@@ -251,7 +251,7 @@ async def test_topics_change_and_a_pattern_follows(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Few names or many: on the loop, or through the offload.
-    monkeypatch.setattr(consumer_groups, "INLINE_MATCHES", 7)
+    monkeypatch.setattr(pattern_resolver, "INLINE_MATCHES", 7)
     async with asking() as asker:
         await asker.topic("logs-a", 1)
         await asker.coordinator()

@@ -11,7 +11,8 @@ import trio
 
 from barnabas.kproto import ErrorCode
 from barnabas.replication.tree import features
-from barnabas.server.coordinators.verification import Errors, TxnVerification
+from barnabas.server.coordinators.verification import TxnVerification
+from barnabas.server.coordinators.verification_asks import Errors
 from barnabas.server.testing import Client, connected, embedded_broker
 from barnabas.server.tests.apis.transactions.raw_transactions import NEW, OLD, E, Transactions, batch, produce, told
 

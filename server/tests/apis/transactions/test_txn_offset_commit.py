@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from barnabas.kproto import ErrorCode
-from barnabas.server.coordinators.verification import Errors
+from barnabas.server.coordinators.verification_asks import Errors
 from barnabas.server.tests.apis.records.test_produce_in_transactions import transactions
 from barnabas.server.tests.apis.transactions.raw_transactions import E, Transactions, batch, produce
 

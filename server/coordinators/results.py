@@ -1,0 +1,285 @@
+"""From what a machine decided to the answers: appends, replays, waits for the commit, and for the machine's deadlines.
+
+    Result → Partition.append → shard.replay → (high watermark) → token.reply
+
+Appending only *stages*; the round's one write carries what all shards of a partition decided in it, so a hundred
+commits share a file write and a commit that is alone costs no wait. Timers and tasks, which run outside a round, end
+with the write themselves.
+
+If the log refuses, the machine takes its soft state back and says what to answer (`Result.failed`); a write that is
+not committed in time, or with too few replicas, is answered with the error that this means for the client and stays in
+the log: should it be committed after all, `Result.committed` is still called.
+
+What a token, or a step of a machine, raises is contained (`barnabas.server.runtime.containment`): the rest of the
+answers are given, the rest of what is due is done.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Generic, NamedTuple
+
+from barnabas.coordinator import NOTHING, Now, Record, Reply, Result, StepFailed
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.records_plain import build_plain_batch
+from barnabas.logdir import AppendOrigin, InTransaction, StorageError
+from barnabas.server.coordinators.coordinated_shard import CoordinatedShard, Held, S, Subject
+from barnabas.server.coordinators.ground import CoordinatorGround
+from barnabas.server.runtime.containment import contain
+
+EXPIRE_PER_CALLBACK = 500
+STEP_REST_SECONDS = 1.0
+
+
+class Producer(NamedTuple):
+    """Whose transaction records belong to: they are appended as a batch of it, checked as `in_txn` says."""
+
+    producer_id: int
+    producer_epoch: int
+    in_txn: InTransaction | None = None
+
+
+class Results(Generic[S]):
+    """See the module. start_over: the shard knows more than will be in the log, or less, or nobody can tell; it gets
+    the error for those who wait. resign: leadership of the partition of this index is lost.
+    """
+
+    def __init__(
+        self,
+        ground: CoordinatorGround,
+        subject: Subject[S],
+        *,
+        start_over: Callable[[CoordinatedShard[S], ErrorCode], None],
+        resign: Callable[[int], None],
+    ) -> None:
+        self._subject = subject
+        self._log = subject.log
+        self._start_over = start_over
+        self._resign = resign
+        self._partitions = ground.partitions
+        self._timers = ground.timers
+        self._clock = ground.now
+        self._wall_ms = ground.wall_ms
+        self._now = ground.time
+        self._required_acks = subject.required_acks
+        self._replay_decided = subject.replay_decided
+        self._is_write_due = False
+
+    def apply(self, led: CoordinatedShard[S], result: Result, producer: Producer | None = None) -> None:
+        """Append, replay, and answer now or when committed; see `barnabas.coordinator.machine`. producer: the records
+        are part of its transaction.
+        """
+        self.deliver(result.replies)
+        if result.records:
+            code = self._append(led, result.records, producer)
+            if code != ErrorCode.NONE:
+                self.apply(led, self._instead(result, code, self._now(), appended=False))
+                self._arm(led)
+                return
+        for effect in result.effects:
+            self._subject.carry_out(led, effect)
+        if result.held or result.committed is not None:
+            if self._required_acks() != -1:
+                self._partitions.after_write(partial(self._written, led, result, led.appended_to))
+            elif led.appended_to > led.partition.high_watermark:
+                self._hold(led, result)
+            else:
+                self._succeeded(led, result)
+        self._arm(led)
+
+    def _append(self, led: CoordinatedShard[S], records: Sequence[Record], producer: Producer | None) -> ErrorCode:
+        """Stage the records as one batch and replay them."""
+        partition, wall_ms = led.partition, self._wall_ms()
+        producer_id, producer_epoch, in_txn = producer or (-1, -1, None)
+        batch = build_plain_batch(
+            records,
+            wall_ms,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=producer is not None,
+        )
+        try:
+            info = partition.append(
+                batch,
+                origin=AppendOrigin.COORDINATOR,
+                now_ms=wall_ms,
+                required_acks=self._required_acks(),
+                in_txn=in_txn,
+            )
+        except KafkaError as error:
+            self._log.warning("%r refused %d records: %s", led, len(records), error)
+            if isinstance(error, StorageError) and led.appended_to > partition.log_end_offset:
+                led.suspend()  # `write_failed` will be called, or `resign`
+            return error.code
+        led.appended_to = info.base_offset + len(records)
+        try:
+            self._replay_decided(led.shard, records, info.base_offset, partition.high_watermark, producer_id)
+        except Exception as error:
+            contain(self._log, f"replaying what is being written to {led!r}", error)
+            self._start_over(led, ErrorCode.NOT_COORDINATOR)
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.NONE
+
+    def _hold(self, led: CoordinatedShard[S], result: Result) -> None:
+        due = self._clock() + self._subject.commit_timeout_s()
+        led.held.append(Held(led.appended_to, due, result))
+        if led.commit_timer is None:
+            led.commit_timer = self._timers.at(due, partial(self._commits_due, led))
+        led.partition.when_committed(led.appended_to, partial(self.committed, led))
+
+    def committed(self, led: CoordinatedShard[S], code: ErrorCode) -> None:
+        """The high watermark moved past a write, or leadership is lost, or a flush failed that it waited for."""
+        if led.is_closed:
+            return
+        if code not in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
+            if led.partition.is_leader:
+                self._start_over(led, code)
+            else:
+                self._resign(led.partition.index)
+            return
+        high_watermark = led.partition.high_watermark
+        while led.late and led.late[0].end_offset <= high_watermark:
+            result = led.late.popleft().result
+            if result.committed is not None:
+                self.later(led, result.committed)
+        while led.held and led.held[0].end_offset <= high_watermark:
+            result = led.held.popleft().result
+            if code == ErrorCode.NONE or result.failed is None:
+                self._succeeded(led, result)
+            else:
+                # It is in the log for good, and its clients are told that it failed.
+                instead = self._instead(result, code, self._now())
+                self.deliver(instead.replies)
+                self.later(led, lambda now, instead=instead: instead._replace(replies=()))  # type: ignore[misc]
+                if result.committed is not None:
+                    self.later(led, result.committed)
+
+    def _succeeded(self, led: CoordinatedShard[S], result: Result) -> None:
+        self.deliver(result.held)
+        if result.committed is not None:
+            self.later(led, result.committed)
+
+    def _written(self, led: CoordinatedShard[S], result: Result, end_offset: int) -> None:
+        """With `offsets.commit.required.acks` 0 or 1 nobody waits for the followers."""
+        error = led.partition.outcome_of(end_offset - 1)
+        if error is None or result.failed is None:
+            self._succeeded(led, result)
+        else:
+            self.deliver(self._instead(result, error.code, self._now()).replies)
+
+    def _commits_due(self, led: CoordinatedShard[S]) -> None:
+        """Writes that took too long are answered, though they may be committed yet."""
+        led.commit_timer = None
+        now = self._now()
+        while led.held and led.held[0].due <= now.seconds:
+            each = led.held.popleft()
+            if each.result.committed is not None:
+                led.late.append(each)
+            self.apply(led, self._instead(each.result, ErrorCode.REQUEST_TIMED_OUT, now))
+        if led.held and led.commit_timer is None:
+            led.commit_timer = self._timers.at(led.held[0].due, partial(self._commits_due, led))
+        self._partitions.write_staged()
+
+    def _instead(self, result: Result, code: ErrorCode, now: Now, *, appended: bool = True) -> Result:
+        """What to do instead of `result`, whose write has failed, or is not committed (in time)."""
+        if result.failed is None:
+            return NOTHING
+        try:
+            return result.failed(code, appended, now)
+        except Exception as error:
+            contain(self._log, f"what follows from {code.name}", error, *(token for token, _ in result.held))
+            return NOTHING
+
+    def deliver(self, replies: Iterable[Reply]) -> None:
+        """Give the answers to their tokens."""
+        for token, response in replies:
+            try:
+                token.reply(response)
+            except Exception as error:
+                contain(self._log, "giving a coordinator's answer", error, token)
+
+    def end(self, led: CoordinatedShard[S], code: ErrorCode) -> None:
+        """`led` is closed: whoever waits for a write of it is answered as if that had failed with `code`."""
+        now = self._now()
+        for timer in (led.timer, led.commit_timer):
+            if timer is not None:
+                timer.cancel()
+        try:
+            self.deliver(self._subject.unloaded(led, now))
+        except Exception as error:
+            contain(self._log, f"telling who waits in {led!r} that it is led elsewhere", error)
+        held, led.held = led.held, deque()
+        led.late.clear()
+        for each in held:
+            # The machine has ended by now, so there is nothing to write any more.
+            self.deliver(self._instead(each.result, code, now).replies)
+
+    # -- what follows from a write -----------------------------------------------------------------
+
+    def later(self, led: CoordinatedShard[S], step: Callable[[Now], Result]) -> None:
+        """Carry on with `step` when the write that is under way is done: it may append to the same partition."""
+        led.next_steps.append(step)
+        if len(led.next_steps) == 1:
+            self.after_write(partial(self._take_steps, led))
+
+    def _take_steps(self, led: CoordinatedShard[S]) -> None:
+        steps, led.next_steps = led.next_steps, []
+        for step in steps:
+            if led.is_closed:
+                return
+            try:
+                self.apply(led, step(self._now()))
+            except Exception as error:
+                contain(self._log, f"what follows from a write to {led!r}", error, step)
+
+    def after_write(self, callback: Callable[[], None]) -> None:
+        """Call back in this write's end, if one is under way, in the round's, or soon."""
+        self._partitions.after_write(callback)
+        if not self._is_write_due:
+            self._is_write_due = True
+            self._timers.after(0, self._write_due)
+
+    def _write_due(self) -> None:
+        self._is_write_due = False
+        self._partitions.write_staged()
+
+    # -- timers ------------------------------------------------------------------------------------
+
+    def _arm(self, led: CoordinatedShard[S]) -> None:
+        """Keep one timer per partition, due no later than the shard's next deadline."""
+        deadline = led.shard.deadline()
+        if deadline is None or led.is_closed:
+            return
+        timer = led.timer
+        if timer is not None:
+            if timer.callback is not None and timer.deadline <= deadline:
+                return
+            timer.cancel()
+        led.timer = self._timers.at(deadline, partial(self._expire, led))
+
+    def _expire(self, led: CoordinatedShard[S]) -> None:
+        led.timer = None
+        at = None
+        for _ in range(EXPIRE_PER_CALLBACK):
+            now = self._now()
+            deadline = led.shard.deadline()
+            if deadline is None or deadline > now.seconds or led.is_closed:
+                break
+            try:
+                self.apply(led, led.shard.expire(now))
+            except StepFailed as failed:
+                self.apply(led, failed.instead)
+                if failed.key not in led.failed_steps:  # it is tried again and again, and would say the same
+                    led.failed_steps.add(failed.key)
+                    contain(self._log, f"{led!r}: what is due for {failed.key}", failed.__cause__ or failed)
+            except Exception as error:
+                contain(self._log, f"what is due in {led!r}", error)
+                at = now.seconds + STEP_REST_SECONDS  # lest a machine that does not get on keeps us busy
+                break
+        if at is None:
+            self._arm(led)
+        elif not led.is_closed:
+            led.timer = self._timers.at(at, partial(self._expire, led))
+        self._partitions.write_staged()
