@@ -60,7 +60,8 @@ WAITING = frozenset(
 """An answer to one of these may take as long as the request says."""
 
 
-UNREADABLE_ZEROS = frozenset((ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS))
+UNREADABLE_ZEROS = frozenset(map(int, (ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS)))
+"""A zero where an ACL has a number cannot be read."""
 
 
 class Request(NamedTuple):
@@ -171,8 +172,7 @@ class Grammar:
         if rng.random() < limits.damage:
             damage = True
             frame = damaged_frame(rng, frame)
-        # A zero where an ACL has a number cannot be read.
-        clean = not (damage or self._odd or self._huge or key in UNREADABLE_ZEROS)
+        clean = not (damage or self._odd or self._huge)
         answered = not (key == ApiKey.PRODUCE and self.acks == 0)
         return Request(frame, key, version, clean, damage, answered, self._sent())
 
@@ -201,6 +201,14 @@ class Grammar:
     # -- a chooser for the writer ------------------------------------------------------------------------------------
 
     def value(self, shape: Shape) -> Any:
+        value = self._value(shape)
+        if shape.type == "i8" and value & 0xFF == 0 and self.key in UNREADABLE_ZEROS:
+            if not self._odd_rate:
+                return 1
+            self._odd = True
+        return value
+
+    def _value(self, shape: Shape) -> Any:
         rng = self.rng
         maker = values.MAKERS.get(shape.name)
         if maker is None or rng.random() >= self._plausible:

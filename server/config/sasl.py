@@ -175,7 +175,7 @@ class _Reading:
             why = f"without it Apache Kafka accepts tokens that nobody has signed; allowed: {VALIDATORS[0]}"
             self._problem(_key(seen, "OAUTHBEARER", _VALIDATOR), "", why)
         if importlib.util.find_spec("joserfc") is None:
-            why = "OAUTHBEARER needs the package joserfc: pip install barnabas[oauth]"
+            why = "OAUTHBEARER needs the package joserfc: the extra [oauth]"
             self._problem("sasl.enabled.mechanisms", "OAUTHBEARER", why)
         url = values.get_optional_str(_URL)
         why_not = _why_not_url(url)
