@@ -8,12 +8,16 @@ context, answered with UNKNOWN_SERVER_ERROR, and nobody else notices.
 A request that is long goes on in a task, in turns with everything else (`barnabas.server.runtime.turns`): one whose
 frame is not small, or whose handler is a generator that has more to do than fits into a round. Produce alone never does
 (`pipelined`).
+
+A frame that is not small may be decoded to a hundred times its bytes. However many wait, one of up to
+`LARGE_FRAME_BYTES` and one of more are in memory as what they say: a place is taken before decoding, and left when the
+answer is encoded. Whoever has to wait for somebody else, the controller or a disk, leaves it before that.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import CoroutineType, GeneratorType
 from typing import Any
 
@@ -28,9 +32,13 @@ from barnabas.server.requests.route import Route
 from barnabas.server.requests.services import Services
 from barnabas.server.requests.throttling import ThrottledContext, TimedRoute
 from barnabas.server.runtime.containment import contain
-from barnabas.server.runtime.turns import LARGE_FRAME_BYTES, UNFINISHED, Abandoned, first_turn
+from barnabas.server.runtime.turns import LARGE_FRAME_BYTES, UNFINISHED, Abandoned, Place, first_turn
 
 log = logging.getLogger("barnabas.requests")
+
+
+def _nothing() -> None:
+    """Who was taken up in a round has no place."""
 
 
 class Dispatcher:
@@ -41,6 +49,7 @@ class Dispatcher:
         self._services = services
         self._nursery = nursery
         self._routes: dict[int, Route] = {}
+        self._places = Place(), Place()
 
     def __call__(self, connection: Connection, frame: memoryview) -> Slot:
         """Take up one request; its context is answered now or later. Raises ProtocolViolation."""
@@ -121,35 +130,50 @@ class Dispatcher:
     async def _run_large(self, context: RequestContext, frame: bytes, offset: int) -> None:
         """A request whose frame is too large for a round, from the beginning."""
         route, turns = context.route, self._services.turns
-        decode_there = turns.elsewhere if len(frame) > LARGE_FRAME_BYTES else turns.here
-        try:
-            request, _ = await decode_there(route.decode, frame, offset, route.elements_max)
-        except DecodeError as error:
-            what = f"{route.name} v{context.api_version}"
-            log.warning("closing the connection of %s: unreadable %s request: %s", context.client_host, what, error)
-            context.connection.abort()
-            return
-        except Exception as error:  # of the thread's
-            self._failed(context, None, error)
-            return
-        context.request = request
-        if not context.closed:
-            await self._run(context, request, is_large=len(frame) > LARGE_FRAME_BYTES)
+        is_large = len(frame) > LARGE_FRAME_BYTES
+        async with self._places[is_large].taken() as leave:
+            if context.closed:
+                return
+            try:
+                request, _ = await (turns.elsewhere if is_large else turns.here)(
+                    route.decode, frame, offset, route.elements_max
+                )
+            except DecodeError as error:
+                what = f"{route.name} v{context.api_version}"
+                log.warning("closing the connection of %s: unreadable %s request: %s", context.client_host, what, error)
+                context.connection.abort()
+                return
+            except Exception as error:  # of the thread's
+                self._failed(context, None, error)
+                return
+            context.request = request
+            if not context.closed:
+                await self._run(context, request, is_large, leave)
 
-    async def _run(self, context: RequestContext, request: Any, is_large: bool = False) -> None:
-        """A handler of any kind, outside of a round."""
+    async def _run(
+        self, context: RequestContext, request: Any, is_large: bool = False, leave: Callable[[], None] = _nothing
+    ) -> None:
+        """A handler of any kind, outside of a round. leave: its place, if it has one."""
         try:
             response = context.route.handle(self._services, context, request)
         except Exception as error:
             await self._failed_late(context, request, error, is_large)
         else:
-            await self._finish(context, request, response, is_large)
+            await self._finish(context, request, response, is_large, leave)
 
-    async def _finish(self, context: RequestContext, request: Any, response: Any, is_large: bool = False) -> None:
+    async def _finish(
+        self,
+        context: RequestContext,
+        request: Any,
+        response: Any,
+        is_large: bool = False,
+        leave: Callable[[], None] = _nothing,
+    ) -> None:
         """What is left to do for a response: a coroutine's or a generator's work, the answer."""
         try:
             while True:  # each may come to another one
                 if type(response) is CoroutineType:
+                    leave()
                     response = await response
                 elif type(response) is GeneratorType:
                     response = await self._services.turns.run(response, lambda: not context.closed)

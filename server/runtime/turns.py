@@ -19,7 +19,8 @@ stage a write in one turn and rely on it in another.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
+from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
 import trio
@@ -97,6 +98,30 @@ class Turns:
         """Call something pure, and long, off the loop."""
         async with self._turn:
             return await self._offload(function, *args)
+
+
+class Place:
+    """There is one; who wants it waits, first come, first served. It may be left early, before who has it is done."""
+
+    def __init__(self) -> None:
+        self._free = trio.Semaphore(1)
+
+    @asynccontextmanager
+    async def taken(self) -> AsyncIterator[Callable[[], None]]:
+        """Take it; what is given leaves it, at the end at the latest."""
+        await self._free.acquire()
+        is_taken = True
+
+        def leave() -> None:
+            nonlocal is_taken
+            if is_taken:
+                is_taken = False
+                self._free.release()
+
+        try:
+            yield leave
+        finally:
+            leave()
 
 
 class Abandoned(Exception):

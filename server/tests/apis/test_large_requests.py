@@ -13,7 +13,7 @@ import pytest
 import trio
 import trio.testing
 
-from barnabas.kproto import ErrorCode, decoder
+from barnabas.kproto import ErrorCode, decoder, encoder
 from barnabas.kproto.messages import (
     AddPartitionsToTxnRequest,
     AlterPartitionReassignmentsRequest,
@@ -25,6 +25,7 @@ from barnabas.kproto.messages import (
     DeleteTopicsRequest,
     DescribeConfigsRequest,
     DescribeGroupsRequest,
+    DescribeGroupsResponse,
     DescribeTopicPartitionsRequest,
     DescribeTransactionsRequest,
     ElectLeadersRequest,
@@ -41,7 +42,7 @@ from barnabas.kproto.messages import (
 )
 from barnabas.server.apis import APIS
 from barnabas.server.broker.broker import Broker
-from barnabas.server.requests import route
+from barnabas.server.requests import dispatch, route
 from barnabas.server.runtime.offload import inline
 from barnabas.server.runtime.turns import TURN_UNITS
 from barnabas.server.testing import Client, connected, embedded_broker
@@ -331,6 +332,69 @@ async def test_of_many_longer_requests_one_is_decoded_at_a_time(
                 asking.start_soon(client.ask, DescribeGroupsRequest(groups=ids()[:1500]), 5)
         assert 1 <= calls.most <= 2  # one before the watcher in its round, one after it in the last
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("items", [1500, MANY], ids=["longer", "large"])
+async def test_however_many_wait_one_is_in_memory(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch, items: int
+) -> None:
+    """As what it says, which takes a hundred times its bytes: from when it is decoded until its answer is encoded."""
+    inside: list[int] = []
+    now = 0
+
+    def decoding(*of: Any) -> Callable[..., Any]:
+        def decode(*args: Any) -> Any:
+            nonlocal now
+            now += 1
+            inside.append(now)
+            return decoder(*of)(*args)
+
+        return decode
+
+    def encoding(*of: Any) -> Callable[..., Any]:
+        def encode(response: Any) -> Any:
+            nonlocal now
+            now -= 1
+            return encoder(*of)(response)
+
+        return encode
+
+    async with embedded_broker() as broker, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connected(broker)) for _ in range(10)]
+        monkeypatch.setattr(route, "decoder", decoding)
+        monkeypatch.setattr(route, "encoder", encoding)
+        async with trio.open_nursery() as asking:
+            for client in clients:
+                asking.start_soon(client.ask, DescribeGroupsRequest(groups=ids()[:items]), 5)
+    assert inside == [1] * 10
+
+
+async def test_who_waits_for_somebody_else_leaves_its_place(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wake = trio.Event()
+
+    async def waiting() -> DescribeGroupsResponse:
+        await wake.wait()
+        return DescribeGroupsResponse()
+
+    class Waiting(route.Route):
+        def __init__(self, *of: Any) -> None:
+            super().__init__(*of)
+            if self.api.key == DescribeGroupsRequest.__description__.api_key:
+                self.handle = lambda *_: waiting()
+
+    monkeypatch.setattr(dispatch, "Route", Waiting)
+    async with (
+        embedded_broker() as broker,
+        connected(broker) as first,
+        connected(broker) as second,
+        trio.open_nursery() as asking,
+    ):
+        asking.start_soon(first.ask, DescribeGroupsRequest(groups=ids()[:1500]), 5)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len((await second.ask(DeleteGroupsRequest(groups_names=ids()[:1500]), 2)).results) == 1500
+        wake.set()
 
 
 @pytest.mark.parametrize(
