@@ -44,6 +44,7 @@ from barnabas.server.network.login import LoginDesk
 from barnabas.server.network.peers import Connect
 from barnabas.server.network.reactor import Reactor
 from barnabas.server.partitions.registry import Partitions
+from barnabas.server.partitions.roles import NOBODY, RoleListeners
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.before_login import BeforeLogin
 from barnabas.server.requests.dispatch import Dispatcher
@@ -170,8 +171,15 @@ def build(ground: Ground) -> Parts:
 
     followers, isr = _replication(ground, partitions, member, controller, current_image)
     moves = _moves(ground, partitions)
-    partitions.groups, partitions.transactions, partitions.offload = groups, transactions, ground.offload
-    partitions.followers, partitions.isr, partitions.moves = followers, isr, moves
+    partitions.listen(
+        RoleListeners(
+            groups,
+            transactions,
+            followers=NOBODY if followers is None else followers,
+            isr=NOBODY if isr is None else isr,
+            moves=NOBODY if moves is None else moves,
+        )
+    )
 
     turns = Turns(ground.offload, ground.nursery)
     authorizer = authorizer_of(config)
@@ -245,6 +253,7 @@ def _partitions(ground: Ground, current_image: Callable[[], Image]) -> Partition
         now=trio.current_time,
         wall_ms=ground.wall_ms,
         lag_ms=lambda: ground.current_config().get_int("replica.lag.time.max.ms"),
+        offload=ground.offload,
     )
 
 

@@ -23,7 +23,7 @@ replicas and comes back by itself. Any failure of the disk, a full one among the
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import trio
@@ -32,10 +32,11 @@ from barnabas.coordinator import java_string_hash
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import FetchRequest
 from barnabas.logdir import StorageError, UnexpectedOffset
-from barnabas.replication import BrokerImage, Endpoint, Image, ReplicationThrottle, throttled_partitions
+from barnabas.replication import BrokerImage, Endpoint, Image
 from barnabas.replication.replica.fetcher import Fetcher
 from barnabas.replication.replica.follower import Append, Ask, Do, FetcherSettings, FollowerAction, Truncate, Wait
 from barnabas.server.network.peers import Connect, PeerConnection, PeerError
+from barnabas.server.partitions.copy_throttle import FOLLOWER, CopyThrottle
 from barnabas.server.runtime.offload import Offload
 from barnabas.server.runtime.wakeup import Wakeup
 
@@ -100,14 +101,13 @@ class Followers:
         self.connect = connect
         self.offload = offload
         self.broker_epoch = broker_epoch
-        self.throttle = ReplicationThrottle()
+        self.throttle = CopyThrottle(FOLLOWER, broker_id, current_image)
         self._current_config = current_config
         self._current_image = current_image
         self._config: BrokerConfig | None = None
         self._fetcher_count = 1
         self._fetchers: dict[tuple[int, int], LeaderFetcher] = {}
         self._followed: dict[Key, tuple[Partition, BrokerImage, LeaderFetcher]] = {}
-        self._throttled: dict[str, tuple[Mapping[str, str], Collection[int]]] = {}
         self._nursery: trio.Nursery | None = None
         self._idle = Wakeup()
 
@@ -173,9 +173,7 @@ class Followers:
         if config is self._config:
             return
         self._config = config
-        self.throttle.rate = config.get_int("follower.replication.throttled.rate")
-        self.throttle.samples = config.get_int("replication.quota.window.num")
-        self.throttle.sample_s = float(config.get_int("replication.quota.window.size.seconds"))
+        self.throttle.look_at(config)
         count = max(config.get_int("num.replica.fetchers"), 1)
         if count != self._fetcher_count:
             self._fetcher_count = count
@@ -184,15 +182,7 @@ class Followers:
 
     def is_throttled(self, key: Key) -> bool:
         """The topic's settings name the replica on this broker as one to be throttled."""
-        topic = self._current_image().topics.get(key[0])
-        if topic is None:
-            return False
-        cached = self._throttled.get(key[0])
-        if cached is None or cached[0] is not topic.config:
-            text = topic.config.get("follower.replication.throttled.replicas", "")
-            named = throttled_partitions([item.strip() for item in text.split(",")], self.broker_id)
-            cached = self._throttled[key[0]] = (topic.config, named)
-        return key[1] in cached[1]
+        return self.throttle.covers(*key)
 
     def held_back(self, now: float) -> Callable[[Key], bool] | None:
         """Which partitions the throttle holds back at the moment, None for none."""

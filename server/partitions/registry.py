@@ -4,9 +4,7 @@ The controller's messages say which to lead, to follow, or to stop (`become_lead
 handlers look them up. `write_staged` ends a round: every partition that staged something writes once, then waiters
 are woken, then the callbacks left with `after_write` answer the Produce requests of the round.
 
-Who else must know of a role hears it from here: `groups` and `transactions` (coordinators), `followers` (fetches from
-leaders), `isr` (proposals for another ISR, on their way to the controller), `moves` (copies to other log directories).
-Each is None where there is nobody.
+Who else must know of a role hears it from here (`barnabas.server.partitions.roles`).
 
 A log directory that fails takes its partitions offline (`dir_failed`): they are not found any more, look-ups and the
 controller get KAFKA_STORAGE_ERROR until the broker is started again, and the others go on.
@@ -15,9 +13,8 @@ controller get KAFKA_STORAGE_ERROR until the broker is started again, and the ot
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import trio
 
@@ -32,8 +29,9 @@ from barnabas.replication import (
     PartitionImage,
     Proposal,
 )
-from barnabas.server.partitions.leader_throttle import LeaderThrottle
+from barnabas.server.partitions.copy_throttle import LEADER, CopyThrottle
 from barnabas.server.partitions.partition import Partition
+from barnabas.server.partitions.roles import CoordinatorRoles, RoleListeners
 from barnabas.server.runtime.containment import contain
 from barnabas.server.runtime.offload import Offload, inline
 
@@ -49,53 +47,10 @@ SETTLE_AGAIN_S = 0.2
 """How often, and after how many seconds, a sync is tried again for which the process had no descriptor."""
 
 
-class CoordinatorRoles(Protocol):
-    """Who coordinates groups or transactions, and so must know what becomes of the partitions of its topic."""
-
-    def lead(self, partition: Partition) -> None: ...
-
-    def resign(self, index: int) -> None: ...
-
-    def resign_all(self) -> None: ...
-
-    def write_failed(self, index: int) -> None:
-        """Something that was staged for the partition may be lost, though its log can be used."""
-
-
-class GroupRoles(CoordinatorRoles, Protocol):
-    """Whose groups commit offsets, and so must know what becomes of topics."""
-
-    def topics_deleted(self, topics: Collection[str]) -> None: ...
-
-
-class FollowerRoles(Protocol):
-    """Who fetches from leaders. Both may be called again for a partition that it knows, with a newer epoch."""
-
-    def follow(self, partition: Partition, leader: BrokerImage) -> None: ...
-
-    def unfollow(self, partition: Partition) -> None: ...
-
-
-class IsrProposals(Protocol):
-    """Who carries wishes for another ISR to the controller."""
-
-    def submit(self, partition: Partition, proposal: Proposal) -> None: ...
-
-
-class LogDirMoves(Protocol):
-    """Who copies partitions from one log directory to another."""
-
-    def go_on(self, partition: Partition) -> None:
-        """There is a copy (`Partition.future`): fill it. It may be known already."""
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class Partitions:
     """See the module. `log_config(topic_config)` turns a topic's own settings into its effective `LogConfig`;
-    `lag_ms()` is `replica.lag.time.max.ms`.
+    `now()`: seconds of trio's clock. `wall_ms()`: the wall clock. `lag_ms()`: `replica.lag.time.max.ms`. offload: where
+    the syncs of directories go.
 
     Part of `barnabas.server.partitions.partition.PartitionHost`.
     """
@@ -107,9 +62,10 @@ class Partitions:
         log_config: Callable[[Mapping[str, str]], LogConfig],
         current_image: Callable[[], Image],
         *,
-        now: Callable[[], float] = trio.current_time,
-        wall_ms: Callable[[], int] = _wall_ms,
+        now: Callable[[], float],
+        wall_ms: Callable[[], int],
         lag_ms: Callable[[], int] = lambda: 30_000,
+        offload: Offload = inline,
     ) -> None:
         self.broker_id = broker_id
         self.log_dirs = log_dirs
@@ -123,18 +79,10 @@ class Partitions:
         self._indexes: dict[str, set[int]] = {}
         self._offline: dict[tuple[str, int], bytes] = {}
         self._offline_ids: set[tuple[bytes, int]] = set()
-        self.groups: GroupRoles | None = None
-        self.transactions: CoordinatorRoles | None = None
-        self.followers: FollowerRoles | None = None
-        self.isr: IsrProposals | None = None
-        self.moves: LogDirMoves | None = None
-        self.leader_throttle = LeaderThrottle(broker_id, current_image)
-        self.flusher: Callable[[Partition], None] | None = None
-        """Syncs a partition's log in a thread (`barnabas.server.storage.flushing`); without it that is done on the
-        spot.
-        """
-        self.offload: Offload = inline
-        """Where the syncs of directories go."""
+        self._listeners = RoleListeners()
+        self.leader_throttle = CopyThrottle(LEADER, broker_id, current_image)
+        self._flusher: Callable[[Partition], None] = self._flush_here
+        self._offload = offload
         self._unsettled: dict[LogDir, None] = {}  # with deletions that are not synced
         self._staged: dict[Partition, None] = {}
         self._failed: dict[Partition, StorageError] = {}
@@ -143,6 +91,21 @@ class Partitions:
         self.allowance = Allowance()
         """How much work the batches of a round may be."""
         self._after_write: list[Callable[[], None]] = []
+
+    def listen(self, listeners: RoleListeners) -> None:
+        """Who must know of roles; before any partition has one."""
+        self._listeners = listeners
+
+    @contextmanager
+    def flushing_by(self, flusher: Callable[[Partition], None]) -> Iterator[None]:
+        """Meanwhile `flusher` syncs a partition's log, elsewhere (`barnabas.server.storage.flushing`); without it that
+        is done on the spot.
+        """
+        before, self._flusher = self._flusher, flusher
+        try:
+            yield
+        finally:
+            self._flusher = before
 
     # -- look-up -----------------------------------------------------------------------------------------------------
 
@@ -207,8 +170,7 @@ class Partitions:
         partition = self._admit(topic, topic_id, image, config, is_new)
         if partition is None:
             return self._by_name[topic, image.index]
-        if self.followers is not None:
-            self.followers.unfollow(partition)
+        self._listeners.followers.unfollow(partition)
         self._write_now(partition)
         partition.lead(image)
         self._go_on_moving(partition)
@@ -240,18 +202,17 @@ class Partitions:
         coordinators = self._coordinators(topic)
         if led and coordinators is not None:
             coordinators.resign(partition.index)
-        if self.followers is not None:
-            if leader is None:
-                self.followers.unfollow(partition)
-            else:
-                self.followers.follow(partition, leader)
+        if leader is None:
+            self._listeners.followers.unfollow(partition)
+        else:
+            self._listeners.followers.follow(partition, leader)
         return partition
 
     def _coordinators(self, topic: str) -> CoordinatorRoles | None:
         """Who works with a topic of this name, mostly nobody."""
         if topic == GROUP_METADATA_TOPIC:
-            return self.groups
-        return self.transactions if topic == TRANSACTION_STATE_TOPIC else None
+            return self._listeners.groups
+        return self._listeners.transactions if topic == TRANSACTION_STATE_TOPIC else None
 
     def _admit(
         self, topic: str, topic_id: bytes, image: PartitionImage, config: Mapping[str, str], is_new: bool
@@ -266,7 +227,7 @@ class Partitions:
                 raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
             if image.leader_epoch <= partition.leader_epoch:
                 if image.leader_epoch == partition.leader_epoch and not any(known) and any(topic_id):
-                    self._name(partition, topic_id)
+                    self._assign_topic_id(partition, topic_id)
                     return None
                 raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
         if self.broker_id not in image.replicas:
@@ -274,7 +235,7 @@ class Partitions:
         if partition is None:
             return self._open(topic, topic_id, image.index, config, is_new)
         if known != topic_id and any(topic_id):
-            self._name(partition, topic_id)
+            self._assign_topic_id(partition, topic_id)
         # More was decided of it by an answer to our own wish than this message knows.
         return partition if image.partition_epoch >= partition.partition_epoch else None
 
@@ -312,7 +273,7 @@ class Partitions:
         self.log_dirs.drop_future(topic, index)
         return None
 
-    def _name(self, partition: Partition, topic_id: bytes) -> None:
+    def _assign_topic_id(self, partition: Partition, topic_id: bytes) -> None:
         """A topic from before topic ids got one."""
         self.log_dirs.open_or_create(partition.topic, partition.index, topic_id, partition.log.config)
         self._by_id.pop((partition.topic_id, partition.index), None)
@@ -344,8 +305,7 @@ class Partitions:
         if partition is not None:
             if leader_epoch not in (EPOCH_DURING_DELETE, NO_EPOCH) and leader_epoch < partition.leader_epoch:
                 raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
-            if self.followers is not None:
-                self.followers.unfollow(partition)
+            self._listeners.followers.unfollow(partition)
         if delete:
             self.delete(topic, index)
 
@@ -366,10 +326,9 @@ class Partitions:
         coordinators = self._coordinators(topic)
         if coordinators is not None:
             coordinators.resign(index)
-        elif self.groups is not None and last and not moved:
-            self.groups.topics_deleted([topic])
-        if self.followers is not None:
-            self.followers.unfollow(partition)
+        elif last and not moved:
+            self._listeners.groups.topics_deleted([topic])
+        self._listeners.followers.unfollow(partition)
         partition.resign(ErrorCode.NOT_LEADER_OR_FOLLOWER if moved else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         self.log_dirs.delete(topic, index)
 
@@ -384,7 +343,7 @@ class Partitions:
                 if each.failure is not None:
                     break
                 try:
-                    await self.offload(each.sync_names)
+                    await self._offload(each.sync_names)
                     break
                 except StorageError as error:
                     if left and error.is_ours:
@@ -432,8 +391,7 @@ class Partitions:
                 coordinators = self._coordinators(topic)
                 if coordinators is not None:
                     coordinators.resign(index)
-                if self.followers is not None:
-                    self.followers.unfollow(partition)
+                self._listeners.followers.unfollow(partition)
                 partition.resign(ErrorCode.KAFKA_STORAGE_ERROR)
             except Exception as error:
                 contain(log, f"taking {partition} offline", error)
@@ -452,8 +410,8 @@ class Partitions:
             self.dir_failed(home)
 
     def _go_on_moving(self, partition: Partition) -> None:
-        if partition.future is not None and self.moves is not None:
-            self.moves.go_on(partition)
+        if partition.future is not None:
+            self._listeners.moves.go_on(partition)
 
     def move(self, partition: Partition, target: LogDir) -> None:
         """Copy a partition to another directory, and have it served from there when that is done; or call a move off,
@@ -505,9 +463,8 @@ class Partitions:
                     waiter.answer_now()
                 except Exception as error:
                     contain(log, "a fetch that was waiting", error, waiter)
-        for coordinators in (self.groups, self.transactions):
-            if coordinators is not None:
-                coordinators.resign_all()
+        self._listeners.groups.resign_all()
+        self._listeners.transactions.resign_all()
         for partition in self:
             partition.resign()
 
@@ -521,13 +478,13 @@ class Partitions:
         return broker_id in self._image().brokers
 
     def propose(self, partition: Partition, proposal: Proposal) -> None:
-        if self.isr is not None:
-            self.isr.submit(partition, proposal)
+        self._listeners.isr.submit(partition, proposal)
 
     def flush(self, partition: Partition) -> None:
-        if self.flusher is not None:
-            self.flusher(partition)
-            return
+        self._flusher(partition)
+
+    @staticmethod
+    def _flush_here(partition: Partition) -> None:
         error = None
         try:
             partition.log.flush()

@@ -160,12 +160,9 @@ class Housekeeping:
     # -- flushes (those of `flush.messages` are done by flushing.py) ---------------------------------------------------
 
     async def _flush_for_answers(self) -> None:
-        partitions = self._partitions
-        partitions.flusher = flusher = Flusher(self._offload)
-        try:
+        flusher = Flusher(self._offload)
+        with self._partitions.flushing_by(flusher):
             await flusher.run()
-        finally:
-            partitions.flusher = None
 
     def _note_rolled(self, rolled: PartitionLog) -> None:
         self._rolled[rolled] = None

@@ -110,7 +110,7 @@ class FollowerReader:
             )
             data.high_watermark = partition.high_watermark
         throttle = self.throttle
-        if throttle.limited and len(data.records) and throttle.covers(partition):
+        if throttle.limited and len(data.records) and throttle.covers(partition.topic, partition.index):
             if replica_id not in partition.isr and throttle.exceeded(self.now):
                 data.records = b""
             self.throttled_bytes += len(data.records)

@@ -52,7 +52,9 @@ class DataWorld:
         self.configs: dict[str, LogConfig] = {}
         self.log_dirs = LogDirs([str(each) for each in directories], wall_ms=lambda: self.wall_ms, random=lambda: 0.0)
         self.log_dir = self.log_dirs.dirs[0]
-        self.partitions = Partitions(0, self.log_dirs, self._config, lambda: self.image)
+        self.partitions = Partitions(
+            0, self.log_dirs, self._config, lambda: self.image, now=lambda: self.seconds, wall_ms=lambda: self.wall_ms
+        )
         self.producer_ids = FakeProducerIds()
         self.svc: Any = SimpleNamespace(
             partitions=self.partitions,

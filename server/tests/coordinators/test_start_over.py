@@ -16,6 +16,7 @@ from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.logdir import PartitionLog, StorageError
 from barnabas.logdir.logs.roller import Roller
 from barnabas.server.partitions.partition import Partition
+from barnabas.server.partitions.roles import RoleListeners
 from barnabas.server.tests.coordinators.test_groups import Rig, rig
 from barnabas.server.tests.coordinators.txn_rig import txn_rig
 
@@ -38,7 +39,7 @@ def fail_next_write(log: PartitionLog, code: int) -> None:
 def with_offset_7(r: Rig, *, rolls: bool = False) -> None:
     """A group whose offset is 7. rolls: the segment takes one more commit."""
     r.topic()
-    r.world.partitions.groups = r.groups
+    r.world.partitions.listen(RoleListeners(groups=r.groups))
     log = r.partition.log
     for _ in range(2):
         before = log.size
@@ -143,7 +144,7 @@ async def test_a_decision_that_is_not_written_sends_no_markers(
 ) -> None:
     async with txn_rig(tmp_path) as r:
         r.topic()
-        r.world.partitions.transactions = r.transactions
+        r.world.partitions.listen(RoleListeners(transactions=r.transactions))
         who = await r.init()
         added = r.add(who, ("t", 0))
         r.round()
@@ -181,14 +182,13 @@ async def test_who_waits_for_a_flush_that_fails_is_told_and_the_shard_goes_on(tm
                 raise StorageError("flushing", OSError(errno.EMFILE, "said the test"))
             PartitionLog.flush(partition.log)
 
-        host = r.world.partitions
-        host.flusher = lambda each: _flushed(each, flush)
-        commit = r.commit(offset=8)
-        r.round()
-        assert commit.answer == FAILED
-        await trio.testing.wait_all_tasks_blocked()
-        assert partition.held_at is not None
-        partition.flush_again()
+        with r.world.partitions.flushing_by(lambda each: _flushed(each, flush)):
+            commit = r.commit(offset=8)
+            r.round()
+            assert commit.answer == FAILED
+            await trio.testing.wait_all_tasks_blocked()
+            assert partition.held_at is not None
+            partition.flush_again()
         assert (flushes, partition.held_at) == (2, None)
         await trio.testing.wait_all_tasks_blocked()
         await trio.sleep(0.01)

@@ -27,6 +27,7 @@ from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.partitions.followers import Followers
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.partitions.registry import Partitions
+from barnabas.server.partitions.roles import RoleListeners
 from barnabas.server.runtime.offload import inline
 
 NOW = 1_763_700_000_000
@@ -122,10 +123,11 @@ class World:
             self.log_dirs,
             lambda overrides: LogConfig(),
             lambda: self.image,
+            now=trio.current_time,
             wall_ms=lambda: NOW,
         )
         self.leaders = {1: FakeLeader(nursery), 2: FakeLeader(nursery)}
-        self.followers = self.partitions.followers = Followers(
+        self.followers = Followers(
             US,
             self._connect,
             current_config=lambda: self.config,
@@ -133,6 +135,7 @@ class World:
             broker_epoch=lambda: 77,
             offload=inline,
         )
+        self.partitions.listen(RoleListeners(followers=self.followers))
 
     async def _connect(self, endpoint: Endpoint) -> trio.abc.Stream:
         return await self.leaders[endpoint.port % 10].connect(endpoint)

@@ -24,6 +24,7 @@ from barnabas.server.apis.records import fetch as fetch_api
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.partitions.registry import Partitions
+from barnabas.server.partitions.roles import RoleListeners
 from barnabas.server.requests.api import PENDING, Api
 from barnabas.server.requests.fetch.sessions import FetchSessions
 from barnabas.server.tests.apis.fakes import at_once
@@ -92,7 +93,7 @@ class Replicas:
             wall_ms=lambda: NOW,
             lag_ms=lambda: world.lag_ms,
         )
-        self.partitions.isr = SimpleNamespace(submit=lambda *wish: world.wishes.append(wish))
+        self.partitions.listen(RoleListeners(isr=SimpleNamespace(submit=lambda *wish: world.wishes.append(wish))))
         self.timers = FakeTimers(world)
         values = {"broker.id": str(broker_id), "log.dirs": log_dirs.dirs[0].path, **settings}
         config = BrokerConfig.from_values(values)

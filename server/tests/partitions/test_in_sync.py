@@ -19,6 +19,7 @@ from barnabas.kproto.messages import AlterPartitionRequest, AlterPartitionRespon
 from barnabas.replication import BrokerImage, Endpoint, Image
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.partitions.in_sync import IsrManager
+from barnabas.server.partitions.roles import RoleListeners
 from barnabas.server.tests.partitions.replicas import TOPIC, TOPIC_ID, ReplicaWorld, replica_world
 
 Script = Callable[[AlterPartitionRequest, int], AlterPartitionResponse | None]
@@ -132,7 +133,7 @@ async def managed(
                 current_config=lambda: config,
                 current_image=lambda: world.image,
             )
-            partitions.isr = manager
+            partitions.listen(RoleListeners(isr=manager))
             world.lead(1, 1)
             nursery.start_soon(manager.run)
             yield world, controller
@@ -270,7 +271,7 @@ async def test_who_is_no_longer_controller_is_not_waited_for(autojump_clock: tri
                 await answers.wait()
             return await connect(endpoint)
 
-        manager = world[1].partitions.isr
+        manager = world[1].partitions._listeners.isr
         assert isinstance(manager, IsrManager)
         manager._peer._connect = hang
         world.replicate(2)
