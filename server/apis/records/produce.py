@@ -35,7 +35,7 @@ from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.fast_paths.produce import FLEXIBLE_FROM, learn
 from barnabas.server.requests.old_formats import up_converted
 from barnabas.server.requests.produce.access import may_produce
-from barnabas.server.requests.produce.pending import PendingProduce
+from barnabas.server.requests.produce.pending import Nothing, Outcome, PendingProduce
 from barnabas.server.requests.produce.transactional import Admission, produce_in_transaction
 from barnabas.server.requests.services import Services
 
@@ -57,31 +57,32 @@ def _append(svc: Services, ctx: RequestContext, req: ProduceRequest, admission: 
 
 
 async def handle_old(svc: Services, ctx: RequestContext, req: ProduceRequest) -> object:
-    """Versions 0-2: convert everything, then go the way of the others. An outcome stands where the records stood."""
+    """Versions 0-2: convert everything, then go the way of the others."""
+    converted: list[Outcome] = []
     for topic in req.topic_data:
         for data in topic.partition_data:
-            partition = svc.partitions.find(topic.name, data.index)
             sent: Any = data.records
-            outcome: Any
+            data.records = None
             if sent is None:
+                converted.append(None)
                 continue
+            partition = svc.partitions.find(topic.name, data.index)
             if partition is None:
                 # It may be made while others are converted: what is not converted does not go into it.
-                outcome = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "unknown when the request came")
-                data.records = outcome
+                unknown = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "unknown when the request came")
+                converted.append(unknown)
                 continue
             try:
                 outcome = await up_converted(bytes(sent), partition.log.config, svc.held.elsewhere)
             except KafkaError as error:
-                outcome = error.as_value()
-            if outcome is None:
-                outcome = KafkaError(ErrorCode.NONE)
-            data.records = outcome
+                converted.append(error.as_value())
+            else:
+                converted.append(Nothing.WHOLE if outcome is None else outcome)
             await trio.lowlevel.checkpoint()
     # Also if the client is gone by now: it may have asked for no answer and left.
-    response = handle(svc, ctx, req)
+    PendingProduce(svc, ctx, req, ProduceResponse(responses=[])).begin(req, converted)
     svc.partitions.write_staged()
-    return response
+    return PENDING
 
 
 def _on_error(req: ProduceRequest, code: ErrorCode, version: int) -> ProduceResponse:

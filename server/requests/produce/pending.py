@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from enum import Enum
 from typing import Any
 
 from barnabas.kproto import ErrorCode, KafkaError
@@ -22,6 +24,18 @@ _PartitionResponse = ProduceResponse.PartitionProduceResponse
 
 ADMIN_CLIENT_ID = "__admin_client"
 _ACKS = (-1, 0, 1)
+
+
+class Nothing(Enum):
+    """What an old client has sent for a partition, when it is no whole message."""
+
+    WHOLE = "nothing whole"
+    """A success without an append."""
+
+
+Outcome = bytearray | memoryview | KafkaError | Nothing | None
+"""Of the conversion of what an old client has sent for a partition; None: it has sent nothing at all."""
+
 _ZSTD = 4
 
 
@@ -69,24 +83,27 @@ class PendingProduce:
 
     # -- its batches
 
-    def begin(self, req: ProduceRequest) -> None:
-        """Append all of them; from the first one on that would take too long, later."""
+    def begin(self, req: ProduceRequest, converted: Sequence[Outcome] | None = None) -> None:
+        """Append all of them; from the first one on that would take too long, later. converted: to be appended instead
+        of what the request has, in its order.
+        """
         svc = self.svc
         now_ms = svc.wall_ms()
         allowance = svc.partitions.allowance
         responses = self.response.responses
-        left = BATCHES_PER_TURN
+        number = 0
         try:
             for topic in req.topic_data:
                 answers: list[ProduceResponse.PartitionProduceResponse] = []
                 responses.append(_TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
                 for data in topic.partition_data:
-                    if not left:
+                    if number == BATCHES_PER_TURN:
                         raise TooMuchWork(is_for_now=True)
-                    left -= 1
-                    self.append(req, topic, data, answers, now_ms, allowance)
+                    records = data.records if converted is None else converted[number]
+                    self.append(req, topic, data, records, answers, now_ms, allowance)
+                    number += 1
         except TooMuchWork as error:
-            svc.held.hold(_Rest(self, req), is_stuck=not error.is_for_now)
+            svc.held.hold(_Rest(self, req, converted), is_stuck=not error.is_for_now)
         else:
             svc.partitions.after_write(self.written)
 
@@ -95,22 +112,28 @@ class PendingProduce:
         req: ProduceRequest,
         topic: ProduceRequest.TopicProduceData,
         data: ProduceRequest.PartitionProduceData,
+        records: Any,
         answers: list[_PartitionResponse],
         now_ms: int,
         allowance: Allowance,
     ) -> None:
-        """Stage a batch, or put down why it cannot be. Raises `TooMuchWork`, and then nothing has happened."""
+        """Stage a batch, or put down why it cannot be. records: it, or an `Outcome`. Raises `TooMuchWork`, and then
+        nothing has happened.
+        """
         acks = self.acks
         version = self.ctx.api_version
         try:
             if acks not in _ACKS:
                 raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
             partition = _partition(self.svc, version, topic, data)
-            records: Any = data.records
+            if type(records) is not memoryview:
+                if isinstance(records, KafkaError):
+                    raise records
+                if records is Nothing.WHOLE:
+                    answers.append(_PartitionResponse(index=data.index, base_offset=-1))
+                    return
             if allowance.prepared_for is None:
                 records = _one_batch(records, version, req.transactional_id)
-            elif isinstance(records, KafkaError):
-                raise records
             if partition.topic.startswith("__"):
                 _refuse_internal(self.svc, partition, self.ctx)
             info = partition.append(
@@ -122,9 +145,9 @@ class PendingProduce:
                 allowance=allowance,
             )
         except KafkaError as error:
-            self.failed |= error.code != ErrorCode.NONE  # an old client may send nothing
+            self.failed = True
             answer = _PartitionResponse(index=data.index)
-            _fill_error(answer, error.as_value(), version)  # it may be kept where the records stood
+            _fill_error(answer, error.as_value(), version)  # it may be kept as an outcome
         else:
             answer = _answer(data.index, info)
             self.appended.append((partition, answer, info.last_offset + 1))
@@ -202,7 +225,7 @@ class _Rest:
     `barnabas.server.requests.produce.held`.
     """
 
-    def __init__(self, pending: PendingProduce, req: ProduceRequest) -> None:
+    def __init__(self, pending: PendingProduce, req: ProduceRequest, converted: Sequence[Outcome] | None) -> None:
         self._pending = pending
         self._req = req
         self.ctx = pending.ctx
@@ -216,18 +239,25 @@ class _Rest:
             for data in topic.partition_data[len(answered.partition_responses) :]
         ]
         self.count = len(self._batches)
+        self._records: list[Any]
+        if converted is None:
+            self._records = [data.records for _, data, _ in self._batches]
+        else:
+            self._records = list(converted[len(converted) - self.count :])
 
     def append(self, number: int, allowance: Allowance) -> None:
-        self._pending.append(self._req, *self._batches[number], self.now_ms(), allowance)
+        topic, data, answers = self._batches[number]
+        self._pending.append(self._req, topic, data, self._records[number], answers, self.now_ms(), allowance)
 
     def records(self, number: int) -> memoryview | None:
-        records = self._batches[number][1].records
+        records = self._records[number]
         if isinstance(records, bytearray):
             return memoryview(records)
         return records if isinstance(records, memoryview) else None
 
     def replace(self, number: int, records: memoryview | KafkaError) -> None:
-        self._batches[number][1].records = records  # type: ignore[assignment]  # an outcome where records were
+        self._records[number] = records
+        self._batches[number][1].records = None  # nobody needs what the request had
 
     def config(self, number: int) -> LogConfig | None:
         topic, data, _ = self._batches[number]
@@ -300,8 +330,6 @@ def _one_batch(records: object, version: int, transactional_id: str | None) -> m
     if not isinstance(records, memoryview) or len(records) < BATCH_OVERHEAD:
         if isinstance(records, bytearray):
             return memoryview(records)  # what an old client sent, converted
-        if isinstance(records, KafkaError):
-            raise records  # … or what came of it
         raise KafkaError(ErrorCode.INVALID_RECORD, "one record batch per partition is expected, none was sent")
     if records[MAGIC_OFFSET] != 2:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"record format 2 is expected, {records[MAGIC_OFFSET]} was sent")
