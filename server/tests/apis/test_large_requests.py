@@ -391,10 +391,12 @@ async def test_who_waits_for_somebody_else_leaves_its_place(
         connected(broker) as second,
         trio.open_nursery() as asking,
     ):
+        asking.cancel_scope.deadline = trio.current_time() + 60
         asking.start_soon(first.ask, DescribeGroupsRequest(groups=ids()[:1500]), 5)
         await trio.testing.wait_all_tasks_blocked()
         assert len((await second.ask(DeleteGroupsRequest(groups_names=ids()[:1500]), 2)).results) == 1500
         wake.set()
+    assert not asking.cancel_scope.cancelled_caught
 
 
 @pytest.mark.parametrize(
