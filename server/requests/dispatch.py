@@ -148,7 +148,7 @@ class Dispatcher:
                 return
             context.request = request
             if not context.closed:
-                await self._run(context, request, is_large, leave)
+                await self._run(context, request, True, leave)
 
     async def _run(
         self, context: RequestContext, request: Any, is_large: bool = False, leave: Callable[[], None] = _nothing

@@ -27,7 +27,7 @@ def handle(
     svc: Services, ctx: RequestContext, req: ConsumerGroupDescribeRequest
 ) -> Steps[ConsumerGroupDescribeResponse]:
     if not is_enabled(svc):
-        return _on_error(req, ErrorCode.UNSUPPORTED_VERSION, ctx.api_version)
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     response = ConsumerGroupDescribeResponse()
     for group_id in dict.fromkeys(req.group_ids):
         try:

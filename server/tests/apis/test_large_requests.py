@@ -318,6 +318,22 @@ async def test_what_is_one_long_call_leaves_the_loop(autojump_clock: trio.testin
         assert called == ["decode", "refusal"]
 
 
+async def test_a_protocol_that_is_not_served_is_refused_off_the_loop(autojump_clock: trio.testing.MockClock) -> None:
+    called: list[str] = []
+
+    async def noting(function: Callable[..., Any], *args: Any) -> Any:
+        called.append(getattr(function, "__name__", ""))
+        return await inline(function, *args)
+
+    settings = {"group_coordinator_rebalance_protocols": "classic"}
+    async with embedded_broker(offload=noting, **settings) as broker, connected(broker) as client:
+        for names in ids(), ids()[:1500]:
+            called.clear()
+            refused = await client.ask(ConsumerGroupDescribeRequest(group_ids=names), 0)
+            assert [each.error_code for each in refused.groups] == [E.UNSUPPORTED_VERSION] * len(names)
+            assert "refusal" in called
+
+
 async def test_of_many_longer_requests_one_is_decoded_at_a_time(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
