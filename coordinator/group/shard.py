@@ -40,8 +40,8 @@ from barnabas.kproto import ErrorCode
 class GroupShard:
     """See the module. What is hard and what is soft: `barnabas.coordinator.group.store`.
 
-    store: what it knows, for who wants to look at it; groups: its groups, by id. What is replayed and what clients ask
-    for are the parts' own methods, which saves a call: of the `GroupStore` `replay`, `replay_decided`,
+    groups: by id. store, offsets: what is asked for each request (`replay_decided`, `commit`, `fetch`) is best asked of
+    these. The parts' methods are the shard's, too: of the `GroupStore` `replay`, `replay_decided`,
     `replay_end_of_transaction`; of `Membership` `join`, `sync`, `heartbeat`, `leave`; of `ConsumerMembership`
     `consumer_heartbeat`, `patterns_resolved`; of `OffsetOperations` `commit`, `commit_in_transaction`, `fetch`,
     `with_offsets`, `check_fetch`, `delete_offsets`; of `Removals` `delete_group`; of `GroupViews` `describe`,
@@ -62,7 +62,7 @@ class GroupShard:
         consumers = ConsumerMembership(store)
         self.consumer_heartbeat = consumers.consumer_heartbeat
         self.patterns_resolved = consumers.patterns_resolved
-        offsets = OffsetOperations(store)
+        offsets = self.offsets = OffsetOperations(store)
         self.commit = offsets.commit
         self.commit_in_transaction = offsets.commit_in_transaction
         self.fetch = offsets.fetch

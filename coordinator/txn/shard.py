@@ -54,24 +54,26 @@ log = logging.getLogger("barnabas.transactions")
 class TxnShard:
     """See the module. coordinator_epoch: the leader epoch in which the broker began to lead the partition.
 
-    ids: by name. What is replayed and what clients ask for are the parts' own methods, which saves a call: `replay`
-    (`TxnStore`), `init_producer_id` (`Producers`), `add_partitions`, `add_offsets`, `verify_partitions`
-    (`PartitionsOfTransactions`), `end` (`Ends`), `describe`, `listed`, `looked_through` (`TransactionViews`).
+    ids: by name. store, partitions, ends: what is asked for each transaction is best asked of these. The parts' methods
+    are the shard's, too: of the `TxnStore` `replay`; of `Producers` `init_producer_id`; of `PartitionsOfTransactions`
+    `add_partitions`, `add_offsets`, `verify_partitions`; of `Ends` `end`; of `TransactionViews` `describe`, `listed`,
+    `looked_through`.
     """
 
     def __init__(self, config: TxnConfig, coordinator_epoch: int) -> None:
-        store = self._store = TxnStore(config, coordinator_epoch)
+        store = self.store = TxnStore(config, coordinator_epoch)
         changes = self._changes = Changes(store)
         self._time_outs = TimeOuts(store, changes)
         self._removal = Removal(store, changes)
         self.ids = store.ids
         self.replay = store.replay
         self.init_producer_id = Producers(store, changes).init_producer_id
-        partitions = PartitionsOfTransactions(store, changes)
+        partitions = self.partitions = PartitionsOfTransactions(store, changes)
         self.add_partitions = partitions.add_partitions
         self.add_offsets = partitions.add_offsets
         self.verify_partitions = partitions.verify_partitions
-        self.end = Ends(store, changes).end
+        self.ends = Ends(store, changes)
+        self.end = self.ends.end
         views = TransactionViews(store)
         self.describe = views.describe
         self.listed = views.listed
@@ -79,7 +81,7 @@ class TxnShard:
 
     def set_config(self, config: TxnConfig) -> None:
         """New settings; they hold from the next decision on."""
-        self._store.config = config
+        self.store.config = config
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -92,12 +94,12 @@ class TxnShard:
                 self._changes.follow_up(entry, now, out)
             except Exception:  # the others' markers must go out
                 log.exception("transactional id %r cannot be brought back", entry.transactional_id)
-        self._store.is_loaded = True
+        self.store.is_loaded = True
         return out.result()
 
     def unload(self) -> None:
         """The partition is led elsewhere. Replies that are held are the runtime's to refuse, by `Result.failed`."""
-        self._store.unload()
+        self.store.unload()
 
     def marked(self, marked: Marked, now: Now) -> Result:
         """Partitions need no marker any more, see `barnabas.coordinator.txn.markers`."""
@@ -111,11 +113,11 @@ class TxnShard:
 
     def deadline(self) -> float | None:
         """When `expire` has something to do, in seconds of the monotonic clock."""
-        return self._store.deadlines.next()
+        return self.store.deadlines.next()
 
     def expire(self, now: Now) -> Result:
         """Do one thing that is due; call again until `deadline()` lies ahead. Raises StepFailed for one id."""
-        due = self._store.deadlines.pop(now.seconds)
+        due = self.store.deadlines.pop(now.seconds)
         if due is None:
             return NOTHING
         transactional_id, what = due
@@ -128,6 +130,6 @@ class TxnShard:
                 else:
                     self._time_outs.time_out(entry, NO_ID, now, out)
             except Exception as error:
-                self._store.deadlines.set(due, now.seconds + FAILED_AGAIN_SECONDS)
+                self.store.deadlines.set(due, now.seconds + FAILED_AGAIN_SECONDS)
                 raise StepFailed(due, Result(replies=out.replies)) from error
         return out.result()

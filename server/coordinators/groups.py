@@ -86,7 +86,7 @@ class GroupCoordinator:
         self._image = ground.current_image
         self._config = ground.current_config
         self._partitions = ground.partitions
-        self._now = ground.time
+        self._ground = ground
         self._random = random
         self._topics = GroupTopics()
         # While a partition is being loaded: topics whose offsets must go then.
@@ -95,8 +95,7 @@ class GroupCoordinator:
         self._patterns = PatternResolver(ground, self.log, offload, self._patterns_resolved)
         self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(ground, self)
         self._shards = self.runtime.shards
-        self._active = self.runtime.active
-        self._apply = self.runtime.results.apply
+        self._results = self.runtime.results
         self.lead = self.runtime.lead
         self.resign = self.runtime.resign
         self.resign_all = self.runtime.resign_all
@@ -121,14 +120,14 @@ class GroupCoordinator:
         self, shard: GroupShard, records: Sequence[Record], base_offset: int, committed_to: int, producer_id: int
     ) -> None:
         """Part of `Subject`: what is known of a record is not read from it again."""
-        shard.replay_decided(records, base_offset, committed_to, producer_id)
+        shard.store.replay_decided(records, base_offset, committed_to, producer_id)
 
     def activated(self, led: CoordinatedShard[GroupShard]) -> None:
         """Part of `Subject`: topics may have been deleted meanwhile."""
         deleted = self._deleted_topics.pop(led, None)
         if deleted:
-            for result in led.shard.topics_deleted(deleted, self._now()):
-                self._apply(led, result)
+            for result in led.shard.topics_deleted(deleted, self._ground.time()):
+                self._results.apply(led, result)
             self._partitions.write_staged()
 
     def unloaded(self, led: CoordinatedShard[GroupShard], now: Now) -> Iterable[Reply]:
@@ -167,7 +166,8 @@ class GroupCoordinator:
                 led.shard.set_topics(self._topics.topics, changed)
 
     def _patterns_resolved(self, wanted: ToResolve, found: Found, started_ms: int) -> None:
-        self._apply(wanted.led, wanted.shard.patterns_resolved(wanted.effect, found, started_ms, self._now()))
+        now = self._ground.time()
+        self._results.apply(wanted.led, wanted.shard.patterns_resolved(wanted.effect, found, started_ms, now))
         self._partitions.write_staged()
 
     def topics_deleted(self, topics: Collection[str]) -> None:
@@ -175,8 +175,8 @@ class GroupCoordinator:
         for led in list(self._shards.values()):
             if led.is_active:
                 try:
-                    for result in led.shard.topics_deleted(topics, self._now()):
-                        self._apply(led, result)
+                    for result in led.shard.topics_deleted(topics, self._ground.time()):
+                        self._results.apply(led, result)
                 except Exception as error:
                     contain(self.log, f"removing the offsets of deleted topics in {led!r}", error)
             elif not led.is_closed:
@@ -218,8 +218,8 @@ class GroupCoordinator:
                     await attempt(self.log, f"expiring offsets of {led!r}", partial(self._expire_offsets, led))
 
     async def _expire_offsets(self, led: CoordinatedShard[GroupShard]) -> None:
-        for result in led.shard.expire_offsets(self._now()):
-            self._apply(led, result)
+        for result in led.shard.expire_offsets(self._ground.time()):
+            self._results.apply(led, result)
             self._partitions.write_staged()
             await trio.lowlevel.checkpoint()
             if led.is_closed:
@@ -246,11 +246,11 @@ class GroupCoordinator:
         topic) or COORDINATOR_LOAD_IN_PROGRESS.
 
         The empty id is an old consumer's without a group; it may hold offsets but have no members. Who asks for these
-        asks `_active`.
+        asks the runtime.
         """
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        return self._active(group_id)
+        return self.runtime.active(group_id)
 
     # -- operations; each raises KafkaError like `_group` --------------------------------------------
 
@@ -260,21 +260,23 @@ class GroupCoordinator:
         """Answers JoinGroupResponse. `client_host`: the bare address."""
         led = self._group(request.group_id)
         unique = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
-        self._apply(led, led.shard.join(request, version, client_id, f"/{client_host}", unique, token, self._now()))
+        now = self._ground.time()
+        result = led.shard.join(request, version, client_id, f"/{client_host}", unique, token, now)
+        self._results.apply(led, result)
 
     def sync(self, request: SyncGroupRequest, version: int, token: Any) -> None:
         """Answers SyncGroupResponse."""
         led = self._group(request.group_id)
-        self._apply(led, led.shard.sync(request, version, token, self._now()))
+        self._results.apply(led, led.shard.sync(request, version, token, self._ground.time()))
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
         led = self._group(request.group_id)
-        return led.shard.heartbeat(request, self._now())
+        return led.shard.heartbeat(request, self._ground.time())
 
     def leave(self, request: LeaveGroupRequest, version: int, token: Any) -> None:
         """Answers LeaveGroupResponse."""
         led = self._group(request.group_id)
-        self._apply(led, led.shard.leave(request, version, token, self._now()))
+        self._results.apply(led, led.shard.leave(request, version, token, self._ground.time()))
 
     def commit(
         self,
@@ -289,8 +291,8 @@ class GroupCoordinator:
         version: int = 9,
     ) -> None:
         """Answers a list of ErrorCode, one per offset. `version`: of OffsetCommit."""
-        led = self._active(group_id)
-        result = led.shard.commit(
+        led = self.runtime.active(group_id)
+        result = led.shard.offsets.commit(
             group_id,
             generation,
             member_id,
@@ -298,10 +300,10 @@ class GroupCoordinator:
             retention_ms,
             offsets,
             token,
-            self._now(),
+            self._ground.time(),
             version=version,
         )
-        self._apply(led, result)
+        self._results.apply(led, result)
 
     def partition_of(self, group_id: str) -> Partition:
         """Where the offsets of a group are written."""
@@ -321,25 +323,26 @@ class GroupCoordinator:
     ) -> None:
         """Commit as part of a producer's transaction; in_txn: as for `PartitionLog.append`. Answers as `commit`."""
         led = self._group(group_id)
-        result = led.shard.commit_in_transaction(
-            group_id, generation, member_id, instance_id, offsets, token, self._now()
+        result = led.shard.offsets.commit_in_transaction(
+            group_id, generation, member_id, instance_id, offsets, token, self._ground.time()
         )
-        self._apply(led, result, Producer(producer_id, producer_epoch, in_txn))
+        self._results.apply(led, result, Producer(producer_id, producer_epoch, in_txn))
 
     def fetch(
         self, group_id: str, partitions: Iterable[tuple[str, int]], require_stable: bool, *, only_found: bool = False
     ) -> list[FetchedOffset]:
         """Committed offsets of the (topic, partition)s; only_found: of those that have one."""
-        led = self._active(group_id)
-        return led.shard.fetch(group_id, partitions, require_stable, self._committed_to(led), only_found=only_found)
+        led = self.runtime.active(group_id)
+        committed_to = self._committed_to(led)
+        return led.shard.offsets.fetch(group_id, partitions, require_stable, committed_to, only_found=only_found)
 
     def with_offsets(self, group_id: str) -> list[tuple[str, int]]:
         """The (topic, partition)s of a group that have offsets, committed or about to be."""
-        return self._active(group_id).shard.with_offsets(group_id)
+        return self.runtime.active(group_id).shard.with_offsets(group_id)
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Whether this member, or None for nobody in particular, may ask for the group's offsets."""
-        return self._active(group_id).shard.check_fetch(group_id, member_id, member_epoch)
+        return self.runtime.active(group_id).shard.check_fetch(group_id, member_id, member_epoch)
 
     def _committed_to(self, led: CoordinatedShard[GroupShard]) -> int:
         """Reads tell what is in the log before this offset."""
@@ -350,16 +353,16 @@ class GroupCoordinator:
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]], token: Any) -> None:
         """Answers a list of ErrorCode, one per partition, or one for all of the request."""
         led = self._group(group_id)
-        self._apply(led, led.shard.delete_offsets(group_id, partitions, token))
+        self._results.apply(led, led.shard.delete_offsets(group_id, partitions, token))
 
     def delete_group(self, group_id: str, token: Any) -> None:
         """Answers an ErrorCode."""
-        led = self._active(group_id)
-        for result in led.shard.delete_group(group_id, token, self._now()):
-            self._apply(led, result)
+        led = self.runtime.active(group_id)
+        for result in led.shard.delete_group(group_id, token, self._ground.time()):
+            self._results.apply(led, result)
 
     def describe(self, group_id: str, version: int) -> DescribeGroupsResponse.DescribedGroup:
-        return self._active(group_id).shard.describe(group_id, version)
+        return self.runtime.active(group_id).shard.describe(group_id, version)
 
     def listed(
         self, states: Collection[str], types: Collection[str]
@@ -397,7 +400,7 @@ class GroupCoordinator:
         from barnabas.server.coordinators import group_patterns
 
         try:
-            led = self._active(request.group_id)
+            led = self.runtime.active(request.group_id)
         except KafkaError:
             check_heartbeat(request, version, machine_config(self._config()))
             raise
@@ -411,11 +414,11 @@ class GroupCoordinator:
             unique,
             group_patterns.why_invalid,
             token,
-            self._now(),
+            self._ground.time(),
         )
         self._may_see = may_see
         try:
-            self._apply(led, result)
+            self._results.apply(led, result)
         finally:
             self._may_see = None
 

@@ -23,7 +23,7 @@ class InternalTopic:
         self._log = log
         self._image = ground.current_image
         self._create = ground.create_topic
-        self._wanted = trio.Event()
+        self._wanted = trio.Event()  # taken down when that is done, so that what fails is tried again
 
     def place(self, key: str) -> PartitionImage | None:
         """The partition that a group or transactional id lives in; None while the topic does not exist."""

@@ -21,6 +21,7 @@ from barnabas.server.coordinators.coordinated_shard import CoordinatedShard, S, 
 from barnabas.server.coordinators.ground import CoordinatorGround
 from barnabas.server.coordinators.loading import replay_slice
 from barnabas.server.runtime.containment import contain
+from barnabas.server.runtime.wakeup import Wakeup
 
 LOAD_BYTES = 64 * 1024
 """One slice of loading: some hundred records, a few milliseconds of the loop."""
@@ -40,7 +41,7 @@ class Loader(Generic[S]):
         self._timers = ground.timers
         self._clock = ground.now
         self._to_load: deque[CoordinatedShard[S]] = deque()
-        self._wanted = trio.Event()
+        self._wanted = Wakeup()
 
     def add(self, led: CoordinatedShard[S]) -> None:
         """Load this shard, after those that wait for it already."""
@@ -60,7 +61,6 @@ class Loader(Generic[S]):
                 if not is_done:
                     self._timers.after(LOAD_RETRY_SECONDS, partial(self._load_again, led))
             await self._wanted.wait()
-            self._wanted = trio.Event()
 
     def _load_again(self, led: CoordinatedShard[S]) -> None:
         if not led.is_closed:

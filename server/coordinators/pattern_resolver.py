@@ -17,6 +17,7 @@ from barnabas.server.coordinators.coordinated_shard import CoordinatedShard
 from barnabas.server.coordinators.ground import CoordinatorGround
 from barnabas.server.runtime.containment import attempt
 from barnabas.server.runtime.offload import Offload
+from barnabas.server.runtime.wakeup import Wakeup
 
 INLINE_MATCHES = 500
 """Names times expressions that are matched on the loop: one takes some 7 us."""
@@ -56,7 +57,7 @@ class PatternResolver:
         self._offload = offload
         self._resolved = resolved
         self._to_resolve: deque[ToResolve] = deque()
-        self._wanted = trio.Event()
+        self._wanted = Wakeup()
 
     def add(self, wanted: ToResolve) -> None:
         """Resolve these, after those that wait for it already."""
@@ -71,7 +72,6 @@ class PatternResolver:
                 await attempt(self._log, f"resolving expressions in {wanted.led!r}", partial(self._resolve, wanted))
                 await trio.lowlevel.checkpoint()
             await self._wanted.wait()
-            self._wanted = trio.Event()
 
     async def _resolve(self, wanted: ToResolve) -> None:
         from barnabas.server.coordinators import group_patterns  # few groups have expressions

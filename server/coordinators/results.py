@@ -62,9 +62,7 @@ class Results(Generic[S]):
         self._timers = ground.timers
         self._clock = ground.now
         self._wall_ms = ground.wall_ms
-        self._now = ground.time
-        self._required_acks = subject.required_acks
-        self._replay_decided = subject.replay_decided
+        self._ground = ground
         self._is_write_due = False
 
     def apply(self, led: CoordinatedShard[S], result: Result, producer: Producer | None = None) -> None:
@@ -75,13 +73,13 @@ class Results(Generic[S]):
         if result.records:
             code = self._append(led, result.records, producer)
             if code != ErrorCode.NONE:
-                self.apply(led, self._instead(result, code, self._now(), appended=False))
+                self.apply(led, self._instead(result, code, self._ground.time(), appended=False))
                 self._arm(led)
                 return
         for effect in result.effects:
             self._subject.carry_out(led, effect)
         if result.held or result.committed is not None:
-            if self._required_acks() != -1:
+            if self._subject.required_acks() != -1:
                 self._partitions.after_write(partial(self._written, led, result, led.appended_to))
             elif led.appended_to > led.partition.high_watermark:
                 self._hold(led, result)
@@ -105,7 +103,7 @@ class Results(Generic[S]):
                 batch,
                 origin=AppendOrigin.COORDINATOR,
                 now_ms=wall_ms,
-                required_acks=self._required_acks(),
+                required_acks=self._subject.required_acks(),
                 in_txn=in_txn,
             )
         except KafkaError as error:
@@ -115,7 +113,7 @@ class Results(Generic[S]):
             return error.code
         led.appended_to = info.base_offset + len(records)
         try:
-            self._replay_decided(led.shard, records, info.base_offset, partition.high_watermark, producer_id)
+            self._subject.replay_decided(led.shard, records, info.base_offset, partition.high_watermark, producer_id)
         except Exception as error:
             contain(self._log, f"replaying what is being written to {led!r}", error)
             self._start_over(led, ErrorCode.NOT_COORDINATOR)
@@ -150,7 +148,7 @@ class Results(Generic[S]):
                 self._succeeded(led, result)
             else:
                 # It is in the log for good, and its clients are told that it failed.
-                instead = self._instead(result, code, self._now())
+                instead = self._instead(result, code, self._ground.time())
                 self.deliver(instead.replies)
                 self.later(led, lambda now, instead=instead: instead._replace(replies=()))  # type: ignore[misc]
                 if result.committed is not None:
@@ -167,12 +165,12 @@ class Results(Generic[S]):
         if error is None or result.failed is None:
             self._succeeded(led, result)
         else:
-            self.deliver(self._instead(result, error.code, self._now()).replies)
+            self.deliver(self._instead(result, error.code, self._ground.time()).replies)
 
     def _commits_due(self, led: CoordinatedShard[S]) -> None:
         """Writes that took too long are answered, though they may be committed yet."""
         led.commit_timer = None
-        now = self._now()
+        now = self._ground.time()
         while led.held and led.held[0].due <= now.seconds:
             each = led.held.popleft()
             if each.result.committed is not None:
@@ -202,7 +200,7 @@ class Results(Generic[S]):
 
     def end(self, led: CoordinatedShard[S], code: ErrorCode) -> None:
         """`led` is closed: whoever waits for a write of it is answered as if that had failed with `code`."""
-        now = self._now()
+        now = self._ground.time()
         for timer in (led.timer, led.commit_timer):
             if timer is not None:
                 timer.cancel()
@@ -230,7 +228,7 @@ class Results(Generic[S]):
             if led.is_closed:
                 return
             try:
-                self.apply(led, step(self._now()))
+                self.apply(led, step(self._ground.time()))
             except Exception as error:
                 contain(self._log, f"what follows from a write to {led!r}", error, step)
 
@@ -263,7 +261,7 @@ class Results(Generic[S]):
         led.timer = None
         at = None
         for _ in range(EXPIRE_PER_CALLBACK):
-            now = self._now()
+            now = self._ground.time()
             deadline = led.shard.deadline()
             if deadline is None or deadline > now.seconds or led.is_closed:
                 break

@@ -45,10 +45,9 @@ class CoordinatorRuntime(Generic[S]):
     def __init__(self, ground: CoordinatorGround, subject: Subject[S]) -> None:
         self._subject = subject
         self._log = subject.log
-        self._now = ground.time
+        self._ground = ground
         self.shards: dict[int, CoordinatedShard[S]] = {}
         self.topic = InternalTopic(subject.topic, subject.log, ground)
-        self._place = self.topic.place
         self.results = Results(ground, subject, start_over=self._start_over, resign=self.resign)
         self._loader = Loader(ground, subject, self._activate)
 
@@ -102,7 +101,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def _activate(self, led: CoordinatedShard[S]) -> None:
         led.activate()
-        self.results.apply(led, led.shard.loaded(self._now()))
+        self.results.apply(led, led.shard.loaded(self._ground.time()))
         self._subject.activated(led)
 
     # -- tasks -------------------------------------------------------------------------------------
@@ -119,7 +118,7 @@ class CoordinatorRuntime(Generic[S]):
         """The shard of a key. Raises KafkaError NOT_COORDINATOR (led elsewhere, or no topic) or
         COORDINATOR_LOAD_IN_PROGRESS.
         """
-        place = self._place(key)
+        place = self.topic.place(key)
         led = None if place is None else self.shards.get(place.index)
         if led is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)

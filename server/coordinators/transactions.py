@@ -127,11 +127,10 @@ class TransactionCoordinator:
         partition_count: Callable[[str], Awaitable[int | None]],
         transaction_version: Callable[[], int],
     ) -> None:
-        self._ground = ground
         self._image = ground.current_image
         self._config = ground.current_config
         self._partitions = ground.partitions
-        self._now = ground.time
+        self._ground = ground
         self._next_producer_id = next_producer_id
         self._write_markers = write_markers
         self._connect = connect
@@ -141,7 +140,7 @@ class TransactionCoordinator:
         self._markers: MarkerSender | None = None
         self.runtime: CoordinatorRuntime[TxnShard] = CoordinatorRuntime(ground, self)
         self._shards = self.runtime.shards
-        self._apply = self.runtime.results.apply
+        self._results = self.runtime.results
         self.lead = self.runtime.lead
         self.resign = self.runtime.resign
         self.resign_all = self.runtime.resign_all
@@ -168,8 +167,9 @@ class TransactionCoordinator:
         self, shard: TxnShard, records: Sequence[Record], base_offset: int, committed_to: int, producer_id: int
     ) -> None:
         """Part of `Subject`."""
+        store = shard.store
         for key, value, _ in records:
-            shard.replay(key, value)
+            store.replay(key, value)
 
     def activated(self, led: CoordinatedShard[TxnShard]) -> None:
         """Part of `Subject`."""
@@ -206,14 +206,14 @@ class TransactionCoordinator:
     async def _fetch_id(self, led: CoordinatedShard[TxnShard], wanted: NeedProducerId) -> None:
         try:
             try:
-                result = wanted.given(await self._next_producer_id(), self._now())
+                result = wanted.given(await self._next_producer_id(), self._ground.time())
             except KafkaError as error:
-                result = wanted.refused(error.code, self._now())
+                result = wanted.refused(error.code, self._ground.time())
             except Exception as error:
                 contain(self.log, "getting a producer id for a transactional id", error)
-                result = wanted.refused(ErrorCode.UNKNOWN_SERVER_ERROR, self._now())
+                result = wanted.refused(ErrorCode.UNKNOWN_SERVER_ERROR, self._ground.time())
             # Of a partition that was lost meanwhile the machine says so, and asks for nothing to be written.
-            self._apply(led, result)
+            self._results.apply(led, result)
         except Exception as error:
             contain(self.log, f"going on in {led!r} with a producer id", error, wanted.refused)
         self._partitions.write_staged()
@@ -244,7 +244,7 @@ class TransactionCoordinator:
         led = marked.source
         assert isinstance(led, CoordinatedShard)
         if not led.is_closed:
-            self._apply(led, led.shard.marked(marked, self._now()))
+            self._results.apply(led, led.shard.marked(marked, self._ground.time()))
 
     @property
     def unmarked(self) -> int:
@@ -273,8 +273,8 @@ class TransactionCoordinator:
                     await attempt(self.log, f"removing transactional ids of {led!r}", partial(self._remove, led))
 
     async def _remove(self, led: CoordinatedShard[TxnShard]) -> None:
-        for result in led.shard.remove_expired(self._now()):
-            self._apply(led, result)
+        for result in led.shard.remove_expired(self._ground.time()):
+            self._results.apply(led, result)
             self._partitions.write_staged()
             await trio.lowlevel.checkpoint()
             if led.is_closed:
@@ -298,7 +298,7 @@ class TransactionCoordinator:
     def init_producer_id(self, request: InitProducerIdRequest, version: int, token: Any) -> None:
         """For a request with a transactional id. Answers InitProducerIdResponse."""
         led = self._of(request.transactional_id or "")
-        self._apply(led, led.shard.init_producer_id(request, version, token, self._now()))
+        self._results.apply(led, led.shard.init_producer_id(request, version, token, self._ground.time()))
 
     def add_offsets(self, request: AddOffsetsToTxnRequest, version: int, token: Any) -> None:
         """Answers AddOffsetsToTxnResponse. The group's partition becomes part of the transaction; where there is no
@@ -308,12 +308,12 @@ class TransactionCoordinator:
         topic = self._image().topics.get(GROUP_METADATA_TOPIC)
         count = len(topic.partitions) if topic is not None else self._config().get_int("offsets.topic.num.partitions")
         place = (GROUP_METADATA_TOPIC, partition_for(request.group_id, count))
-        self._apply(led, led.shard.add_offsets(request, version, place, token, self._now()))
+        self._results.apply(led, led.shard.partitions.add_offsets(request, version, place, token, self._ground.time()))
 
     def end(self, request: EndTxnRequest, version: int, token: Any) -> None:
         """Answers EndTxnResponse."""
         led = self._of(request.transactional_id)
-        self._apply(led, led.shard.end(request, version, token, self._now()))
+        self._results.apply(led, led.shard.ends.end(request, version, token, self._ground.time()))
 
     def describe(self, transactional_id: str) -> DescribeTransactionsResponse.TransactionState:
         return self._of(transactional_id).shard.describe(transactional_id)
@@ -328,7 +328,7 @@ class TransactionCoordinator:
 
         if not all(led.is_active for led in self._shards.values()):
             return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        now = self._now()
+        now = self._ground.time()
         response = ListTransactionsResponse(unknown_state_filters=unknown_state_filters(request.state_filters))
         states, producer_ids = frozenset(request.state_filters), frozenset(request.producer_id_filters)
         for led in list(self._shards.values()):
@@ -390,10 +390,13 @@ class TransactionCoordinator:
             tell(lambda _: refusal)
             return
         if transaction.verify_only:
-            tell(led.shard.verify_partitions(*who, partitions).__getitem__)
+            tell(led.shard.partitions.verify_partitions(*who, partitions).__getitem__)
         else:
             collect = Callback(lambda code: tell(lambda _: code), answer.let_go)
-            self._apply(led, led.shard.add_partitions(*who, frozenset(partitions), version, collect, self._now()))
+            self._results.apply(
+                led,
+                led.shard.partitions.add_partitions(*who, frozenset(partitions), version, collect, self._ground.time()),
+            )
 
 
 class _AddAnswer:
