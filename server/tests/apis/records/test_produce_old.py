@@ -14,6 +14,8 @@ from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import MetadataRequest, ProduceRequest
 from barnabas.kproto.records import Record, iter_headers, iter_records
 from barnabas.kproto.records_legacy import build_message_set
+from barnabas.server.apis.records import produce
+from barnabas.server.requests.old_formats import up_converted
 from barnabas.server.testing import Client, connected, embedded_broker
 from barnabas.server.tests.apis.records.test_produce import NOW_MS, batch, only, read_all, request, topic
 
@@ -153,19 +155,27 @@ async def test_batches_in_old_requests_are_appended_as_they_are(autojump_clock: 
 
 @pytest.mark.parametrize("sent", [batch(b"a"), messages(b"a")], ids=["batch", "set"])
 async def test_a_topic_that_is_made_while_others_are_converted(
-    sent: bytes, autojump_clock: trio.abc.Clock, caplog: pytest.LogCaptureFixture
+    sent: bytes,
+    autojump_clock: trio.abc.Clock,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing of it was converted, so nothing of it is taken."""
     async with embedded_broker() as broker, connected(broker) as client:
         await topic(broker)
+
+        async def convert_and_make_the_other(*args: Any) -> Any:
+            while broker.services.partitions.find("late", 0) is None:
+                await broker.services.topics.auto_create(["late"])
+            return await up_converted(*args)
+
+        monkeypatch.setattr(produce, "up_converted", convert_and_make_the_other)
         ask = request(sent, topic="late", acks=-1)
-        ask.topic_data += request(messages(b"x")).topic_data * 300
-        await client.send(ask, 2)
-        while broker.services.partitions.find("late", 0) is None:
-            await broker.services.topics.auto_create(["late"])
-        answer = await client.receive(ask, 2)
+        ask.topic_data += request(messages(b"x")).topic_data
+        answer = await client.ask(ask, 2)
         codes = {one.name: one.partition_responses[0].error_code for one in answer.responses}
         assert codes == {"late": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t": ErrorCode.NONE}
+        assert broker.services.partitions.find("late", 0) is not None
     assert "ERROR" not in caplog.text
 
 
