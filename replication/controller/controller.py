@@ -28,7 +28,7 @@ and tried alone:
 Partition states: no state → led (first live replica, epoch 0); leader dead → another of the ISR, or none (−1), or with
 unclean election any live one; each change raises the leader epoch. Source: `KafkaController.scala` (core, 3.9).
 
-Not here: finalized features, delegation tokens.
+Not here: finalized features, expired delegation tokens.
 """
 
 from __future__ import annotations

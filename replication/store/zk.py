@@ -17,7 +17,7 @@ made without being asked for, then SessionBack. Ephemeral nodes are created agai
 Every connection begins with a `sync`: what is read on it is not older than what was seen on the last one.
 
 Access lists are Apache Kafka's: with `set_acl` everybody may read and the creator may do everything, but only the
-creator reads /config/users, /config/brokers and /delegation_token; /consumers is open. Sources: `ZkData.scala`,
+creator reads /config/users, /config/brokers and /delegation_token/tokens; /consumers is open. Sources: `ZkData.scala`,
 `KafkaZkClient.scala`, `ZooKeeperClient.scala` (core, 3.9).
 
 Not here: SASL with Kerberos, Java key stores (PEM files only), read-only servers, changing the access lists of nodes
@@ -56,7 +56,7 @@ LARGEST_PACKET = 1024 * 1024 - 1
 """What ZooKeeper takes at most as one request, in bytes (jute.maxbuffer)."""
 
 _STOP_WITHIN_S = 5
-_SENSITIVE = ("/config/users", "/config/brokers", "/delegation_token", "/barnabas")
+_SENSITIVE = ("/config/users", "/config/brokers", "/delegation_token/tokens", "/barnabas")
 _OPEN = "/consumers"
 
 

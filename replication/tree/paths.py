@@ -20,8 +20,8 @@ The version of a state node is the partition epoch; a registration's czxid is th
 `ZkData.scala` (3.9). Writers are compact like Kafka's; readers accept any key order, unknown keys, absent optional
 keys, and numbers as strings, and raise `BadNode` for what no reader could use.
 
-Not here: quotas and users' entities beyond their path (`users`), access lists (`acl_nodes`), delegation tokens,
-migration state.
+Not here: quotas and users' entities beyond their path (`users`), access lists (`acl_nodes`), delegation tokens
+(`token_nodes`), migration state.
 """
 
 from __future__ import annotations

@@ -114,7 +114,8 @@ class Broker:
             self._connect = encrypted(connect, lambda: between.client_context)
         if self._sasl.between_brokers is not None:
             login = self._sasl.between_brokers
-            self._connect = logging_in(self._connect, ClientCredentials(login.mechanism, login.user, login.password))
+            credentials = ClientCredentials(login.mechanism, login.user, login.password, login.by_token)
+            self._connect = logging_in(self._connect, credentials)
         self._disk = disk
         self._offload = offload
         self._wall_clock = wall_clock
@@ -350,6 +351,11 @@ class Broker:
             await services.acls.load()
             follow = partial(serve, log, "following the ACLs", services.acls.run, fatal=StoreFailed)
             nursery.start_soon(follow)
+        if services.tokens is not None:
+            await services.tokens.load()
+            nursery.start_soon(partial(serve, log, "following the tokens", services.tokens.run, fatal=StoreFailed))
+            sweep_tokens = partial(services.tokens.sweep, services.cluster)
+            nursery.start_soon(partial(serve, log, "removing expired tokens", sweep_tokens, fatal=StoreFailed))
         nursery.start_soon(partial(serve, log, "following the features", services.features.run, fatal=StoreFailed))
         nursery.start_soon(
             partial(serve, log, "telling of failed directories", self._failed_dirs.run, fatal=StoreFailed)

@@ -11,14 +11,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from random import Random
+from random import Random, SystemRandom
+from secrets import token_bytes
 from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.kproto import KafkaError
+from barnabas.kproto import KafkaError, uuid_to_text
 from barnabas.logdir import LogDirs
-from barnabas.replication import BrokerImage, Endpoint, Image, Store, partition_count
+from barnabas.replication import BrokerImage, Endpoint, Image, Store, new_uuid, partition_count
 from barnabas.server.apis import APIS
 from barnabas.server.broker.logins import make_logins
 from barnabas.server.cluster.acls import StoredAcls
@@ -28,6 +29,7 @@ from barnabas.server.cluster.features import Features
 from barnabas.server.cluster.leader_balance import LeaderBalance
 from barnabas.server.cluster.member import ClusterMember
 from barnabas.server.cluster.partition_requests import PartitionRequests
+from barnabas.server.cluster.tokens import StoredTokens
 from barnabas.server.cluster.topic_requests import TopicRequests
 from barnabas.server.cluster.users import Users
 from barnabas.server.config.broker import BrokerConfig
@@ -59,6 +61,8 @@ from barnabas.server.runtime.turns import Turns
 from barnabas.server.security.acls.settings import authorizer_of
 from barnabas.server.security.quotas.rates import Window
 from barnabas.server.security.sasl.authenticator import ListenerRules
+from barnabas.server.security.tokens.known import KnownTokens
+from barnabas.server.security.tokens.settings import token_settings
 
 if TYPE_CHECKING:
     from barnabas.server.partitions.followers import Followers
@@ -183,6 +187,7 @@ def build(ground: Ground) -> Parts:
 
     turns = Turns(ground.offload, ground.nursery)
     authorizer = authorizer_of(config)
+    tokens = _tokens(config, member.store, ground.wall_ms)
     apis = [api for api in APIS if api.is_served(clustered=config.is_clustered)]
     services = Services(
         served=apis,
@@ -207,13 +212,14 @@ def build(ground: Ground) -> Parts:
         offload=ground.offload,
         authorizer=authorizer,
         acls=None if authorizer is None else StoredAcls(member.store, authorizer, ground.wall_ms),
+        tokens=tokens,
         now=trio.current_time,
         wall_ms=ground.wall_ms,
         current_config=ground.current_config,
         current_image=current_image,
     )
     dispatch = Dispatcher(apis, services, ground.nursery)
-    logins = make_logins(ground.sasl, users.scram, trio.current_time)
+    logins = make_logins(ground.sasl, users.scram, None if tokens is None else tokens.known, trio.current_time)
     desks = {name: _desk(rules, ground, services, dispatch, apis) for name, rules in logins.rules.items()}
     door = Door(
         dispatch,
@@ -284,6 +290,15 @@ def _quotas(config: BrokerConfig, member: ClusterMember) -> ClientQuotas:
     quotas = ClientQuotas(member, window, mutation_window)
     member.run_beside("looking up hosts that have a limit of connections", quotas.run)
     return quotas
+
+
+def _tokens(config: BrokerConfig, store: Store, wall_ms: Callable[[], int]) -> StoredTokens | None:
+    settings = token_settings(config)
+    if settings is None:
+        return None
+    rng = SystemRandom()
+    known = KnownTokens(settings.secret_key, token_bytes)
+    return StoredTokens(store, known, settings, wall_ms, new_id=lambda: uuid_to_text(new_uuid(rng)))
 
 
 async def _create_internal_topic(topics: TopicRequests, name: str) -> None:

@@ -19,6 +19,7 @@ from barnabas.server.security.sasl.plain import PlainExchange, PlainUsers
 from barnabas.server.security.sasl.scram import NONCE_BYTES, ScramExchange, ScramLogin
 from barnabas.server.security.sasl.scram_credentials import ScramMechanism
 from barnabas.server.security.sasl.users import ScramUsers
+from barnabas.server.security.tokens.known import KnownTokens
 
 if TYPE_CHECKING:
     from barnabas.server.security.sasl.jwks import Jwks
@@ -32,14 +33,16 @@ class Logins:
     jwks: tuple[tuple[Jwks, str], ...]
 
 
-def make_logins(settings: SaslSettings, users: ScramUsers, now: Callable[[], float]) -> Logins:
-    """`now()`: seconds of the clock that keys are fetched by."""
+def make_logins(
+    settings: SaslSettings, users: ScramUsers, tokens: KnownTokens | None, now: Callable[[], float]
+) -> Logins:
+    """`tokens` None: nobody logs in with one. `now()`: seconds of the clock that keys are fetched by."""
     jwks: list[tuple[Jwks, str]] = []
 
     def begin(mechanism: SaslMechanism) -> NewExchange:
         scram = ScramMechanism.of_name(mechanism.name)
         if scram is not None:
-            return _scram(scram, users)
+            return _scram(scram, users, tokens)
         if mechanism.oauth is not None:
             return _oauth(mechanism.oauth, jwks, now)
         known = PlainUsers(mechanism.users)
@@ -52,9 +55,11 @@ def make_logins(settings: SaslSettings, users: ScramUsers, now: Callable[[], flo
     return Logins({name: rules(listener) for name, listener in settings.listeners.items()}, tuple(jwks))
 
 
-def _scram(mechanism: ScramMechanism, users: ScramUsers) -> NewExchange:
+def _scram(mechanism: ScramMechanism, users: ScramUsers, tokens: KnownTokens | None) -> NewExchange:
     def find(name: str, by_token: bool, now_ms: int) -> ScramLogin | None:
-        return None if by_token else users.find(mechanism, name)
+        if not by_token:
+            return users.find(mechanism, name)
+        return None if tokens is None else tokens.find(mechanism, name, now_ms)
 
     def begin() -> Exchange:
         return ScramExchange(

@@ -9,16 +9,16 @@ each filter of DeleteAcls tells all that it matched, though another one may tell
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import trio
 
 from barnabas.kproto import ErrorCode
-from barnabas.replication import BadNode, Changed, SessionBack, Store, StoreError, StoreFailed
+from barnabas.replication import BadNode, Store, StoreError
 from barnabas.replication.tree import acl_nodes
 from barnabas.replication.tree.acl_nodes import AclPlace, StoredAcl, TooManyConflicts
-from barnabas.server.cluster.change_notices import ChangeNotices
+from barnabas.server.cluster.change_notices import ChangeNotices, follow
 from barnabas.server.security.acls.authorizer import Authorizer
 from barnabas.server.security.acls.filters import AclFilter
 from barnabas.server.security.acls.model import (
@@ -77,14 +77,7 @@ class StoredAcls:
 
     async def run(self) -> None:
         """Follow the store until cancelled."""
-        async with self._store.changes([notices.place for notices in self._notices]) as events:
-            await self._attempt(self._look)  # what happened since `load`
-            async for event in events:
-                match event:
-                    case Changed():
-                        await self._attempt(self._look)
-                    case SessionBack():
-                        await self._attempt(self._read_all)
+        await follow(self._store, self._notices, self._read_all, "the ACLs")
 
     async def create(self, bindings: Sequence[AclBinding]) -> list[Refusal | None]:
         """Add ACLs; one result each. What is there already counts as added."""
@@ -155,10 +148,6 @@ class StoredAcls:
             self._put(pattern, acls)
         return None
 
-    async def _look(self) -> None:
-        for notices in self._notices:
-            await notices.look()
-
     async def _read_all(self) -> None:
         async with self._lock:
             found = await acl_nodes.read_all_acls(self._store, self._unreadable)
@@ -177,15 +166,6 @@ class StoredAcls:
             except BadNode as error:
                 self._unreadable(error)
             self._put(_pattern(place), acls)
-
-    async def _attempt(self, step: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await step()
-        except StoreFailed:
-            raise
-        except StoreError as error:
-            # Its session is being mended; the event that follows brings us back.
-            log.warning("the ACLs cannot be read: %s", error)
 
     def _put(self, pattern: ResourcePattern, acls: Iterable[StoredAcl] | None) -> None:
         """None: nobody can say what the list was, so nobody may do anything but super users."""

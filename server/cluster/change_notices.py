@@ -8,10 +8,19 @@ are looked at that came meanwhile. Source: `ZkNodeChangeNotificationListener.sca
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Hashable
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Any, Generic, TypeVar
 
-from barnabas.replication import BadNode, Store, StoreError, drop_changes, read_changes
+from barnabas.replication import (
+    BadNode,
+    Changed,
+    SessionBack,
+    Store,
+    StoreError,
+    StoreFailed,
+    drop_changes,
+    read_changes,
+)
 from barnabas.server.runtime.containment import contain
 
 log = logging.getLogger("barnabas.controller")
@@ -65,3 +74,33 @@ class ChangeNotices(Generic[T]):
         await drop_changes(self._store, self.place, old)
         for name in old:
             del self._seen[name]
+
+
+async def follow(
+    store: Store, notices: Sequence[ChangeNotices[Any]], read_all: Callable[[], Awaitable[None]], what: str
+) -> None:
+    """Look at notices whenever there are some, and read everything again after a session that was lost, as it may have
+    missed some; until cancelled. what: the things that are read, for the log. Raises StoreFailed.
+    """
+
+    async def look() -> None:
+        for each in notices:
+            await each.look()
+
+    async def attempt(step: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await step()
+        except StoreFailed:
+            raise
+        except StoreError as error:
+            # Its session is being mended; the event that follows brings us back.
+            log.warning("%s cannot be read: %s", what, error)
+
+    async with store.changes([each.place for each in notices]) as events:
+        await attempt(look)  # what happened since everything was read first
+        async for event in events:
+            match event:
+                case Changed():
+                    await attempt(look)
+                case SessionBack():
+                    await attempt(read_all)

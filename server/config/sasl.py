@@ -83,11 +83,12 @@ class SaslListener:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLogin:
-    """What this broker logs in to other brokers with."""
+    """What this broker logs in to other brokers with. by_token: user and password are a delegation token's."""
 
     mechanism: str
     user: str
     password: str
+    by_token: bool = False
 
     def __repr__(self) -> str:
         return f"BrokerLogin({self.mechanism}, {self.user})"
@@ -209,7 +210,8 @@ class _Reading:
             why = f'brokers log in to each other with it; allowed: {_MODULES[name]} required username="…" password="…";'
             self._problem(_key(seen, name, "sasl.jaas.config"), "", why)
             return None
-        return BrokerLogin(name, options["username"], options["password"])
+        by_token = name.startswith("SCRAM-") and options.get("tokenauth", "").lower() == "true"
+        return BrokerLogin(name, options["username"], options["password"], by_token)
 
     def _entry(self, seen: ListenerConfig, mechanism: str, values: TypedValues) -> LoginModule | None:
         """The login entry of a mechanism, if there is one."""

@@ -42,13 +42,15 @@ TOPIC: Final = ResourceType.TOPIC
 GROUP: Final = ResourceType.GROUP
 CLUSTER: Final = ResourceType.CLUSTER
 TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
+DELEGATION_TOKEN: Final = ResourceType.DELEGATION_TOKEN
+USER: Final = ResourceType.USER
 
 DENIED: Final = {
     TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
 """What is answered where something of a kind is denied."""
 
@@ -92,10 +94,10 @@ class Asked:
         "_first",
         "_is_verbose",
         "_route",
-        "_session",
         "permissions",
         "request",
         "services",
+        "session",
         "version",
     )
 
@@ -104,7 +106,7 @@ class Asked:
         self.request = request
         self.version = context.api_version
         self._route = context.route
-        self._session = context.session
+        self.session = context.session
         self._client_id = context.client_id
         self.permissions = permissions
         self._denied = 0
@@ -161,7 +163,7 @@ class Asked:
         self._denied, self._first = 0, None
 
     def _who(self) -> str:
-        session, client = self._session, self._client_id and self._client_id[:_SHOWN_LENGTH]
+        session, client = self.session, self._client_id and self._client_id[:_SHOWN_LENGTH]
         return f"{session.principal} at {session.host}, in {self._route.name} v{self.version} of client {client!r},"
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from barnabas.server.cluster.features import Features
     from barnabas.server.cluster.member import ClusterMember
     from barnabas.server.cluster.partition_requests import PartitionRequests
+    from barnabas.server.cluster.tokens import StoredTokens
     from barnabas.server.cluster.topic_requests import TopicRequests
     from barnabas.server.cluster.users import Users
     from barnabas.server.config.broker import BrokerConfig
@@ -53,8 +54,8 @@ class Services:
     `topics`, `controller`: requests to the controller about topics and about partitions; `users`: their credentials;
     `quotas`, `throttle`: what clients may take, and how they are held back.
     `authorizer`, `acls`: who may do what, and where that is stored; None where
-    everybody may do everything. `now()`: seconds of trio's clock, for timers. `wall_ms()`: milliseconds since the
-    epoch, for records; it moves with trio's clock.
+    everybody may do everything. `tokens`: delegation tokens, None where there are none. `now()`: seconds of trio's
+    clock, for timers. `wall_ms()`: milliseconds since the epoch, for records; it moves with trio's clock.
     """
 
     served: Sequence[Served]
@@ -79,6 +80,7 @@ class Services:
     offload: Offload
     authorizer: Authorizer | None
     acls: StoredAcls | None
+    tokens: StoredTokens | None
     now: Callable[[], float]
     wall_ms: Callable[[], int]
     current_config: Callable[[], BrokerConfig]

@@ -1,12 +1,11 @@
-"""Settings of authorization, delegation tokens. What is not here yet is refused by name: a broker that
-looks protected and is not would be worse than one that does not start. SASL is in `sasl`, TLS in `tls`.
+"""Settings of authorization and delegation tokens. What is not here is refused by name: a broker that looks protected
+and is not would be worse than one that does not start. SASL is in `sasl`, TLS in `tls`.
 """
 
 from __future__ import annotations
 
 from barnabas.server.settings.model import Check, Scope, Setting, Type, at_least, family, no_effect, only, works
 
-_NO_TOKENS = "delegation tokens are not available yet"
 _S, _P, _L, _C = Type.STRING, Type.PASSWORD, Type.LIST, Type.CLASS
 
 AUTHORIZERS = (
@@ -65,24 +64,39 @@ SETTINGS: tuple[Setting, ...] = (
         "A Java class that sets the quotas of clients.",
         "Java classes cannot be loaded",
     ),
-    *family(
-        only,
-        "Belongs to delegation tokens.",
-        _NO_TOKENS,
-        (
-            ("delegation.token.master.key", _P, None),
-            ("delegation.token.secret.key", _P, None),
-        ),
+    works(
+        "delegation.token.secret.key",
+        _P,
+        None,
+        "What the secrets of delegation tokens are made with; the same on all brokers of a cluster. Not set, or empty:"
+        " there are no tokens.",
     ),
-    *family(
-        no_effect,
-        "Belongs to delegation tokens.",
-        _NO_TOKENS,
-        (
-            ("delegation.token.expiry.check.interval.ms", Type.LONG, 3600000, at_least(1)),
-            ("delegation.token.expiry.time.ms", Type.LONG, 86400000, at_least(1)),
-            ("delegation.token.max.lifetime.ms", Type.LONG, 604800000, at_least(1)),
-        ),
+    works(
+        "delegation.token.master.key",
+        _P,
+        None,
+        "The older name of delegation.token.secret.key, which comes first.",
+    ),
+    works(
+        "delegation.token.max.lifetime.ms",
+        Type.LONG,
+        604800000,
+        "How long after it was made a delegation token ends at the latest, however often it is renewed.",
+        at_least(1),
+    ),
+    works(
+        "delegation.token.expiry.time.ms",
+        Type.LONG,
+        86400000,
+        "How long after it was made or renewed a delegation token ends.",
+        at_least(1),
+    ),
+    works(
+        "delegation.token.expiry.check.interval.ms",
+        Type.LONG,
+        3600000,
+        "How often the controller removes delegation tokens that have ended; nobody logs in with them before that.",
+        at_least(1),
     ),
     *family(
         no_effect,

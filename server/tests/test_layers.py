@@ -60,6 +60,7 @@ PUBLIC = {
         "tree.client_nodes",
         "tree.features",
         "tree.found_topics",
+        "tree.token_nodes",
         "tree.users",
     },
     "server": {"cli.main", "network.blocking_admin", "network.blocking_client", "runtime.signals"},

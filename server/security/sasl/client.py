@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from barnabas.server.security.sasl import plain
 from barnabas.server.security.sasl.scram_credentials import ITERATIONS_MIN, ScramMechanism, salted_password
 from barnabas.server.security.sasl.scram_messages import (
+    TOKEN_EXTENSION,
     BadMessage,
     escape,
     parse_server_final,
@@ -34,11 +35,14 @@ class ServerRefused(Exception):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ClientCredentials:
-    """Who we are to other brokers. mechanism: PLAIN or a SCRAM."""
+    """Who we are to other brokers. mechanism: PLAIN or a SCRAM. by_token: the user is a delegation token's id, the
+    password its secret in base64; with SCRAM alone.
+    """
 
     mechanism: str
     user: str
     password: str
+    by_token: bool = False
 
     def __repr__(self) -> str:
         return f"ClientCredentials({self.mechanism}, {self.user})"
@@ -81,7 +85,8 @@ class _ScramLogin:
         self._mechanism = mechanism
         self._credentials = credentials
         self._nonce = nonce
-        self._bare = b"n=%b,r=%b" % (escape(credentials.user), nonce)
+        extension = b",%b=true" % TOKEN_EXTENSION.encode() if credentials.by_token else b""
+        self._bare = b"n=%b,r=%b%b" % (escape(credentials.user), nonce, extension)
         self._verifier: bytes | None = None
 
     def first(self) -> bytes:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from barnabas.server.security.sasl.exchange import ANOTHER_AUTHZID, Challenge, LoggedIn, Refused
 from barnabas.server.security.sasl.scram_credentials import ITERATIONS_MIN, ScramCredential, ScramMechanism
 from barnabas.server.security.sasl.scram_messages import (
+    TOKEN_EXTENSION,
     BadMessage,
     ClientFirst,
     ServerFirst,
@@ -31,7 +32,6 @@ from barnabas.server.security.sasl.scram_messages import (
     parse_client_first,
 )
 
-TOKEN_EXTENSION = "tokenauth"
 NONCE_BYTES = 24
 
 

@@ -43,6 +43,10 @@ _SERVER_FINAL: Final = re.compile(
 )
 
 
+TOKEN_EXTENSION: Final = "tokenauth"
+"""Of client-first: `true` where the name is a delegation token's id (KIP-48)."""
+
+
 class BadMessage(ValueError):
     """Bytes that are not the message that was expected."""
 

@@ -24,7 +24,7 @@ from barnabas.server.security.acls.model import (
 from barnabas.server.security.principals import Principal
 from barnabas.server.testing import connected, embedded_broker
 from barnabas.server.tests.apis.records.test_produce import topic
-from barnabas.server.tests.apis.test_every_version import NOT_AN_ERROR, PAIRS, REQUESTS, build, codes, prepare
+from barnabas.server.tests.apis.test_every_version import NOT_AN_ERROR, PAIRS, REQUESTS, TOKENS, build, codes, prepare
 
 Op, E = AclOperation, ErrorCode
 ALICE = Principal("User", "alice")
@@ -145,8 +145,10 @@ def test_every_api_has_a_declaration() -> None:
         ApiKey.API_VERSIONS,
         ApiKey.SASL_HANDSHAKE,
         ApiKey.SASL_AUTHENTICATE,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
     }
-    assert set(RULES) == set(VERSIONS) - {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+    assert set(RULES) == set(VERSIONS) - {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, *TOKENS}
 
 
 @pytest.mark.parametrize("key", RULES, ids=lambda key: key.name)

@@ -275,6 +275,12 @@ REQUESTS: dict[ApiKey, Callable[[World, int], Values]] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _always(
         upsertions=[{"name": "u", "mechanism": 1, "iterations": 4096, "salt": b"s", "salted_password": b"p"}]
     ),
+    ApiKey.CREATE_DELEGATION_TOKEN: _always(
+        renewers=[{"principal_type": "User", "principal_name": "bob"}], max_lifetime_ms=1000
+    ),
+    ApiKey.RENEW_DELEGATION_TOKEN: _always(hmac=b"h", renew_period_ms=1000),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: _always(hmac=b"h", expiry_time_period_ms=1000),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: _always(owners=[{"principal_type": "User", "principal_name": "bob"}]),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: _consumer_heartbeat,
     ApiKey.CONSUMER_GROUP_DESCRIBE: _always(group_ids=["g"]),
     ApiKey.DESCRIBE_CLUSTER: _always(),
@@ -293,6 +299,14 @@ TRANSACTIONAL = {
     ApiKey.LIST_TRANSACTIONS,
 }
 
+TOKENS = (
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+)
+"""What `security/test_token_apis.py` asks on a listener where it is answered otherwise."""
+
 NOT_AN_ERROR = {
     (ApiKey.ELECT_LEADERS, 0): {ErrorCode.ELECTION_NOT_NEEDED},
     (ApiKey.ELECT_LEADERS, 1): {ErrorCode.ELECTION_NOT_NEEDED},
@@ -307,10 +321,11 @@ NOT_AN_ERROR = {
     },
     **{(ApiKey.SASL_HANDSHAKE, version): {ErrorCode.ILLEGAL_SASL_STATE} for version in range(2)},
     **{(ApiKey.SASL_AUTHENTICATE, version): {ErrorCode.ILLEGAL_SASL_STATE} for version in range(3)},
+    **{(key, version): {ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED} for key in TOKENS for version in range(4)},
     **{(ApiKey.ALTER_REPLICA_LOG_DIRS, version): {ErrorCode.LOG_DIR_NOT_FOUND} for version in range(3)},
 }
 """Answers that say that all is well, with a code: nothing to elect; come again with the id given; a classic
-group; no authorizer; a listener without SASL; no such place."""
+group; no authorizer; a listener without SASL, twice; no such place."""
 
 PAIRS = [
     (api.key, version)

@@ -51,7 +51,6 @@ REFUSED = {
     "remote.log.storage.system.enable": "true",
     "process.roles": "controller",
     "controller.quorum.voters": "1@a:9093,2@b:9093,3@c:9093",
-    "delegation.token.secret.key": "hush",
     "listeners": "SASL_SSL://:9092",
     "advertised.listeners": "PLAINTEXT://0.0.0.0:9092",
     "listener.security.protocol.map": "PLAINTEXT:TLS",
@@ -99,7 +98,7 @@ def test_all_problems_are_told_at_once() -> None:
 
 
 def test_secrets_are_never_shown() -> None:
-    (text,) = problems({"delegation.token.secret.key": "hunter2"})
+    (text,) = problems({"sasl.oauthbearer.client.credentials.client.secret": "hunter2"})
     assert "hunter2" not in text
     assert "[hidden]" in text
     for key in ("sasl.jaas.config", "my.custom.password", "vendor.api.secret"):

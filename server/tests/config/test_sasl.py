@@ -137,6 +137,13 @@ def test_brokers_log_in_to_each_other() -> None:
     assert "secret" not in repr(found)
 
 
+@pytest.mark.parametrize(("option", "by_token"), [("true", True), ("TRUE", True), ("false", False)])
+def test_brokers_may_log_in_with_a_delegation_token(option: str, by_token: bool) -> None:
+    key = "listener_name_brokers_scram-sha-512_sasl_jaas_config"
+    found = settings(**{**BETWEEN, key: f"{str(BETWEEN[key])[:-1]} tokenauth={option};"}).between_brokers
+    assert found == BrokerLogin("SCRAM-SHA-512", "kafka", "secret-k", by_token)
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [

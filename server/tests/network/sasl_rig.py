@@ -47,12 +47,18 @@ async def authenticate(client: Client, token: bytes, version: int = 2) -> Any:
 
 
 async def log_in(
-    client: Client, mechanism: str = "PLAIN", user: str = "alice", password: str = PASSWORD, version: int = 2
+    client: Client,
+    mechanism: str = "PLAIN",
+    user: str = "alice",
+    password: str = PASSWORD,
+    version: int = 2,
+    *,
+    by_token: bool = False,
 ) -> Any:
-    """The last answer of the broker."""
+    """The last answer of the broker. by_token: user and password are a delegation token's."""
     answer = await handshake(client, mechanism)
     assert answer.error_code == ErrorCode.NONE
-    login = begin(ClientCredentials(mechanism, user, password), b"nonce")
+    login = begin(ClientCredentials(mechanism, user, password, by_token), b"nonce")
     token: bytes | None = login.first()
     while token is not None:
         answer = await authenticate(client, token, version)

@@ -1,0 +1,89 @@
+"""DescribeDelegationToken (key 41, versions 0-3): the tokens that the caller may see, with their secrets (KIP-48).
+
+Behaviour: his own, and those that he may renew; others with DESCRIBE on the token or DESCRIBE_TOKENS on the resource
+USER of the name `User:<owner>` (KIP-373). Without an authorizer he sees all. Owners that are asked for stand for tokens
+that they own or may renew; null: all, none: no token. What has expired and is not removed yet is told as well. Any
+broker answers, from what it knows. DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, DELEGATION_TOKEN_AUTH_DISABLED as for the
+other APIs of tokens.
+
+Versions: 2 flexible; 3 the requester.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from barnabas.kproto import ApiKey, KafkaError
+from barnabas.kproto.messages import DescribeDelegationTokenRequest, DescribeDelegationTokenResponse
+from barnabas.server.requests.access import DELEGATION_TOKEN, USER, Asked, Op, amended
+from barnabas.server.requests.api import Api
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.services import Services
+from barnabas.server.requests.token_requests import tokens_for
+from barnabas.server.runtime.turns import Steps
+from barnabas.server.security.principals import Principal
+from barnabas.server.security.tokens.model import DelegationToken
+
+_Token = DescribeDelegationTokenResponse.DescribedDelegationToken
+_REQUESTER_FROM = 3
+
+
+def handle(
+    svc: Services, ctx: RequestContext, req: DescribeDelegationTokenRequest
+) -> Steps[DescribeDelegationTokenResponse]:
+    try:
+        known = tokens_for(svc, ctx.session).known
+    except KafkaError as error:
+        return DescribeDelegationTokenResponse(error_code=error.code)
+    owners: set[Principal] | None = None
+    if req.owners is not None:
+        owners = set()
+        for owner in req.owners:
+            owners.add(Principal(owner.principal_type, owner.principal_name))
+            yield 1
+    response = DescribeDelegationTokenResponse()
+    for token in known:
+        yield 1 + len(token.renewers)
+        if owners is None or token.is_of(owners):
+            response.tokens.append(_described(token, known.hmac_of(token.token_id), ctx.api_version))
+    return response
+
+
+def _described(token: DelegationToken, secret: bytes, version: int) -> _Token:
+    described = _Token(
+        principal_type=token.owner.kind,
+        principal_name=token.owner.name,
+        issue_timestamp=token.issue_ms,
+        expiry_timestamp=token.expiry_ms,
+        max_timestamp=token.max_ms,
+        token_id=token.token_id,
+        hmac=secret,
+        renewers=[
+            DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer(
+                principal_type=renewer.kind, principal_name=renewer.name
+            )
+            for renewer in token.renewers
+        ],
+    )
+    if version >= _REQUESTER_FROM:
+        described.token_requester_principal_type = token.requester.kind
+        described.token_requester_principal_name = token.requester.name
+    return described
+
+
+def _amend(asked: Asked, response: DescribeDelegationTokenResponse) -> Generator[int, None, None]:
+    caller = (asked.session.principal.kind, asked.session.principal.name)
+    seen = []
+    for token in response.tokens:
+        yield 1 + len(token.renewers)
+        renewers = [(renewer.principal_type, renewer.principal_name) for renewer in token.renewers]
+        if (
+            caller in [(token.principal_type, token.principal_name), *renewers]
+            or asked.would_allow(Op.DESCRIBE, DELEGATION_TOKEN, token.token_id)
+            or asked.would_allow(Op.DESCRIBE_TOKENS, USER, f"{token.principal_type}:{token.principal_name}")
+        ):
+            seen.append(token)
+    response.tokens = seen
+
+
+API = Api(ApiKey.DESCRIBE_DELEGATION_TOKEN, (0, 3), handle, access=amended(_amend))
