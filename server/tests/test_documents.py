@@ -14,7 +14,7 @@ from barnabas.server.settings import BROKER, GROUP, TOPIC
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("docs", "examples", "compat_tests")
-GENERATED = {"docs/settings.md", "docs/compat-barnabas.md", "docs/compat-apache-kafka.md"}
+GENERATED = {"docs/settings.md", "docs/compat-barnabas.md", "docs/compat-apache-kafka.md", "docs/access-table.md"}
 PAGES = sorted(
     str(page.relative_to(ROOT))
     for page in [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))]

@@ -88,8 +88,10 @@ FLOORS: dict[str, tuple[set[str], ...]] = {
 # The suite of clients speaks TCP and knows nothing of ours, so that it can judge any broker. What may all the same …
 CLIENTS = "compat_tests"
 CLIENTS_OURS = {
-    # The fuzzer's grammar is made from the schemas: a second description of the protocol would be one to keep true.
+    # What they ask is made from the schemas: a second description of the protocol would be one to keep true.
     "compat_tests/fuzz": {"kproto"},
+    "compat_tests/subjects/access": {"kproto"},
+    "compat_tests/subjects/access/probes": {"kproto"},
 }
 
 # Third-party modules, by the one file or package that may know them.

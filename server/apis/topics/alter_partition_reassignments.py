@@ -90,7 +90,17 @@ def _other_factor(image: Image, name: str, index: int, target: Sequence[int] | N
 def _refusal(
     req: AlterPartitionReassignmentsRequest, code: ErrorCode, version: int
 ) -> AlterPartitionReassignmentsResponse:
-    return AlterPartitionReassignmentsResponse(error_code=code, error_message=None)
+    topics = [
+        _Topic(
+            name=topic.name,
+            partitions=[
+                _Partition(partition_index=asked.partition_index, error_code=code, error_message=None)
+                for asked in topic.partitions
+            ],
+        )
+        for topic in req.topics
+    ]
+    return AlterPartitionReassignmentsResponse(error_code=code, error_message=None, responses=topics)
 
 
 API = Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), handle, access=needs(on_cluster(Op.ALTER)), on_error=_refusal)

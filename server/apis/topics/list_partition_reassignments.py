@@ -7,7 +7,7 @@ controller knows (NOT_CONTROLLER elsewhere).
 
 from __future__ import annotations
 
-from barnabas.kproto import ApiKey
+from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
 from barnabas.server.requests.access import Op, needs, on_cluster
 from barnabas.server.requests.api import Api
@@ -47,4 +47,15 @@ def handle(
     return ListPartitionReassignmentsResponse(error_message=None, topics=list(topics.values()))
 
 
-API = Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), handle, access=needs(on_cluster(Op.DESCRIBE)))
+def _refusal(
+    req: ListPartitionReassignmentsRequest, code: ErrorCode, version: int
+) -> ListPartitionReassignmentsResponse:
+    """Beside the error it names what was asked for, as Apache Kafka's does."""
+    topics = [
+        _Topic(name=topic.name, partitions=[_Partition(partition_index=index) for index in topic.partition_indexes])
+        for topic in req.topics or ()
+    ]
+    return ListPartitionReassignmentsResponse(error_code=code, error_message=None, topics=topics)
+
+
+API = Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), handle, access=needs(on_cluster(Op.DESCRIBE)), on_error=_refusal)

@@ -1,4 +1,4 @@
-"""Who may produce: Write on each topic, and on the transactional id of transactional batches.
+"""Who may produce: Write on each topic, and on the transactional id of transactional batches, which need one.
 
 With acks=0 nobody waits for an answer, so that a denial is told by closing the connection; what was allowed is appended
 all the same. Source: `KafkaApis.handleProduceRequest` (4.3).
@@ -11,7 +11,7 @@ from typing import Any
 
 from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import ProduceRequest, ProduceResponse
-from barnabas.kproto.records import BATCH_OVERHEAD, TRANSACTIONAL
+from barnabas.kproto.records import BATCH_OVERHEAD, MAGIC_OFFSET, TRANSACTIONAL
 from barnabas.kproto.records_peek import ATTRIBUTES_LOW_BYTE
 from barnabas.server.requests.access import TRANSACTIONAL_ID, Admitted, Asked, Op, Outcome, Refused, for_each
 
@@ -26,10 +26,8 @@ def may_produce(asked: Asked) -> Generator[int, None, Outcome]:
     request: ProduceRequest = asked.request
     transactional_id = request.transactional_id
     is_silent = request.acks == 0
-    if (
-        transactional_id is not None
-        and _is_transactional(request)
-        and not asked.allows(Op.WRITE, TRANSACTIONAL_ID, transactional_id)
+    if _is_transactional(request) and (
+        transactional_id is None or not asked.allows(Op.WRITE, TRANSACTIONAL_ID, transactional_id)
     ):
         return Refused(None) if is_silent else asked.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not is_silent:
@@ -41,10 +39,15 @@ def may_produce(asked: Asked) -> Generator[int, None, Outcome]:
 
 
 def _is_transactional(request: ProduceRequest) -> bool:
-    """Whether any of the batches is."""
+    """Whether any of the batches is. Records of older formats are not."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             records: Any = data.records
-            if records is not None and len(records) >= BATCH_OVERHEAD and records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL:
+            if (
+                records is not None
+                and len(records) >= BATCH_OVERHEAD
+                and records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL
+                and records[MAGIC_OFFSET] == 2
+            ):
                 return True
     return False

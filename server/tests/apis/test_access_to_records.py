@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 import trio
 
+from barnabas.kproto.records import BATCH_OVERHEAD, TRANSACTIONAL, Record
+from barnabas.kproto.records_legacy import build_message_set
+from barnabas.kproto.records_peek import ATTRIBUTES_LOW_BYTE
 from barnabas.server.security.acls.model import (
     PermissionType,
 )
@@ -132,6 +135,31 @@ async def test_transactional_batches_need_the_id(autojump_clock: trio.abc.Clock)
         for each in request.topic_data:
             each.partition_data[0].records = batch(b"a", transactional=True)
         assert produced(await alice.ask(request, 9)) == [("a", X), ("b", X)]
+
+
+async def test_transactional_batches_without_an_id_are_nobodys(autojump_clock: trio.abc.Clock) -> None:
+    """Whatever topics they are for, and with them all of the request. Byte 22 of an older set is another matter."""
+    async with world("a", "b") as (_, rights, alice, root):
+        rights.put(on_topic(Op.WRITE, name="a"))
+        request = produce_to("a", "b", "nothing")
+        request.topic_data[1].partition_data[0].records = batch(b"a", transactional=True)
+        for client in (alice, root):
+            assert produced(await client.ask(request, 9)) == [("a", X), ("b", X), ("nothing", X)]
+        request.acks = 0
+        await alice.send(request, 9)
+        with pytest.raises(EOFError):
+            await alice.receive_frame()
+        assert await read_all(root, "a") == b""
+
+
+async def test_older_records_are_not_taken_for_transactional(autojump_clock: trio.abc.Clock) -> None:
+    async with world("a") as (_, rights, alice, _):
+        rights.put(on_topic(Op.WRITE, name="a"))
+        request = produce_to("a")
+        records = build_message_set([Record(0, TRANSACTIONAL << 24, None, b"v" * BATCH_OVERHEAD)], magic=1)
+        assert records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL
+        request.topic_data[0].partition_data[0].records = records
+        assert produced(await alice.ask(request, 2)) == [("a", 0)]
 
 
 @pytest.mark.parametrize("version", [0, 3, 4, 6, 7, 11, 12])

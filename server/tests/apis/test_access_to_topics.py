@@ -10,6 +10,7 @@ import trio
 
 from barnabas.kproto import ZERO_UUID
 from barnabas.kproto.messages import (
+    AlterPartitionReassignmentsRequest,
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DescribeClusterRequest,
@@ -18,6 +19,7 @@ from barnabas.kproto.messages import (
     DescribeTopicPartitionsRequest,
     FindCoordinatorRequest,
     IncrementalAlterConfigsRequest,
+    ListPartitionReassignmentsRequest,
     MetadataRequest,
 )
 from barnabas.server.requests.authorized_operations import NOT_ASKED
@@ -201,6 +203,23 @@ async def test_topics_are_deleted(version: int, autojump_clock: trio.abc.Clock) 
                 ("d", ZERO_UUID, T),
             ]
         assert set(broker.services.image.topics) == {"b", "c", "d"}
+
+
+async def test_moves_that_are_denied_are_named(autojump_clock: trio.abc.Clock) -> None:
+    """Beside the error of the whole, as Apache Kafka's."""
+    async with world("a") as (_, _, alice, _):
+        move = AlterPartitionReassignmentsRequest
+        wishes = [move.ReassignablePartition(partition_index=index, replicas=[1]) for index in (0, 3)]
+        request = move(topics=[move.ReassignableTopic(name="a", partitions=wishes)])
+        answer = await alice.ask(request, 1)
+        partitions = answer.responses[0].partitions
+        assert (answer.error_code, answer.responses[0].name) == (C, "a")
+        assert [(each.partition_index, each.error_code) for each in partitions] == [(0, C), (3, C)]
+        asked = [ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics(name="a", partition_indexes=[0])]
+        listed = await alice.ask(ListPartitionReassignmentsRequest(topics=asked), 0)
+        assert (listed.error_code, listed.topics[0].name) == (C, "a")
+        assert [(each.partition_index, each.replicas) for each in listed.topics[0].partitions] == [(0, [])]
+        assert (await alice.ask(ListPartitionReassignmentsRequest(topics=None), 0)).topics == []
 
 
 async def test_settings(autojump_clock: trio.abc.Clock) -> None:
