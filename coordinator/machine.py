@@ -105,7 +105,7 @@ def answer(token: Any, response: Any) -> Result:
     return Result(replies=(Reply(token, response),))
 
 
-FAILED_AGAIN_SECONDS = 60.0
+FAILED_AGAIN_S = 60.0
 """When a step that failed is tried again."""
 
 

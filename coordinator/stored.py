@@ -43,7 +43,7 @@ _GROUP_KEY = 2
 
 
 class CommittedOffset(NamedTuple):
-    """What a group committed for one partition. `leader_epoch` -1: not told. `expire_time_ms` -1: the broker's
+    """What a group committed for one partition. `leader_epoch` -1: not decoded. `expire_time_ms` -1: the broker's
     retention decides.
     """
 
@@ -247,24 +247,24 @@ def _plain_offset(key: bytes | memoryview, value: bytes | memoryview | None) -> 
 
 
 def _committed(value: bytes | memoryview) -> CommittedOffset:
-    version, told = decode_versioned(OffsetCommitValue, value)
+    version, decoded = decode_versioned(OffsetCommitValue, value)
     return CommittedOffset(
-        told.offset,
-        told.leader_epoch if version >= 3 else -1,
-        told.metadata,
-        told.commit_timestamp,
-        told.expire_timestamp if version == 1 else -1,
+        decoded.offset,
+        decoded.leader_epoch if version >= 3 else -1,
+        decoded.metadata,
+        decoded.commit_timestamp,
+        decoded.expire_timestamp if version == 1 else -1,
     )
 
 
 def _stored_group(value: bytes | memoryview) -> StoredGroup:
-    version, told = decode_versioned(GroupMetadataValue, value)
+    version, decoded = decode_versioned(GroupMetadataValue, value)
     return StoredGroup(
-        told.protocol_type,
-        told.generation,
-        told.protocol,
-        told.leader,
-        told.current_state_timestamp if version >= 2 else -1,
+        decoded.protocol_type,
+        decoded.generation,
+        decoded.protocol,
+        decoded.leader,
+        decoded.current_state_timestamp if version >= 2 else -1,
         tuple(
             StoredMember(
                 member.member_id,
@@ -276,6 +276,6 @@ def _stored_group(value: bytes | memoryview) -> StoredGroup:
                 bytes(member.subscription),
                 bytes(member.assignment),
             )
-            for member in told.members
+            for member in decoded.members
         ),
     )

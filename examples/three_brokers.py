@@ -27,9 +27,9 @@ import time
 from pathlib import Path
 
 BROKERS = 3
-START_SECONDS = 60
-STOP_SECONDS = 30
-RETURN_SECONDS = 10.0
+START_S = 60
+STOP_S = 30
+RETURN_S = 10.0
 # Of PySpark's many jars those that a ZooKeeper server needs; with all of them it does not run.
 ZOOKEEPER_JARS = (
     *("zookeeper-*.jar", "netty-*.jar", "snappy-java-*.jar", "metrics-core-*.jar", "slf4j-api-*.jar"),
@@ -108,8 +108,8 @@ def run(home: Path, options: argparse.Namespace, running: dict[str, subprocess.P
                 raise SystemExit(f"{name} ended:\n{tail(home / f'{name.lower()}.log')}")
             if name not in ended:
                 ended[name] = time.monotonic()
-                print(f"{name} ended ({process.returncode}); it is started again in {RETURN_SECONDS:.0f} s", flush=True)
-            elif time.monotonic() > ended[name] + RETURN_SECONDS:
+                print(f"{name} ended ({process.returncode}); it is started again in {RETURN_S:.0f} s", flush=True)
+            elif time.monotonic() > ended[name] + RETURN_S:
                 del ended[name]
                 running[name] = start(name, commands[name], home / f"{name}.log")
                 print(f"{name} is back, pid {running[name].pid}", flush=True)
@@ -171,7 +171,7 @@ def stop(name: str, process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.terminate()
         try:
-            process.wait(STOP_SECONDS)
+            process.wait(STOP_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -180,7 +180,7 @@ def stop(name: str, process: subprocess.Popen[bytes]) -> None:
 
 def wait_until(ready: object, process: subprocess.Popen[bytes], log: Path) -> None:
     """Wait for a program to be ready. Ends this one with the log's last lines if it is not in time."""
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + START_S
     while True:
         try:
             if ready():  # type: ignore[operator]

@@ -1,6 +1,6 @@
 """Answers of the classic group protocol and the errors in them, in one place.
 
-Log errors are not told to group clients as they are: Apache Kafka maps them to what a client of the coordinator
+Log errors do not reach group clients as they are: Apache Kafka maps them to what a client of the coordinator
 expects (`GroupMetadataManager.storeGroup`, `maybeConvertOffsetCommitError`).
 """
 
@@ -22,7 +22,7 @@ _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, Erro
 
 
 def group_write_error(code: ErrorCode) -> ErrorCode:
-    """What a member is told when the group's metadata could not be written: it joins again, or looks for the
+    """What answers a member when the group's metadata could not be written: it joins again, or looks for the
     coordinator.
     """
     if code in _TOO_LARGE:
@@ -33,7 +33,7 @@ def group_write_error(code: ErrorCode) -> ErrorCode:
 
 
 def commit_write_error(code: ErrorCode) -> ErrorCode:
-    """What a client is told when its offsets could not be written."""
+    """What answers a client when its offsets could not be written."""
     if code in _TOO_LARGE:
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     return _COMMON.get(code, code)

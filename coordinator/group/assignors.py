@@ -265,7 +265,7 @@ class _Levels:
         return giver
 
     def exclude_giver(self) -> None:
-        """The giver that was told last has nothing of this topic."""
+        """The latest giver has nothing of this topic."""
         order, at, last = self._order, self._giver + 1, self._givers_end - 1
         order[at], order[last] = order[last], order[at]
         self._givers_end = last

@@ -1,7 +1,7 @@
 """A next-generation group becomes a classic one (KIP-848, `group.consumer.migration.policy`): when all members that are
 left speak the classic protocol.
 
-The last target becomes the stored generation, numbered like the group's epoch; then the members are told to rejoin,
+The last target becomes the stored generation, numbered like the group's epoch; then the members are asked to rejoin,
 unless a static member only came back with the other protocol and nothing has to move. The records that remove the one
 group and make the other are one batch. Committed offsets stay. Source: `ClassicGroup.fromConsumerGroup` of Apache
 Kafka 4.3. Difference: a group whose classic members have no protocol in common, or of whom one tells what cannot be

@@ -190,7 +190,7 @@ class MemberStep:
         group, topics = self.group, self.group.context.topics
         name = group.assignor(self.before, self.after)
         replaced = group.static_member(self.after.instance_id)
-        told = {}
+        described = {}
         counts: dict[TopicId, int] = {}
         by_subscription: dict[tuple[frozenset[str], str], frozenset[TopicId]] = {}
         for member_id, member in members.items():
@@ -200,9 +200,9 @@ class MemberStep:
                 ids = by_subscription[subscription] = group.topics_of(member)
                 counts.update((topic, topics.by_id[topic].partition_count) for topic in ids)
             former_id = replaced.member_id if member is self.after and replaced is not None else member_id
-            told[member_id] = AssignedMember(ids, group.target.get(former_id, {}), member.instance_id)
+            described[member_id] = AssignedMember(ids, group.target.get(former_id, {}), member.instance_id)
         assign = ASSIGNORS.get(name) or ASSIGNORS[group.context.config.consumer_assignors[0]]
-        return assign(told, counts, self.is_equal)
+        return assign(described, counts, self.is_equal)
 
     def reconcile(self, target: Target, owned: Mapping[TopicId, Collection[int]] | None, changed: bool) -> None:
         """The member's next step towards `target`. `owned`: what it says it has.

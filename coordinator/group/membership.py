@@ -143,11 +143,13 @@ class Membership:
         members = request.members
         if version < 3:
             members = [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
-        told = []
+        results = []
         if isinstance(group, ModernGroup):
-            told = modern_classic.leave(group, members, now, out)
+            results = modern_classic.leave(group, members, now, out)
             response = (
-                LeaveGroupResponse(members=told) if version >= 3 else LeaveGroupResponse(error_code=told[0].error_code)
+                LeaveGroupResponse(members=results)
+                if version >= 3
+                else LeaveGroupResponse(error_code=results[0].error_code)
             )
             out.reply_when_committed(token, response, lambda code: LeaveGroupResponse(error_code=write_error(code)))
             return out.result()
@@ -155,13 +157,13 @@ class Membership:
             code = ErrorCode.UNKNOWN_MEMBER_ID
             if group is not None:
                 code = group.leave(member.member_id, member.group_instance_id, member.reason, now, out)
-            told.append(
+            results.append(
                 LeaveGroupResponse.MemberResponse(
                     member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=code
                 )
             )
         if version < 3:
-            out.reply(token, LeaveGroupResponse(error_code=told[0].error_code))
+            out.reply(token, LeaveGroupResponse(error_code=results[0].error_code))
         else:
-            out.reply(token, LeaveGroupResponse(members=told))
+            out.reply(token, LeaveGroupResponse(members=results))
         return out.result() if group is None else self._store.finish(group, out)

@@ -47,7 +47,7 @@ from barnabas.kproto.messages import ConsumerGroupHeartbeatRequest, ConsumerGrou
 
 log = logging.getLogger("barnabas.groups")
 
-_RETRY_SECONDS: Final = 1.0
+_RETRY_S: Final = 1.0
 
 Owned = Mapping[TopicId, Collection[int]]
 
@@ -81,7 +81,7 @@ class ModernGroup(ModernState):
 
         def again(_: Decision, code: ErrorCode, appended: bool, then: Now) -> None:
             if not appended and member_id in self.members:
-                self.context.deadlines.set((self.group_id, due, member_id), then.seconds + _RETRY_SECONDS)
+                self.context.deadlines.set((self.group_id, due, member_id), then.seconds + _RETRY_S)
 
         out.if_failed(again)
         log.info("group %r: %s: member %r", self.group_id, due.value, member_id)
@@ -122,17 +122,17 @@ class ModernGroup(ModernState):
             before = self.check_static(member_id, request.instance_id)
             self._check_epoch(before, epoch, owned)
         step = MemberStep(self, before, records)
-        told = before.metadata
+        known = before.metadata
         step.tell(
-            told._replace(
-                instance_id=told.instance_id if request.instance_id is None else request.instance_id,
-                rack_id=told.rack_id if request.rack_id is None else request.rack_id,
-                rebalance_timeout_ms=_or(request.rebalance_timeout_ms, told.rebalance_timeout_ms),
-                assignor=told.assignor if request.server_assignor is None else request.server_assignor,
-                topic_names=told.topic_names
+            known._replace(
+                instance_id=known.instance_id if request.instance_id is None else request.instance_id,
+                rack_id=known.rack_id if request.rack_id is None else request.rack_id,
+                rebalance_timeout_ms=_or(request.rebalance_timeout_ms, known.rebalance_timeout_ms),
+                assignor=known.assignor if request.server_assignor is None else request.server_assignor,
+                topic_names=known.topic_names
                 if request.subscribed_topic_names is None
                 else frozenset(request.subscribed_topic_names),
-                topic_pattern=told.topic_pattern
+                topic_pattern=known.topic_pattern
                 if request.subscribed_topic_regex is None
                 else request.subscribed_topic_regex,
                 client_id=client_id,
@@ -336,7 +336,7 @@ class ModernGroup(ModernState):
         return None
 
     def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
-        """Whether a member may be told offsets: at its present epoch alone."""
+        """Whether a member may read offsets: at its present epoch alone."""
         if member_id is None and epoch < 0:
             return ErrorCode.NONE
         member = None if member_id is None else self.members.get(member_id)
@@ -418,7 +418,7 @@ def heartbeat_refusal(code: ErrorCode, message: str | None = None) -> ConsumerGr
 
 
 def write_error(code: ErrorCode) -> ErrorCode:
-    """What a member is told when the group's records could not be written."""
+    """What answers a member when the group's records could not be written."""
     if code == ErrorCode.REQUEST_TIMED_OUT:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE):
@@ -426,9 +426,9 @@ def write_error(code: ErrorCode) -> ErrorCode:
     return commit_write_error(code)
 
 
-def _partitions(told: Iterable[ConsumerGroupHeartbeatRequest.TopicPartitions]) -> Owned:
+def _partitions(topics: Iterable[ConsumerGroupHeartbeatRequest.TopicPartitions]) -> Owned:
     owned: dict[TopicId, list[int]] = {}
-    for topic in told:
+    for topic in topics:
         owned.setdefault(topic.topic_id, []).extend(topic.partitions)
     return owned
 

@@ -87,13 +87,13 @@ def join(
         replaced is not None and not replaced.is_classic and may_downgrade(group, {replaced.member_id}, client)
     )
     step = MemberStep(group, before, records)
-    told = before.metadata
+    known = before.metadata
     rebalance_timeout_ms = request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms
     step.tell(
-        told._replace(
-            instance_id=told.instance_id if request.group_instance_id is None else request.group_instance_id,
-            rack_id=told.rack_id if subscription.rack_id is None else subscription.rack_id,
-            rebalance_timeout_ms=told.rebalance_timeout_ms if rebalance_timeout_ms == -1 else rebalance_timeout_ms,
+        known._replace(
+            instance_id=known.instance_id if request.group_instance_id is None else request.group_instance_id,
+            rack_id=known.rack_id if subscription.rack_id is None else subscription.rack_id,
+            rebalance_timeout_ms=known.rebalance_timeout_ms if rebalance_timeout_ms == -1 else rebalance_timeout_ms,
             topic_names=subscription.topics,
             topic_pattern="",
             client_id=client_id,
@@ -138,7 +138,7 @@ def sync(group: ModernGroup, request: SyncGroupRequest, token: Any, now: Now, ou
     if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, name):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if not is_readable(metadata):
-        # Only what it told of the protocol that the group had when it came over was looked at.
+        # Only its metadata for the protocol that the group had when it came over was read.
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     # Who still has to give partitions up has joined again already, and is told to do so once more when that is done.
     if group.target_epoch > member.standing.epoch and member.standing.state is not MemberState.UNREVOKED:
@@ -182,7 +182,7 @@ def leave(
     """Members leave, of whichever protocol: by themselves, or taken out by an administrator, who may name the instance
     id alone.
     """
-    told = []
+    results = []
     gone: dict[str, ModernMember] = {}
     for identity in members:
         member: ModernMember | None
@@ -197,13 +197,13 @@ def leave(
             gone[member.member_id] = member
         elif code == ErrorCode.NONE:
             code = ErrorCode.UNKNOWN_MEMBER_ID
-        told.append(
+        results.append(
             LeaveGroupResponse.MemberResponse(
                 member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code
             )
         )
     group.fence(list(gone.values()), now, out)
-    return told
+    return results
 
 
 def _classic_member(group: ModernGroup, member_id: str, instance_id: str | None) -> ModernMember:

@@ -24,7 +24,7 @@ _NEVER_MS = (1 << 63) - 1
 
 
 class OffsetToCommit(NamedTuple):
-    """One partition of a commit. `leader_epoch` and `commit_time_ms` -1: not told (the latter: taken from the
+    """One partition of a commit. `leader_epoch` and `commit_time_ms` -1: not known (the latter: taken from the
     broker's clock).
     """
 
@@ -138,12 +138,12 @@ class OffsetOperations:
         codes = []
         limit = self._context.config.offset_metadata_max_bytes
         record, records = OffsetRecords(group_id).record, out.records
-        for topic, partition, offset, leader_epoch, told_metadata, told_time_ms in offsets:
-            metadata = told_metadata or ""
+        for topic, partition, offset, leader_epoch, given_metadata, given_time_ms in offsets:
+            metadata = given_metadata or ""
             if metadata and _is_too_large(metadata, limit):
                 codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
                 continue
-            commit_time_ms = now.wall_ms if told_time_ms == -1 else told_time_ms
+            commit_time_ms = now.wall_ms if given_time_ms == -1 else given_time_ms
             committed = CommittedOffset(offset, leader_epoch, metadata, commit_time_ms, expire_time_ms)
             records.append(record(topic, partition, committed))
             codes.append(ErrorCode.NONE)
@@ -156,7 +156,7 @@ class OffsetOperations:
         return out.result()
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Whether the member that asks (OffsetFetch 9+) may be told offsets. Groups that are not of the next generation
+        """Whether the member that asks (OffsetFetch 9+) may read offsets. Groups that are not of the next generation
         tell everybody.
         """
         group = self._groups.get(group_id)

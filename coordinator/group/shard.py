@@ -33,7 +33,7 @@ from barnabas.coordinator.group.removals import Removals
 from barnabas.coordinator.group.store import GroupStore
 from barnabas.coordinator.group.topics import Topics
 from barnabas.coordinator.group.views import GroupViews
-from barnabas.coordinator.machine import FAILED_AGAIN_SECONDS, NOTHING, Decision, Now, Result, StepFailed
+from barnabas.coordinator.machine import FAILED_AGAIN_S, NOTHING, Decision, Now, Result, StepFailed
 from barnabas.kproto import ErrorCode
 
 
@@ -117,7 +117,7 @@ class GroupShard:
 
     def expire(self, now: Now) -> Result:
         """Do one thing that is due; call again until `deadline()` lies ahead. One at a time, as each may write and
-        change what the next one finds. Raises StepFailed for one group, whose members are told to come again.
+        change what the next one finds. Raises StepFailed for one group, whose members are asked to come again.
         """
         store = self.store
         due = store.deadlines.pop(now.seconds)
@@ -133,6 +133,6 @@ class GroupShard:
                 group.expire(what, member_id, now, out)
             return store.finish(group, out)
         except Exception as error:
-            store.deadlines.set(due, now.seconds + FAILED_AGAIN_SECONDS)
+            store.deadlines.set(due, now.seconds + FAILED_AGAIN_S)
             group.send_away(ErrorCode.NOT_COORDINATOR, out)
             raise StepFailed(due, Result(replies=out.replies)) from error

@@ -200,7 +200,7 @@ class GroupStore:
             try:
                 group.unload(now, out)
             except Exception:
-                log.exception("members of group %r are not told that they wait in vain", group.group_id)
+                log.exception("members of group %r wait for an answer that cannot come", group.group_id)
         self.groups.clear()
         return out.result()
 

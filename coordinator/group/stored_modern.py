@@ -3,7 +3,7 @@
 A key starts with an int16 that tells what the record is; all values are of version 0. A null value is a tombstone.
 
 - 3, `group` → the group's epoch, and a hash of what its topics look like (KIP-1101).
-- 5, `group, member` → what the member told of itself.
+- 5, `group, member` → what the member said of itself.
 - 6, `group` → the epoch of the present target, and when it was made.
 - 7, `group, member` → the member's part of it.
 - 8, `group, member` → where the member stands (`reconcile.Standing`).
@@ -57,7 +57,7 @@ class ClassicClient(NamedTuple):
 
 
 class MemberMetadata(NamedTuple):
-    """What a member told of itself. `rebalance_timeout_ms`: how long it may take to give partitions up."""
+    """What a member said of itself. `rebalance_timeout_ms`: how long it may take to give partitions up."""
 
     instance_id: str | None
     rack_id: str | None
@@ -248,25 +248,25 @@ def _group(key: Bytes, value: Bytes | None) -> GroupEpoch:
     group_id = decode_versioned(ConsumerGroupMetadataKey, key)[1].group_id
     if value is None:
         return GroupEpoch(group_id, None)
-    told = decode_versioned(ConsumerGroupMetadataValue, value)[1]
-    return GroupEpoch(group_id, told.epoch, told.metadata_hash)
+    decoded = decode_versioned(ConsumerGroupMetadataValue, value)[1]
+    return GroupEpoch(group_id, decoded.epoch, decoded.metadata_hash)
 
 
 def _member(key: Bytes, value: Bytes | None) -> Member:
     of = decode_versioned(ConsumerGroupMemberMetadataKey, key)[1]
     if value is None:
         return Member(of.group_id, of.member_id, None)
-    told = decode_versioned(ConsumerGroupMemberMetadataValue, value)[1]
-    classic = told.classic_member_metadata
+    decoded = decode_versioned(ConsumerGroupMemberMetadataValue, value)[1]
+    classic = decoded.classic_member_metadata
     metadata = MemberMetadata(
-        told.instance_id,
-        told.rack_id,
-        told.client_id,
-        told.client_host,
-        frozenset(told.subscribed_topic_names),
-        told.subscribed_topic_regex,
-        told.rebalance_timeout_ms,
-        told.server_assignor,
+        decoded.instance_id,
+        decoded.rack_id,
+        decoded.client_id,
+        decoded.client_host,
+        frozenset(decoded.subscribed_topic_names),
+        decoded.subscribed_topic_regex,
+        decoded.rebalance_timeout_ms,
+        decoded.server_assignor,
         None
         if classic is None
         else ClassicClient(
@@ -281,16 +281,16 @@ def _target(key: Bytes, value: Bytes | None) -> TargetEpoch:
     group_id = decode_versioned(ConsumerGroupTargetAssignmentMetadataKey, key)[1].group_id
     if value is None:
         return TargetEpoch(group_id, None)
-    told = decode_versioned(ConsumerGroupTargetAssignmentMetadataValue, value)[1]
-    return TargetEpoch(group_id, told.assignment_epoch, told.assignment_timestamp)
+    decoded = decode_versioned(ConsumerGroupTargetAssignmentMetadataValue, value)[1]
+    return TargetEpoch(group_id, decoded.assignment_epoch, decoded.assignment_timestamp)
 
 
 def _target_member(key: Bytes, value: Bytes | None) -> TargetMember:
     of = decode_versioned(ConsumerGroupTargetAssignmentMemberKey, key)[1]
     if value is None:
         return TargetMember(of.group_id, of.member_id, None)
-    told = decode_versioned(ConsumerGroupTargetAssignmentMemberValue, value)[1]
-    partitions = {topic.topic_id: frozenset(topic.partitions) for topic in told.topic_partitions}
+    decoded = decode_versioned(ConsumerGroupTargetAssignmentMemberValue, value)[1]
+    partitions = {topic.topic_id: frozenset(topic.partitions) for topic in decoded.topic_partitions}
     return TargetMember(of.group_id, of.member_id, partitions)
 
 
@@ -298,13 +298,13 @@ def _standing(key: Bytes, value: Bytes | None) -> MemberStanding:
     of = decode_versioned(ConsumerGroupCurrentMemberAssignmentKey, key)[1]
     if value is None:
         return MemberStanding(of.group_id, of.member_id, None)
-    told = decode_versioned(ConsumerGroupCurrentMemberAssignmentValue, value)[1]
+    decoded = decode_versioned(ConsumerGroupCurrentMemberAssignmentValue, value)[1]
     standing = Standing(
-        told.member_epoch,
-        told.previous_member_epoch,
-        MemberState.stored(told.state),
-        _held(told.assigned_partitions, told.member_epoch),
-        _held(told.partitions_pending_revocation, told.member_epoch),
+        decoded.member_epoch,
+        decoded.previous_member_epoch,
+        MemberState.stored(decoded.state),
+        _held(decoded.assigned_partitions, decoded.member_epoch),
+        _held(decoded.partitions_pending_revocation, decoded.member_epoch),
     )
     return MemberStanding(of.group_id, of.member_id, standing)
 
@@ -326,8 +326,10 @@ def _pattern(key: Bytes, value: Bytes | None) -> Pattern:
     of = decode_versioned(ConsumerGroupRegularExpressionKey, key)[1]
     if value is None:
         return Pattern(of.group_id, of.regular_expression, None)
-    told = decode_versioned(ConsumerGroupRegularExpressionValue, value)[1]
-    return Pattern(of.group_id, of.regular_expression, Resolved(frozenset(told.topics), told.version, told.timestamp))
+    decoded = decode_versioned(ConsumerGroupRegularExpressionValue, value)[1]
+    return Pattern(
+        of.group_id, of.regular_expression, Resolved(frozenset(decoded.topics), decoded.version, decoded.timestamp)
+    )
 
 
 def _looks(key: Bytes, value: Bytes | None) -> OldTopicMetadata:

@@ -49,13 +49,13 @@ class Subscription(NamedTuple):
 
 def read_subscription(metadata: bytes, topics: Topics) -> Subscription:
     """All of a subscription; partitions of topics that do not exist are left out. Raises DecodeError."""
-    told = decode(ConsumerProtocolSubscription, _version(metadata), metadata, 2)
+    decoded = decode(ConsumerProtocolSubscription, _version(metadata), metadata, 2)
     owned: dict[TopicId, list[int]] = {}
-    for each in told.owned_partitions:
+    for each in decoded.owned_partitions:
         topic = topics.by_name.get(each.topic)
         if topic is not None:
             owned.setdefault(topic.topic_id, []).extend(each.partitions)
-    return Subscription(frozenset(told.topics), owned, told.rack_id or None)
+    return Subscription(frozenset(decoded.topics), owned, decoded.rack_id or None)
 
 
 def read_assignment(assignment: bytes, topics: Topics) -> tuple[Mapping[TopicId, frozenset[int]], bool]:
@@ -64,13 +64,13 @@ def read_assignment(assignment: bytes, topics: Topics) -> tuple[Mapping[TopicId,
     """
     if not assignment:
         return {}, False
-    told = decode(ConsumerProtocolAssignment, _version(assignment), assignment, 2)
+    decoded = decode(ConsumerProtocolAssignment, _version(assignment), assignment, 2)
     assigned = {}
-    for each in told.assigned_partitions:
+    for each in decoded.assigned_partitions:
         topic = topics.by_name.get(each.topic)
         if topic is not None and each.partitions:
             assigned[topic.topic_id] = frozenset(each.partitions)
-    return assigned, bool(told.user_data)
+    return assigned, bool(decoded.user_data)
 
 
 def write_assignment(assigned: Mapping[TopicId, Collection[int]], topics: Topics, metadata: bytes) -> bytes:

@@ -1,9 +1,9 @@
 """A classic group becomes one of the next generation while its members go on working (KIP-848,
 `group.consumer.migration.policy`): when the first member with the new protocol joins it.
 
-Its members keep their protocol, what they have and their sessions; whoever waits is told to join again, for the group
-is about to rebalance. The records that remove the one group and those that make the other are one batch, so no log
-ever holds half a group. Committed offsets stay.
+Its members keep their protocol, what they have and their sessions; a member that waits is asked to join again, for the
+group is about to rebalance. The records that remove the one group and those that make the other are one batch, so no
+log ever holds half a group. Committed offsets stay.
 
 Source: `ConsumerGroup.fromClassicGroup` of Apache Kafka 4.3. Differences: a group whose first generation is not formed
 yet goes over as well, and so does one with a member that does not support the last generation's protocol (there the
@@ -66,7 +66,7 @@ def upgrade(classic: ClassicGroup, context: GroupContext, out: Decision) -> Mode
 
 
 def gone_over(classic: ClassicGroup, group: ModernGroup, now: Now, out: Decision) -> None:
-    """The records of `upgrade` are about to be written: who waits is told, and everybody's session goes on."""
+    """The records of `upgrade` are about to be written: members that wait are answered; all sessions continue."""
     if classic.is_empty:
         return
     classic.tell_to_rejoin(now, out)
@@ -122,9 +122,9 @@ def _read(
     classic: ClassicGroup, member: ClassicMember, context: GroupContext
 ) -> tuple[MemberMetadata, dict[TopicId, frozenset[int]], bool]:
     # One that has just joined may not support the protocol of the last generation; all tell the same topics.
-    told = member.metadata(classic.protocol) or member.protocols[0][1]
+    subscribed = member.metadata(classic.protocol) or member.protocols[0][1]
     try:
-        subscription = read_subscription(told, context.topics)
+        subscription = read_subscription(subscribed, context.topics)
         assigned, has_own_data = read_assignment(member.assignment, context.topics)
     except DecodeError as error:
         raise KafkaError(

@@ -12,7 +12,7 @@ What the runtime does, besides what `barnabas.coordinator.machine` says:
 - `MarkersToWrite`: `MarkerQueues.add`, then `requests`; send each to its broker (to itself by a direct call), hand what
   comes back to `answered`, ask `requests` again; every `Marked` of both goes to `TxnShard.marked` of its source;
 - `Leader.GONE` only on good authority, for a partition that is gone is skipped;
-- who has no shard for the id is told NOT_COORDINATOR, who has one that is being read COORDINATOR_LOAD_IN_PROGRESS.
+- without a shard for the id: NOT_COORDINATOR; while it is being read: COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 from barnabas.coordinator.txn.answers import verification_error

@@ -1,6 +1,6 @@
 """Errors of the transaction protocol, in one place.
 
-Log errors are not told to producers as they are (`TransactionStateManager.appendTransactionToLog` of Apache Kafka),
+Log errors do not reach producers as they are (`TransactionStateManager.appendTransactionToLog` of Apache Kafka),
 and PRODUCER_FENCED became an error of its own in some version of each request; before it, it is INVALID_PRODUCER_EPOCH
 (KIP-588).
 """
@@ -31,7 +31,7 @@ _KNOWS_FENCED_FROM: Final = {
 
 
 def write_error(code: ErrorCode) -> ErrorCode:
-    """What a producer is told when a change of its transaction could not be written."""
+    """What answers a producer when a change of its transaction could not be written."""
     return _LOG_ERRORS.get(code, code)
 
 
@@ -43,7 +43,7 @@ def error_for(api: ApiKey, version: int, code: ErrorCode) -> ErrorCode:
 
 
 def verification_error(code: ErrorCode, knows_abortable: bool) -> ErrorCode:
-    """What a *producer* is told when the coordinator did not confirm a partition (KIP-890): Produce always knows the
+    """What answers a *producer* when the coordinator did not confirm a partition (KIP-890): Produce always knows the
     epoch error, and TRANSACTION_ABORTABLE from Produce 11 and TxnOffsetCommit 4 on.
     """
     if code == ErrorCode.PRODUCER_FENCED:

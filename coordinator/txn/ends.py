@@ -57,11 +57,11 @@ class Ends:
         target = ended(txn, verdict, client_version, next_id, now.wall_ms)
         out = Decision()
         self._changes.write(entry, target, out)
-        told = EndTxnResponse()
+        response = EndTxnResponse()
         if client_version >= EPOCH_BUMPING:
             goes_on = completed(target, now.wall_ms)
-            told = EndTxnResponse(producer_id=goes_on.producer_id, producer_epoch=goes_on.producer_epoch)
-        out.reply_when_committed(token, told, lambda code: _end_error(version, write_error(code)))
+            response = EndTxnResponse(producer_id=goes_on.producer_id, producer_epoch=goes_on.producer_epoch)
+        out.reply_when_committed(token, response, lambda code: _end_error(version, write_error(code)))
         return out.result()
 
 

@@ -55,7 +55,7 @@ class TransactionalId:
 
     @property
     def txn(self) -> Txn | None:
-        """The last value that is committed: what decisions start from, and what readers are told."""
+        """The last value that is committed: what decisions start from, and what readers get."""
         if self.fence_failed and self._committed is not None:
             return with_fencing_epoch(self._committed)
         return self._committed

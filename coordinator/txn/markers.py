@@ -1,4 +1,4 @@
-"""Delivery of transaction markers to partition leaders: which broker is told what, and what its answers mean.
+"""Delivery of transaction markers to partition leaders: which broker gets which, and what its answers mean.
 
 The decision of a transaction is one `MarkersToWrite`, an effect of `barnabas.coordinator.txn.shard`. `MarkerQueues` is
 shared by all shards of a broker: it splits the partitions by leader, puts the markers for one broker into one
@@ -187,12 +187,12 @@ class MarkerQueues:
     def answered(self, broker_id: int, response: WriteTxnMarkersResponse | None, now: float) -> list[Marked]:
         """The answer to the request `broker_id` has; None: there will be none."""
         marked = []
-        told = {} if response is None else _by_producer(response)
+        codes = {} if response is None else _by_producer(response)
         for part in self._in_flight.pop(broker_id, ()):
             outcomes: dict[Outcome, set[TopicPartition]] = {}
             for partition in sorted(part.partitions):
                 # A partition the answer does not speak of was not dealt with.
-                code = told.get((part.markers.producer_id, *partition), ErrorCode.REQUEST_TIMED_OUT)
+                code = codes.get((part.markers.producer_id, *partition), ErrorCode.REQUEST_TIMED_OUT)
                 outcome = OUTCOMES.get(code, Outcome.SLOW)
                 outcomes.setdefault(outcome, set()).add(partition)
                 if outcome is Outcome.SLOW:

@@ -58,7 +58,7 @@ class PartitionsOfTransactions:
         `AddOffsetsToTxnResponse`.
         """
 
-        def told(code: ErrorCode) -> AddOffsetsToTxnResponse:
+        def answer(code: ErrorCode) -> AddOffsetsToTxnResponse:
             return AddOffsetsToTxnResponse(error_code=error_for(ApiKey.ADD_OFFSETS_TO_TXN, version, code))
 
         out = Decision()
@@ -68,8 +68,8 @@ class PartitionsOfTransactions:
             request.producer_epoch,
             (offsets_partition,),
             0,
-            lambda code: out.reply(token, told(code)),
-            lambda: out.reply_when_committed(token, told(ErrorCode.NONE), lambda code: told(write_error(code))),
+            lambda code: out.reply(token, answer(code)),
+            lambda: out.reply_when_committed(token, answer(ErrorCode.NONE), lambda code: answer(write_error(code))),
             now,
             out,
         )

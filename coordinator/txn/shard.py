@@ -1,12 +1,12 @@
 """All transactional ids of one partition of `__transaction_state`: what the runtime holds per partition it leads.
 
 Life: `replay` every record from the log start to its end, then `loaded(now)`; operations from then on; `unload()` when
-the partition is led elsewhere, after which whoever still comes is told NOT_COORDINATOR. Leading it again takes a new
+the partition is led elsewhere, after which the answer is NOT_COORDINATOR. Leading it again takes a new
 shard. What must be refused before (loading, not the coordinator) is the runtime's to say, for it knows.
 
 Operations take requests as Kafka's messages or as plain values, the API version where behaviour differs by it, an
 opaque token and `now`; see `barnabas.coordinator.machine`. A change of an id is one record, and until it is committed
-the id is *busy*: whoever asks for another change is told CONCURRENT_TRANSACTIONS, and readers see the state before. So
+the id is *busy*: another change is answered CONCURRENT_TRANSACTIONS, and readers see the state before. So
 a partition is confirmed to its leader only when the record that holds it cannot be lost, and markers are written only
 when the decision cannot be lost. While the markers are on their way the id stays busy.
 
@@ -34,7 +34,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from barnabas.coordinator.machine import FAILED_AGAIN_SECONDS, NOTHING, Decision, Now, Result, StepFailed
+from barnabas.coordinator.machine import FAILED_AGAIN_S, NOTHING, Decision, Now, Result, StepFailed
 from barnabas.coordinator.txn.changes import Changes
 from barnabas.coordinator.txn.config import TxnConfig
 from barnabas.coordinator.txn.ends import Ends
@@ -130,6 +130,6 @@ class TxnShard:
                 else:
                     self._time_outs.time_out(entry, NO_ID, now, out)
             except Exception as error:
-                self.store.deadlines.set(due, now.seconds + FAILED_AGAIN_SECONDS)
+                self.store.deadlines.set(due, now.seconds + FAILED_AGAIN_S)
                 raise StepFailed(due, Result(replies=out.replies)) from error
         return out.result()

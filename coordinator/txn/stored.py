@@ -75,25 +75,27 @@ def parse_txn(key: bytes | memoryview, value: bytes | memoryview | None) -> TxnR
 
 
 def _txn(transactional_id: str, value: bytes | memoryview) -> Txn:
-    version, told = decode_versioned(TransactionLogValue, value)
-    state = _STATES.get(told.transaction_status)
+    version, decoded = decode_versioned(TransactionLogValue, value)
+    state = _STATES.get(decoded.transaction_status)
     if state is None:
-        raise DecodeError(f"transactional id {transactional_id!r} has the unknown state {told.transaction_status}")
+        raise DecodeError(f"transactional id {transactional_id!r} has the unknown state {decoded.transaction_status}")
     partitions: frozenset[TopicPartition] = frozenset()
     if state is not State.EMPTY:
         partitions = frozenset(
-            (topic.topic, partition) for topic in told.transaction_partitions or () for partition in topic.partition_ids
+            (topic.topic, partition)
+            for topic in decoded.transaction_partitions or ()
+            for partition in topic.partition_ids
         )
     return Txn(
-        told.producer_id,
-        told.producer_epoch,
-        told.transaction_timeout_ms,
+        decoded.producer_id,
+        decoded.producer_epoch,
+        decoded.transaction_timeout_ms,
         state,
         partitions,
-        told.transaction_start_timestamp_ms,
-        told.transaction_last_update_timestamp_ms,
+        decoded.transaction_start_timestamp_ms,
+        decoded.transaction_last_update_timestamp_ms,
         NO_EPOCH,
-        told.previous_producer_id if version >= 1 else NO_ID,
-        told.next_producer_id if version >= 1 else NO_ID,
-        told.client_transaction_version if version >= 1 else 0,
+        decoded.previous_producer_id if version >= 1 else NO_ID,
+        decoded.next_producer_id if version >= 1 else NO_ID,
+        decoded.client_transaction_version if version >= 1 else 0,
     )

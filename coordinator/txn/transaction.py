@@ -91,7 +91,7 @@ def initialised(txn: Txn, owner: Owner | None, timeout_ms: int, now_ms: int) -> 
     """The next epoch for a producer (KIP-360); None: `owner` is fenced.
 
     Without `owner` it is a new instance: nobody may ask again for the epoch before. An owner that comes with the last
-    epoch repeats a request whose answer it did not get, and is told the present one.
+    epoch repeats a request whose answer it did not get, and gets the present one.
     """
     epoch, last_epoch = txn.producer_epoch + 1, NO_EPOCH
     if owner is not None:

@@ -19,29 +19,29 @@ class TransactionViews:
 
     def describe(self, transactional_id: str) -> DescribeTransactionsResponse.TransactionState:
         """DescribeTransactions, for one id. A decided transaction shows the partitions that still need a marker."""
-        told = DescribeTransactionsResponse.TransactionState(transactional_id=transactional_id)
+        described = DescribeTransactionsResponse.TransactionState(transactional_id=transactional_id)
         entry = self._store.ids.get(transactional_id)
         txn = None if entry is None else entry.txn
         if self._store.is_gone:
-            told.error_code = ErrorCode.NOT_COORDINATOR
+            described.error_code = ErrorCode.NOT_COORDINATOR
         elif not transactional_id:
-            told.error_code = ErrorCode.INVALID_REQUEST
+            described.error_code = ErrorCode.INVALID_REQUEST
         elif entry is None or txn is None:
-            told.error_code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+            described.error_code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         else:
-            told.transaction_state = txn.state.value
-            told.transaction_timeout_ms = txn.timeout_ms
-            told.transaction_start_time_ms = txn.start_ms
-            told.producer_id = txn.producer_id
-            told.producer_epoch = txn.producer_epoch
+            described.transaction_state = txn.state.value
+            described.transaction_timeout_ms = txn.timeout_ms
+            described.transaction_start_time_ms = txn.start_ms
+            described.producer_id = txn.producer_id
+            described.producer_epoch = txn.producer_epoch
             topics: dict[str, list[int]] = {}
             for topic, partition in sorted(entry.unmarked if txn.state in DECIDED else txn.partitions):
                 topics.setdefault(topic, []).append(partition)
-            told.topics = [
+            described.topics = [
                 DescribeTransactionsResponse.TopicData(topic=topic, partitions=partitions)
                 for topic, partitions in topics.items()
             ]
-        return told
+        return described
 
     def listed(
         self,
@@ -87,6 +87,6 @@ class TransactionViews:
 
 
 def unknown_state_filters(states: Iterable[str]) -> list[str]:
-    """The names in a ListTransactions filter that are no state; they are told, and match nothing."""
+    """The names in a ListTransactions filter that are no state; they are in the answer, and match nothing."""
     known: Mapping[str, State] = {state.value: state for state in State}
     return [name for name in states if name not in known]

@@ -125,7 +125,7 @@ class LogDir:
     @property
     def failure(self) -> StorageError | None:
         """Why nothing here is touched any more. Set it for a directory that cannot be used from the start on, of which
-        `on_failure` is not told; otherwise `storage_failed` does.
+        `on_failure` is not called; otherwise `storage_failed` does it.
         """
         return self._state.failure
 

@@ -108,9 +108,9 @@ def _decode_group(key: bytes | None, value: bytes | None) -> dict[str, Any]:
         version, content = decode_versioned(getattr(stored, f"{stem}Value"), value)
         fields = plain(content, version)
         if kind == "group_metadata" and fields["protocol_type"] == "consumer":
-            for member, told in zip(content.members, fields["members"], strict=True):
-                told["subscription"] = _inner("ConsumerProtocolSubscription", member.subscription)
-                told["assignment"] = _inner("ConsumerProtocolAssignment", member.assignment)
+            for member, described in zip(content.members, fields["members"], strict=True):
+                described["subscription"] = _inner("ConsumerProtocolSubscription", member.subscription)
+                described["assignment"] = _inner("ConsumerProtocolAssignment", member.assignment)
         shown["value"] = {"version": version, **fields}
     return shown
 

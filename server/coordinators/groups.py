@@ -3,7 +3,7 @@ leads.
 
 How results become records and answers, and how partitions are loaded and handed over, is
 `barnabas.server.coordinators.runtime`'s; here is what is asked of groups. A new leader's groups wait for the followers,
-but no longer than `OPEN_SECONDS`, for Apache Kafka does not wait at all; of what was written here since, reads see what
+but no longer than `OPEN_S`, for Apache Kafka does not wait at all; of what was written here since, reads see what
 is committed. A commit that is not committed within `offsets.commit.timeout.ms` is answered with an error.
 
 KIP-848 groups need the topics of the cluster (`group_topics`), settings of single groups, and the topics that match
@@ -61,7 +61,7 @@ from barnabas.server.runtime.containment import attempt, contain, serve
 from barnabas.server.runtime.offload import Offload, in_thread
 from barnabas.server.runtime.turns import Steps
 
-OPEN_SECONDS = 2.0
+OPEN_S = 2.0
 """How long loaded groups wait at most for the high watermark to pass what was loaded."""
 
 
@@ -80,7 +80,7 @@ class GroupCoordinator:
 
     topic = GROUP_METADATA_TOPIC
     log = logging.getLogger("barnabas.groups")
-    open_s: float | None = OPEN_SECONDS
+    open_s: float | None = OPEN_S
 
     def __init__(self, ground: CoordinatorGround, *, random: Random, offload: Offload = in_thread) -> None:
         self._image = ground.current_image

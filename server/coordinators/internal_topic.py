@@ -12,7 +12,7 @@ from barnabas.replication import PartitionImage
 from barnabas.server.coordinators.ground import CoordinatorGround
 from barnabas.server.runtime.containment import serve
 
-CREATE_RETRY_SECONDS = 1.0
+CREATE_RETRY_S = 1.0
 
 
 class InternalTopic:
@@ -49,5 +49,5 @@ class InternalTopic:
                 except KafkaError as error:
                     if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                         self._log.warning("%s cannot be created: %s", self.name, error)
-                        await trio.sleep(CREATE_RETRY_SECONDS)
+                        await trio.sleep(CREATE_RETRY_S)
             self._wanted = trio.Event()

@@ -25,7 +25,7 @@ from barnabas.server.runtime.wakeup import Wakeup
 
 LOAD_BYTES = 64 * 1024
 """One slice of loading: some hundred records, a few milliseconds of the loop."""
-LOAD_RETRY_SECONDS = 5.0
+LOAD_RETRY_S = 5.0
 
 
 class Loader(Generic[S]):
@@ -59,7 +59,7 @@ class Loader(Generic[S]):
                     is_done = False
                     contain(self._log, f"loading {led!r}", error)
                 if not is_done:
-                    self._timers.after(LOAD_RETRY_SECONDS, partial(self._load_again, led))
+                    self._timers.after(LOAD_RETRY_S, partial(self._load_again, led))
             await self._wanted.wait()
 
     def _load_again(self, led: CoordinatedShard[S]) -> None:

@@ -30,7 +30,7 @@ from barnabas.server.coordinators.ground import CoordinatorGround
 from barnabas.server.runtime.containment import contain
 
 EXPIRE_PER_CALLBACK = 500
-STEP_REST_SECONDS = 1.0
+STEP_REST_S = 1.0
 
 
 class Producer(NamedTuple):
@@ -274,7 +274,7 @@ class Results(Generic[S]):
                     contain(self._log, f"{led!r}: what is due for {failed.key}", failed.__cause__ or failed)
             except Exception as error:
                 contain(self._log, f"what is due in {led!r}", error)
-                at = now.seconds + STEP_REST_SECONDS  # lest a machine that does not get on keeps us busy
+                at = now.seconds + STEP_REST_S  # lest a machine that does not get on keeps us busy
                 break
         if at is None:
             self._arm(led)

@@ -357,12 +357,12 @@ class TransactionCoordinator:
             ]
         answer = _AddAnswer(token, version, len(transactions))
         for index, transaction in enumerate(transactions):
-            self._add(transaction, version, partial(answer.told, index), answer)
+            self._add(transaction, version, partial(answer.fill, index), answer)
         if not transactions:
             token.reply(AddPartitionsToTxnResponse())
 
     def _add(
-        self, transaction: _Transaction, version: int, told: Callable[[_TxnResult], None], answer: _AddAnswer
+        self, transaction: _Transaction, version: int, answered: Callable[[_TxnResult], None], answer: _AddAnswer
     ) -> None:
         partitions = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
         known = self._image().topics
@@ -373,7 +373,7 @@ class TransactionCoordinator:
         }
 
         def tell(code_of: Callable[[TopicPartition], ErrorCode]) -> None:
-            told(_txn_result(transaction, code_of))
+            answered(_txn_result(transaction, code_of))
 
         if missing:
             tell(
@@ -412,7 +412,7 @@ class _AddAnswer:
         """Part of `Concerned`."""
         return self._token.let_go() if isinstance(self._token, Concerned) else "AddPartitionsToTxn"
 
-    def told(self, index: int, result: _TxnResult) -> None:
+    def fill(self, index: int, result: _TxnResult) -> None:
         self._results[index] = result
         self._owed -= 1
         if self._owed:

@@ -144,9 +144,9 @@ def settle(asks: Sequence[Ask], response: AddPartitionsToTxnResponse | None) -> 
     if code != ErrorCode.NONE:
         log.error("the coordinator refuses to verify transactions: error %d", code)
         # Clients know nothing of the brokers' permissions.
-        told = ErrorCode.INVALID_TXN_STATE if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED else ErrorCode.of(code)
+        refused = ErrorCode.INVALID_TXN_STATE if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED else ErrorCode.of(code)
         for ask in asks:
-            ask.refused(told)
+            ask.refused(refused)
         return
     from barnabas.coordinator.txn import verification_error  # who has no transactions need not load it
 

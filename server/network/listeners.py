@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("barnabas.network")
 
-SWEEP_SECONDS = 1.0
+SWEEP_S = 1.0
 
 
 _ADVICE = {
@@ -217,7 +217,7 @@ class Door:
 async def sweep_idle(reactor: Reactor, current_config: Callable[[], BrokerConfig]) -> None:
     """Close idle connections until cancelled."""
     while True:
-        await trio.sleep(SWEEP_SECONDS)
+        await trio.sleep(SWEEP_S)
         idle_ms = current_config().get_int("connections.max.idle.ms")
         reactor.sweep(trio.current_time() - idle_ms / 1000 if idle_ms >= 0 else float("-inf"))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-QUIET_SECONDS = 60.0
+QUIET_S = 60.0
 """How long the log says nothing more of the same kind of stranger on the same listener."""
 
 QUIET_LINES: Final = 256
@@ -38,7 +38,7 @@ def name_stranger_without_tls(start: bytes, listener: str) -> str | None:
 
 
 class Quiet:
-    """Lets one of many equal lines through in `QUIET_SECONDS`."""
+    """Lets one of many equal lines through in `QUIET_S`."""
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[float, int]] = {}
@@ -49,7 +49,7 @@ class Quiet:
         `now`: seconds of any clock.
         """
         said_at, unsaid = self._since.get(line, (float("-inf"), 0))
-        if now - said_at < QUIET_SECONDS:
+        if now - said_at < QUIET_S:
             self._since[line] = (said_at, unsaid + 1)
             return None
         if len(self._since) >= QUIET_LINES:  # peers may have a say in what a line is

@@ -9,7 +9,7 @@ early, until it hears of a new leader epoch. A proposal that the partition has d
 AlterPartition (key 56, KIP-497) exists from inter-broker protocol 2.7-IV2 on. Its version is negotiated: the newest
 that both know up to 3; 0 and 1 name topics, 2 and 3 need topic ids (KIP-841), 3 has broker epochs, which count in KRaft
 alone and are -1 here. Before 2.7-IV2 the leader writes the partition's state itself, if nobody else has since, and
-tells of it by a notification node: when there was no change for `LINGER_S`, or for `DELAY_SECONDS_MAX` no
+tells of it by a notification node: when there was no change for `LINGER_S`, or for `DELAY_MAX_S` no
 notification.
 
 Who lags is looked at every half `replica.lag.time.max.ms`.
@@ -41,7 +41,7 @@ RETRY_S = 0.05
 NEWEST_VERSION = 3
 NEWEST_WITH_NAMES = 1
 LINGER_S = 5.0
-DELAY_SECONDS_MAX = 60.0
+DELAY_MAX_S = 60.0
 NOTIFICATION_CHECK_S = 2.5
 _LOOKS_AT_ONCE = 200  # partitions between two checkpoints
 
@@ -290,15 +290,15 @@ class IsrManager:
             await trio.sleep(NOTIFICATION_CHECK_S)
             now = trio.current_time()
             calm = self._changed_at + LINGER_S < now
-            if not self._to_notify or not (calm or self._notified_at + DELAY_SECONDS_MAX < now):
+            if not self._to_notify or not (calm or self._notified_at + DELAY_MAX_S < now):
                 continue
-            told, self._to_notify = self._to_notify, {}
+            changed, self._to_notify = self._to_notify, {}
             try:
-                await notify_isr_changes(self._store, told)
+                await notify_isr_changes(self._store, changed)
                 self._notified_at = now
             except StoreError as error:
                 log.warning("notifying the controller of ISR changes failed: %s; retrying", error)
-                self._to_notify = {**told, **self._to_notify}
+                self._to_notify = {**changed, **self._to_notify}
 
 
 def _is_pending(partition: Partition, proposal: Proposal) -> bool:

@@ -246,8 +246,8 @@ class Partition:
         if self.write_error is not None:
             raise self.write_error
         if required_acks == -1 and self._lacks_replicas():
-            told = f"{len(self.isr)} in-sync replicas, min.insync.replicas is {self.log.config.min_insync_replicas}"
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, told)
+            reason = f"{len(self.isr)} in-sync replicas, min.insync.replicas is {self.log.config.min_insync_replicas}"
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, reason)
         try:
             info = self.log.appender.append(
                 buf, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin, in_txn=in_txn, allowance=allowance

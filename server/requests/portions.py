@@ -40,7 +40,7 @@ class Codes:
         """The token for the items from `first` up to `end`, without that one."""
         return Portion(self, first, end)
 
-    def told(self, first: int, codes: list[ErrorCode]) -> None:
+    def answered(self, first: int, codes: list[ErrorCode]) -> None:
         """Called by a portion."""
         self._codes[first : first + len(codes)] = codes
         self._owed -= len(codes)
@@ -65,7 +65,7 @@ class Portion:
     def reply(self, codes: list[ErrorCode] | ErrorCode) -> None:
         if isinstance(codes, ErrorCode):
             codes = [codes] * (self._end - self._first)
-        self._codes.told(self._first, codes)
+        self._codes.answered(self._first, codes)
 
     def let_go(self) -> str:
         """Part of `Concerned`."""

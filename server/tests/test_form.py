@@ -58,8 +58,6 @@ def test_no_file_is_long() -> None:
 
 
 NUMBERED = re.compile(r"\bKafkaErrors?`? [1-9]")
-STILL_NUMBERED = ("coordinator/group/", "server/coordinators/")
-"""Where texts name errors by their numbers. This list only shrinks."""
 
 
 def test_errors_have_names() -> None:
@@ -67,7 +65,7 @@ def test_errors_have_names() -> None:
     for folder in folders():
         for path in folder.glob("*.py"):
             name = path.relative_to(ROOT).as_posix()
-            if NUMBERED.search(path.read_text(encoding="utf-8")) and not name.startswith(STILL_NUMBERED):
+            if NUMBERED.search(path.read_text(encoding="utf-8")):
                 wrong.append(name)
     assert not wrong, "\n".join(wrong)
     for bad in ("Raises {} 3, 100", "`{}` 76"):

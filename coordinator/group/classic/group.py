@@ -130,10 +130,10 @@ class ClassicGroup:
         group.stored = stored
         if stored is None or group.state is not State.COMPLETING_REBALANCE or stored.generation != group.generation:
             return
-        for told in stored.members:
-            member = group.members.get(told.member_id)
+        for each in stored.members:
+            member = group.members.get(each.member_id)
             if member is not None:
-                member.assignment = told.assignment
+                member.assignment = each.assignment
         group.state = TRANSITIONS[group.state][Event.ASSIGNED]
         group.state_time_ms = stored.state_time_ms
 
@@ -151,16 +151,16 @@ class ClassicGroup:
             return
         members = [
             Member(
-                told.member_id,
-                told.instance_id,
-                told.client_id,
-                told.client_host,
-                told.rebalance_timeout_ms,
-                told.session_timeout_ms,
-                ((stored.protocol or "", told.subscription),),
-                told.assignment,
+                each.member_id,
+                each.instance_id,
+                each.client_id,
+                each.client_host,
+                each.rebalance_timeout_ms,
+                each.session_timeout_ms,
+                ((stored.protocol or "", each.subscription),),
+                each.assignment,
             )
-            for told in stored.members
+            for each in stored.members
         ]
         self.revive(stored, members, now)
         if len(self.members) > self._state.config.group_max_size:

@@ -21,7 +21,7 @@ from barnabas.kproto import ErrorCode
 
 log = logging.getLogger("barnabas.groups")
 
-_RETRY_SECONDS = 1.0
+_RETRY_S = 1.0
 _LAST_GENERATION = 2**31 - 1
 
 
@@ -107,7 +107,7 @@ class Rebalance:
         if group.members and not self._elect_leader():
             # Only static members are left and none came: nobody could assign. Their sessions will end, or one of them
             # returns.
-            seconds = max(group.members.rebalance_timeout_ms / 1000, _RETRY_SECONDS)
+            seconds = max(group.members.rebalance_timeout_ms / 1000, _RETRY_S)
             group.arm(Due.JOIN, "", now.seconds + seconds)
             self._initial_delay_ms = None
             return

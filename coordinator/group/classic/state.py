@@ -130,9 +130,9 @@ class ClassicState:
         self, member: Member, version: int, *, leader: str | None = None, skip_assignment: bool = False
     ) -> JoinGroupResponse:
         """The answer that lets `member` into the current generation. `leader`: to tell another one than there is."""
-        told = self.leader if leader is None else leader
+        leader_id = self.leader if leader is None else leader
         members = []
-        if told == member.member_id:
+        if leader_id == member.member_id:
             members = [
                 JoinGroupResponse.JoinGroupResponseMember(
                     member_id=each.member_id,
@@ -145,7 +145,7 @@ class ClassicState:
             generation_id=self.generation,
             protocol_type=self.protocol_type,
             protocol_name=self.protocol if version >= 7 or self.protocol is not None else "",
-            leader=told or "",
+            leader=leader_id or "",
             skip_assignment=skip_assignment,
             member_id=member.member_id,
             members=members,
@@ -155,8 +155,8 @@ class ClassicState:
         """What a member waits for is answered with an error: `joining` its JoinGroup, `syncing` its SyncGroup."""
         waiting = self.members.set_joining(member, None)
         if waiting is not None:
-            told = "" if joining == ErrorCode.UNKNOWN_MEMBER_ID else member.member_id
-            out.reply(waiting.token, join_error(joining, told, waiting.version))
+            member_id = "" if joining == ErrorCode.UNKNOWN_MEMBER_ID else member.member_id
+            out.reply(waiting.token, join_error(joining, member_id, waiting.version))
         waiting, member.syncing = member.syncing, None
         if waiting is not None:
             out.reply(waiting.token, sync_error(syncing))

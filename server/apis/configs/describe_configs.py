@@ -54,19 +54,19 @@ def handle(svc: Services, ctx: RequestContext, req: DescribeConfigsRequest) -> S
         results.append(result)
         topic = svc.image.topics.get(resource.resource_name) if resource.resource_type == ResourceType.TOPIC else None
         settings = None if topic is None else (frozenset(topic.config.items()), names)
-        told = None if settings is None else alike.get(settings)
-        if told is None:
+        configs = None if settings is None else alike.get(settings)
+        if configs is None:
             try:
                 entries = _entries(svc, resource, names)
             except KafkaError as error:
                 result.error_code, result.error_message = error.code, error.message or None
                 continue
-            told = [_told(entry, req, ctx.api_version, resource.resource_type) for entry in entries]
-            yield _FRESH_UNITS + len(told)
+            configs = [_described(entry, req, ctx.api_version, resource.resource_type) for entry in entries]
+            yield _FRESH_UNITS + len(configs)
             if settings is not None and len(alike) < _ALIKE_MAX:
-                alike[settings] = told
-        result.configs = told
-        yield len(told)  # which stand in the answer each time
+                alike[settings] = configs
+        result.configs = configs
+        yield len(configs)  # which stand in the answer each time
     return DescribeConfigsResponse(results=results)
 
 
@@ -100,7 +100,7 @@ def _entries(
             raise unsupported(other)
 
 
-def _told(
+def _described(
     entry: ConfigEntry, req: DescribeConfigsRequest, version: int, resource_type: int
 ) -> DescribeConfigsResponse.DescribeConfigsResourceResult:
     is_default = False

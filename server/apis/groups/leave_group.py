@@ -31,7 +31,7 @@ class _Left:
         self._code = ErrorCode.NONE
         self._members: dict[int, list[LeaveGroupResponse.MemberResponse]] = {}
 
-    def told(self, first: int, end: int, response: LeaveGroupResponse) -> None:
+    def answered(self, first: int, end: int, response: LeaveGroupResponse) -> None:
         self._members[first] = response.members
         self._code = self._code or ErrorCode(response.error_code)
         self._owed -= end - first
@@ -57,7 +57,7 @@ class _Some:
         self._end = end
 
     def reply(self, response: LeaveGroupResponse) -> None:
-        self._left.told(self._first, self._end, response)
+        self._left.answered(self._first, self._end, response)
 
     def let_go(self) -> str:
         """Part of `Concerned`."""

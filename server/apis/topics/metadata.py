@@ -195,8 +195,8 @@ def _partition(
 
 def offline_replicas(image: Image, partition: PartitionImage) -> list[int]:
     """Replicas on brokers that are not alive, and those that the controller tells to be offline on brokers that are."""
-    told = partition.offline_replicas
-    return [replica for replica in partition.replicas if replica not in image.brokers or replica in told]
+    offline = partition.offline_replicas
+    return [replica for replica in partition.replicas if replica not in image.brokers or replica in offline]
 
 
 def _is_alive(image: Image, broker_id: int, listener: str) -> bool:

@@ -74,7 +74,7 @@ class _Written:
         for producer_id, topic, index in wanted:  # which is the order of the answer
             self._codes.setdefault(producer_id, {}).setdefault(topic, {})[index] = ErrorCode.REQUEST_TIMED_OUT
 
-    def told(self, count: int, response: WriteTxnMarkersResponse) -> None:
+    def answered(self, count: int, response: WriteTxnMarkersResponse) -> None:
         for marker in response.markers:
             topics = self._codes.setdefault(marker.producer_id, {})
             for topic in marker.topics:
@@ -98,7 +98,7 @@ class _Some:
         self._count = count
 
     def reply(self, response: WriteTxnMarkersResponse) -> None:
-        self._written.told(self._count, response)
+        self._written.answered(self._count, response)
 
     def let_go(self) -> str:
         """Part of `Concerned`."""

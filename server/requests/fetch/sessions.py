@@ -3,14 +3,14 @@ what changed.
 
 A session is a queue of `FetchTarget`s in the order in which they are served; those that returned data go to its end,
 so that a response limit does not starve the rest. Slots are few (`max.incremental.fetch.session.cache.slots`); a full
-cache evicts a session that was idle for `EVICTION_SECONDS`, or a smaller unprivileged one (followers are privileged).
+cache evicts a session that was idle for `EVICTION_S`, or a smaller unprivileged one (followers are privileged).
 Never getting a slot is correct, only chattier.
 
 What is remembered is bounded by memory as well, which Apache Kafka does not do: a partition takes some 300 bytes here.
 All sessions together have at most `TARGETS_MAX` partitions, one of them `SESSION_TARGETS_MAX`; where there is no room,
 the largest unprivileged session goes, which may be the one that wants in. A connection has at most `OWNED_MAX`
 sessions, of which clients need one; they outlive it, as a client goes on with its session on another connection, until
-nobody has used them for `EVICTION_SECONDS` (housekeeping looks) and no longer: they hold on to partitions that may be
+nobody has used them for `EVICTION_S` (housekeeping looks) and no longer: they hold on to partitions that may be
 deleted. To the connection they do not.
 
 Not done: session slots sharded over several caches (KIP-1079's answer to lock contention, which a single loop does
@@ -28,7 +28,7 @@ from barnabas.kproto import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from barnabas.server.partitions.partition import Partition
 
-EVICTION_SECONDS = 120.0
+EVICTION_S = 120.0
 TARGETS_MAX = 300_000
 SESSION_TARGETS_MAX = 100_000
 OWNED_MAX = 2
@@ -187,10 +187,10 @@ class FetchSessions:
         return session
 
     def close_idle(self, now: float) -> None:
-        """Close those that nobody has used for `EVICTION_SECONDS`."""
+        """Close those that nobody has used for `EVICTION_S`."""
         while self._sessions:
             oldest = next(iter(self._sessions.values()))
-            if now - oldest.last_used <= EVICTION_SECONDS:
+            if now - oldest.last_used <= EVICTION_S:
                 return
             self.close(oldest.session_id)
 

@@ -187,8 +187,8 @@ class _Request:
             if code is None:
                 self._admitted[key] = InTransaction(verification)
                 continue
-            self._admitted[key] = told = self._error(code)
-            if told.code not in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS):
+            self._admitted[key] = refusal = self._error(code)
+            if refusal.code not in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS):
                 who = self._batches[0]
                 partition.log.producers.refuse_verification(who.producer_id, who.producer_epoch, verification)
         self._done()

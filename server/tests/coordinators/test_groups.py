@@ -19,7 +19,7 @@ from barnabas.kproto.messages import HeartbeatRequest, JoinGroupRequest, LeaveGr
 from barnabas.replication import GROUP_METADATA_TOPIC, PartitionImage
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.coordinators.ground import CoordinatorGround
-from barnabas.server.coordinators.groups import OPEN_SECONDS, GroupCoordinator
+from barnabas.server.coordinators.groups import OPEN_S, GroupCoordinator
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.tests.apis.data_world import NOW, DataWorld, data_world
 from barnabas.server.tests.apis.fakes import at_once
@@ -374,7 +374,7 @@ async def test_a_new_leader_waits_until_what_it_loaded_is_committed(
         await r.restart()
         assert r.nursery is not None
         r.nursery.start_soon(r.groups.run)
-        await trio.sleep(OPEN_SECONDS / 2)
+        await trio.sleep(OPEN_S / 2)
         with pytest.raises(KafkaError) as raised:
             r.committed()
         assert raised.value.code == E.COORDINATOR_LOAD_IN_PROGRESS
@@ -395,7 +395,7 @@ async def test_a_new_leader_without_followers_does_not_wait_for_ever(
         await r.restart()
         assert r.nursery is not None
         r.nursery.start_soon(r.groups.run)
-        await trio.sleep(OPEN_SECONDS + 0.01)
+        await trio.sleep(OPEN_S + 0.01)
         assert r.committed() == [7]  # an acknowledged offset is not forgotten
         r.commit(offset=8)
         r.round()

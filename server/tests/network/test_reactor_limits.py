@@ -17,7 +17,7 @@ from trio.testing import MockClock
 from barnabas.kproto.frame import request_frame
 from barnabas.server.network.connection import Connection
 from barnabas.server.network.reactor import Reactor
-from barnabas.server.network.strangers import QUIET_SECONDS
+from barnabas.server.network.strangers import QUIET_S
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.testing import embedded_broker
 from barnabas.server.tests.apis.records.test_fetch import fetch, flat, values
@@ -271,7 +271,7 @@ async def test_http_and_tls_clients_are_named_and_not_for_each_try(
             async with dialled(broker) as client:
                 await client.stream.send_all(data)
                 assert await closed_by_broker(client)
-        mock_clock.jump(QUIET_SECONDS)
+        mock_clock.jump(QUIET_S)
         async with dialled(broker) as client:
             await client.stream.send_all(HTTP)
             assert await closed_by_broker(client)

@@ -11,7 +11,7 @@ import pytest
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.server.requests.fetch import sessions as fetch_sessions
 from barnabas.server.requests.fetch.sessions import (
-    EVICTION_SECONDS,
+    EVICTION_S,
     FetchSession,
     FetchSessions,
     FetchTarget,
@@ -58,7 +58,7 @@ def test_a_full_cache_evicts_the_idle_then_the_smaller() -> None:
     with pytest.raises(KafkaError):
         sessions.use(small.session_id, 1, False, 10.0)
     # Long unused, whatever its size.
-    late = 5.0 + EVICTION_SECONDS + 1
+    late = 5.0 + EVICTION_S + 1
     sessions.use(middle.session_id, 1, False, late)
     assert sessions.open(targets(1), False, False, late) is not None
     with pytest.raises(KafkaError):
@@ -144,10 +144,10 @@ def test_a_connection_has_two_sessions_and_those_that_nobody_uses_go() -> None:
     assert second is not None
     assert third is not None
     sessions.use(second.session_id, 1, False, 100.0)
-    sessions.open(targets(1), False, False, EVICTION_SECONDS + 1, Client())
-    assert sessions.use(second.session_id, 1, False, EVICTION_SECONDS + 1) is second
+    sessions.open(targets(1), False, False, EVICTION_S + 1, Client())
+    assert sessions.use(second.session_id, 1, False, EVICTION_S + 1) is second
     with pytest.raises(KafkaError):
-        sessions.use(third.session_id, 1, False, EVICTION_SECONDS + 1)
+        sessions.use(third.session_id, 1, False, EVICTION_S + 1)
 
 
 def test_a_session_does_not_keep_the_connection_that_opened_it() -> None:

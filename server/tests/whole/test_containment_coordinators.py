@@ -20,7 +20,7 @@ from barnabas.coordinator.txn.changes import Changes
 from barnabas.coordinator.txn.time_outs import TimeOuts
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.messages import AddPartitionsToTxnRequest
-from barnabas.server.coordinators.loader import LOAD_RETRY_SECONDS
+from barnabas.server.coordinators.loader import LOAD_RETRY_S
 from barnabas.server.coordinators.pattern_resolver import ToResolve
 from barnabas.server.tests.coordinators.test_groups import Rig, Token, rig
 from barnabas.server.tests.coordinators.test_verification import T0, VERIFY
@@ -282,7 +282,7 @@ async def test_a_partition_that_cannot_be_loaded(
         await trio.testing.wait_all_tasks_blocked()
         assert len(trouble) == 1
         assert len(tries) == 3
-        await virtual(LOAD_RETRY_SECONDS)
+        await virtual(LOAD_RETRY_S)
         assert all(r.groups.is_loaded(index) for index in range(3))
         assert r.committed("a") == [1]
 

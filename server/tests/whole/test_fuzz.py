@@ -32,9 +32,9 @@ from barnabas.server.tests.whole.hostile import ANYTHING, FIXED_TOPICS, WELL_FOR
 from compat_tests.fuzz.pools import Sent
 
 CONNECTIONS = 6
-PATIENCE_SECONDS = 2.0
+PATIENCE_S = 2.0
 """Virtual. Who waits longer for his answer (a join, a long poll) is cut off, which is part of the test."""
-PATIENCE_REAL_SECONDS = 0.2
+PATIENCE_REAL_S = 0.2
 WITNESS = "witness"
 ROUND = 60
 SERVED = tuple(api for api in APIS if api.is_served(clustered=False))
@@ -241,7 +241,7 @@ async def attack(
     async with attackers(broker, world, len(plan) // 2 if damage else CONNECTIONS, dial) as connections:
         for api, version in plan:
             await rng.choice(connections).send(api, version, damage=rng.random() < damage)
-        with trio.move_on_after(PATIENCE_REAL_SECONDS if sockets else PATIENCE_SECONDS):
+        with trio.move_on_after(PATIENCE_REAL_S if sockets else PATIENCE_S):
             async with trio.open_nursery() as nursery:
                 for each in connections:
                     if sockets:
