@@ -1,4 +1,4 @@
-"""The broker of this folder."""
+"""The brokers of this folder."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 
 from compat_tests.harness.jars import NO_JVM
 from compat_tests.subjects.security import listeners
+from compat_tests.subjects.security.guarded import Guarded
+from compat_tests.subjects.security.guarded import start as start_guarded
 from compat_tests.subjects.security.listeners import Secured
 
 
@@ -21,6 +23,17 @@ def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     if peer:
         os.environ.pop(NO_JVM, None)  # whoever chooses this broker has a JVM, also for tests that start none
     started = listeners.start(tmp_path_factory.mktemp("security"), peer=peer)
+    yield started
+    started.broker.stop()
+
+
+@pytest.fixture(scope="package")
+def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """Ours, or Apache Kafka with `--peer kafka`."""
+    if request.config.getoption("--bootstrap"):
+        pytest.skip("a broker whose listeners are not ours to choose")
+    peer = request.config.getoption("--peer") == "kafka"
+    started = start_guarded(tmp_path_factory.mktemp("guarded"), peer=peer)
     yield started
     started.broker.stop()
 
