@@ -125,7 +125,14 @@ def start_barnabas(
     )
 
 
-def start_kafka(directory: Path, settings: Sequence[str] = (), *, heap: str = "512m", wait: bool = True) -> Broker:
+def start_kafka(
+    directory: Path,
+    settings: Sequence[str] = (),
+    *,
+    heap: str = "512m",
+    wait: bool = True,
+    java_options: Sequence[str] = (),
+) -> Broker:
     """Start Apache Kafka 4.3.1, one KRaft node with fresh data in *directory*. Raises BrokerFailed, ToolMissing."""
     directory.mkdir(parents=True, exist_ok=True)
     port, controller_port = free_ports(2)
@@ -133,6 +140,7 @@ def start_kafka(directory: Path, settings: Sequence[str] = (), *, heap: str = "5
     properties.write_text(_kraft_properties(port, controller_port, directory / "data", settings))
     log = directory / "kafka.log"
     jars = classpath(KAFKA_JARS)
+    options = [*KAFKA_JAVA_OPTIONS, *java_options]
     if not (directory / "data" / "meta.properties").exists():
         formatted = subprocess.run(
             [
@@ -156,7 +164,7 @@ def start_kafka(directory: Path, settings: Sequence[str] = (), *, heap: str = "5
             raise BrokerFailed(f"formatting the data directory failed:\n{formatted.stdout}{formatted.stderr}")
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [java(), f"-Xms{heap}", f"-Xmx{heap}", *KAFKA_JAVA_OPTIONS, "-cp", jars, "kafka.Kafka", str(properties)],
+            [java(), f"-Xms{heap}", f"-Xmx{heap}", *options, "-cp", jars, "kafka.Kafka", str(properties)],
             cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=output,

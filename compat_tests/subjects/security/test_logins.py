@@ -1,53 +1,77 @@
-"""Stock clients log in over SASL_PLAINTEXT: who is let in, who is not, and that a session that ends is renewed."""
+"""Stock clients log in with SASL, through TLS and without: who is let in, as whom, and who is not."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
-from compat_tests.subjects.security import logins
-from compat_tests.subjects.security.listeners import MECHANISMS, PASSWORD, SESSION_MS, USER, Secured
+from compat_tests.harness.matrix import Absent, Place
+from compat_tests.harness.secured import PASSWORDS, USER, Access, Secured
+from compat_tests.subjects.security.clients.choice import LIBRARIES, with_each
+from compat_tests.subjects.security.clients.client import LOGIN, TOPIC, UNSAID, Client
+from compat_tests.subjects.security.steps import refusal, there_and_back
 
 AREA = "SASL"
-CLIENTS = {
-    "kafka-python": logins.kafka_python,
-    "confluent-kafka": logins.confluent,
-    "aiokafka": logins.aiokafka,
-    "Java 4.3.1": logins.java_client("4.3.1"),
-    "Java 3.9.1": logins.java_client("3.9.1"),
-}
-WRONG = {"a wrong password": (USER, "another-secret"), "an unknown user": ("mallory", PASSWORD)}
-JVM = ("Java 4.3.1", "Java 3.9.1")
+TOKENS = "OAUTHBEARER"
+NO_LOGIN = (LOGIN, UNSAID)
+ABSENT = [
+    Absent(Place(AREA, "log in with a token", "kcat"), "it takes signed tokens from a server of tokens only"),
+    Absent(Place(AREA, "a token that has ended", "kcat"), "it takes signed tokens from a server of tokens only"),
+    Absent(Place(AREA, "a token that has ended", "aiokafka"), "it takes the refusal for a success, and waits"),
+]
 
 
-def every_client(title: str) -> pytest.MarkDecorator:
-    rows = []
-    for client in CLIENTS:
-        marks = [pytest.mark.case(AREA, title, client=client), pytest.mark.slow]
-        if client in JVM:
-            marks.append(pytest.mark.jvm)
-        rows.append(pytest.param(client, marks=marks))
-    return pytest.mark.parametrize("client", rows)
+@with_each(AREA, "log in without TLS")
+@pytest.mark.parametrize("mechanism", PASSWORDS)
+def test_logs_in_without_tls(secured: Secured, topic: str, client: Client, mechanism: str) -> None:
+    _logs_in(client, secured.login("CLIENTS", mechanism), topic)
 
 
-@every_client("log in and produce")
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_logs_in(secured: Secured, topic: str, client: str, mechanism: str) -> None:
-    assert CLIENTS[client](secured.clients, mechanism, USER, PASSWORD, topic, 0) == "sent 1"
+@with_each(AREA, "log in through TLS")
+@pytest.mark.parametrize("mechanism", PASSWORDS)
+def test_logs_in_through_tls(secured: Secured, unique: Callable[..., str], client: Client, mechanism: str) -> None:
+    topic = unique()
+    secured.make_topic(topic, only=f"User:{USER}")
+    _logs_in(client, secured.login("SECURE", mechanism), topic)
 
 
-@every_client("refused")
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-@pytest.mark.parametrize("what", WRONG)
-def test_is_refused(secured: Secured, topic: str, client: str, mechanism: str, what: str) -> None:
-    user, password = WRONG[what]
-    assert CLIENTS[client](secured.clients, mechanism, user, password, topic, 0) == logins.REFUSED
+def _logs_in(client: Client, access: Access, topic: str) -> None:
+    if access.mechanism.startswith("SCRAM") and not getattr(client, "speaks_scram", True):
+        assert refusal(client, access, topic) in NO_LOGIN
+    else:
+        there_and_back(client, access, topic)
 
 
-@every_client("a session that ends")
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-def test_goes_on_beyond_the_end_of_a_session(secured: Secured, topic: str, client: str, mechanism: str) -> None:
-    """For three sessions. Java, librdkafka and kafka-python log in again; aiokafka is cut off and connects anew."""
-    outcome = CLIENTS[client](secured.short, mechanism, USER, PASSWORD, topic, 3 * SESSION_MS / 1000)
-    assert outcome.startswith("sent ")
-    if client in JVM:
-        assert outcome.endswith(" and logged in again")
+@with_each(AREA, "log in with a token", LIBRARIES)
+def test_logs_in_with_a_token(secured: Secured, unique: Callable[..., str], client: Client) -> None:
+    topic = unique()
+    secured.make_topic(topic, only=f"User:{USER}")
+    there_and_back(client, secured.login("SECURE", TOKENS), topic)
+
+
+@with_each(AREA, "who has logged in may not use what is another's")
+def test_another_users_topic(secured: Secured, unique: Callable[..., str], client: Client) -> None:
+    topic = unique()
+    secured.make_topic(topic, only="User:bob")
+    assert refusal(client, secured.login("SECURE", "PLAIN"), topic) == TOPIC
+
+
+@with_each(AREA, "a wrong password")
+@pytest.mark.parametrize(("listener", "mechanism"), [("CLIENTS", "PLAIN"), ("SECURE", "SCRAM-SHA-256")])
+def test_wrong_password(secured: Secured, topic: str, client: Client, listener: str, mechanism: str) -> None:
+    access = replace(secured.login(listener, mechanism), password="another-secret")
+    assert refusal(client, access, topic) in NO_LOGIN
+
+
+@with_each(AREA, "an unknown user")
+@pytest.mark.parametrize(("listener", "mechanism"), [("SECURE", "PLAIN"), ("CLIENTS", "SCRAM-SHA-512")])
+def test_unknown_user(secured: Secured, topic: str, client: Client, listener: str, mechanism: str) -> None:
+    assert refusal(client, replace(secured.login(listener, mechanism), user="mallory"), topic) in NO_LOGIN
+
+
+@with_each(AREA, "a token that has ended", [name for name in LIBRARIES if name != "aiokafka"])
+def test_token_that_has_ended(secured: Secured, topic: str, client: Client) -> None:
+    access = replace(secured.login("SECURE", TOKENS), token=secured.tokens.token(USER, seconds=-300))
+    assert refusal(client, access, topic) in NO_LOGIN

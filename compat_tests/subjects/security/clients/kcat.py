@@ -1,0 +1,94 @@
+"""kcat, configured with -X. A process for each record that is sent, and for each look at a topic.
+
+With a librdkafka older than 2.6.1, as Debian 12 and Ubuntu 24.04 have it, it cannot log in by SCRAM: it says its nonce
+twice, which Apache Kafka refuses since 4.0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from compat_tests.harness.processes import run
+from compat_tests.harness.secured import Access
+from compat_tests.harness.tools import Program, kcat
+from compat_tests.subjects.security.clients.client import WITHIN_S, refused
+
+
+class Kcat:
+    """The program."""
+
+    def __init__(self) -> None:
+        self._program = kcat()
+        said = run([self._program.path, "-V"], environment=self._program.environment()).stdout.decode()
+        version = re.search(r"librdkafka (\d+)\.(\d+)\.(\d+)", said)
+        assert version is not None, said
+        self.speaks_scram = tuple(map(int, version.groups())) >= (2, 6, 1)
+
+    def sender(self, access: Access) -> _Sender:
+        return _Sender(self._program, access)
+
+    def reader(self, access: Access, topic: str) -> _Reader:
+        return _Reader(self._program, access, topic)
+
+
+class _Sender:
+    def __init__(self, program: Program, access: Access) -> None:
+        self._program = program
+        self._options = list(_options(access))
+
+    def send(self, topic: str, value: bytes) -> None:
+        _run(self._program, [*self._options, "-P", "-t", topic, "-p", "0"], value)
+
+    def connects(self) -> None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+class _Reader:
+    def __init__(self, program: Program, access: Access, topic: str) -> None:
+        self._program = program
+        self._arguments = [*_options(access), "-C", "-q", "-e", "-t", topic, "-p", "0"]
+        self._next = 0
+
+    def read(self) -> list[bytes]:
+        found = _run(self._program, [*self._arguments, "-o", str(self._next)]).splitlines()
+        self._next += len(found)
+        return found
+
+    def connects(self) -> None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+def _run(program: Program, arguments: list[str], text: bytes = b"") -> bytes:
+    """Its output. Raises Refused when it ends with an error, and when it has complained and gone on until its time was
+    over.
+    """
+    command = [program.path, *arguments]
+    done = run(command, text=text, environment=program.environment(), timeout=2 * WITHIN_S, expect=None)
+    if done.returncode != 0:
+        raise refused(done.stderr.decode().splitlines())
+    return done.stdout
+
+
+def _options(access: Access) -> Iterator[str]:
+    options = {
+        "bootstrap.servers": access.bootstrap,
+        "security.protocol": access.protocol,
+        # Whoever may not come in is not tried again for minutes.
+        "message.timeout.ms": "10000",
+    }
+    if access.authority is not None:
+        options["ssl.ca.location"] = str(access.authority)
+    if access.identity is not None:
+        options |= {"ssl.certificate.location": str(access.identity), "ssl.key.location": str(access.identity)}
+    if access.mechanism:
+        options |= {"sasl.mechanism": access.mechanism, "sasl.username": access.user, "sasl.password": access.password}
+    for key, value in options.items():
+        yield "-X"
+        yield f"{key}={value}"
