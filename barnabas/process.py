@@ -27,9 +27,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from barnabas.server.network.blocking_client import BlockingClient
+    from barnabas.server.security.client_access import ClientAccess
 
 __all__ = ["Broker", "BrokerError"]
 
+SECURITY = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+ADMINISTRATOR, ADMINISTRATOR_PASSWORD = "admin", "admin-secret"
+USERS = {"alice": "alice-secret"}
 LOG_BYTES = 64 * 1024
 LOG_LINES_IN_ERRORS = 30
 STOP_S = 10.0
@@ -53,9 +57,11 @@ class Broker:
     """A broker on a free port of this machine, ready to be connected to inside of a `with` statement.
 
     settings: Apache Kafka's own, by their dotted names, such as `{"num.partitions": 3}`; groups do not wait for
-    members before their first rebalance unless `group.initial.rebalance.delay.ms` says so. data: a directory to keep;
-    without it the data lies in a temporary directory that goes with the broker. topics: names, or a dictionary of names
-    and numbers of partitions, of topics that are there when it has started. port: to listen on, 0 for a free one.
+    members before their first rebalance unless `group.initial.rebalance.delay.ms` says so. security: `SSL`,
+    `SASL_PLAINTEXT` or `SASL_SSL`, for which an authority, certificates and users are made on the spot; `access` says
+    how they come in. users: passwords by name; `{"alice": "alice-secret"}` if it is left out. data: a directory to
+    keep; without it the data lies in a temporary directory that goes with the broker. topics: names, or a dictionary of
+    names and numbers of partitions, of topics that are there when it has started. port: to listen on, 0 for a free one.
     log_level: of the broker's log (`debug`, `info`, `warn`, …). timeout_s: how long a start may take.
 
     Not for use by several threads at once. Starting takes some tenths of a second.
@@ -65,6 +71,8 @@ class Broker:
         self,
         settings: Mapping[str, str | int | float | bool] | None = None,
         *,
+        security: str | None = None,
+        users: Mapping[str, str] | None = None,
         data: str | os.PathLike[str] | None = None,
         topics: Iterable[str] | Mapping[str, int] = (),
         port: int = 0,
@@ -75,6 +83,14 @@ class Broker:
         for key in ("log.dirs", "log.dir"):
             if key in self._settings:
                 raise ValueError(f"{key} is not among the settings of barnabas.Broker: say data=DIRECTORY")
+        if security is None and users is not None:
+            raise ValueError("users of barnabas.Broker have no effect without security")
+        if security not in (None, *SECURITY):
+            raise ValueError(f"security of barnabas.Broker is one of {', '.join(SECURITY)}, not {security!r}")
+        if security is not None and "listeners" in self._settings:
+            raise ValueError("security of barnabas.Broker makes its own listener: leave listeners out of the settings")
+        self._security = security
+        self._users = {ADMINISTRATOR: ADMINISTRATOR_PASSWORD, **(USERS if users is None else users)}
         if isinstance(topics, str):
             raise TypeError(f"topics of barnabas.Broker are a list or a dictionary: [{topics!r}]")
         self._topics = [f"{name}:{n}" for name, n in topics.items()] if isinstance(topics, Mapping) else list(topics)
@@ -131,6 +147,30 @@ class Broker:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - LOG_BYTES))
             return file.read().decode("utf-8", "replace")
+
+    def access(self, user: str | None = None, *, mechanism: str = "SCRAM-SHA-256") -> ClientAccess:
+        """What clients must know of a broker with `security`: `access("alice").librdkafka()`, `.java()`,
+        `.kafka_python()`, `.aiokafka()`. user: one of `users`, the first one if it is left out, or `admin`, the super
+        user. mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. Raises BrokerError before the first start, ValueError
+        for what is not there.
+        """
+        from barnabas.server.security.client_access import MECHANISMS, ClientAccess
+
+        if self._security is None:
+            raise ValueError("the broker has no security: say barnabas.Broker(security=…)")
+        name = next((each for each in self._users if each != ADMINISTRATOR), ADMINISTRATOR) if user is None else user
+        if name not in self._users:
+            raise ValueError(f"the broker has no user {name!r}, but {', '.join(self._users)}")
+        if mechanism not in MECHANISMS:
+            raise ValueError(f"the broker has no mechanism {mechanism!r}, but {', '.join(MECHANISMS)}")
+        bootstrap, files = self.bootstrap, str(self._files)
+        return ClientAccess(bootstrap, self._security, files, name, self._users[name], mechanism)
+
+    @property
+    def _files(self) -> Path:
+        """The directory of certificates."""
+        assert self._home is not None
+        return self._home / "security"
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -231,8 +271,12 @@ class Broker:
         from barnabas.server.network import blocking_admin
         from barnabas.server.network.blocking_client import BlockingClient, NoAnswer
 
+        login, tls = None, None
+        if self._security is not None:
+            administrator = self.access(ADMINISTRATOR)
+            login, tls = administrator.login, administrator.ssl_context()
         try:
-            with BlockingClient(self.bootstrap, timeout_s=self._timeout_s) as client:
+            with BlockingClient(self.bootstrap, timeout_s=self._timeout_s, tls=tls, login=login) as client:
                 act(blocking_admin, client)
         except (blocking_admin.Refused, NoAnswer) as error:
             raise BrokerError(str(error)) from None
@@ -253,6 +297,10 @@ class Broker:
         ]
         if self._data is None:
             command.append(str(home))
+        if self._security is not None:
+            command += ["--security", self._security, "--security-files", str(self._files)]
+            for name, password in self._users.items():
+                command += ["--user", f"{name}:{password}"]
         for key, value in self._settings.items():
             command += ["--set", f"{key}={value}"]
         for topic in self._topics:

@@ -12,10 +12,15 @@
     def test_tables(kafka_broker, kafka_topic):        # the name of a new topic, deleted after the test
         KafkaProducer(bootstrap_servers=kafka_broker.bootstrap).send(kafka_topic, key=b"k", value=b"v")
 
+    @pytest.mark.kafka_security("SASL_SSL", users={"alice": "secret"})
+    def test_login(kafka_broker_fresh):                # certificates and users are made for it
+        Producer(kafka_broker_fresh.access("alice").librdkafka())
+
 Both brokers are `barnabas.Broker`; `kafka_broker.reset()` deletes all topics and groups. `kafka_topic` makes its topic
 on the broker that the test asks for, also without the marker; where tests share a broker it keeps them apart. Settings
 for the brokers stand in pytest's configuration, as `kafka_broker_settings` with one KEY=VALUE per line; the marker
-`kafka_settings` adds to them or overrides them for `kafka_broker_fresh`. When a test that uses a broker fails, the end
+`kafka_settings` adds to them or overrides them for `kafka_broker_fresh`; so does the marker `kafka_security` with
+`kafka_broker_security`. When a test that uses a broker fails, the end
 of the broker's log stands in the report. With pytest-xdist every worker has its own.
 
 Nothing is imported or started before a test asks for a fixture.
@@ -37,6 +42,8 @@ if TYPE_CHECKING:
 SHARED, FRESH = "kafka_broker", "kafka_broker_fresh"
 SETTINGS_INI = "kafka_broker_settings"
 SETTINGS_MARKER = "kafka_settings"
+SECURITY_INI = "kafka_broker_security"
+SECURITY_MARKER = "kafka_security"
 TOPIC = TOPIC_MARKER = "kafka_topic"
 NAME_CHARACTERS = 100
 LOG_LINES = 50
@@ -49,11 +56,15 @@ def __tracebackhide__(excinfo: pytest.ExceptionInfo[BaseException]) -> bool:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(SETTINGS_INI, "settings of the Kafka brokers of the tests, one KEY=VALUE per line", "linelist", [])
+    parser.addini(SECURITY_INI, "of the Kafka brokers of the tests: SSL, SASL_PLAINTEXT or SASL_SSL", "string", "")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", f"{SETTINGS_MARKER}(settings): settings of the broker of this test, for {FRESH}; a dictionary"
+    )
+    config.addinivalue_line(
+        "markers", f"{SECURITY_MARKER}(protocol, users=None): SSL, SASL_PLAINTEXT or SASL_SSL, for {FRESH}"
     )
     config.addinivalue_line(
         "markers", f"{TOPIC_MARKER}(partitions=None, settings={{}}): of the topic of this test, for {TOPIC}"
@@ -65,7 +76,7 @@ def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
     """A Kafka broker for the whole run (`.bootstrap` is its host:port)."""
     from barnabas import Broker
 
-    with Broker(_configured(pytestconfig)) as broker:
+    with Broker(_configured(pytestconfig), security=pytestconfig.getini(SECURITY_INI) or None) as broker:
         yield broker
 
 
@@ -77,7 +88,9 @@ def kafka_broker_fresh(request: pytest.FixtureRequest) -> Iterator[Broker]:
     settings = _configured(request.config)
     for marker in reversed(list(request.node.iter_markers(SETTINGS_MARKER))):  # the nearest one comes last and wins
         settings.update(_marked(marker))
-    with Broker(settings) as broker:
+    security = {"security": request.config.getini(SECURITY_INI) or None}
+    marker = request.node.get_closest_marker(SECURITY_MARKER)
+    with Broker(settings, **(security if marker is None else _security_of(marker))) as broker:
         yield broker
 
 
@@ -106,6 +119,12 @@ def _topic_of(marker: pytest.Mark) -> dict[str, Any]:
     return dict(marker.kwargs)
 
 
+def _security_of(marker: pytest.Mark) -> dict[str, Any]:
+    if len(marker.args) != 1 or not {"users"}.issuperset(marker.kwargs):
+        raise pytest.UsageError(f'{SECURITY_MARKER} takes a protocol, and users: {SECURITY_MARKER}("SASL_SSL")')
+    return {"security": marker.args[0], **marker.kwargs}
+
+
 def _configured(config: pytest.Config) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for line in config.getini(SETTINGS_INI):
@@ -128,6 +147,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         raise pytest.UsageError(f"{TOPIC_MARKER} has no effect on a test without the fixture {TOPIC}")
     if SHARED in fixtures and FRESH not in fixtures and item.get_closest_marker(SETTINGS_MARKER) is not None:
         raise pytest.UsageError(f"{SETTINGS_MARKER} has no effect on {SHARED}, which all tests share: use {FRESH}")
+    if FRESH not in fixtures and item.get_closest_marker(SECURITY_MARKER) is not None:
+        raise pytest.UsageError(f"{SECURITY_MARKER} has no effect without {FRESH}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,7 +13,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
@@ -23,6 +23,7 @@ from barnabas.server.cli import users_arguments
 
 if TYPE_CHECKING:
     from barnabas.replication import TopicRequest
+    from barnabas.server.cli.dev_security import DevSecurity
     from barnabas.server.cli.parent_watch import ParentWatch
     from barnabas.server.config.broker import BrokerConfig
 
@@ -87,6 +88,23 @@ def parser() -> argparse.ArgumentParser:
         help="a topic that is there from the start; may be repeated",
     )
     dev.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated")
+    dev.add_argument(
+        "--security",
+        choices=("SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        help="listen with TLS, with log-ins, or both; an authority, certificates and users are made for it",
+    )
+    dev.add_argument(
+        "--user",
+        action="append",
+        default=[],
+        metavar="NAME:PASSWORD",
+        help="a user of --security beside admin:admin-secret, the super user (default: alice:alice-secret)",
+    )
+    dev.add_argument(
+        "--security-files",
+        metavar="DIR",
+        help="where certificates and settings for clients go (default: a temporary directory, announced by security=)",
+    )
     dev.add_argument(
         "--exit-with-parent",
         nargs="?",
@@ -346,11 +364,13 @@ def _dev(chosen: argparse.Namespace, signals: ModuleType | None) -> int:
     import tempfile
 
     temporary: str | None = None
+    files: str | None = None
     watch: ParentWatch | None = None
 
     def clean_up() -> None:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+        for directory in (temporary, files):
+            if directory is not None:
+                shutil.rmtree(directory, ignore_errors=True)
         if watch is not None:
             watch.ended()
 
@@ -359,6 +379,8 @@ def _dev(chosen: argparse.Namespace, signals: ModuleType | None) -> int:
             signals.leave_at_once(clean_up)
         if not chosen.data:
             temporary = tempfile.mkdtemp(prefix="barnabas-dev-")
+        if chosen.security and not chosen.security_files:
+            files = tempfile.mkdtemp(prefix="barnabas-security-")
         if chosen.exit_with_parent is not None:
             from barnabas.server.cli.parent_watch import ParentWatch
 
@@ -368,23 +390,55 @@ def _dev(chosen: argparse.Namespace, signals: ModuleType | None) -> int:
             f"listeners=PLAINTEXT://127.0.0.1:{chosen.port}",
             f"log.dirs={chosen.data or temporary}",
             "group.initial.rebalance.delay.ms=0",
-            *chosen.set,
         ]
         try:
-            config = _load(None, None, settings)
+            secured = _secured(chosen, files)
+            config = _load(None, None, [*settings, *(secured.settings(chosen.port) if secured else ()), *chosen.set])
             topics = _dev_topics(chosen.topic)
             _set_up_log(chosen)
+            if secured is not None:
+                secured.add_users(config)
         except _Refused as error:
             return _complain(error.lines)
-        return _run(config, topics, announce=True)
+
+        def announce(bootstrap: str) -> None:
+            if secured is not None:
+                secured.write_properties(bootstrap)
+            _say(f"bootstrap={bootstrap}", *([f"security={files}"] if files else []))
+
+        return _run(config, topics, announce)
     finally:
         if signals is not None:
             signals.ignore()
         clean_up()
 
 
-def _run(config: BrokerConfig, topics: Sequence[TopicRequest], *, announce: bool = False) -> int:
-    """Run a broker, with these topics, to its end."""
+def _secured(chosen: argparse.Namespace, files: str | None) -> DevSecurity | None:
+    """What `--security` asks for, or `_Refused`."""
+    if not chosen.security:
+        if chosen.user or chosen.security_files:
+            raise _Refused("--user and --security-files have no effect without --security")
+        return None
+    from barnabas.server.cli.dev_security import CannotSecure, DevSecurity, parse_users
+
+    try:
+        return DevSecurity(chosen.security, files or chosen.security_files, parse_users(chosen.user))
+    except CannotSecure as error:
+        raise _Refused(str(error)) from None
+
+
+def _say(*lines: str) -> None:
+    try:
+        print("\n".join(lines), flush=True)
+    except BrokenPipeError:
+        _write_to_nobody()
+        raise
+
+
+def _run(
+    config: BrokerConfig, topics: Sequence[TopicRequest], announce: Callable[[str], None] = lambda bootstrap: None
+) -> int:
+    """Run a broker, with these topics, to its end. announce: called with its address when it serves."""
     import gc
     import logging
 
@@ -401,15 +455,7 @@ def _run(config: BrokerConfig, topics: Sequence[TopicRequest], *, announce: bool
     for notice in config.notices:
         log.warning("%s", notice.text)
 
-    def ready(bootstrap: str) -> None:
-        if announce:
-            try:
-                print(f"bootstrap={bootstrap}", flush=True)
-            except BrokenPipeError:
-                _write_to_nobody()
-                raise
-
-    return process.run(config, ready, topics)
+    return process.run(config, announce, topics)
 
 
 # -- health ----------------------------------------------------------------------------------------

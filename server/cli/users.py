@@ -6,9 +6,10 @@ import argparse
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from random import SystemRandom
-from typing import Final
+from typing import Final, TypeVar
 
 import trio
 
@@ -27,7 +28,7 @@ from barnabas.server.storage.log_dirs import make_dirs, metadata_dir
 _STANDARD_INPUT: Final = "-"
 
 Added = tuple[str, ScramMechanism, ScramCredential]
-_Edit = Callable[[Mapping[str, str]], Mapping[str, str]]
+T = TypeVar("T")
 
 
 def run(chosen: argparse.Namespace, config: BrokerConfig) -> int:
@@ -38,7 +39,7 @@ def run(chosen: argparse.Namespace, config: BrokerConfig) -> int:
         print(f"barnabas: {error}", file=sys.stderr)
         return 2
     try:
-        return trio.run(_with_store, chosen, config, added)
+        return trio.run(_with_store, config, partial(_act, chosen, added))
     except (LogDirError, StoreError, OSError, BadNode) as error:
         print(f"barnabas: {in_words(error)}", file=sys.stderr)
         return 1
@@ -57,10 +58,23 @@ def _added(texts: Iterable[str]) -> list[Added]:
     return [parse_user(line, secrets.token_bytes) for line in lines]
 
 
-async def _with_store(chosen: argparse.Namespace, config: BrokerConfig, added: list[Added]) -> int:
+def add(config: BrokerConfig, users: Mapping[str, Mapping[str, str]]) -> None:
+    """Give users credentials. users: by name and mechanism, as the store has them. Raises LogDirError, StoreError,
+    OSError.
+    """
+
+    async def put(store: Store) -> None:
+        await make_roots(store)
+        for name, credentials in users.items():
+            await write_config(store, USER_CONFIG, name, partial(_with, credentials))
+
+    trio.run(_with_store, config, put)
+
+
+async def _with_store(config: BrokerConfig, act: Callable[[Store], Awaitable[T]]) -> T:
     if config.is_clustered:
         async with open_store(config, in_thread, "", lambda error: None) as store:
-            return await _act(chosen, store, added)
+            return await act(store)
     dirs = make_dirs(
         config,
         disk=None,
@@ -71,16 +85,16 @@ async def _with_store(chosen: argparse.Namespace, config: BrokerConfig, added: l
     dirs.open()  # and lock: a broker that runs would not see what changes
     try:
         async with open_store(config, in_thread, metadata_dir(dirs).path, lambda error: None) as store:
-            return await _act(chosen, store, added)
+            return await act(store)
     finally:
         dirs.unlock()
 
 
-async def _act(chosen: argparse.Namespace, store: Store, added: list[Added]) -> int:
+async def _act(chosen: argparse.Namespace, added: list[Added], store: Store) -> int:
     await make_roots(store)
     if chosen.action == "add":
         for name, mechanism, credential in added:
-            await write_config(store, USER_CONFIG, name, _with(mechanism, credential))
+            await write_config(store, USER_CONFIG, name, partial(_with, {mechanism.value: credential.text()}))
             print(f"{name}: {mechanism.value} with {credential.iterations} iterations")
         return 0
     known = ScramUsers(b"")
@@ -102,8 +116,8 @@ async def _act(chosen: argparse.Namespace, store: Store, added: list[Added]) -> 
     return 0
 
 
-def _with(mechanism: ScramMechanism, credential: ScramCredential) -> _Edit:
-    return lambda stored: {**stored, mechanism.value: credential.text()}
+def _with(credentials: Mapping[str, str], stored: Mapping[str, str]) -> dict[str, str]:
+    return {**stored, **credentials}
 
 
 def _without(stored: Mapping[str, str], doomed: Iterable[ScramMechanism]) -> dict[str, str]:

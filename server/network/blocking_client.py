@@ -1,7 +1,8 @@
 """A client of one broker over a blocking socket: a request, its answer, the next one.
 
 For what asks a few questions outside of an event loop: `barnabas health`, and `barnabas.Broker` in the process of its
-caller. Any broker that speaks Kafka's protocol will do; no retries, no other brokers of the cluster, PLAINTEXT only.
+caller. Any broker that speaks Kafka's protocol will do; no retries, no other brokers of the cluster, and PLAIN is
+the one mechanism to log in by.
 """
 
 from __future__ import annotations
@@ -9,10 +10,14 @@ from __future__ import annotations
 import socket
 import time
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from barnabas.kproto import ApiKey, DecodeError, decode, response_class
 from barnabas.kproto.frame import parse_response_header, request_frame
+from barnabas.kproto.messages import SaslAuthenticateRequest, SaslHandshakeRequest
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 ANSWER_BYTES_MAX: Final = 100 * 1024 * 1024
 _PORT: Final = 9092
@@ -23,21 +28,43 @@ class NoAnswer(Exception):
 
 
 class BlockingClient:
-    """A connection to `bootstrap` (`host:port`), for one thread. timeout_s: for connecting, and for each answer.
+    """A connection to `bootstrap` (`host:port`), for one thread. timeout_s: for connecting, and for each answer. tls:
+    with it, through TLS. login: name and password, by PLAIN.
 
     Raises NoAnswer, here and in `ask`; the connection is of no use after that.
     """
 
-    def __init__(self, bootstrap: str, *, timeout_s: float = 10.0, client_id: str = "barnabas") -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        timeout_s: float = 10.0,
+        client_id: str = "barnabas",
+        tls: SSLContext | None = None,
+        login: tuple[str, str] | None = None,
+    ) -> None:
         self.bootstrap = bootstrap
         self._timeout_s = timeout_s
         self._client_id = client_id
         self._correlation_id = 0
+        host, port = split_bootstrap(bootstrap)
         try:
-            self._socket = socket.create_connection(split_bootstrap(bootstrap), timeout=timeout_s)
+            self._socket = socket.create_connection((host, port), timeout=timeout_s)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls is not None:
+                self._socket = tls.wrap_socket(self._socket, server_hostname=host)
         except OSError as error:
             raise NoAnswer(f"no connection to {bootstrap}: {error.strerror or error}") from None
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if login is not None:
+            self._log_in(*login)
+
+    def _log_in(self, name: str, password: str) -> None:
+        chosen = self.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        if chosen.error_code:
+            raise NoAnswer(f"{self.bootstrap} does not offer the mechanism PLAIN")
+        answer = self.ask(SaslAuthenticateRequest(auth_bytes=f"\0{name}\0{password}".encode()), 2)
+        if answer.error_code:
+            raise NoAnswer(f"{self.bootstrap} does not let {name} in: {answer.error_message}")
 
     def __enter__(self) -> Self:
         return self

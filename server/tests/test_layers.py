@@ -63,7 +63,13 @@ PUBLIC = {
         "tree.token_nodes",
         "tree.users",
     },
-    "server": {"cli.main", "network.blocking_admin", "network.blocking_client", "runtime.signals"},
+    "server": {
+        "cli.main",
+        "network.blocking_admin",
+        "network.blocking_client",
+        "runtime.signals",
+        "security.client_access",
+    },
 }
 
 # A room is a folder of a package. It may import rooms on lower floors only; rooms of one floor do not know each other.
@@ -115,6 +121,7 @@ THIRD_PARTY = {
     "server/security/sasl/jwks.py": {"joserfc"},
     "server/security/sasl/jwt.py": {"joserfc"},
     "server/security/tls/stores.py": {"cryptography"},
+    "server/cli/dev_security.py": {"trustme"},
     "barnabas/pytest_plugin.py": {"pytest"},
     "barnabas/spark.py": {"pyarrow", "pyspark"},
     "barnabas/spark_options.py": {"pyspark"},
