@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -356,11 +356,36 @@ async def connected(
 @contextmanager
 def broker_thread(directory: str | Path | None = None, **settings: str) -> Iterator[str]:
     """Run a broker in a thread of its own; the value is its `host:port`."""
+
+    @asynccontextmanager
+    async def alone() -> AsyncIterator[Broker]:
+        async with embedded_broker(directory, in_thread, 0, disk=None, **settings) as broker:
+            yield broker
+
+    with _in_thread(alone) as bootstrap:
+        yield bootstrap
+
+
+@contextmanager
+def cluster_thread(directory: str | Path | None = None, **settings: str) -> Iterator[str]:
+    """The same with a cluster of one broker, which serves what brokers of a cluster ask."""
+
+    @asynccontextmanager
+    async def clustered() -> AsyncIterator[Broker]:
+        async with embedded_cluster(1, directory, offload=in_thread, seed=0, tcp=True, **settings) as cluster:
+            yield cluster[1]
+
+    with _in_thread(clustered) as bootstrap:
+        yield bootstrap
+
+
+@contextmanager
+def _in_thread(run: Callable[[], AbstractAsyncContextManager[Broker]]) -> Iterator[str]:
     started = threading.Event()
     state: dict[str, Any] = {}
 
     async def main() -> None:
-        async with embedded_broker(directory, in_thread, 0, disk=None, **settings) as broker:
+        async with run() as broker:
             state["bootstrap"] = broker.bootstrap
             state["token"] = trio.lowlevel.current_trio_token()
             state["stop"] = trio.Event()

@@ -13,6 +13,8 @@ class Kind(IntEnum):
     GROUP = 3
     CLUSTER = 4
     TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
 
 
 class Op(IntEnum):
@@ -27,6 +29,8 @@ class Op(IntEnum):
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
     TWO_PHASE_COMMIT = 15
 
 
@@ -63,6 +67,8 @@ OF_KIND: dict[Kind, tuple[Op, ...]] = {
         Op.IDEMPOTENT_WRITE,
     ),
     Kind.TRANSACTIONAL_ID: (Op.WRITE, Op.DESCRIBE, Op.TWO_PHASE_COMMIT),
+    Kind.DELEGATION_TOKEN: (Op.READ, Op.DESCRIBE),
+    Kind.USER: (Op.CREATE_TOKENS, Op.DESCRIBE_TOKENS),
 }
 """The operations that scenarios try on each kind; ALL beside them."""
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from compat_tests.clusters.nodes import KafkaNode
 from compat_tests.harness.brokers import Broker, start_barnabas, start_kafka, wait_until_open
 from compat_tests.harness.ports import free_ports
+from compat_tests.harness.zookeeper import zookeeper
 from compat_tests.subjects.access.world import SUPER, USERS, Address
 
 _USERS = " ".join(f'user_{user}="{user}"' for user in (SUPER, *USERS))
@@ -17,6 +21,7 @@ SETTINGS = {
         f"org.apache.kafka.common.security.plain.PlainLoginModule required {_USERS};"
     ),
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "delegation.token.secret.key": "what tokens are made with",
     "super.users": f"User:ANONYMOUS;User:{SUPER}",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "5",
@@ -46,6 +51,29 @@ def apache_kafka(directory: Path, *, is_open: bool = False) -> tuple[Broker, Add
     broker.bootstrap = f"127.0.0.1:{plain}"
     wait_until_open(broker)
     return broker, Address(("127.0.0.1", plain), ("127.0.0.1", login))
+
+
+@contextmanager
+def apache_kafka_3(directory: Path) -> Iterator[Address]:
+    """Apache Kafka 3.9.1 with ZooKeeper and its own authorizer for that."""
+    plain, login = free_ports(2)
+    with zookeeper(directory / "zookeeper") as zk:
+        settings = {
+            **SETTINGS,
+            "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+            "zookeeper.connect": zk.connect,
+            "listeners": f"PLAINTEXT://127.0.0.1:{plain},LOGIN://127.0.0.1:{login}",
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+        }
+        node = KafkaNode(1, directory / "broker", ("127.0.0.1", plain), settings)
+        node.start()
+        try:
+            node.wait_open()
+            yield Address(("127.0.0.1", plain), ("127.0.0.1", login))
+        finally:
+            node.stop()
 
 
 def barnabas(directory: Path, *, is_open: bool = False) -> tuple[Broker, Address]:

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from compat_tests.subjects.access.acls import CLUSTER_NAME, Kind
+
+
+class Token(NamedTuple):
+    """A delegation token: its id, and its secret."""
+
+    token_id: str
+    hmac: bytes
+
+
+NO_TOKEN = Token("no token", b"no token")
 
 
 @dataclass(frozen=True)
@@ -17,6 +28,8 @@ class Names:
     broker_id: int
     topic_id: bytes = bytes(16)
     other_id: bytes = bytes(16)
+    token: Token = NO_TOKEN
+    other_token: Token = NO_TOKEN
 
     @property
     def topic(self) -> str:
@@ -29,6 +42,11 @@ class Names:
     @property
     def transaction(self) -> str:
         return f"{self.stem}-transaction"
+
+    @property
+    def owner(self) -> str:
+        """The user whose the token is."""
+        return f"{self.stem}-owner"
 
     @property
     def other_topic(self) -> str:
@@ -62,11 +80,19 @@ class Names:
         """The resource that ACLs are about."""
         if kind is Kind.CLUSTER:
             return CLUSTER_NAME
-        return {Kind.TOPIC: self.topic, Kind.GROUP: self.group, Kind.TRANSACTIONAL_ID: self.transaction}[kind]
+        return {
+            Kind.TOPIC: self.topic,
+            Kind.GROUP: self.group,
+            Kind.TRANSACTIONAL_ID: self.transaction,
+            Kind.DELEGATION_TOKEN: self.token.token_id,
+            Kind.USER: f"User:{self.owner}",
+        }[kind]
 
     def prefix(self, kind: Kind) -> str:
         """The beginning of its name, which no other's begins with."""
-        return CLUSTER_NAME if kind is Kind.CLUSTER else f"{self.stem}-"
+        if kind is Kind.DELEGATION_TOKEN:
+            return self.token.token_id[:-1]
+        return {Kind.CLUSTER: CLUSTER_NAME, Kind.USER: f"User:{self.stem}-"}.get(kind, f"{self.stem}-")
 
     def roles(self) -> dict[str | bytes, str]:
         """What answers may name, by the part it plays."""
@@ -75,10 +101,12 @@ class Names:
             self.group: "mine",
             self.transaction: "mine",
             self.topic_id: "mine",
+            self.token.token_id: "mine",
             self.other_topic: "other",
             self.other_group: "other",
             self.other_transaction: "other",
             self.other_id: "other",
+            self.other_token.token_id: "other",
             self.no_topic: "none",
             self.no_group: "none",
             self.no_transaction: "none",

@@ -18,7 +18,18 @@ CLOSED = "the connection is closed"
 SILENT = "no answer, as asked"
 NOT_ASKED = -(1 << 31)
 NAMES = frozenset(
-    {"name", "topic", "topic_name", "group_id", "transactional_id", "resource_name", "key", "user", "entity_name"}
+    {
+        "name",
+        "topic",
+        "topic_name",
+        "group_id",
+        "transactional_id",
+        "resource_name",
+        "key",
+        "user",
+        "entity_name",
+        "token_id",
+    }
 )
 NUMBERS = frozenset({"partition_index", "partition", "index", "partition_id"})
 STATES = frozenset({"group_state", "transaction_state"})

@@ -11,15 +11,12 @@ from compat_tests.subjects.access.differences import DIFFERENCES
 from compat_tests.subjects.access.probe import Probe
 from compat_tests.subjects.access.probes import PROBES
 from compat_tests.subjects.access.runner import Outcomes
-from compat_tests.subjects.access.table import CLOSED_WORLD, OPEN_WORLD, Table, runs
-from compat_tests.subjects.access.trial import cells
+from compat_tests.subjects.access.table import CLOSED_WORLD, EARLIER_WORLD, OPEN_WORLD, Table, runs
+from compat_tests.subjects.access.trial import ALL, cells
 
+SERVED = ("served", "?")
+"""In the outcomes of requests that need nothing: the name of what was made is nobody's yet."""
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "access-table.md"
-NOT_ASKED = {
-    "LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown": "4.3.1 has none of them",
-    "AlterPartition, AllocateProducerIds": "4.3.1 serves them on its controllers only",
-}
-"""Served between our brokers, and not asked here. All need CLUSTER_ACTION on the cluster."""
 _TEXT = """\
 # Who may ask what
 
@@ -27,6 +24,7 @@ Made by `python -m compat_tests.subjects.access`, which asks Apache Kafka 4.3.1 
 broker the same and compare every answer: {closed} answers to {probes} requests, in each of their versions, from users
 with other ACLs each: none, the needed ones, each other operation in their place, prefixed, on `*`, for one host, for
 `User:*`, denied in all these ways; and from a super user. {open} more with `allow.everyone.if.no.acl.found`.
+{earlier} more are of requests and versions that only Apache Kafka 3.9.1 with ZooKeeper serves, and we do.
 
 *Needs*: each of it; what is needed on TOPIC or GROUP is so for each one that the request names. *Or*: what opens it as
 well, wholly or for a part, beside ALL and what implies the operation (READ, WRITE, DELETE and ALTER imply DESCRIBE,
@@ -45,24 +43,23 @@ are answered like those that are and that nobody allows; ids of topics are no se
 In what a request of the table above is answered, on the left Apache Kafka's, on the right ours. `mine`, `other`, `none`
 are the topics that the ACLs name, another, and one that is not there.
 
-| request | Apache Kafka 4.3.1 | Barnabas | why |
+| request | Apache Kafka | Barnabas | why |
 | --- | --- | --- | --- |
 {differences}
 
-## What is not asked
+## What Apache Kafka 4 does not serve any more
 
-| request | why |
-| --- | --- |
-{not_asked}
-
-All of these need CLUSTER_ACTION on the cluster. Versions that 4.3.1 serves no more have the same declarations as the
-oldest that it serves.
+| request | versions | needs | or | without |
+| --- | --- | --- | --- | --- |
+{earlier_rows}
 """
 
 
 def page(tables: dict[str, Table]) -> str:
     closed = tables[CLOSED_WORLD]
+    earlier = tables[EARLIER_WORLD]
     rows = [_row(probe, closed[probe.name]) for probe in PROBES]
+    earlier_rows = [_row(probe, earlier[probe.name]) for probe in ALL if probe.name in earlier]
     differences = [f"| {one.probe} | `{one.theirs}` | `{one.ours}` | {one.reason} |" for one in DIFFERENCES]
     return _TEXT.format(
         closed=cells(closed),
@@ -70,14 +67,15 @@ def page(tables: dict[str, Table]) -> str:
         probes=len(rows),
         rows="\n".join(rows),
         differences="\n".join(differences),
-        not_asked="\n".join(f"| {name} | {reason} |" for name, reason in NOT_ASKED.items()),
+        earlier=cells(earlier),
+        earlier_rows="\n".join(earlier_rows),
     )
 
 
 def _row(probe: Probe, outcomes: Outcomes) -> str:
     nothing = outcomes["nothing"]
     versions = f"{min(nothing)}-{max(nothing)}" if len(nothing) > 1 else str(min(nothing))
-    needs = ", ".join(map(str, probe.needs)) or "nothing"
+    needs = ", ".join(map(str, probe.needs)) or ("nothing" if nothing[max(nothing)] in SERVED else "no ACL helps")
     instead = ", ".join(_instead(probe, outcomes)) or ""
     told: dict[str, list[str]] = {}
     for run in runs(nothing):
@@ -98,7 +96,7 @@ def _instead(probe: Probe, outcomes: Outcomes) -> Iterator[str]:
     for title in opening:
         if title != "ALL CLUSTER" and (title == "DESCRIBE CLUSTER" or "DESCRIBE CLUSTER" not in opening):
             yield title
-    yield from [title for title in probe.also if outcomes[title] == outcomes["literal"]][:1]
+    yield from [title for title in probe.also if outcomes[title] == outcomes.get("literal")][:1]
 
 
 def _told(outcome: str, is_needed: bool) -> str:

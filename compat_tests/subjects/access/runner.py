@@ -37,6 +37,7 @@ def run(world: World, probe: Probe, number: int, scenarios: Sequence[Scenario], 
     if probe.prepare is not None:
         for names in {names.stem: names for names in cells.values()}.values():
             probe.prepare(world, names)
+        cells = {key: world.names(names.stem) for key, names in cells.items()}
     found: Outcomes = {}
     for stage in _stages(scenarios):
         acls = [

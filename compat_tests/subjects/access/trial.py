@@ -6,15 +6,16 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from compat_tests.subjects.access.probe import Probe
-from compat_tests.subjects.access.probes import PROBES
+from compat_tests.subjects.access.probes import EARLIER, PROBES
 from compat_tests.subjects.access.runner import Outcomes, run
 from compat_tests.subjects.access.scenarios import Scenario, scenarios, without_lists
-from compat_tests.subjects.access.table import CLOSED_WORLD, OPEN_WORLD, Table, runs
+from compat_tests.subjects.access.table import CLOSED_WORLD, EARLIER_WORLD, OPEN_WORLD, Table, runs
 from compat_tests.subjects.access.world import World
 
-NUMBERS = {probe.name: number for number, probe in enumerate(PROBES)}
-SCENARIOS = {CLOSED_WORLD: scenarios, OPEN_WORLD: without_lists}
-assert len(NUMBERS) == len(PROBES), "two probes have one name"
+ALL = (*PROBES, *EARLIER)
+NUMBERS = {probe.name: number for number, probe in enumerate(ALL)}
+SCENARIOS = {CLOSED_WORLD: scenarios, OPEN_WORLD: without_lists, EARLIER_WORLD: scenarios}
+assert len(NUMBERS) == len(ALL), "two probes have one name"
 
 
 def served(world: World, probe: Probe) -> range:
@@ -32,6 +33,15 @@ def everything(world: World, which: str) -> Iterator[tuple[str, Outcomes]]:
         if which == OPEN_WORLD:
             versions = versions[-1:]
         yield probe.name, run(world, probe, NUMBERS[probe.name], SCENARIOS[which](probe), partial(_all, versions))
+
+
+def earlier(world: World, now: Table) -> Iterator[tuple[str, Outcomes]]:
+    """The cells of an older broker that are not in the table of `now`."""
+    for probe in ALL:
+        later = {version for by_version in now.get(probe.name, {}).values() for version in by_version}
+        versions = [version for version in served(world, probe) if version < min(later, default=99)]
+        if versions:
+            yield probe.name, run(world, probe, NUMBERS[probe.name], scenarios(probe), partial(_all, versions))
 
 
 def _all(versions: Sequence[int], scenario: Scenario) -> Sequence[int]:

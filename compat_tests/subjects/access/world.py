@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from barnabas.kproto import ApiKey, ErrorCode
 from compat_tests.subjects.access.acls import ANY, Acl, Pattern
 from compat_tests.subjects.access.connection import Connection, Values, request
-from compat_tests.subjects.access.names import Names
+from compat_tests.subjects.access.names import NO_TOKEN, Names, Token
 
 SUPER = "root"
 USERS = tuple(f"u{number}" for number in range(96))
@@ -42,6 +42,7 @@ class World:
         self.admin = Connection(address.plain)
         self._users: dict[str, Connection] = {}
         self._topic_ids: dict[str, bytes] = {}
+        self._tokens: dict[str, tuple[Token, Token]] = {}
         versions = self.ask(ApiKey.API_VERSIONS, 0, {})
         self.served = {each.api_key: (each.min_version, each.max_version) for each in versions.api_keys}
         (self.broker_id,) = [each.node_id for each in self.ask(ApiKey.METADATA, 9, {"topics": []}).brokers]
@@ -75,7 +76,8 @@ class World:
         names = Names(stem, self.broker_id)
         none = bytes(16)
         ids = self._topic_ids
-        return Names(stem, self.broker_id, ids.get(names.topic, none), ids.get(names.other_topic, none))
+        tokens = self._tokens.get(stem, (NO_TOKEN, NO_TOKEN))
+        return Names(stem, self.broker_id, ids.get(names.topic, none), ids.get(names.other_topic, none), *tokens)
 
     def make_topics(self, wanted: Collection[str]) -> None:
         """Topics of one partition, as far as they are not there; when they can be used."""
@@ -108,6 +110,23 @@ class World:
         partition = {"partition_index": 0, "committed_offset": 0, "committed_metadata": ""}
         topics = [{"name": topic, "partitions": [partition]}]
         self.until_served(ApiKey.OFFSET_COMMIT, 8, {"group_id": group, "topics": topics})
+
+    def make_tokens(self, names: Names) -> None:
+        """A delegation token of the cell's owner, and one of somebody else. Who asks for tokens has logged in."""
+        made = []
+        for owner in (names.owner, f"other-{names.owner}"):
+            values = {"owner_principal_type": "User", "owner_principal_name": owner, "max_lifetime_ms": -1}
+            asked = request(ApiKey.CREATE_DELEGATION_TOKEN, 3, values)
+            token = self.user(SUPER).ask(asked, 3)
+            assert not token.error_code, token
+            made.append(Token(token.token_id, token.hmac))
+        self._tokens[names.stem] = made[0], made[1]
+
+        def are_known() -> bool:
+            answer = self.user(SUPER).ask(request(ApiKey.DESCRIBE_DELEGATION_TOKEN, 3, {"owners": None}), 3)
+            return {token.token_id for token in made} <= {token.token_id for token in answer.tokens}
+
+        self.wait(are_known, "the tokens")
 
     # -- access control lists ----------------------------------------------------------------------------------------
 

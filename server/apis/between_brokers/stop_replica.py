@@ -6,6 +6,7 @@ only.
 
 | error | where | when |
 | --- | --- | --- |
+| 31 | whole, and each partition | who asks has no ClusterAction on the cluster |
 | 11 | whole | a newer controller epoch is known |
 | 77 | whole | meant for an earlier registration of this broker |
 | 74 | partition | its leader epoch is older than ours (−2, being deleted, and −1, none, are not compared) |
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.kproto import ApiKey
+from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import StopReplicaRequest, StopReplicaResponse
 from barnabas.server.requests.access import Op, needs, on_cluster
 from barnabas.server.requests.api import Api
@@ -32,4 +33,16 @@ async def handle(svc: Services, ctx: RequestContext, req: StopReplicaRequest) ->
     return wire.stop_replica_response(await svc.cluster.receive(wire.stop_replica(req)))
 
 
-API = Api(ApiKey.STOP_REPLICA, (0, 4), handle, access=needs(on_cluster(Op.CLUSTER_ACTION)))
+def _on_error(req: StopReplicaRequest, code: ErrorCode, version: int) -> StopReplicaResponse:
+    """With the partitions, but for what is out of date as a whole."""
+    from barnabas.replication.messages import wire  # a broker alone starts without it
+
+    codes = {}
+    if code not in (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH):
+        codes = {(stopped.topic, stopped.index): code for stopped in wire.stop_replica(req).partitions}
+    response = wire.stop_replica_response(codes)
+    response.error_code = code
+    return response
+
+
+API = Api(ApiKey.STOP_REPLICA, (0, 4), handle, access=needs(on_cluster(Op.CLUSTER_ACTION)), on_error=_on_error)

@@ -1,7 +1,17 @@
-"""All probes, by subject."""
+"""All probes, by subject. `EARLIER`: of what Apache Kafka 4 does not serve any more."""
 
 from compat_tests.subjects.access.probe import Probe
-from compat_tests.subjects.access.probes import cluster, configs, groups, records, security, topics, transactions
+from compat_tests.subjects.access.probes import (
+    between_brokers,
+    cluster,
+    configs,
+    groups,
+    records,
+    security,
+    tokens,
+    topics,
+    transactions,
+)
 
 PROBES: tuple[Probe, ...] = (
     *records.PROBES,
@@ -10,5 +20,7 @@ PROBES: tuple[Probe, ...] = (
     *transactions.PROBES,
     *configs.PROBES,
     *security.PROBES,
+    *tokens.PROBES,
     *cluster.PROBES,
 )
+EARLIER: tuple[Probe, ...] = (*records.OF_OLD_CLIENTS, *between_brokers.PROBES)

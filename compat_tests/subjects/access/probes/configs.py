@@ -62,7 +62,13 @@ _KINDS = {
 
 PROBES = (
     *(
-        Probe(f"DescribeConfigs of {title}", ApiKey.DESCRIBE_CONFIGS, _describe(kind), (need(Op.DESCRIBE_CONFIGS),))
+        Probe(
+            f"DescribeConfigs of {title}",
+            ApiKey.DESCRIBE_CONFIGS,
+            _describe(kind),
+            (need(Op.DESCRIBE_CONFIGS),),
+            versions=(1, 99) if kind == GROUP else None,  # who serves version 0 knows no settings of groups
+        )
         for kind, (title, need) in _KINDS.items()
     ),
     *(

@@ -30,6 +30,14 @@ def transaction(operation: Op) -> Need:
     return Need(operation, Kind.TRANSACTIONAL_ID)
 
 
+def token(operation: Op) -> Need:
+    return Need(operation, Kind.DELEGATION_TOKEN)
+
+
+def user(operation: Op) -> Need:
+    return Need(operation, Kind.USER)
+
+
 def always(**values: Any) -> Of:
     return lambda names: values
 

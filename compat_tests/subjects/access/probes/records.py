@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey
 from barnabas.kproto.records import Record, build_batch
+from barnabas.kproto.records_legacy import build_message_set
 from compat_tests.subjects.access.acls import Op
 from compat_tests.subjects.access.connection import Values
 from compat_tests.subjects.access.names import Names
@@ -22,9 +23,13 @@ def _batch(*, transactional: bool = False) -> bytes:
     return bytes(build_batch(records))
 
 
-def _produce(acks: int = 1, *, transactional: bool = False, with_id: bool = False) -> Of:
+def _old_records() -> bytes:
+    return bytes(build_message_set([Record(0, NOW_MS, b"k", b"v")], magic=0))
+
+
+def _produce(acks: int = 1, *, transactional: bool = False, with_id: bool = False, old: bool = False) -> Of:
     def values(names: Names) -> Values:
-        partition = {"index": 0, "records": _batch(transactional=transactional)}
+        partition = {"index": 0, "records": _old_records() if old else _batch(transactional=transactional)}
         topics = three(names, partition_data=[partition])
         return {
             "transactional_id": names.transaction if with_id else None,
@@ -102,5 +107,16 @@ PROBES = (
             "topics": three_names(names, "topic", partitions=[{"partition": 0, "leader_epoch": 0}]),
         },
         (topic(Op.DESCRIBE),),
+    ),
+)
+OF_OLD_CLIENTS = (
+    Probe("Produce of old records", ApiKey.PRODUCE, _produce(old=True), (topic(Op.WRITE),), versions=(0, 2)),
+    Probe(
+        "Produce of old records, acks=0",
+        ApiKey.PRODUCE,
+        _produce(0, old=True),
+        (topic(Op.WRITE),),
+        versions=(0, 2),
+        answered=False,
     ),
 )
