@@ -66,6 +66,12 @@ _PROTOCOLS = {
     "ELSEWHERE": "SSL",
     "RENEWED": "SSL",
 }
+_JAAS = {
+    "PLAIN": 'plain.PlainLoginModule required username="{user}" password="{password}";',
+    "SCRAM-SHA-256": 'scram.ScramLoginModule required username="{user}" password="{password}";',
+    "SCRAM-SHA-512": 'scram.ScramLoginModule required username="{user}" password="{password}";',
+    "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule required;",
+}
 _WITHIN_S = 30
 
 
@@ -89,6 +95,23 @@ class Access:
         """As `security.protocol` names it."""
         below = "PLAINTEXT" if self.authority is None else "SSL"
         return f"SASL_{below}" if self.mechanism else below
+
+
+def java_settings(access: Access, *, pkcs12: bool = False) -> Iterator[tuple[str, str]]:
+    """What Java's clients are told of it, but for a token. pkcs12: in stores of that kind, not in PEM."""
+    yield "bootstrap.servers", access.bootstrap
+    yield "security.protocol", access.protocol
+    for store, path in (("truststore", access.authority), ("keystore", access.identity)):
+        if path is None:
+            continue
+        yield f"ssl.{store}.type", "PKCS12" if pkcs12 else "PEM"
+        yield f"ssl.{store}.location", str(path.with_suffix(".p12") if pkcs12 else path)
+        if pkcs12:
+            yield f"ssl.{store}.password", STORE_PASSWORD
+    if access.mechanism:
+        yield "sasl.mechanism", access.mechanism
+        entry = _JAAS[access.mechanism].format(user=access.user, password=access.password)
+        yield "sasl.jaas.config", f"{_MODULES}.{entry}"
 
 
 class Stores:

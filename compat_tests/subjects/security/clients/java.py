@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from compat_tests.harness.jars import classpath, compiled, java
-from compat_tests.harness.secured import STORE_PASSWORD, Access
+from compat_tests.harness.secured import Access, java_settings
 from compat_tests.subjects.security.clients.client import WITHIN_S, refused
 
 SOURCE = Path(__file__).parents[1] / "src" / "ObedientClients.java"
@@ -26,12 +26,6 @@ _OPTIONS = (
     "-XX:TieredStopAtLevel=1",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
 )
-_JAAS = {
-    "PLAIN": 'plain.PlainLoginModule required username="{user}" password="{password}";',
-    "SCRAM-SHA-256": 'scram.ScramLoginModule required username="{user}" password="{password}";',
-    "SCRAM-SHA-512": 'scram.ScramLoginModule required username="{user}" password="{password}";',
-    "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule required;",
-}
 
 
 class Java:
@@ -106,24 +100,11 @@ class Java:
         return [f"{key}={value}" for key, value in self._of(access)]
 
     def _of(self, access: Access) -> Iterator[tuple[str, str]]:
-        yield "bootstrap.servers", access.bootstrap
-        yield "security.protocol", access.protocol
+        yield from java_settings(access, pkcs12=self._version == PKCS12_VERSION)
         yield "max.block.ms", str(WITHIN_S * 1000)
         yield "delivery.timeout.ms", str(WITHIN_S * 1000)
         yield "request.timeout.ms", str(WITHIN_S * 500)
         yield "default.api.timeout.ms", str(WITHIN_S * 1000)
-        for store, path in (("truststore", access.authority), ("keystore", access.identity)):
-            if path is None:
-                continue
-            pkcs12 = self._version == PKCS12_VERSION
-            yield f"ssl.{store}.type", "PKCS12" if pkcs12 else "PEM"
-            yield f"ssl.{store}.location", str(path.with_suffix(".p12") if pkcs12 else path)
-            if pkcs12:
-                yield f"ssl.{store}.password", STORE_PASSWORD
-        if access.mechanism:
-            yield "sasl.mechanism", access.mechanism
-            entry = _JAAS[access.mechanism].format(user=access.user, password=access.password)
-            yield "sasl.jaas.config", f"{_MODULES}.{entry}"
         if access.token:
             self._token.write_text(access.token)
             yield "sasl.login.callback.handler.class", f"{_MODULES}.oauthbearer.OAuthBearerLoginCallbackHandler"
