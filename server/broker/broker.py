@@ -375,9 +375,11 @@ class Broker:
             from barnabas.server.network.jwks_fetch import JwksFetcher  # with what reads URLs
 
             await nursery.start(JwksFetcher(jwks, url).run)
+        await nursery.start(parts.door.hosts.run)
         for sock, listener in listening:
             tls = self._tls.get(listener)
-            reactor.add_listener(sock, parts.door.welcome(listener), None if tls is None else tls.carrier)
+            door, secure = parts.door, None if tls is None else tls.carrier
+            reactor.add_listener(sock, door.welcome(listener), secure, door.may_accept(listener))
         listening.clear()
         nursery.start_soon(reactor.run)
         nursery.start_soon(reactor.run_tail)
@@ -484,7 +486,7 @@ class Broker:
             services = self._parts.services
             for name, listener in self._tls.items():
                 listener.refresh(self._config.for_listener(name))
-            self._parts.reactor.connections_max = self._config.get_int("max.connections")
+            self._parts.door.config_changed()
             services.groups.config_changed()
             services.transactions.config_changed()
             for name, topic in services.image.topics.items():

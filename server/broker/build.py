@@ -41,7 +41,7 @@ from barnabas.server.coordinators.marker_writer import MarkerWriter
 from barnabas.server.coordinators.producer_ids import ProducerIds
 from barnabas.server.coordinators.transactions import TransactionCoordinator
 from barnabas.server.coordinators.verification import TxnVerification
-from barnabas.server.network.listeners import Door
+from barnabas.server.network.door import Door
 from barnabas.server.network.login import LoginDesk
 from barnabas.server.network.peers import Connect
 from barnabas.server.network.reactor import Reactor
@@ -59,6 +59,7 @@ from barnabas.server.runtime.offload import Offload
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.runtime.turns import Turns
 from barnabas.server.security.acls.settings import authorizer_of
+from barnabas.server.security.quotas.connections import ConnectionLimits
 from barnabas.server.security.quotas.rates import Window
 from barnabas.server.security.sasl.authenticator import ListenerRules
 from barnabas.server.security.tokens.known import KnownTokens
@@ -221,15 +222,14 @@ def build(ground: Ground) -> Parts:
     dispatch = Dispatcher(apis, services, ground.nursery)
     logins = make_logins(ground.sasl, users.scram, None if tokens is None else tokens.known, trio.current_time)
     desks = {name: _desk(rules, ground, services, dispatch, apis) for name, rules in logins.rules.items()}
-    door = Door(
-        dispatch,
-        lambda: reactor,
-        ground.current_config,
-        desks,
-        too_soon=lambda host: quotas.connections.record(host, trio.current_time()),
-        timers=timers,
+    limits = ConnectionLimits(
+        [address.name for address in config.listeners],
+        config.inter_broker_listener,
+        _quota_window(config),
+        quotas.connections,
     )
-    reactor = Reactor(partitions.write_staged, trio.current_time, door.closed, config.get_int("max.connections"))
+    door = Door(dispatch, lambda: reactor, ground.current_config, limits, timers, desks)
+    reactor = Reactor(partitions.write_staged, trio.current_time, door.closed, limits)
     return Parts(ground.nursery, services, controller_client, followers, isr, moves, door, reactor, logins.jwks)
 
 
@@ -283,11 +283,10 @@ def _member(ground: Ground, partitions: Partitions) -> ClusterMember:
 
 
 def _quotas(config: BrokerConfig, member: ClusterMember) -> ClientQuotas:
-    window = Window(config.get_int("quota.window.num"), config.get_int("quota.window.size.seconds"))
     mutation_window = Window(
         config.get_int("controller.quota.window.num"), config.get_int("controller.quota.window.size.seconds")
     )
-    quotas = ClientQuotas(member, window, mutation_window)
+    quotas = ClientQuotas(member, _quota_window(config), mutation_window)
     member.run_beside("looking up hosts that have a limit of connections", quotas.run)
     return quotas
 
@@ -299,6 +298,10 @@ def _tokens(config: BrokerConfig, store: Store, wall_ms: Callable[[], int]) -> S
     rng = SystemRandom()
     known = KnownTokens(settings.secret_key, token_bytes)
     return StoredTokens(store, known, settings, wall_ms, new_id=lambda: uuid_to_text(new_uuid(rng)))
+
+
+def _quota_window(config: BrokerConfig) -> Window:
+    return Window(config.get_int("quota.window.num"), config.get_int("quota.window.size.seconds"))
 
 
 async def _create_internal_topic(topics: TopicRequests, name: str) -> None:

@@ -10,12 +10,11 @@ import ipaddress
 import logging
 from collections.abc import Iterator, Mapping
 
-import trio
-
 from barnabas.replication import CLIENT_CONFIG, DEFAULT_ENTITY, IP_CONFIG, USER_CONFIG
 from barnabas.replication.tree.client_nodes import user_clients, user_of_clients
 from barnabas.server.cluster.config_writes import write_entity
 from barnabas.server.cluster.member import ClusterMember
+from barnabas.server.network.addresses import addresses_of
 from barnabas.server.runtime.wakeup import Wakeup
 from barnabas.server.security.quotas.entities import QuotaEntity, QuotaKey, limits_of
 from barnabas.server.security.quotas.limits import DEFAULT, Entity
@@ -23,15 +22,6 @@ from barnabas.server.security.quotas.rates import Window
 from barnabas.server.security.quotas.shares import ConnectionRates, MutationQuota, RateQuota
 
 log = logging.getLogger("barnabas.quotas")
-
-
-async def addresses_of(host: str) -> list[str]:
-    """The addresses of a host, or the address that it is. Raises OSError if there is no such host."""
-    try:
-        found = await trio.socket.getaddrinfo(host, None, type=trio.socket.SOCK_STREAM)
-    except UnicodeError:
-        raise OSError(f"{host!r} is no host name") from None
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 class ClientQuotas:

@@ -28,6 +28,9 @@ VALUE_BYTES_MAX = 32_767
 """Of one value, in UTF-8. A longer one could not be described (DescribeConfigs); only APPEND could come to it."""
 
 
+_SOME = frozenset({"max.connections", "max.connection.creation.rate"})
+"""Without any connection, nobody could change that again."""
+
 CHANGES_MAX = 10_000
 """Of one resource in one request; there are some hundred settings."""
 
@@ -160,6 +163,8 @@ def check_broker(config: BrokerConfig, after: Mapping[str, str], *, per_broker: 
         if row.scope is Scope.PER_BROKER and not per_broker:
             raise KafkaError(ErrorCode.INVALID_REQUEST, refusal(name, text, "it must be set for one broker by its id"))
         why = row.why_not(text) or listener_keys.why_not_while_open(name, row)
+        if why is None and row.name in _SOME and int(text) < 1:
+            why = "while the broker runs it must be at least 1"
         if why is not None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, refusal(name, text, why))
     try:

@@ -23,6 +23,7 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Protocol
 
 from barnabas.kproto import Part
@@ -114,9 +115,9 @@ _END = _End()
 
 class Connection:
     """See the module. `listener`: the listener's name; `client_host`: address without port; `out`: parts to send,
-    oldest first; `ends`: to be closed when they are sent; `muted_until`: 0, or it is not read before;
-    `permissions`: what the peer may do, if it was asked for, and
-    no ACL has changed since.
+    oldest first; `ends`: to be closed when they are sent; `muted_until`: 0, or it is not read before; `known_by`: when
+    the peer must have said who it is, in the transport's time; `permissions`: what the peer may do, if it was asked
+    for, and no ACL has changed since.
     """
 
     __slots__ = (
@@ -132,6 +133,7 @@ class Connection:
         "closed",
         "ends",
         "fast_paths",
+        "known_by",
         "last_active",
         "listener",
         "login",
@@ -159,6 +161,7 @@ class Connection:
         self.login: LoggingIn | None = None
         self.last_active = 0.0
         self.muted_until = 0.0
+        self.known_by = inf
         self.out: deque[Part] = deque()
         self.out_bytes = 0
         # What has arrived and is not dispatched yet: _buffer[:_filled]. _frame_end > 0: the buffer is being filled

@@ -1,9 +1,5 @@
-"""Listening sockets and the welcome: who may connect, and what a new connection is given.
-
-`max.connections` lets further clients wait in the backlog; `max.connections.per.ip` closes them at once, as Apache
-Kafka does. An address that connects too often (KIP-612) is left waiting for a second at most, and its connection closed
-then. `sweep_idle` closes who is silent for `connections.max.idle.ms`. Not done: TLS listeners,
-`max.connection.creation.rate`, limits per listener.
+"""Listening sockets; and the sweep, which closes who is silent for `connections.max.idle.ms`. Who may connect is said
+at the door (`barnabas.server.network.door`).
 """
 
 from __future__ import annotations
@@ -11,17 +7,13 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-from collections import Counter
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import trio
 
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.network.connection import Connection, Dispatch, Transport
-from barnabas.server.network.login import Login, LoginDesk
-from barnabas.server.runtime.timers import Timers
+from barnabas.server.network.addresses import plain_host
 from barnabas.server.runtime.wording import system_says
 from barnabas.server.settings.endpoints import ListenAddress
 
@@ -136,92 +128,9 @@ def _is_loopback(sock: socket.socket) -> bool:
     return host == "::1" or host.startswith("127.")
 
 
-class Door:
-    """Makes connections for accepted sockets, and counts them by address. `desks`: by name, the listeners whose clients
-    log in first. too_soon(host): one more connection; for how many milliseconds it is not served, and then closed.
-    """
-
-    def __init__(
-        self,
-        dispatch: Dispatch,
-        transport: Callable[[], Transport],
-        config: Callable[[], BrokerConfig],
-        desks: Mapping[str, LoginDesk] = MappingProxyType({}),
-        too_soon: Callable[[str], int] = lambda host: 0,
-        timers: Timers | None = None,
-    ) -> None:
-        self._dispatch = dispatch
-        self._desks = desks
-        self._too_soon = too_soon
-        self._timers = timers
-        self._transport = transport
-        self._config = config
-        self._per_host: Counter[str] = Counter()
-
-    def welcome(self, listener: str) -> Callable[[socket.socket, Any], Connection | None]:
-        """What the reactor calls for a socket accepted on `listener`."""
-
-        def welcome(sock: socket.socket, address: Any) -> Connection | None:
-            host = plain_host(str(address[0]))
-            config = self._config()
-            limit = config.max_connections_per_ip_overrides.get(host, config.get_int("max.connections.per.ip"))
-            if self._per_host[host] >= limit:
-                log.warning("refusing a connection of %s: max.connections.per.ip=%d is reached", host, limit)
-                return None
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # A peer whose machine went dark says nothing; without this its waiting request would keep the socket.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            send_buffer_bytes = config.get_int("socket.send.buffer.bytes")
-            if send_buffer_bytes > 0 and config.is_set("socket.send.buffer.bytes"):
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
-            self._per_host[host] += 1
-            connection = self.connection(listener, host, self._transport())
-            delay_ms = self._too_soon(host)
-            if delay_ms and self._timers is not None:
-                # A client that is closed at once comes again at once.
-                closed_at = trio.current_time() + delay_ms / 1000
-                connection.mute(closed_at)
-                self._timers.at(closed_at, connection.abort)
-                log.debug("closing a connection of %s in %d ms: it connects too often", host, delay_ms)
-            return connection
-
-        return welcome
-
-    def connection(self, listener: str, host: str, transport: Transport) -> Connection:
-        """A connection over any transport; whoever must log in there does that first."""
-        desk = self._desks.get(listener)
-        if desk is not None:
-            return Connection(
-                Login(desk),
-                transport,
-                listener=listener,
-                client_host=host,
-                max_frame_bytes=desk.frame_bytes_before,
-            )
-        return Connection(
-            self._dispatch,
-            transport,
-            listener=listener,
-            client_host=host,
-            max_frame_bytes=self._config().get_int("socket.request.max.bytes"),
-        )
-
-    def closed(self, connection: Connection) -> None:
-        """The reactor tells that a connection it was given has ended."""
-        host = connection.client_host
-        self._per_host[host] -= 1
-        if not self._per_host[host]:
-            del self._per_host[host]
-
-
 async def sweep_idle(reactor: Reactor, current_config: Callable[[], BrokerConfig]) -> None:
     """Close idle connections until cancelled."""
     while True:
         await trio.sleep(SWEEP_S)
         idle_ms = current_config().get_int("connections.max.idle.ms")
         reactor.sweep(trio.current_time() - idle_ms / 1000 if idle_ms >= 0 else float("-inf"))
-
-
-def plain_host(host: str) -> str:
-    """The address as a person writes it: IPv4 addresses seen by a dual-stack socket lose their prefix."""
-    return host.removeprefix("::ffff:")

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 
 from barnabas.kproto import ApiKey, Part
 from barnabas.server.network.connection import Connection, Dispatch, Slot
@@ -35,6 +36,11 @@ log = logging.getLogger("barnabas.security")
 
 AGAIN_AFTER_S = 1.0
 """Whoever begins to log in again sooner than this after the last time is refused, by the API's handler."""
+LOGIN_S = 30.0
+"""So long a peer may take to log in, from its first moment on; stock clients give up by then, too. For Apache Kafka it
+is enough that such a peer is not idle (`connections.max.idle.ms`).
+"""
+OVERDUE = f"no log-in within {LOGIN_S:g} s on listener {{}}"
 _KEY_BYTES = 2
 
 
@@ -122,6 +128,7 @@ class Login:
             step.mechanism,
         )
         connection.session = step.session
+        connection.known_by = inf
         self._machine, self._session = None, step
         self._cancel()
         if step.lifetime_ms is None:
@@ -159,6 +166,7 @@ class Login:
             self._machine = Authenticator(
                 desk.rules, desk.served(connection), connection.client_host, before=self._session
             )
+            connection.known_by = now + LOGIN_S
             connection.serve_with(self, desk.frame_bytes_before)
             return self(connection, frame)
         if now > self._expires:

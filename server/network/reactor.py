@@ -30,18 +30,21 @@ import select
 import socket
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from heapq import nsmallest
+from typing import Any
 
 import trio
 
 from barnabas.logdir import FileSlice
+from barnabas.server.network.acceptor import Acceptor, Secure, Welcome, always
 from barnabas.server.network.connection import Connection, ProtocolViolation
+from barnabas.server.network.login import OVERDUE
 from barnabas.server.network.readiness import FAILED, HALF_CLOSED, HUNG_UP, READABLE, WRITABLE, PolledSockets
 from barnabas.server.network.strangers import Quiet
 from barnabas.server.network.tls_carrier import HANDSHAKE_S, TlsCarrier
 from barnabas.server.runtime.containment import contain
 from barnabas.server.runtime.descriptors import Allowance
-from barnabas.server.runtime.wording import system_says
+from barnabas.server.security.quotas.connections import ConnectionLimits
 from barnabas.server.security.tls.channel import TlsError
 
 log = logging.getLogger("barnabas.network")
@@ -57,7 +60,6 @@ ARENA_BYTES = 1024 * 1024
 RECV_BYTES = 256 * 1024
 RECV_BYTES_MIN = 64 * 1024
 JOIN_BYTES_MAX = 1024 * 1024
-_ACCEPTS_PER_EVENT = 64
 HANDSHAKES_PER_ROUND = 4
 """A step of a TLS handshake takes a millisecond, most of it a signature."""
 PORTABLE = not hasattr(select, "epoll")
@@ -67,10 +69,6 @@ FILES_KEPT = 8
 _IN = READABLE | HALF_CLOSED
 _GONE_EVENTS = HUNG_UP | FAILED
 _GONE = (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ECONNABORTED, errno.ENOTCONN, errno.EHOSTUNREACH)
-
-
-Welcome = Callable[[socket.socket, Any], Connection | None]
-Secure = Callable[[], TlsCarrier]
 
 
 class _Link:
@@ -93,12 +91,6 @@ class _Link:
     def is_idle(self) -> bool:
         """Nothing owed, nothing to send."""
         return self.connection.idle and not (self.tls and self.tls.has_unsent)
-
-
-class _Listener(NamedTuple):
-    sock: socket.socket
-    welcome: Welcome
-    secure: Secure | None
 
 
 class _Arenas:
@@ -127,10 +119,8 @@ class _Arenas:
 
 class Reactor:
     """See the module. `end_of_round` is called once after the requests of a round have run, `closed` for every
-    connection that ended.
-
-    `connections_max`: at this many, further ones wait in the backlog of the listening socket; also where the
-    process has no more descriptors for them. `portable`: with nothing that only Linux has; None for `PORTABLE`.
+    connection that ended. `limits`: which connections are too many. `portable`: with nothing that only Linux has; None
+    for `PORTABLE`.
     """
 
     def __init__(
@@ -138,7 +128,7 @@ class Reactor:
         end_of_round: Callable[[], None],
         now: Callable[[], float],
         closed: Callable[[Connection], None],
-        connections_max: int,
+        limits: ConnectionLimits | None = None,
         allowance: Allowance | None = None,
         portable: bool | None = None,
     ) -> None:
@@ -148,65 +138,48 @@ class Reactor:
         self._end_of_round = end_of_round
         self._now = now
         self._closed = closed
-        self.connections_max = connections_max
+        self._limits = limits
         self._allowance = allowance or Allowance()
         self._links: dict[int, _Link] = {}
-        self._listeners: dict[int, _Listener] = {}
+        self._acceptor = Acceptor(self._epoll, self._allowance, self._links.__len__, self._take)
         self._arenas = _Arenas()
         self._dirty: dict[Connection, None] = {}
         self._in_round = False
         self._handshakes_left = 0
         self._tail = trio.Event()
-        self._paused_listeners: set[int] = set()
         self._ending = False
         self._quiet = Quiet()
 
     # -- listeners and connections -----------------------------------------------------------------------------------
 
-    def add_listener(self, sock: socket.socket, welcome: Welcome, secure: Secure | None = None) -> None:
-        """Accept from `sock` (non-blocking, listening); `welcome(sock, address)` makes the connection, or returns
-        None to refuse it. `secure()` makes what carries it through TLS.
+    def add_listener(
+        self,
+        sock: socket.socket,
+        welcome: Welcome,
+        secure: Secure | None = None,
+        may_accept: Callable[[], bool] = always,
+    ) -> None:
+        """Accept from `sock` (non-blocking, listening) while `may_accept()`. `welcome(sock, address)` makes the
+        connection, or returns None to refuse it. `secure()` makes what carries it through TLS.
         """
-        self._listeners[sock.fileno()] = _Listener(sock, welcome, secure)
-        self._epoll.register(sock.fileno(), READABLE)
+        self._acceptor.add(sock, welcome, secure, may_accept)
 
     def remove_listeners(self) -> None:
         """Stop accepting and close the listening sockets."""
-        for fd, listener in self._listeners.items():
-            self._epoll.unregister(fd)
-            listener.sock.close()
-        self._listeners.clear()
+        self._acceptor.close()
+
+    def listen_again(self) -> None:
+        """Look who waits to be accepted: there may be room again."""
+        self._acceptor.listen_again()
 
     @property
     def is_accepting(self) -> bool:
         """There are listeners."""
-        return bool(self._listeners)
+        return bool(self._acceptor)
 
     @property
     def connections(self) -> list[Connection]:
         return [link.connection for link in self._links.values()]
-
-    def _accept(self, listener: socket.socket, welcome: Welcome, secure: Secure | None) -> None:
-        for _ in range(_ACCEPTS_PER_EVENT):
-            count = len(self._links)
-            if count >= self.connections_max or not self._allowance.admits(count, listener.fileno()):
-                self._pause(listener)
-                return
-            try:
-                sock, address = listener.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                # Out of memory, or the system of descriptors: leave the rest in the backlog until `sweep` tries again.
-                log.error("connections cannot be accepted for a moment: %s", system_says(error))
-                self._pause(listener)
-                return
-            try:
-                self._take(sock, welcome(sock, address), secure)
-            except Exception as error:
-                # Of the system (the peer is gone already, out of memory) or ours: it costs this connection.
-                sock.close()
-                contain(log, f"taking up the connection of {address}", error)
 
     def _take(self, sock: socket.socket, connection: Connection | None, secure: Secure | None) -> None:
         """Serve an accepted socket; without a connection it is refused."""
@@ -226,15 +199,20 @@ class Reactor:
         connection.last_active = self._now()
         self._links[link.fd] = link
 
-    def _pause(self, listener: socket.socket) -> None:
-        self._epoll.modify(listener.fileno(), 0)
-        self._paused_listeners.add(listener.fileno())
-
-    def _listen_again(self) -> None:
-        for fd in self._paused_listeners:
-            if fd in self._listeners:
-                self._epoll.modify(fd, READABLE)
-        self._paused_listeners.clear()
+    def close_excess(self) -> None:
+        """Close connections while there are too many: those that have been silent for longest, whatever they wait for,
+        as Apache Kafka does.
+        """
+        limits = self._limits
+        if limits is None or not limits.excess:
+            return
+        others = [link for link in self._links.values() if not limits.spares(link.connection.listener)]
+        doomed = nsmallest(limits.excess, others, key=lambda link: link.connection.last_active)
+        for link in doomed:
+            self._drop(link)
+        log.info(
+            "closed %d connections that were silent for longest: there were more than max.connections", len(doomed)
+        )
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
@@ -279,9 +257,7 @@ class Reactor:
         for fd, mask in events:
             link = links.get(fd)
             if link is None:
-                listener = self._listeners.get(fd)
-                if listener is not None:
-                    self._accept(*listener)
+                self._acceptor.accept(fd)
                 continue
             link.connection.last_active = now
             try:
@@ -299,6 +275,9 @@ class Reactor:
         self._end_of_round()
         self._finish_round()
         self._arenas.reset()
+        if self._acceptor.has_accepted:
+            self._acceptor.has_accepted = False
+            self.close_excess()
 
     def _finish_round(self) -> None:
         # Sending may take up further requests of a connection (see _flush), which may stage appends again.
@@ -342,16 +321,21 @@ class Reactor:
 
     def sweep(self, idle_since: float) -> None:
         """Close connections without activity since `idle_since` (trio time) that are owed nothing, or what nobody is
-        left to give, or whose peer may be gone; listen again after a pause.
+        left to give, or whose peer may be gone, and of peers that take too long to say who they are; listen again after
+        a pause.
         """
-        self._listen_again()
+        self.listen_again()
         if self._allowance.is_short(self._epoll.fileno()):
             self._free_files()
-        handshakes_since = self._now() - HANDSHAKE_S
+        now = self._now()
+        handshakes_since = now - HANDSHAKE_S
         for link in list(self._links.values()):
             connection = link.connection
             if link.tls is not None and not link.tls.is_open and link.tls.begun < handshakes_since:
                 self._untrusted(link, TlsError(f"no handshake within {HANDSHAKE_S:g} s"))
+                continue
+            if connection.known_by < now:
+                self._violated(link, ProtocolViolation(OVERDUE.format(connection.listener), from_stranger=True))
                 continue
             if connection.last_active >= idle_since:
                 continue
@@ -578,5 +562,4 @@ class Reactor:
             self._closed(link.connection)
         except Exception as error:
             contain(log, f"forgetting the connection of {link.connection.client_host}", error)
-        if self._paused_listeners and not self._epoll.closed:
-            self._listen_again()
+        self._acceptor.listen_again()

@@ -27,6 +27,7 @@ _OTHERS_PER_LISTENER: Final = frozenset(
     {
         "connections.max.reauth.ms",
         "max.connection.creation.rate",
+        "max.connections",
         "num.network.threads",
         "principal.builder.class",
     }
@@ -36,7 +37,7 @@ PER_LISTENER: Final = frozenset(
     for name in BROKER
     if name in _OTHERS_PER_LISTENER or (name.startswith(("ssl.", "sasl.")) and name not in _BROKER_WIDE)
 )
-"""What can be set for one listener. `max.connections`, which Apache Kafka has as well, limits the whole broker here."""
+"""What can be set for one listener."""
 
 OWN_OF_MECHANISM: Final = frozenset(
     {

@@ -146,7 +146,9 @@ SETTINGS: tuple[Setting, ...] = (
         "max.connections",
         Type.INT,
         INT_MAX,
-        "How many client connections may be open at once. At the limit, new ones wait until another closes.",
+        "How many connections may be open at once, on all listeners and, unless it has a limit of its own, on each. At "
+        "the limit, new ones wait until another closes. The listener between brokers, where there are others, does not "
+        "wait for them: the connection of another listener that is silent for longest is closed.",
         at_least(0),
         scope=Scope.CLUSTER,
     ),
@@ -166,12 +168,12 @@ SETTINGS: tuple[Setting, ...] = (
         Check("host:count pairs", _counts),
         scope=Scope.CLUSTER,
     ),
-    only(
+    works(
         "max.connection.creation.rate",
         Type.INT,
         INT_MAX,
-        "How many new connections per second the broker accepts.",
-        "the rate of new connections is not limited",
+        "How many new connections per second the broker accepts, on all listeners but the one between brokers and, "
+        "unless it has a limit of its own, on each. Over it, new ones wait for up to quota.window.size.seconds.",
         at_least(0),
         scope=Scope.CLUSTER,
     ),

@@ -25,7 +25,7 @@ import trio
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError, shortened
 from barnabas.kproto.messages import AlterClientQuotasRequest, AlterClientQuotasResponse
 from barnabas.replication import DEFAULT_ENTITY
-from barnabas.server.cluster.client_quotas import addresses_of
+from barnabas.server.network.addresses import addresses_of
 from barnabas.server.requests.access import Op, needs, on_cluster
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext

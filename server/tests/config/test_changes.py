@@ -130,6 +130,7 @@ def test_sensible_requests() -> None:
         {"leader.replication.throttled.rate": "1000"},
         {"vendor.key": "x"},
         {"max.connections": "10"},
+        {"listener.name.plaintext.max.connection.creation.rate": "10", "listener.name.plaintext.max.connections": "1"},
     ],
     ids=str,
 )
@@ -146,7 +147,8 @@ def test_broker_settings_that_may_change(after: dict[str, str], per_broker: bool
         ({"log.retention.hours": "5"}, "log.retention.hours=5 is refused: it cannot be changed"),
         ({"message.max.bytes": "x"}, "message.max.bytes=x is refused: it must be a whole number"),
         ({"message.max.bytes": "-1"}, "message.max.bytes=-1 is refused: it must be at least 0"),
-        ({"max.connection.creation.rate": "5"}, "the rate of new connections is not limited"),
+        ({"max.connection.creation.rate": "0"}, "while the broker runs it must be at least 1"),
+        ({"listener.name.plaintext.max.connections": "0"}, "while the broker runs it must be at least 1"),
         ({"ssl.keystore.password": "hunter2"}, "ssl.keystore.password=[hidden] is refused"),
         ({"max.connections.per.ip": "0"}, "max.connections.per.ip=0 is refused"),
         (

@@ -173,12 +173,12 @@ def test_refusals_name_what_is_allowed() -> None:
 
 def test_bad_values_of_a_listener_that_are_stored_are_left_out() -> None:
     config = two().with_dynamic(
-        broker={"listener.name.in.ssl.client.auth": "sometimes", "listener.name.in.max.connections": "5"}
+        broker={"listener.name.in.ssl.client.auth": "sometimes", "listener.name.in.max.connections.per.ip": "5"}
     )
     assert config.for_listener("IN").get_str("ssl.client.auth") == "none"
     assert [notice.key for notice in config.notices] == [
         "listener.name.in.ssl.client.auth",
-        "listener.name.in.max.connections",
+        "listener.name.in.max.connections.per.ip",
     ]
 
 

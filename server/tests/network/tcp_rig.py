@@ -93,8 +93,10 @@ async def moved_by_hand(clock: MockClock) -> AsyncIterator[None]:
     """Virtual time that stands still by itself: it would run away while bytes are between two sockets. At the end it
     runs, for the broker has to stop.
     """
-    yield
-    clock.autojump_threshold = 0
+    try:
+        yield
+    finally:
+        clock.autojump_threshold = 0
 
 
 async def fill(client: Client, count: int, size: int = 900_000) -> list[bytes]:

@@ -142,7 +142,7 @@ async def test_many_connections() -> None:
                     clients.start_soon(client, number)
             await until(lambda: not reactor(broker).connections)
         assert broker.services.partitions.get("t", 0).log_end_offset == 3 * count
-        assert not broker.parts.door._per_host
+        assert not len(broker.parts.reactor._limits)
         nursery.cancel_scope.cancel()
 
 
@@ -206,7 +206,7 @@ class Starved(socket.socket):
 async def test_out_of_descriptors(caplog: pytest.LogCaptureFixture) -> None:
     """The connection waits in the backlog until the next sweep; the reactor neither fails nor spins meanwhile."""
     welcomed: list[object] = []
-    reactor = Reactor(lambda: None, trio.current_time, lambda connection: None, 10)
+    reactor = Reactor(lambda: None, trio.current_time, lambda connection: None)
 
     def welcome(sock: socket.socket, address: object) -> Connection:
         welcomed.append(address)

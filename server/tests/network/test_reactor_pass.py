@@ -50,7 +50,7 @@ class ScriptedEpoll:
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> tuple[Reactor, ScriptedEpoll]:
-    reactor = Reactor(end_of_round=lambda: None, now=lambda: 0.0, closed=lambda connection: None, connections_max=1)
+    reactor = Reactor(end_of_round=lambda: None, now=lambda: 0.0, closed=lambda connection: None)
     reactor._epoll.close()
     epoll = ScriptedEpoll(LINGER_REST_PASSES + 2)
     reactor._epoll = epoll

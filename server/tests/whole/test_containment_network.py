@@ -40,7 +40,7 @@ class Echo:
         self.forgetful: set[int] = set()
         self.kept: list[RequestContext] = []
         self.numbers: dict[Connection, int] = {}
-        self.reactor = Reactor(self._end_of_round, lambda: self.seconds, self._closed, 100)
+        self.reactor = Reactor(self._end_of_round, lambda: self.seconds, self._closed)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.listener.setblocking(False)
         self.reactor.add_listener(self.listener, self._welcome)
