@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from barnabas.server.config.broker import BrokerConfig, ConfigBuilder
+from barnabas.server.config.exposure import exposures
 from barnabas.server.config.problems import Notice, SettingsRefused
 from barnabas.server.config.sasl import sasl_settings
 from barnabas.server.config.zookeeper import zookeeper_settings
@@ -28,9 +30,11 @@ def check(file: str) -> Findings:
     values = builder.static
     refusals: tuple[str, ...] = ()
     notices: tuple[Notice, ...]
+    open_to_others: tuple[str, ...] = ()
     try:
         config = builder.build()
         notices = config.notices
+        open_to_others = tuple(exposures(config, Path(file)))
     except SettingsRefused as error:
         refusals, notices = error.problems, error.notices
         config = _rest({key: text for key, text in values.items() if key not in error.keys})
@@ -43,7 +47,7 @@ def check(file: str) -> Findings:
         sasl_settings(config)
     except SettingsRefused as error:
         refusals += error.problems
-    return Findings(config, len(values), refusals, tuple(notice.text for notice in notices))
+    return Findings(config, len(values), refusals, (*(notice.text for notice in notices), *open_to_others))
 
 
 def _rest(values: dict[str, str]) -> BrokerConfig:

@@ -423,12 +423,12 @@ def test_config_all(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_config_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "server.properties"
-    file.write_text("num.partitions=2\nnum.io.threads=4\n")
+    file.write_text("num.partitions=2\nnum.io.threads=4\nlisteners=PLAINTEXT://localhost:9092\n")
     assert call("config", "--check", str(file), KAFKA_NUM_PARTITIONS="x") == 0
     out, err = capsys.readouterr()
     assert err == ""
     assert out.splitlines()[0].startswith("warning: num.io.threads=4 has no effect here: ")
-    assert out.splitlines()[1] == f"{file} can be used (2 settings, 0 refusals, 1 warning)"
+    assert out.splitlines()[1] == f"{file} can be used (3 settings, 0 refusals, 1 warning)"
     file.write_text("process.roles=controller\n")
     assert call("config", "--check", str(file)) == 2
     assert "(server.properties line 1)" in capsys.readouterr().err

@@ -159,18 +159,17 @@ async def test_nobody_can_shut_the_door_for_good() -> None:
 async def test_who_is_refused_again_and_again_is_named_once(
     mock_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with embedded_broker(max_connections_per_ip="1") as broker, moved_by_hand(mock_clock):
-        async with dialled(broker) as one:
-            await fine(one)
-            for _ in range(5):
-                async with dialled(broker) as another:
-                    assert await closed_by_broker(another)
-            mock_clock.jump(QUIET_SECONDS)
+    async with embedded_broker(max_connections_per_ip="1") as broker, moved_by_hand(mock_clock), dialled(broker) as one:
+        await fine(one)
+        for _ in range(5):
             async with dialled(broker) as another:
                 assert await closed_by_broker(another)
-            assert await alter(broker, "max.connections.per.ip.overrides", "127.0.0.1:2") == 0
-            async with dialled(broker) as another:
-                await fine(another)
+        mock_clock.jump(QUIET_SECONDS)
+        async with dialled(broker) as another:
+            assert await closed_by_broker(another)
+        assert await alter(broker, "max.connections.per.ip.overrides", "127.0.0.1:2") == 0
+        async with dialled(broker) as another:
+            await fine(another)
     said = "refusing a connection of 127.0.0.1: max.connections.per.ip=1 is reached"
     told = [text for text in caplog.messages if text.startswith("refusing")]
     assert told == [said, said + " (4 more were refused since this was last said)"]

@@ -1,0 +1,127 @@
+"""What a file of settings leaves open to others: a sentence for each, for whoever has it checked.
+
+All of it is allowed, in Apache Kafka too, and right in some places: on a machine of one's own, in a network that is
+closed. So nothing is refused for it. Looked at are the settings and the modes of files that hold secrets.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from barnabas.server.config.broker import BrokerConfig
+from barnabas.server.config.sasl import LOGIN_FILE
+from barnabas.server.config.values import ListenerConfig
+from barnabas.server.settings.endpoints import ListenAddress
+from barnabas.server.settings.listener_keys import row_of
+
+_ANONYMOUS: Final = "User:ANONYMOUS"
+_KEYSTORE: Final = "ssl.keystore.location"
+_JWKS: Final = "sasl.oauthbearer.jwks.endpoint.url"
+_IN_CLEAR: Final = {"PLAIN": "passwords", "OAUTHBEARER": "tokens"}
+"""What can be used again by whoever reads it on the way."""
+
+
+def exposures(config: BrokerConfig, file: Path) -> Iterator[str]:
+    """Warnings about `config`, which `file` says."""
+    has_authorizer = bool(config.get_str("authorizer.class.name"))
+    for address in config.listeners:
+        seen = config.for_listener(address.name)
+        yield from _carried_in_clear(address, seen)
+        if has_authorizer:
+            yield from _anonymous(address, seen)
+        else:
+            yield from _open(address)
+        if config.is_clustered and address.name == config.inter_broker_listener:
+            yield from _strangers_as_brokers(address, seen)
+    if has_authorizer:
+        yield from _too_generous(config)
+    yield from _readable_by_others(config, file)
+
+
+def _carried_in_clear(address: ListenAddress, seen: ListenerConfig) -> Iterator[str]:
+    if not address.protocol.startswith("SASL_"):
+        return
+    for mechanism in seen.get_list("sasl.enabled.mechanisms"):
+        what = _IN_CLEAR.get(mechanism)
+        if what and address.protocol == "SASL_PLAINTEXT":
+            yield f"listener {address}: {mechanism} over SASL_PLAINTEXT sends {what} in clear text; SASL_SSL does not"
+        if mechanism == "OAUTHBEARER":
+            url = seen.for_mechanism(mechanism).get_optional_str(_JWKS) or ""
+            if url.startswith("http://") and not _is_loopback(urlsplit(url).hostname or ""):
+                yield f"{_JWKS}={url} is read without TLS: who changes it on the way decides who may log in"
+
+
+def _open(address: ListenAddress) -> Iterator[str]:
+    """Without an authorizer."""
+    if _is_loopback(address.host):
+        return
+    who = "logs in there" if address.protocol.startswith("SASL_") else "reaches it"
+    yield f"listener {address} is open to other machines, and without authorizer.class.name whoever {who} may do all"
+
+
+def _anonymous(address: ListenAddress, seen: ListenerConfig) -> Iterator[str]:
+    """With an authorizer: certificates that nobody has to show."""
+    if address.protocol != "SSL":
+        return
+    match seen.get_str("ssl.client.auth"):
+        case "none":
+            yield f"listener {address}: with ssl.client.auth=none everybody there is {_ANONYMOUS} to the authorizer"
+        case "requested":
+            yield (
+                f"listener {address}: with ssl.client.auth=requested whoever shows no certificate is {_ANONYMOUS} to "
+                "the authorizer"
+            )
+
+
+def _too_generous(config: BrokerConfig) -> Iterator[str]:
+    """With an authorizer."""
+    key = "allow.everyone.if.no.acl.found"
+    if config.get_bool(key):
+        yield f"{key}=true lets everybody do everything with whatever has no ACL, as all that is new"
+    supers = [part.strip() for part in (config.get_optional_str("super.users") or "").split(";")]
+    if _ANONYMOUS in supers:
+        for address in config.listeners:
+            if _lets_nobody_in_particular_in(address, config.for_listener(address.name)):
+                yield f"super.users has {_ANONYMOUS}: whoever comes through listener {address} may do all"
+
+
+def _lets_nobody_in_particular_in(address: ListenAddress, seen: ListenerConfig) -> bool:
+    return address.protocol == "PLAINTEXT" or (
+        address.protocol == "SSL" and seen.get_str("ssl.client.auth") != "required"
+    )
+
+
+def _strangers_as_brokers(address: ListenAddress, seen: ListenerConfig) -> Iterator[str]:
+    """Brokers that connect without looking whom they meet."""
+    key = "ssl.endpoint.identification.algorithm"
+    if address.protocol in ("SSL", "SASL_SSL") and not seen.get_str(key):
+        yield f"{key} is empty: brokers do not look whether it is a broker that they meet at {address.name}"
+
+
+def _readable_by_others(config: BrokerConfig, file: Path) -> Iterator[str]:
+    keys = {_KEYSTORE: None} | {f"listener.name.{each.name.lower()}.{_KEYSTORE}": None for each in config.listeners}
+    for key in keys:
+        location = config.static.get(key, "")
+        if location and _others_read(Path(location)):
+            yield f"{key}={location}: every user of this machine can read the private key in it"
+    login = config.static.get(LOGIN_FILE, "")
+    if login and _others_read(Path(login)):
+        yield f"{LOGIN_FILE}={login}: every user of this machine can read the passwords in it"
+    secrets = sorted(key for key, text in config.static.items() if text and (row := row_of(key)) and row.sensitive)
+    if secrets and _others_read(file):
+        yield f"every user of this machine can read {file}, which holds {', '.join(secrets)}"
+
+
+def _others_read(path: Path) -> bool:
+    try:
+        return bool(path.stat().st_mode & stat.S_IROTH)
+    except OSError:
+        return False
+
+
+def _is_loopback(host: str) -> bool:
+    return host.lower() in ("localhost", "::1") or host.startswith("127.")
