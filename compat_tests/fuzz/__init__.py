@@ -10,7 +10,7 @@ peer knows to exist, learnt from answers), `batches` (records), `damage` (bytes)
 `attack` (many connections, pipelined, closed in the middle). What is looked at: `watch` (log, process),
 `memory` (what of it comes back), `probe` (stalls), `honest` (a client that behaves). `recording` is the format of what
 is replayed, `corpus/` the packets of past findings, which `server/tests/whole/test_fuzz_corpus.py` sends to a broker
-with the fast tests.
+with the fast tests. `strangers/` attacks listeners where peers must say who they are.
 
 The one part of `compat_tests` that imports of ours: `kproto`, whose schemas are the grammar.
 """

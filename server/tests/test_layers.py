@@ -98,6 +98,7 @@ CLIENTS_OURS = {
     "compat_tests/fuzz": {"kproto"},
     "compat_tests/subjects/access": {"kproto"},
     "compat_tests/subjects/access/probes": {"kproto"},
+    "compat_tests/fuzz/strangers": {"kproto"},
 }
 
 # Third-party modules, by the one file or package that may know them.
