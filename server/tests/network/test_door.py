@@ -18,7 +18,7 @@ from barnabas.server.broker.broker import Broker
 from barnabas.server.network import addresses
 from barnabas.server.network.addresses import HostLimits
 from barnabas.server.network.login import LOGIN_S
-from barnabas.server.network.strangers import QUIET_SECONDS
+from barnabas.server.network.strangers import QUIET_S
 from barnabas.server.security.quotas.entities import QuotaEntity, QuotaKey
 from barnabas.server.testing import Client, connected, embedded_broker
 from barnabas.server.tests.network.sasl_rig import handshake, log_in, sasl_broker
@@ -164,7 +164,7 @@ async def test_who_is_refused_again_and_again_is_named_once(
         for _ in range(5):
             async with dialled(broker) as another:
                 assert await closed_by_broker(another)
-        mock_clock.jump(QUIET_SECONDS)
+        mock_clock.jump(QUIET_S)
         async with dialled(broker) as another:
             assert await closed_by_broker(another)
         assert await alter(broker, "max.connections.per.ip.overrides", "127.0.0.1:2") == 0
