@@ -271,12 +271,12 @@ class Broker:
         from barnabas.server.network import blocking_admin
         from barnabas.server.network.blocking_client import BlockingClient, NoAnswer
 
-        login, tls = None, None
+        credentials, tls = None, None
         if self._security is not None:
             administrator = self.access(ADMINISTRATOR)
-            login, tls = administrator.login, administrator.ssl_context()
+            credentials, tls = administrator.credentials, administrator.ssl_context()
         try:
-            with BlockingClient(self.bootstrap, timeout_s=self._timeout_s, tls=tls, login=login) as client:
+            with BlockingClient(self.bootstrap, timeout_s=self._timeout_s, tls=tls, credentials=credentials) as client:
                 act(blocking_admin, client)
         except (blocking_admin.Refused, NoAnswer) as error:
             raise BrokerError(str(error)) from None

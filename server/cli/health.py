@@ -7,13 +7,16 @@ Partitions without a leader do not count: to restart this broker would not help 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.kproto.messages import ApiVersionsRequest, MetadataRequest
 from barnabas.server.config.broker import BrokerConfig, load
 from barnabas.server.config.problems import SettingsRefused
 from barnabas.server.network.blocking_client import BlockingClient, NoAnswer
 from barnabas.server.settings.endpoints import ANY_ADDRESS
+
+if TYPE_CHECKING:
+    from barnabas.server.cli.command_config import Approach
 
 _METADATA: Final = 3
 _NEWEST_METADATA: Final = 12
@@ -24,10 +27,19 @@ class Unhealthy(Exception):
     """The broker is not there or not well; the message says why."""
 
 
-def check(bootstrap: str, timeout_s: float) -> str:
-    """What a healthy broker says of its cluster. Raises Unhealthy."""
+def check(bootstrap: str, timeout_s: float, command_config: str | None = None) -> str:
+    """What a healthy broker says of its cluster. command_config: a file that says how to come to it. Raises
+    Unhealthy.
+    """
+    approach = _approach(command_config)
     try:
-        with BlockingClient(bootstrap, timeout_s=timeout_s, client_id="barnabas-health") as client:
+        with BlockingClient(
+            bootstrap,
+            timeout_s=timeout_s,
+            client_id="barnabas-health",
+            tls=None if approach is None else approach.tls,
+            credentials=None if approach is None else approach.credentials,
+        ) as client:
             spoken = client.ask(ApiVersionsRequest(), 0)
             newest = next((api.max_version for api in spoken.api_keys if api.api_key == _METADATA), None)
             if newest is None:
@@ -42,6 +54,17 @@ def check(bootstrap: str, timeout_s: float) -> str:
         raise Unhealthy(f"{bootstrap} answers, and knows of no controller")
     count = len(cluster.brokers)
     return f"{bootstrap} answers: {count} broker{'' if count == 1 else 's'}, controller {cluster.controller_id}"
+
+
+def _approach(command_config: str | None) -> Approach | None:
+    if command_config is None:
+        return None
+    from barnabas.server.cli.command_config import Unusable, read_approach  # with what TLS wants
+
+    try:
+        return read_approach(command_config)
+    except Unusable as error:
+        raise Unhealthy(str(error)) from None
 
 
 def bootstrap_of(environ: Mapping[str, str]) -> str:

@@ -149,6 +149,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         help="the broker (default: where the KAFKA_* variables let one listen, else localhost:9092)",
     )
+    health.add_argument(
+        "--command-config", metavar="FILE", help="how to come to it, by Apache Kafka's names: TLS, who logs in"
+    )
     health.add_argument("--timeout", type=_seconds, default=5.0, metavar="SECONDS", help="for each answer (default: 5)")
     return top
 
@@ -475,7 +478,7 @@ def _health(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from barnabas.server.cli import health
 
     try:
-        print(health.check(chosen.bootstrap or health.bootstrap_of(environ), chosen.timeout))
+        print(health.check(chosen.bootstrap or health.bootstrap_of(environ), chosen.timeout, chosen.command_config))
     except health.Unhealthy as error:
         print(f"barnabas: {error}", file=sys.stderr)
         return FAILED

@@ -1,26 +1,31 @@
 """A client of one broker over a blocking socket: a request, its answer, the next one.
 
 For what asks a few questions outside of an event loop: `barnabas health`, and `barnabas.Broker` in the process of its
-caller. Any broker that speaks Kafka's protocol will do; no retries, no other brokers of the cluster, and PLAIN is
-the one mechanism to log in by.
+caller. Any broker that speaks Kafka's protocol will do; no retries, no other brokers of the cluster, no log-in by
+tokens of OAuth.
 """
 
 from __future__ import annotations
 
+import secrets
 import socket
 import time
+from base64 import b64encode
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from barnabas.kproto import ApiKey, DecodeError, decode, response_class
+from barnabas.kproto import ApiKey, DecodeError, ErrorCode, decode, response_class
 from barnabas.kproto.frame import parse_response_header, request_frame
 from barnabas.kproto.messages import SaslAuthenticateRequest, SaslHandshakeRequest
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from barnabas.server.security.sasl.client import ClientCredentials
+
 ANSWER_BYTES_MAX: Final = 100 * 1024 * 1024
 _PORT: Final = 9092
+_NONCE_BYTES: Final = 24
 
 
 class NoAnswer(Exception):
@@ -29,7 +34,7 @@ class NoAnswer(Exception):
 
 class BlockingClient:
     """A connection to `bootstrap` (`host:port`), for one thread. timeout_s: for connecting, and for each answer. tls:
-    with it, through TLS. login: name and password, by PLAIN.
+    with it, through TLS. credentials: to log in with.
 
     Raises NoAnswer, here and in `ask`; the connection is of no use after that.
     """
@@ -41,7 +46,7 @@ class BlockingClient:
         timeout_s: float = 10.0,
         client_id: str = "barnabas",
         tls: SSLContext | None = None,
-        login: tuple[str, str] | None = None,
+        credentials: ClientCredentials | None = None,
     ) -> None:
         self.bootstrap = bootstrap
         self._timeout_s = timeout_s
@@ -55,16 +60,27 @@ class BlockingClient:
                 self._socket = tls.wrap_socket(self._socket, server_hostname=host)
         except OSError as error:
             raise NoAnswer(f"no connection to {bootstrap}: {error.strerror or error}") from None
-        if login is not None:
-            self._log_in(*login)
+        if credentials is not None:
+            self._log_in(credentials)
 
-    def _log_in(self, name: str, password: str) -> None:
-        chosen = self.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    def _log_in(self, credentials: ClientCredentials) -> None:
+        from barnabas.server.security.sasl.client import ServerRefused, begin
+
+        chosen = self.ask(SaslHandshakeRequest(mechanism=credentials.mechanism), 1)
         if chosen.error_code:
-            raise NoAnswer(f"{self.bootstrap} does not offer the mechanism PLAIN")
-        answer = self.ask(SaslAuthenticateRequest(auth_bytes=f"\0{name}\0{password}".encode()), 2)
-        if answer.error_code:
-            raise NoAnswer(f"{self.bootstrap} does not let {name} in: {answer.error_message}")
+            offered = ", ".join(chosen.mechanisms) or "none"
+            raise NoAnswer(f"{self.bootstrap} does not take {credentials.mechanism}; it offers {offered}")
+        login = begin(credentials, b64encode(secrets.token_bytes(_NONCE_BYTES)))
+        token: bytes | None = login.first()
+        while token is not None:
+            answer = self.ask(SaslAuthenticateRequest(auth_bytes=token), 1)
+            if answer.error_code:
+                why = answer.error_message or ErrorCode.of(answer.error_code).name
+                raise NoAnswer(f"{self.bootstrap} does not let {credentials.user} in: {why}")
+            try:
+                token = login.answer(bytes(answer.auth_bytes))
+            except ServerRefused as error:
+                raise NoAnswer(f"{self.bootstrap} cannot be trusted: {error}") from None
 
     def __enter__(self) -> Self:
         return self

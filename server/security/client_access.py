@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from barnabas.server.security.sasl.client import ClientCredentials
+
 PROTOCOLS: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 AUTHORITY: Final = "ca.pem"
@@ -105,9 +107,9 @@ class ClientAccess:
         return context
 
     @property
-    def login(self) -> tuple[str, str] | None:
-        """Name and password, where one logs in."""
-        return (self.user, self.password) if self._logs_in else None
+    def credentials(self) -> ClientCredentials | None:
+        """For our own client; None without a log-in."""
+        return ClientCredentials(self.mechanism, self.user, self.password) if self._logs_in else None
 
     @property
     def _is_encrypted(self) -> bool:

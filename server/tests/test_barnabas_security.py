@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, AdminClient, ResourcePatternType
 from confluent_kafka.admin import ResourceType as Resource
 
 import barnabas
+from barnabas.server.cli import main as cli
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.slow
@@ -77,6 +79,33 @@ def test_a_wrong_password(secured: barnabas.Broker) -> None:
     with pytest.raises(KafkaException):
         client.list_topics(timeout=2)
     assert "wrong" not in secured.log
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_its_health(
+    secured: barnabas.Broker, mechanism: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    access = secured.access(mechanism=mechanism)
+    if access.protocol == "SSL" and mechanism != MECHANISMS[0]:
+        pytest.skip("nobody logs in")
+    file = tmp_path / "alice.properties"
+
+    def health(**changes: str) -> int:
+        file.write_text("".join(f"{key}={value}\n" for key, value in (access.java() | changes).items()))
+        return cli.main(["health", "--bootstrap", secured.bootstrap, "--command-config", str(file)])
+
+    assert health() == 0
+    assert capsys.readouterr().out == f"{secured.bootstrap} answers: 1 broker, controller 1\n"
+    if access.protocol.startswith("SASL"):
+        wrong = access.java()["sasl.jaas.config"].replace("alice's", "eve's")
+        assert health(**{"sasl.jaas.config": wrong}) == 1
+        said = capsys.readouterr().err
+        assert f"{secured.bootstrap} does not let alice in: " in said
+        assert "eve" not in said
+    if access.protocol.endswith("SSL"):
+        (tmp_path / "other.pem").write_bytes(trustme.CA().cert_pem.bytes())
+        assert health(**{"ssl.truststore.location": str(tmp_path / "other.pem")}) == 1
+        assert "certificate verify failed" in capsys.readouterr().err
 
 
 def test_what_has_no_sense() -> None:

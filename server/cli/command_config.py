@@ -1,0 +1,80 @@
+"""What a file for `--command-config` says, as Apache Kafka's own commands take it: how to come to a broker that wants
+TLS or a log-in.
+
+Read are `security.protocol`, `ssl.…` (PEM and PKCS12 stores, `ssl.endpoint.identification.algorithm`),
+`sasl.mechanism` (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512) and `sasl.jaas.config`. What else is there is for other commands.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from barnabas.server.config.jaas import JaasError, parse_module
+from barnabas.server.config.properties import PropertiesError, decode_properties, parse_properties
+from barnabas.server.security.sasl.client import ClientCredentials
+from barnabas.server.security.tls.contexts import TlsSettings, client_context
+from barnabas.server.security.tls.stores import BadStore
+
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+class Unusable(Exception):
+    """The file cannot be read or used; the text says why, and holds no secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approach:
+    """`tls`: to encrypt with, `credentials`: to log in with; None: without."""
+
+    tls: ssl.SSLContext | None = None
+    credentials: ClientCredentials | None = None
+
+
+def read_approach(path: str) -> Approach:
+    """Raises Unusable."""
+    try:
+        values = {each.key: each.value for each in parse_properties(decode_properties(Path(path).read_bytes()))}
+    except OSError as error:
+        raise Unusable(f"{path} cannot be read: {error.strerror or error}") from None
+    except PropertiesError as error:
+        raise Unusable(f"{path}, {error}") from None
+    protocol = values.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in PROTOCOLS:
+        raise Unusable(f"{path}: security.protocol={protocol} is refused: it must be one of {', '.join(PROTOCOLS)}")
+    try:
+        return Approach(
+            client_context(_tls(values)) if protocol.endswith("SSL") else None,
+            _credentials(values) if protocol.startswith("SASL") else None,
+        )
+    except BadStore as error:
+        raise Unusable(f"{path}: {error.key} {error}") from None
+    except (JaasError, _Refused) as error:
+        raise Unusable(f"{path}: {error}") from None
+
+
+class _Refused(Exception):
+    pass
+
+
+def _tls(values: Mapping[str, str]) -> TlsSettings:
+    checks_names = bool(values.get("ssl.endpoint.identification.algorithm", "https"))
+    stores = {key: value for key, value in values.items() if key.startswith("ssl.")}
+    return TlsSettings(stores, checks_names=checks_names)
+
+
+def _credentials(values: Mapping[str, str]) -> ClientCredentials:
+    mechanism = values.get("sasl.mechanism", "GSSAPI")
+    if mechanism not in MECHANISMS:
+        raise _Refused(f"sasl.mechanism={mechanism} is refused: it must be one of {', '.join(MECHANISMS)}")
+    if "sasl.jaas.config" not in values:
+        raise _Refused("sasl.jaas.config is missing: the login module with username and password")
+    options = parse_module(values["sasl.jaas.config"]).options
+    if "username" not in options or "password" not in options:
+        raise _Refused("sasl.jaas.config must have username and password")
+    by_token = options.get("tokenauth", "false").lower() == "true"
+    return ClientCredentials(mechanism, options["username"], options["password"], by_token)
