@@ -95,6 +95,7 @@ FLOORS: dict[str, tuple[set[str], ...]] = {
 CLIENTS = "compat_tests"
 CLIENTS_OURS = {
     # What they ask is made from the schemas: a second description of the protocol would be one to keep true.
+    "compat_tests/clusters/security": {"kproto"},
     "compat_tests/fuzz": {"kproto"},
     "compat_tests/subjects/access": {"kproto"},
     "compat_tests/subjects/access/probes": {"kproto"},
