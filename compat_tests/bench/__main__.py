@@ -1,7 +1,7 @@
 """The command: `python -m compat_tests.bench [--rounds N] [--quick] [--only TEXT] [--json FILE] [--markdown FILE]`,
 with `--cluster` for three brokers that replicate, with `--storage` for compaction, recovery and start-up, with
 `--transactions` for those, with `--groups` for offset commits and for a hundred members to a stable assignment, with
-`--spark-log` for Spark's two ways to read a topic.
+`--tls` over TLS, with `--spark-log` for Spark's two ways to read a topic.
 
 `--full-cache` fills the machine's page cache before each measure, as the cache of any machine is that has been up for a
 while; page_cache.py says why that matters on a virtual machine. With `--cluster` and `--storage` once, at the start.
@@ -29,8 +29,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from compat_tests.bench import cluster, coordination, storage
-from compat_tests.bench.measures import MEASURES, Scale, Subject, first_answer, start, start_up, warm_up
+from compat_tests.bench import cluster, coordination, storage, tls
+from compat_tests.bench.measures import MEASURES, Scale, Subject, first_answer, start_subject, start_up, warm_up
 from compat_tests.bench.page_cache import PageCache
 from compat_tests.bench.report import BEFORE, KAFKA, OURS, Results, add, table
 from compat_tests.bench.steadiness import AGREE, PATIENCE, probe, spread
@@ -44,6 +44,7 @@ class Suite:
 
     measures: Mapping[str, Callable[[Subject], dict[str, float]]]
     warm_up: Callable[[Subject], None]
+    start: Callable[[str, Path, Path, Scale], Subject] = start_subject
 
 
 BASE = Suite(MEASURES, warm_up)
@@ -59,6 +60,7 @@ def main() -> None:
     parser.add_argument("--storage", action="store_true", help="compaction, recovery, start with many partitions")
     parser.add_argument("--transactions", action="store_true", help="transactions of several sizes and clients")
     parser.add_argument("--groups", action="store_true", help="offset commits, 100 members to a stable assignment")
+    parser.add_argument("--tls", action="store_true", help="producing and consuming over TLS")
     parser.add_argument("--gigabytes", type=float, help="to be recovered by --storage (default: 3)")
     parser.add_argument("--partitions", type=int, help="of the start by --storage (default: 2000)")
     parser.add_argument(
@@ -114,6 +116,8 @@ def main() -> None:
                 suite = Suite(coordination.TRANSACTIONS, coordination.warm_up_transactions)
             elif options.groups:
                 suite = Suite(coordination.GROUPS, coordination.warm_up_groups)
+            elif options.tls:
+                suite = Suite(tls.MEASURES, tls.warm_up, tls.start_subject)
             directory = Path(temporary)
             failures = run_rounds(
                 directory,
@@ -174,9 +178,8 @@ def run_rounds(
     subjects: dict[str, Subject] = {}
     try:
         for name in names:
-            broker = start(name, directory / name, before)
-            subjects[name] = Subject(broker, scale)
-            first_answer(broker, time.perf_counter())
+            subjects[name] = suite.start(name, directory / name, before, scale)
+            first_answer(subjects[name].broker, time.perf_counter())
             suite.warm_up(subjects[name])
             say(f"{name} is warm")
         counted = dict.fromkeys(chosen, 0)

@@ -1,7 +1,7 @@
 """The librdkafka measures (confluent-kafka) in a process of their own; each prints one line of JSON.
 
-`python -m compat_tests.bench.librdkafka produce|consume|latency BOOTSTRAP TOPIC NUMBER`: NUMBER is records (1 KiB
-each), for latency the seconds of a stream of 1,000 records/s.
+`python -m compat_tests.bench.librdkafka produce|consume|latency BOOTSTRAP TOPIC NUMBER [JSON]`: NUMBER is records
+(1 KiB each), for latency the seconds of a stream of 1,000 records/s; JSON are more settings of the client.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Mapping
 
 import confluent_kafka as ck
 
@@ -18,11 +19,9 @@ RATE_PER_S = 1000
 TIMEOUT_S = 300
 
 
-def produce(bootstrap: str, topic: str, count: int) -> dict[str, float]:
+def produce(given: Mapping[str, str], topic: str, count: int) -> dict[str, float]:
     """Send *count* records with the library's defaults (acks=all, batches up to 1 MB, linger 5 ms)."""
-    producer = ck.Producer(
-        {"bootstrap.servers": bootstrap, "queue.buffering.max.messages": 200_000, "queue.buffering.max.kbytes": 400_000}
-    )
+    producer = ck.Producer({**given, "queue.buffering.max.messages": 200_000, "queue.buffering.max.kbytes": 400_000})
     producer.list_topics(topic, timeout=TIMEOUT_S)
     failed: list[str] = []
 
@@ -48,11 +47,11 @@ def produce(bootstrap: str, topic: str, count: int) -> dict[str, float]:
     return {"mb_per_s": count * RECORD_BYTES / 1e6 / taken}
 
 
-def consume(bootstrap: str, topic: str, count: int) -> dict[str, float]:
+def consume(given: Mapping[str, str], topic: str, count: int) -> dict[str, float]:
     """Read *count* records from the beginning of all partitions; the clock starts with the first."""
     consumer = ck.Consumer(
         {
-            "bootstrap.servers": bootstrap,
+            **given,
             "group.id": "bench",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
@@ -81,18 +80,18 @@ def consume(bootstrap: str, topic: str, count: int) -> dict[str, float]:
     return {"mb_per_s": size / 1e6 / taken}
 
 
-def latency(bootstrap: str, topic: str, seconds: int) -> dict[str, float]:
+def latency(given: Mapping[str, str], topic: str, seconds: int) -> dict[str, float]:
     """Send 1,000 records/s without lingering and read them back; return percentiles of the time between, in ms."""
     consumer = ck.Consumer(
         {
-            "bootstrap.servers": bootstrap,
+            **given,
             "group.id": "bench",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
         }
     )
     consumer.assign([ck.TopicPartition(topic, 0, 0)])
-    producer = ck.Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all"})
+    producer = ck.Producer({**given, "linger.ms": 0, "acks": "all"})
     count = seconds * RATE_PER_S
     warm_up = RATE_PER_S
     clock = time.perf_counter
@@ -123,6 +122,7 @@ def latency(bootstrap: str, topic: str, seconds: int) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    _, its_kind, its_bootstrap, its_topic, its_number = sys.argv
+    _, its_kind, its_bootstrap, its_topic, its_number, *more = sys.argv
+    given = {"bootstrap.servers": its_bootstrap, **(json.loads(more[0]) if more else {})}
     kinds = {"produce": produce, "consume": consume, "latency": latency}
-    print(json.dumps(kinds[its_kind](its_bootstrap, its_topic, int(its_number))))
+    print(json.dumps(kinds[its_kind](given, its_topic, int(its_number))))

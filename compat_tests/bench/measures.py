@@ -9,7 +9,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,11 +52,16 @@ class Scale:
 
 @dataclass
 class Subject:
-    """A broker being measured; *topics* are those it holds for the consuming measures."""
+    """A broker being measured; *topics* are those it holds for the consuming measures. *clients*: where the measured
+    clients connect, empty for the broker's address; *command_config*, *librdkafka*: what they are told besides.
+    """
 
     broker: Broker
     scale: Scale
     topics: dict[str, str] = field(default_factory=dict)
+    clients: str = ""
+    command_config: Path | None = None
+    librdkafka: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def pid(self) -> int:
@@ -90,8 +95,15 @@ class Subject:
     def java(self, main_class: str, *arguments: str) -> str:
         """Run one of Apache Kafka's tools; return what it printed."""
         command = [java(), *JAVA_OPTIONS, "-cp", classpath(KAFKA_JARS), f"org.apache.kafka.tools.{main_class}"]
-        command += ["--bootstrap-server", self.broker.bootstrap, *arguments]
+        command += ["--bootstrap-server", self.clients or self.broker.bootstrap, *arguments]
+        if self.command_config is not None:
+            command += ["--command-config", str(self.command_config)]
         return run(command, timeout=CLIENT_TIMEOUT_S).stdout.decode()
+
+    def confluent(self, action: str, topic: str, number: int) -> dict[str, float]:
+        """Run the client program of librdkafka."""
+        given = json.dumps(dict(self.librdkafka))
+        return self.python("librdkafka", action, self.clients or self.broker.bootstrap, topic, number, given)
 
     def python(self, module: str, *arguments: object) -> dict[str, float]:
         """Run a client program of this package; return its JSON."""
@@ -161,9 +173,7 @@ def librdkafka_produce(subject: Subject) -> dict[str, float]:
     subject.topics["librdkafka"] = subject.new_topic(1)
     values: dict[str, float] = {}
     with subject.charged(values, subject.scale.records * RECORD_BYTES / GIB):
-        found = subject.python(
-            "librdkafka", "produce", subject.broker.bootstrap, subject.topics["librdkafka"], subject.scale.records
-        )
+        found = subject.confluent("produce", subject.topics["librdkafka"], subject.scale.records)
     return {**found, **values}
 
 
@@ -172,7 +182,7 @@ def librdkafka_consume(subject: Subject) -> dict[str, float]:
     topic = subject.topics.pop("librdkafka")
     values: dict[str, float] = {}
     with subject.charged(values, subject.scale.records * RECORD_BYTES / GIB):
-        found = subject.python("librdkafka", "consume", subject.broker.bootstrap, topic, subject.scale.records)
+        found = subject.confluent("consume", topic, subject.scale.records)
     subject.delete_topic(topic)
     return {**found, **values}
 
@@ -193,7 +203,7 @@ def small_requests(subject: Subject) -> dict[str, float]:
 def end_to_end(subject: Subject) -> dict[str, float]:
     """1,000 records/s, linger 0, acks=all: from produce() to poll() of another client."""
     topic = subject.new_topic(1)
-    found = subject.python("librdkafka", "latency", subject.broker.bootstrap, topic, subject.scale.seconds)
+    found = subject.confluent("latency", topic, subject.scale.seconds)
     subject.delete_topic(topic)
     return found
 
@@ -225,17 +235,22 @@ def warm_up(subject: Subject) -> None:
     small_requests(subject)
 
 
-def start(name: str, directory: Path, before: Path = PROJECT_ROOT) -> Broker:
+def start(name: str, directory: Path, before: Path = PROJECT_ROOT, settings: Sequence[str] = ()) -> Broker:
     """Start the broker of that name with fresh data, without waiting for it. *before*: the checkout of that one."""
     shutil.rmtree(directory, ignore_errors=True)
-    return start_again(name, directory, before)
+    return start_again(name, directory, before, settings)
 
 
-def start_again(name: str, directory: Path, before: Path) -> Broker:
+def start_again(name: str, directory: Path, before: Path, settings: Sequence[str] = ()) -> Broker:
     """Start it with the data that are there."""
     if name == KAFKA:
-        return start_kafka(directory, heap="1g", wait=False)
-    return start_barnabas(directory, checkout=before if name == BEFORE else PROJECT_ROOT)
+        return start_kafka(directory, settings, heap="1g", wait=False)
+    return start_barnabas(directory, settings, checkout=before if name == BEFORE else PROJECT_ROOT)
+
+
+def start_subject(name: str, directory: Path, before: Path, scale: Scale) -> Subject:
+    """Start it with fresh data and the settings of `start`."""
+    return Subject(start(name, directory, before), scale)
 
 
 def start_up(name: str, directory: Path, before: Path = PROJECT_ROOT) -> dict[str, float]:

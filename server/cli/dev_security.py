@@ -12,7 +12,7 @@ import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.security.client_access import (
@@ -23,6 +23,9 @@ from barnabas.server.security.client_access import (
     login_module,
 )
 from barnabas.server.security.sasl.scram_credentials import SALT_BYTES, ScramMechanism, make_credential
+
+if TYPE_CHECKING:
+    from trustme import LeafCert
 
 ADMINISTRATOR: Final = "admin"
 USERS: Final = {ADMINISTRATOR: "admin-secret", "alice": "alice-secret"}
@@ -73,13 +76,14 @@ class DevSecurity:
             import trustme
         except ImportError:
             raise CannotSecure("--security with TLS needs the package trustme") from None
-        authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
+        kind = trustme.KeyType.ECDSA
+        authority = trustme.CA(key_type=kind)
         _write(here / AUTHORITY, authority.cert_pem.bytes())
-        issued = authority.issue_cert(*_HOSTS, common_name="broker", key_type=trustme.KeyType.ECDSA)
-        _write(here / BROKER, issued.private_key_and_cert_chain_pem.bytes())
+        _write(here / BROKER, _identity(authority.issue_cert(*_HOSTS, common_name="broker", key_type=kind)))
         for user in self._users:
-            issued = authority.issue_cert(common_name=user, key_type=trustme.KeyType.ECDSA)
-            _write(here / f"{user}.pem", issued.private_key_and_cert_chain_pem.bytes())
+            # With an alternative name of some kind: Java does not read a certificate with none at all of trustme's.
+            issued = authority.issue_cert(f"{user}@example.invalid", common_name=user, key_type=kind)
+            _write(here / f"{user}.pem", _identity(issued))
 
     def settings(self, port: int) -> list[str]:
         """KEY=VALUE each: of a listener on `port`."""
@@ -127,6 +131,20 @@ class DevSecurity:
             options = ClientAccess(bootstrap, self._protocol, str(self._directory), name, password).java()
             text = "".join(f"{key}={value}\n" for key, value in options.items())
             _write(self._directory / f"{name}.properties", text.encode())
+
+
+def _identity(issued: LeafCert) -> bytes:
+    """Private key and certificates; the key in PKCS#8, as Java reads no other."""
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        load_pem_private_key,
+    )
+
+    key = load_pem_private_key(issued.private_key_pem.bytes(), None)
+    certificates = b"".join(each.bytes() for each in issued.cert_chain_pems)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + certificates
 
 
 def _write(path: Path, data: bytes) -> None:

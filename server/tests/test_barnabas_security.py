@@ -63,6 +63,17 @@ def test_users_are_who_they_are(secured: barnabas.Broker, mechanism: str) -> Non
     assert refused.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
+def test_java_can_read_the_keys(secured: barnabas.Broker) -> None:
+    """It reads PKCS#8 alone."""
+    if secured.access().protocol != "SASL_PLAINTEXT":
+        for name in ("certificate", "authority"):
+            texts = Path(getattr(secured.access(), name)).read_text().splitlines()
+            begun = [line for line in texts if line.startswith("-----BEGIN")]
+            assert begun[:1] == [
+                "-----BEGIN PRIVATE KEY-----" if name == "certificate" else "-----BEGIN CERTIFICATE-----"
+            ]
+
+
 def test_the_administrator_is_heard_after_a_restart(secured: barnabas.Broker) -> None:
     before = (secured.data.parent / "security").is_dir() and secured.access().librdkafka()
     secured.restart()

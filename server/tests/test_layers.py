@@ -123,7 +123,7 @@ THIRD_PARTY = {
     "server/security/sasl/jwks.py": {"joserfc"},
     "server/security/sasl/jwt.py": {"joserfc"},
     "server/security/tls/stores.py": {"cryptography"},
-    "server/cli/dev_security.py": {"trustme"},
+    "server/cli/dev_security.py": {"cryptography", "trustme"},
     "barnabas/pytest_plugin.py": {"pytest"},
     "barnabas/spark.py": {"pyarrow", "pyspark"},
     "barnabas/spark_options.py": {"pyspark"},
