@@ -329,6 +329,7 @@ class Broker:
             broker_configs_changed=self._apply_broker_configs,
             stand_in_secret=self._stand_in_secret,
             sasl=self._sasl,
+            tls=self._tls,
         )
 
     async def _start(self, parts: Parts, dirs: LogDirs, listening: list[tuple[socket.socket, str]]) -> None:

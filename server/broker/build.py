@@ -45,6 +45,7 @@ from barnabas.server.network.door import Door
 from barnabas.server.network.login import LoginDesk
 from barnabas.server.network.peers import Connect
 from barnabas.server.network.reactor import Reactor
+from barnabas.server.network.tls_listener import TlsListener
 from barnabas.server.partitions.registry import Partitions
 from barnabas.server.partitions.roles import NOBODY, RoleListeners
 from barnabas.server.requests.api import Api
@@ -79,7 +80,7 @@ class Ground:
     `current_config()`: the settings in force. `wall_ms()`: milliseconds since the epoch. `rng`: for ids that need not
     be secret. `connect`: opens connections to other brokers. `broker_configs_changed`: gets the dynamic settings of
     brokers, by id, when they change. `stand_in_secret`: what unknown users are shown is derived from it. `sasl`: who
-    logs in, on which listeners.
+    logs in, on which listeners; `tls`: those with TLS, by name.
     """
 
     dirs: LogDirs
@@ -96,6 +97,7 @@ class Ground:
     broker_configs_changed: Callable[[Mapping[str, Mapping[str, str]]], None]
     stand_in_secret: bytes
     sasl: SaslSettings
+    tls: Mapping[str, TlsListener]
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +216,7 @@ def build(ground: Ground) -> Parts:
         authorizer=authorizer,
         acls=None if authorizer is None else StoredAcls(member.store, authorizer, ground.wall_ms),
         tokens=tokens,
+        tls=ground.tls,
         now=trio.current_time,
         wall_ms=ground.wall_ms,
         current_config=ground.current_config,

@@ -145,8 +145,8 @@ def check_group(config: BrokerConfig, group_id: str, after: Mapping[str, str]) -
         log.warning("group %r: %s", group_id, text)
 
 
-def check_broker(config: BrokerConfig, after: Mapping[str, str], *, per_broker: bool) -> None:
-    """Whether exactly these may be the dynamic settings of this broker, or of all brokers.
+def check_broker(config: BrokerConfig, after: Mapping[str, str], *, per_broker: bool) -> BrokerConfig:
+    """Whether exactly these may be the dynamic settings of this broker, or of all brokers; returns what comes of them.
 
     Raises KafkaError INVALID_REQUEST. Keys that are not known are let in with a warning, as Apache Kafka does for its
     plug-ins; what is known and has no effect is let in and said in the log when the new configuration is made.
@@ -175,6 +175,7 @@ def check_broker(config: BrokerConfig, after: Mapping[str, str], *, per_broker: 
     except SettingsRefused as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
     _check_cleaners(config.get_int("log.cleaner.threads"), changed.get_int("log.cleaner.threads"))
+    return changed
 
 
 def _check_cleaners(before: int, after: int) -> None:

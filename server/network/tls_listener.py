@@ -3,7 +3,8 @@
 The context is replaced when the key store or the trust store is set again while the broker runs, and another file is
 named or a file has changed (Apache Kafka does so, too: certificate and key may lie in two files, and in between they do
 not belong together). Connections keep the context that they began with. A store that cannot be used, or that shows
-somebody else, is named in the log, and the old one stays.
+somebody else, is not taken: other settings are refused to whoever sends them (`why_not`); other files under the same
+settings are named in the log, and the old ones stay.
 """
 
 from __future__ import annotations
@@ -61,6 +62,19 @@ class TlsListener:
         """What carries a new connection."""
         return TlsCarrier(TlsChannel(self._context), self._opened, trio.current_time())
 
+    def why_not(self, config: ListenerConfig) -> str | None:
+        """Why other settings of stores cannot be used; None: they can, or are those that are there."""
+        settings = tls_settings(config, self._protocol)
+        if dict(settings.stores) == self._stores:
+            return None
+        try:
+            why = self._why_not(config, settings)
+            if why is None:
+                self._made(config, settings)
+        except SettingsRefused as refused:
+            return str(refused)
+        return why
+
     def refresh(self, config: ListenerConfig) -> None:
         """Settings of brokers were set, perhaps those of this listener's stores."""
         settings = tls_settings(config, self._protocol)
@@ -80,14 +94,21 @@ class TlsListener:
 
     def _use(self, config: ListenerConfig, settings: TlsSettings) -> None:
         self._tried = _state(settings)
+        self._context, self._client, self._certificate = self._made(config, settings)
+        self._stores = dict(settings.stores)
+
+    def _made(
+        self, config: ListenerConfig, settings: TlsSettings
+    ) -> tuple[ssl.SSLContext, ssl.SSLContext | None, bytes]:
+        """What the settings come to: for clients, for other brokers, the certificate. Raises SettingsRefused."""
         try:
-            self._context = server_context(settings)
-            self._client = client_context(settings) if self._connects else None
+            context = server_context(settings)
+            client = client_context(settings) if self._connects else None
             identity = read_identity(settings.stores)
         except BadStore as bad:
             raise SettingsRefused([_refused(config, bad.key, str(bad))], keys=[bad.key]) from None
         assert identity is not None
-        self._certificate = identity.certificate
+        return context, client, identity.certificate
 
     def _why_not(self, config: ListenerConfig, settings: TlsSettings) -> str | None:
         """Whether another key store would show somebody else, and that is not allowed."""

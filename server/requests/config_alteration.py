@@ -84,7 +84,12 @@ async def alter_stored(
 
     def edit_broker(stored: Mapping[str, str]) -> Mapping[str, str]:
         after = apply(stored if keep else {}, changes, broker_row)
-        check_broker(svc.config, after, per_broker=bool(name))
+        changed = check_broker(svc.config, after, per_broker=bool(name))
+        if name == str(svc.config.broker_id):
+            for listener, tls in svc.tls.items():
+                why = tls.why_not(changed.for_listener(listener))
+                if why is not None:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, why)
         return after
 
     def edit_group(stored: Mapping[str, str]) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ Filled once in `barnabas.server.broker.build`, the only place that constructs th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from barnabas.server.coordinators.producer_ids import ProducerIds
     from barnabas.server.coordinators.transactions import TransactionCoordinator
     from barnabas.server.coordinators.verification import TxnVerification
+    from barnabas.server.network.tls_listener import TlsListener
     from barnabas.server.partitions.registry import Partitions
     from barnabas.server.requests.fetch.sessions import FetchSessions
     from barnabas.server.requests.image_cache import ImageCache
@@ -54,8 +55,9 @@ class Services:
     `topics`, `controller`: requests to the controller about topics and about partitions; `users`: their credentials;
     `quotas`, `throttle`: what clients may take, and how they are held back.
     `authorizer`, `acls`: who may do what, and where that is stored; None where
-    everybody may do everything. `tokens`: delegation tokens, None where there are none. `now()`: seconds of trio's
-    clock, for timers. `wall_ms()`: milliseconds since the epoch, for records; it moves with trio's clock.
+    everybody may do everything. `tokens`: delegation tokens, None where there are none. `tls`: the listeners
+    with TLS, by name. `now()`: seconds of trio's clock, for timers. `wall_ms()`: milliseconds since the epoch, for
+    records; it moves with trio's clock.
     """
 
     served: Sequence[Served]
@@ -81,6 +83,7 @@ class Services:
     authorizer: Authorizer | None
     acls: StoredAcls | None
     tokens: StoredTokens | None
+    tls: Mapping[str, TlsListener]
     now: Callable[[], float]
     wall_ms: Callable[[], int]
     current_config: Callable[[], BrokerConfig]

@@ -55,6 +55,12 @@ class Guarded:
         """Put another one, for the same names, into the file."""
         _certificate(self.authority, self.certificate)
 
+    def stranger(self) -> Path:
+        """A file with a certificate of somebody else."""
+        file = self.directory / "stranger.pem"
+        _certificate(self.authority, file, "stranger")
+        return file
+
     def serial_number(self) -> int:
         """Of the certificate that the listener SECURE shows."""
         context = ssl.create_default_context()
@@ -119,10 +125,10 @@ def start(directory: Path, *, peer: bool) -> Guarded:
     return Guarded(broker, *places, directory, authority)
 
 
-def _certificate(authority: trustme.CA, file: Path) -> None:
+def _certificate(authority: trustme.CA, file: Path, name: str = "broker") -> None:
     # The same subject each time: another one would be refused.
     made = authority.issue_cert(
-        "127.0.0.1", "localhost", common_name="broker", organization_name="Example", organization_unit_name="ops"
+        "127.0.0.1", "localhost", common_name=name, organization_name="Example", organization_unit_name="ops"
     )
     key = load_pem_private_key(made.private_key_pem.bytes(), None)
     in_pkcs8 = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())  # Java reads no other form

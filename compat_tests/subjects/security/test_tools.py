@@ -229,6 +229,13 @@ def test_certificate(guarded: Guarded, tools: Tools) -> None:
     tools("kafka-configs", *entity, "--alter", "--add-config", setting)
     until(lambda: guarded.serial_number() != before)
     assert setting in tools("kafka-configs", *entity, "--describe")
+    shown = guarded.serial_number()
+    for wrong in ("/no/such/file.pem", str(guarded.stranger())):
+        store = f"listener.name.secure.ssl.keystore.location={wrong}"
+        refused = tools("kafka-configs", *entity, "--alter", "--add-config", store, expect=1)
+        assert "InvalidRequestException" in refused
+    assert guarded.serial_number() == shown
+    assert setting in tools("kafka-configs", *entity, "--describe")
 
 
 def row(text: str, token_id: str) -> list[str]:

@@ -28,6 +28,7 @@ class World:
         default_factory=lambda: Image(brokers={1: BrokerImage(1, ())}).with_topics([topic_image("orders")])
     )
     writes: int = 0
+    tls: dict[str, Any] = field(default_factory=dict)
 
     @property
     def topics(self) -> Any:

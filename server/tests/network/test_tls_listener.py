@@ -118,6 +118,10 @@ async def test_a_log_in_goes_through_tls(tmp_path: Path) -> None:
 
 
 async def _set_again(client: Client, path: Path) -> ErrorCode:
+    return (await _set(client, path))[0]
+
+
+async def _set(client: Client, path: Path, *, validate_only: bool = False) -> tuple[ErrorCode, str | None]:
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
         resource_type=4,
         resource_name="1",
@@ -127,8 +131,9 @@ async def _set_again(client: Client, path: Path) -> ErrorCode:
             )
         ],
     )
-    answer = await client.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
-    return ErrorCode(answer.responses[0].error_code)
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+    (result,) = (await client.ask(request, 1)).responses
+    return ErrorCode(result.error_code), result.error_message
 
 
 async def _shown(broker: Broker) -> bytes | None:
@@ -170,6 +175,39 @@ async def test_a_new_certificate_is_shown_when_the_store_is_set_again(
             await _set_again(old, path)
             assert await _shown(broker) == second
             assert "is neither PEM nor PKCS12" in caplog.records[-1].getMessage()
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+async def test_a_store_that_cannot_be_used_is_refused_when_it_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, validate_only: bool
+) -> None:
+    settings = _settings(tmp_path)
+    ours = {"organization_name": "o", "organization_unit_name": "u"}
+    _write(tmp_path / "broker.pem", AUTHORITY.issue_cert("localhost", "127.0.0.1", **ours))
+    _write(tmp_path / "stranger.pem", AUTHORITY.issue_cert("localhost", "127.0.0.1", organization_name="p"))
+    _write(tmp_path / "less.pem", AUTHORITY.issue_cert("localhost", **ours))
+    _write(tmp_path / "good.pem", AUTHORITY.issue_cert("localhost", "127.0.0.1", **ours))
+    key = AUTHORITY.issue_cert("localhost", "127.0.0.1", **ours).private_key_pem.bytes()
+    (tmp_path / "mixed.pem").write_bytes(key + (tmp_path / "good.pem").read_bytes().split(b"KEY-----\n")[-1])
+    (tmp_path / "empty.pem").write_text("")
+    with trio.fail_after(SECONDS):
+        async with embedded_broker(tmp_path / "data", **settings) as broker, _dialled(broker) as client:
+            first = await _shown(broker)
+            for name, why in (
+                ("none.pem", "cannot be read: No such file"),
+                ("empty.pem", "is neither PEM nor PKCS12"),
+                ("mixed.pem", "holds a private key that does not belong to its certificate"),
+                ("stranger.pem", "the certificate is of "),
+                ("less.pem", "lacks alternative names"),
+            ):
+                code, message = await _set(client, tmp_path / name, validate_only=validate_only)
+                assert code == ErrorCode.INVALID_REQUEST
+                assert why in (message or "")
+            assert broker.services.image.broker_configs.get("1", {}) == {}
+            assert await _shown(broker) == first
+            caplog.clear()
+            assert await _set(client, tmp_path / "good.pem", validate_only=validate_only) == (ErrorCode.NONE, None)
+            assert (await _shown(broker) == first) is validate_only
 
 
 async def test_brokers_connect_through_tls_and_look_whom_they_meet(tmp_path: Path) -> None:
