@@ -249,12 +249,8 @@ def test_delegation_tokens(guarded: Guarded, tools: Tools, theirs: Tools, name: 
     alice, bob, carol = (guarded.login(user) for user in ("alice", "bob", "carol"))
     words = ("--create", "--max-life-time-period", str(LIFETIME_MS * 9), "--renewer-principal", "User:bob")
     made = theirs("kafka-delegation-tokens", "--command-config", alice, *words)
-    found = re.search(r"Created delegation token with tokenId : (\S+)", made)
-    assert found is not None, made
-    token_id = found[1]
-    columns = row(made, token_id)
+    token_id, hmac, *_ = columns = row_of_new(made)
     assert columns[2:5] == ["User:alice", "User:alice", "[User:bob]"], made
-    hmac = columns[1]
 
     def described(login: str, owner: str = "alice") -> list[str]:
         """Without an owner the tool asks for no token at all."""
@@ -287,3 +283,58 @@ def test_delegation_tokens(guarded: Guarded, tools: Tools, theirs: Tools, name: 
     assert "DelegationTokenNotFoundException" in refused
     login = guarded.login(token_id, hmac, "SCRAM-SHA-512", by_token=True)
     assert not writes(theirs, name, login)
+
+
+@case("kafka-acls: --delegation-token, --user-principal; a token for somebody else")
+def test_acls_for_tokens(guarded: Guarded, tools: Tools, theirs: Tools) -> None:
+    alice, carol = guarded.login("alice"), guarded.login("carol")
+    ask = ("kafka-delegation-tokens", "--command-config")
+    create = ("--create", "--max-life-time-period", "-1")
+    token_id, hmac, *_ = made = row_of_new(theirs(*ask, alice, *create))
+
+    def seen_by_carol() -> list[str]:
+        return row(theirs(*ask, carol, "--describe", "--owner-principal", "User:alice"), token_id)
+
+    who = ("--allow-principal", "User:carol")
+    assert seen_by_carol() == []
+    on_token = (*who, "--operation", "Describe", "--delegation-token", token_id)
+    tools("kafka-acls", "--add", *on_token)
+    until(lambda: seen_by_carol() == made)
+    tools("kafka-acls", "--remove", "--force", *on_token)
+    until(lambda: seen_by_carol() == [])
+    on_user = (*who, "--operation", "DescribeTokens", "--user-principal", "User:alice")
+    tools("kafka-acls", "--add", *on_user)
+    until(lambda: seen_by_carol() == made)
+    tools("kafka-acls", "--remove", "--force", *on_user)
+    until(lambda: seen_by_carol() == [])
+    theirs(*ask, alice, "--expire", "--expiry-time-period", "-1", "--hmac", hmac)
+
+    for_bob = (*create, "--owner-principal", "User:bob")
+    refused = theirs(*ask, carol, *for_bob, expect=1)
+    assert "DelegationTokenAuthorizationException" in refused
+    creating = (*who, "--operation", "CreateTokens", "--user-principal", "User:bob")
+    tools("kafka-acls", "--add", *creating)
+    said: list[str] = []
+
+    def is_made() -> bool:
+        said.append(theirs(*ask, carol, *for_bob, expect=None))
+        return "Created delegation token" in said[-1]
+
+    until(is_made)
+    token_id, hmac, *_ = made = row_of_new(said[-1])
+    assert made[2:5] == ["User:bob", "User:carol", "[]"]
+    about_bobs = ("--describe", "--owner-principal", "User:bob")
+    until(lambda: row(theirs(*ask, guarded.login("bob"), *about_bobs), token_id) == made)
+    # Whoever had it made sees it, and may not renew it.
+    assert row(theirs(*ask, carol, *about_bobs), token_id) == made
+    renew = ("--renew", "--renew-time-period", "-1", "--hmac", hmac)
+    assert "DelegationTokenOwnerMismatchException" in theirs(*ask, carol, *renew, expect=1)
+    theirs(*ask, guarded.login("bob"), "--expire", "--expiry-time-period", "-1", "--hmac", hmac)
+    tools("kafka-acls", "--remove", "--force", *creating)
+
+
+def row_of_new(text: str) -> list[str]:
+    """The columns of a token that has just been made."""
+    found = re.search(r"Created delegation token with tokenId : (\S+)", text)
+    assert found is not None, text
+    return row(text, found[1])

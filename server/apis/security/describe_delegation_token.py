@@ -1,10 +1,10 @@
 """DescribeDelegationToken (key 41, versions 0-3): the tokens that the caller may see, with their secrets (KIP-48).
 
-Behaviour: his own, and those that he may renew; others with DESCRIBE on the token or DESCRIBE_TOKENS on the resource
-USER of the name `User:<owner>` (KIP-373). Without an authorizer he sees all. Owners that are asked for stand for tokens
-that they own or may renew; null: all, none: no token. What has expired and is not removed yet is told as well. Any
-broker answers, from what it knows. DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, DELEGATION_TOKEN_AUTH_DISABLED as for the
-other APIs of tokens.
+Behaviour: his own, those that he may renew, and those that he had made for others; more with DESCRIBE on the token or
+DESCRIBE_TOKENS on the resource USER of the name `User:<owner>` (KIP-373). Without an authorizer he sees all. Owners
+that are asked for stand for the same three kinds of tokens; null: all, none: no token. What has expired and is not
+removed yet is told as well. Any broker answers, from what it knows. DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
+DELEGATION_TOKEN_AUTH_DISABLED as for the other APIs of tokens.
 
 Versions: 2 flexible; 3 the requester.
 """
@@ -44,7 +44,7 @@ def handle(
     response = DescribeDelegationTokenResponse()
     for token in known:
         yield 1 + len(token.renewers)
-        if owners is None or token.is_of(owners):
+        if owners is None or token.concerns(owners):
             response.tokens.append(_described(token, known.hmac_of(token.token_id), ctx.api_version))
     return response
 
@@ -72,17 +72,18 @@ def _described(token: DelegationToken, secret: bytes, version: int) -> _Token:
 
 
 def _amend(asked: Asked, response: DescribeDelegationTokenResponse) -> Generator[int, None, None]:
-    caller = (asked.session.principal.kind, asked.session.principal.name)
+    tokens = asked.services.tokens
+    caller = {asked.session.principal}
     seen = []
-    for token in response.tokens:
-        yield 1 + len(token.renewers)
-        renewers = [(renewer.principal_type, renewer.principal_name) for renewer in token.renewers]
+    for told in response.tokens:
+        yield 1 + len(told.renewers)
+        token = None if tokens is None else tokens.known.with_hmac(bytes(told.hmac))
         if (
-            caller in [(token.principal_type, token.principal_name), *renewers]
-            or asked.would_allow(Op.DESCRIBE, DELEGATION_TOKEN, token.token_id)
-            or asked.would_allow(Op.DESCRIBE_TOKENS, USER, f"{token.principal_type}:{token.principal_name}")
+            (token is not None and token.concerns(caller))
+            or asked.would_allow(Op.DESCRIBE, DELEGATION_TOKEN, told.token_id)
+            or asked.would_allow(Op.DESCRIBE_TOKENS, USER, f"{told.principal_type}:{told.principal_name}")
         ):
-            seen.append(token)
+            seen.append(told)
     response.tokens = seen
 
 

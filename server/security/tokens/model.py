@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Set
 from dataclasses import dataclass
 
 from barnabas.server.security.principals import Principal
@@ -10,8 +10,8 @@ from barnabas.server.security.principals import Principal
 
 @dataclass(frozen=True, slots=True)
 class DelegationToken:
-    """Who logs in with it is `owner`; `requester` had it made, `renewers` may renew it beside the owner. It ends at
-    `expiry_ms`, which can be moved, but not beyond `max_ms`.
+    """Who logs in with it is `owner`; `requester` had it made, and may see it; `renewers` may renew it beside the
+    owner. It ends at `expiry_ms`, which can be moved, but not beyond `max_ms`.
     """
 
     token_id: str
@@ -26,6 +26,10 @@ class DelegationToken:
         """Whether it has come to its end."""
         return self.expiry_ms < now_ms or self.max_ms < now_ms
 
-    def is_of(self, principals: Iterable[Principal]) -> bool:
-        """Whether one of these, a set best, is its owner or may renew it."""
-        return self.owner in principals or any(renewer in principals for renewer in self.renewers)
+    def may_renew(self, principal: Principal) -> bool:
+        """Whether it is the owner or a renewer, who move its end."""
+        return principal == self.owner or principal in self.renewers
+
+    def concerns(self, principals: Set[Principal]) -> bool:
+        """Whether one of these owns it, may renew it, or had it made."""
+        return self.owner in principals or self.requester in principals or not principals.isdisjoint(self.renewers)

@@ -79,5 +79,5 @@ def _check_lives(token: DelegationToken, now_ms: int) -> None:
 
 
 def _check_caller(token: DelegationToken, caller: Principal) -> None:
-    if not token.is_of((caller,)):
+    if not token.may_renew(caller):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)

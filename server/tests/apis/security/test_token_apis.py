@@ -250,10 +250,13 @@ async def test_a_token_for_somebody_else(autojump_clock: MockClock, broker: Brok
             assert (await alice.ask(create(owner=nobody), 3)).principal_name == "alice"
         for kind in ("Group", None):
             assert (await root.ask(create(owner=(kind, "x")), 3)).error_code == E.INVALID_PRINCIPAL_TYPE
-        # Who had it made has no say in it.
+        # Who had it made has no say in it, but may see it, in every version.
         assert (await alice.ask(renew(made.hmac), 2)).error_code == E.DELEGATION_TOKEN_OWNER_MISMATCH
-        assert made.token_id not in await seen(alice)
-        assert await seen(bob) == {made.token_id}
+        for version in range(4):
+            response = await alice.ask(describe("alice"), version)
+            assert made.token_id in {token.token_id for token in response.tokens}
+        assert await seen(bob) == await seen(bob, "alice") == {made.token_id}
+        assert await seen(bob, "root") == set()
         (told,) = (await bob.ask(describe(), 3)).tokens
         assert told.token_requester_principal_name == "alice"
 

@@ -120,3 +120,12 @@ def test_the_settings() -> None:
     assert made is not None
     assert (made.secret_key, made.rules, made.check_interval_s) == ("new", TokenRules(1, 2), 1.5)
     assert "new" not in repr(made)
+
+
+def test_whom_a_token_concerns() -> None:
+    made = token()
+    for one, renews in ((ALICE, True), (BOB, True), (CAROL, False), (Principal("User", "dan"), False)):
+        assert made.may_renew(one) is renews
+        assert made.concerns({one}) is (one.name != "dan")
+    assert made.concerns({Principal("User", "dan"), CAROL})  # who had it made
+    assert not made.concerns(set())
