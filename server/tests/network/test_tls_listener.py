@@ -210,6 +210,42 @@ async def test_a_store_that_cannot_be_used_is_refused_when_it_is_named(
             assert (await _shown(broker) == first) is validate_only
 
 
+async def test_certificates_change_under_load(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody is turned away while the store is set again and again, nor any connection closed."""
+    settings, path = _settings(tmp_path), tmp_path / "broker.pem"
+    names = {"organization_name": "o", "organization_unit_name": "u"}
+    _write(path, AUTHORITY.issue_cert("localhost", "127.0.0.1", **names))
+    changes, asked, shown, done = 6, 0, set(), False
+    with trio.fail_after(SECONDS):
+        async with embedded_broker(tmp_path / "data", **settings) as broker, _dialled(broker) as admin:
+
+            async def stay() -> None:
+                nonlocal asked
+                async with _dialled(broker) as client:
+                    while not done:
+                        assert (await client.ask(METADATA, 12)).brokers
+                        asked += 1
+
+            async def come_and_go() -> None:
+                while not done:
+                    shown.add(await _shown(broker))
+
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(stay)
+                    nursery.start_soon(come_and_go)
+                for _ in range(changes):
+                    before = len(shown)
+                    _write(path, AUTHORITY.issue_cert("localhost", "127.0.0.1", **names))
+                    assert await _set_again(admin, path) == ErrorCode.NONE
+                    while len(shown) == before:
+                        await trio.lowlevel.checkpoint()
+                done = True
+    assert len(shown) >= changes
+    assert asked
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
 async def test_brokers_connect_through_tls_and_look_whom_they_meet(tmp_path: Path) -> None:
     settings = _settings(tmp_path, ssl_client_auth="required")
     (tmp_path / "other").mkdir()
