@@ -61,7 +61,7 @@ def environment() -> dict[str, str]:
     }
 
 
-def new_session(warehouse: Path) -> SparkSession:
+def new_session(warehouse: Path, master: str = "local[2]") -> SparkSession:
     """Start Spark in this process (seconds, one JVM); end it with `.stop()`. *warehouse* takes Spark's own files."""
     os.environ.update(environment())
     settings = {
@@ -70,12 +70,13 @@ def new_session(warehouse: Path) -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
+        "spark.executor.memory": "512m",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(warehouse),
         "spark.local.dir": str(warehouse / "local"),
     }
-    builder = SparkSession.builder.master("local[2]").appName("barnabas-compat")
+    builder = SparkSession.builder.master(master).appName("barnabas-compat")
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

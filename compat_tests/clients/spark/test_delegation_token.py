@@ -2,17 +2,20 @@
 
 In two ways: a token that somebody else made, in `kafka.sasl.jaas.config`; and Spark's own support for Kafka's tokens
 (`spark.kafka.clusters.…`), whose provider asks the broker for one and leaves it among the credentials that tasks find.
-That Spark calls its provider by itself, and sends credentials to executors, it does under YARN and Kubernetes with
-Kerberos alone; the provider itself logs in by whatever `spark.kafka.clusters.<name>.kafka.…` says. Here the test calls
-it, and driver and tasks share a process. Source: `KafkaTokenUtil.scala`, `KafkaConfigUpdater.scala` (Spark 4).
+Spark calls that provider by itself, and sends credentials to its executors, under YARN and Kubernetes with Kerberos
+alone; the provider logs in by whatever `spark.kafka.clusters.<name>.kafka.…` says. So the test calls it here, and
+driver and tasks share a process. Source: `KafkaTokenUtil.scala`, `KafkaConfigUpdater.scala` (Spark 4).
 
 These tests start a broker of their own (ours, or Apache Kafka with `--peer kafka`), as it must have lists and tokens.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import (
@@ -28,9 +31,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from compat_tests.clients.spark.queries import Store, rows, source
+from compat_tests.clients.spark.session import environment
 from compat_tests.clients.spark.topics import Topics, numbered, order
 from compat_tests.clients.tools_cli.tools import Tools
 from compat_tests.clients.tools_cli.warm import WarmJvms
+from compat_tests.harness.processes import run
 from compat_tests.subjects.security.guarded import Guarded, start
 
 pytestmark = [
@@ -116,6 +121,21 @@ def test_a_token_in_the_options(
     query.processAllAvailable()
     query.stop()
     assert store.rows(spark) == sent
+
+
+@case("executors in processes of their own get the token from the driver")
+def test_executors_elsewhere(guarded: Guarded, topics: Topics, warm_jvms: WarmJvms, tmp_path: Path) -> None:
+    """A driver of its own, in a process of its own, since one has one session."""
+    start_at, end_at = topics.create("far", 3), topics.create("back")
+    sent = topics.send(start_at, numbered(300, 3))
+    allow(guarded, start_at, AclOperation.READ)
+    allow(guarded, end_at, AclOperation.WRITE)
+    options = {f"kafka.{key}": str(value) for key, value in by_token(*token_of_alice(guarded, warm_jvms)).items()}
+    job = json.dumps({"kafka.bootstrap.servers": guarded.clients, **options})
+    program = [sys.executable, "-m", "compat_tests.clients.spark.copying", str(tmp_path), start_at, end_at]
+    done = run(program, text=job, environment=environment(), timeout=240)
+    assert done.stdout.decode().splitlines()[-1] == "1 executor"
+    assert sorted(row.value or b"" for row in topics.read(end_at)) == sorted(row.value or b"" for row in sent)
 
 
 @case("Spark's own provider obtains a token, and its source uses it")
