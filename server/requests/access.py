@@ -233,14 +233,15 @@ def for_each(
     answer_name: str | None = None,
     unless: AclOperation | None = None,
     twice_is_wrong: bool = False,
+    is_wrong: Callable[[str], bool] | None = None,
     refusal: Callable[[Any, ErrorCode], Any] | None = None,
 ) -> Access:
     """Every entry of the list `entries` needs an operation on the resource that its field `name` names, or its field
     `topic_id`; `name` "": on the entry itself. Denied: it is refused alone, with the answer that the API has for a
     failed request of such entries. `answers`: the list of the response, whose entries are told by `answer_name` (and
     `topic_id`). unless: an operation on the cluster that is as good for all. twice_is_wrong: what is named twice is
-    left to the handler, which refuses it. refusal(request, code): in place of the API's answer, where that says only
-    that the whole failed.
+    left to the handler, which refuses it; is_wrong(name): so is what has such a name. refusal(request, code): in place
+    of the API's answer, where that says only that the whole failed.
     """
 
     def access(asked: Asked) -> Generator[int, None, Outcome]:
@@ -256,6 +257,8 @@ def for_each(
                 meant = asked.topic_name(*key) if resource_type is TOPIC else key[0] or ""
                 if meant is None:
                     denied[key] = ErrorCode.UNKNOWN_TOPIC_ID
+                elif is_wrong is not None and is_wrong(meant):
+                    pass
                 elif not asked.allows(operation, resource_type, meant):
                     denied[key] = DENIED[resource_type]
             if number % _PER_STEP == _PER_STEP - 1:

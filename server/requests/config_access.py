@@ -1,7 +1,8 @@
 """Who may see and change settings: a permission on each resource, on the cluster for those of brokers.
 
 Denied resources are answered alone, without settings. What the handlers refuse whoever asks – an unknown type of
-resource, another broker's settings, a resource that is named twice to be changed – is theirs to refuse.
+resource, another broker's settings, a resource that is named twice to be changed, one with a setting twice or without
+its value – is theirs to refuse.
 Source: `ConfigHelper.scala`, `ConfigAdminManager.scala`, `ControllerApis.scala` (4.3).
 """
 
@@ -13,6 +14,7 @@ from copy import copy
 from typing import Any
 
 from barnabas.kproto import ErrorCode
+from barnabas.server.config.changes import Operation
 from barnabas.server.requests.access import CLUSTER, DENIED, GROUP, TOPIC, Admitted, Asked, Op, Outcome
 from barnabas.server.requests.config_resources import ResourceType
 from barnabas.server.security.acls.model import CLUSTER_NAME
@@ -38,7 +40,17 @@ def may_alter(asked: Asked) -> Generator[int, None, Outcome]:
     times = Counter(_key(resource) for resource in asked.request.resources)
     own = str(asked.services.config.broker_id)
     others = {key for key in times if key[0] == ResourceType.BROKER and key[1] not in ("", own)}
-    return _decide(asked, Op.ALTER_CONFIGS, "responses", others | {key for key, count in times.items() if count > 1})
+    twice = {key for key, count in times.items() if count > 1}
+    malformed = {_key(resource) for resource in asked.request.resources if _is_malformed(resource.configs)}
+    return _decide(asked, Op.ALTER_CONFIGS, "responses", others | twice | malformed)
+
+
+def _is_malformed(configs: list[Any]) -> bool:
+    """Whether a setting is named twice, or has no value and is not deleted."""
+    return len({config.name for config in configs}) != len(configs) or any(
+        config.value is None and getattr(config, "config_operation", Operation.SET) != Operation.DELETE
+        for config in configs
+    )
 
 
 def _key(resource: Any) -> _Key:

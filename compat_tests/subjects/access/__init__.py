@@ -7,14 +7,18 @@ where they stand, what is named, bit fields of permissions, what is null or empt
 
 | file | what it holds |
 | --- | --- |
-| `kafka_4_3_1.json` | the cells of Apache Kafka 4.3.1 with StandardAuthorizer; nobody writes it by hand |
+| `apache_kafka.json` | the cells of Apache Kafka; nobody writes it by hand |
 | `differences.py` | where ours is another, and why |
 | `docs/access-table.md` | the same for people |
+
+There are three tables (`table.py`): of 4.3.1 with StandardAuthorizer; of the same with
+`allow.everyone.if.no.acl.found`, in the last version only; and of 3.9.1 with ZooKeeper, what 4.3.1 does not serve any
+more.
 
 `server/tests/whole/test_access_table.py` asks our broker; `test_table.py` here asks Apache Kafka again. After a change
 of probes or scenarios:
 
-    python -m compat_tests.subjects.access          # starts Apache Kafka 4.3.1, writes its cells and the page
+    python -m compat_tests.subjects.access          # starts Apache Kafka, writes its cells and the page
     python -m compat_tests.subjects.access --page   # the page alone
 
 Names of requests, permissions and outcomes are built with `kproto`: as in the fuzzer, a second description of the

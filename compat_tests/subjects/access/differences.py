@@ -37,6 +37,8 @@ _NOT_ON_THE_MOVE = (
     "the cluster nobody is told either."
 )
 _ONLY_VALIDATED = "A topic that is only validated has no id, as in 3.9 with ZooKeeper; 4.3 makes one up."
+_TWICE = "What is named twice is answered in old versions as in the others, and as by 4.3."
+_OFFSETS_OF_VERSION_0 = "Version 0 has the offsets that the others have; Apache Kafka kept its own in ZooKeeper."
 
 DIFFERENCES = (
     Difference(
@@ -56,6 +58,24 @@ DIFFERENCES = (
     ),
     Difference("CreateTopics, only validated", "none#? ", "none ", _ONLY_VALIDATED),
     Difference(
+        "Produce with a wrong acks",
+        "none partition_responses[0 UNKNOWN_TOPIC_OR_PARTITION",
+        "none partition_responses[0 INVALID_REQUIRED_ACKS",
+        "A wrong acks is told of each partition, be it there or not.",
+    ),
+    Difference(
+        "ElectLeaders of all",
+        "replica_election_results[mine partition_result[]; other partition_result[]]",
+        "replica_election_results[]",
+        "Topics in which nothing was to elect are not named, as in 3.9; 4.3 names them without partitions.",
+    ),
+    Difference(
+        "AlterUserScramCredentials of one twice",
+        "results[? RESOURCE_NOT_FOUND]",
+        "results[? DUPLICATE_RESOURCE]",
+        "What stands in a request twice is told so, as in 3.9, be it there or not.",
+    ),
+    Difference(
         "Fetch of a follower",
         "none partitions[0 UNKNOWN_TOPIC_OR_PARTITION",
         "none partitions[0 NOT_LEADER_OR_FOLLOWER",
@@ -74,9 +94,38 @@ DIFFERENCES = (
         "OffsetFetch",
         "topics[mine partitions[0 committed_offset=-1 UNKNOWN_TOPIC_OR_PARTITION]",
         "topics[mine partitions[0]",
-        "Version 0 finds the offsets that the others find; Apache Kafka looked for them in ZooKeeper.",
+        _OFFSETS_OF_VERSION_0,
         EARLIER_WORLD,
     ),
+    Difference(
+        "OffsetCommit without a group",
+        "[0 UNKNOWN_SERVER_ERROR]",
+        "[0]",
+        _OFFSETS_OF_VERSION_0,
+        EARLIER_WORLD,
+    ),
+    Difference(
+        "CreateTopics of one twice, of a bad name, of the topic of offsets",
+        "none INVALID_REQUEST; none INVALID_REQUEST",
+        "none INVALID_REQUEST",
+        _TWICE,
+        EARLIER_WORLD,
+    ),
+    Difference(
+        "DeleteTopics of one twice",
+        "responses[none TOPIC_AUTHORIZATION_FAILED; none TOPIC_AUTHORIZATION_FAILED]",
+        "responses[none INVALID_REQUEST]",
+        _TWICE,
+        EARLIER_WORLD,
+    ),
+    Difference(
+        "DeleteTopics of one twice",
+        "responses[none UNKNOWN_TOPIC_OR_PARTITION; none UNKNOWN_TOPIC_OR_PARTITION]",
+        "responses[none INVALID_REQUEST]",
+        _TWICE,
+        EARLIER_WORLD,
+    ),
+    Difference("ListOffsets of a partition twice", "partitions[0; 0]", "partitions[0]", _TWICE, EARLIER_WORLD),
     Difference(
         "ControlledShutdown",
         "UNKNOWN_SERVER_ERROR",

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from compat_tests.subjects.access.runner import Outcomes
 
-STORED = Path(__file__).with_name("kafka_4_3_1.json")
+STORED = Path(__file__).with_name("apache_kafka.json")
 CLOSED_WORLD, OPEN_WORLD = "nothing is allowed without an ACL", "allow.everyone.if.no.acl.found=true"
 EARLIER_WORLD = "3.9.1 with ZooKeeper: what 4.3.1 does not serve any more"
 Table = dict[str, Outcomes]

@@ -73,4 +73,19 @@ def _on_error(req: DescribeProducersRequest, code: ErrorCode, version: int) -> D
     )
 
 
-API = Api(ApiKey.DESCRIBE_PRODUCERS, (0, 0), handle, access=for_each("topics", "topics", Op.READ), on_error=_on_error)
+def _is_wrong(name: str) -> bool:
+    """Whether there can be no topic of that name, which is told whoever asks."""
+    try:
+        check_name(name)
+    except KafkaError:
+        return True
+    return False
+
+
+API = Api(
+    ApiKey.DESCRIBE_PRODUCERS,
+    (0, 0),
+    handle,
+    access=for_each("topics", "topics", Op.READ, is_wrong=_is_wrong),
+    on_error=_on_error,
+)

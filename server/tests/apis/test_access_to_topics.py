@@ -10,12 +10,14 @@ import trio
 
 from barnabas.kproto import ZERO_UUID
 from barnabas.kproto.messages import (
+    AlterConfigsRequest,
     AlterPartitionReassignmentsRequest,
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DescribeClusterRequest,
     DescribeConfigsRequest,
     DescribeGroupsRequest,
+    DescribeProducersRequest,
     DescribeTopicPartitionsRequest,
     FindCoordinatorRequest,
     IncrementalAlterConfigsRequest,
@@ -220,6 +222,34 @@ async def test_moves_that_are_denied_are_named(autojump_clock: trio.abc.Clock) -
         assert (listed.error_code, listed.topics[0].name) == (C, "a")
         assert [(each.partition_index, each.replicas) for each in listed.topics[0].partitions] == [(0, [])]
         assert (await alice.ask(ListPartitionReassignmentsRequest(topics=None), 0)).topics == []
+
+
+@pytest.mark.parametrize("configs", [[("retention.ms", "1"), ("retention.ms", "2")], [("retention.ms", None)]])
+@pytest.mark.parametrize("name", ["a", "nothing"])
+async def test_settings_that_cannot_be_are_told_first(
+    name: str, configs: list[tuple[str, str | None]], autojump_clock: trio.abc.Clock
+) -> None:
+    """Whoever asks, and whether there is such a topic or not."""
+    async with world("a") as (_, _, alice, _):
+        for request in (AlterConfigsRequest, IncrementalAlterConfigsRequest):
+            made = [request.AlterableConfig(name=key, value=value) for key, value in configs]
+            resource = request.AlterConfigsResource(resource_type=2, resource_name=name, configs=made)
+            answer = await alice.ask(request(resources=[resource]), 1)
+            assert [each.error_code for each in answer.responses] == [E.INVALID_REQUEST]
+        delete = [IncrementalAlterConfigsRequest.AlterableConfig(name="retention.ms", config_operation=1, value=None)]
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+            resource_type=2, resource_name=name, configs=delete
+        )
+        answer = await alice.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+        assert [each.error_code for each in answer.responses] == [T]
+
+
+async def test_a_name_that_no_topic_can_have_is_told_first(autojump_clock: trio.abc.Clock) -> None:
+    async with world("a") as (_, _, alice, _):
+        asked = [DescribeProducersRequest.TopicRequest(name=name, partition_indexes=[0]) for name in ("no name", "a")]
+        answer = await alice.ask(DescribeProducersRequest(topics=asked), 0)
+        found = [(each.name, each.partitions[0].error_code) for each in answer.topics]
+        assert found == [("no name", E.INVALID_TOPIC_EXCEPTION), ("a", T)]
 
 
 async def test_settings(autojump_clock: trio.abc.Clock) -> None:

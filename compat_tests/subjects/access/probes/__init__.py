@@ -6,6 +6,7 @@ from compat_tests.subjects.access.probes import (
     cluster,
     configs,
     groups,
+    odd,
     records,
     security,
     tokens,
@@ -22,5 +23,6 @@ PROBES: tuple[Probe, ...] = (
     *security.PROBES,
     *tokens.PROBES,
     *cluster.PROBES,
+    *odd.PROBES,
 )
 EARLIER: tuple[Probe, ...] = (*records.OF_OLD_CLIENTS, *between_brokers.PROBES)

@@ -16,7 +16,7 @@ PRODUCER = 1 << 40
 """An id that nobody was given."""
 
 
-def _batch(*, transactional: bool = False) -> bytes:
+def batch(*, transactional: bool = False) -> bytes:
     records = [Record(0, NOW_MS, b"k", b"v")]
     if transactional:
         return bytes(build_batch(records, producer_id=PRODUCER, producer_epoch=0, base_sequence=0, transactional=True))
@@ -29,7 +29,7 @@ def _old_records() -> bytes:
 
 def _produce(acks: int = 1, *, transactional: bool = False, with_id: bool = False, old: bool = False) -> Of:
     def values(names: Names) -> Values:
-        partition = {"index": 0, "records": _old_records() if old else _batch(transactional=transactional)}
+        partition = {"index": 0, "records": _old_records() if old else batch(transactional=transactional)}
         topics = three(names, partition_data=[partition])
         return {
             "transactional_id": names.transaction if with_id else None,
