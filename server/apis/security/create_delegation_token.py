@@ -8,11 +8,13 @@ once. Any broker does it.
 | --- | --- |
 | a caller who may not ask (`barnabas.server.requests.token_requests`) | DELEGATION_TOKEN_REQUEST_NOT_ALLOWED |
 | another owner, without permission | DELEGATION_TOKEN_AUTHORIZATION_FAILED |
+| more than 1000 renewers | INVALID_REQUEST |
 | a renewer or owner that is no user | INVALID_PRINCIPAL_TYPE |
 | no `delegation.token.secret.key` | DELEGATION_TOKEN_AUTH_DISABLED |
 | the store does not take it | UNKNOWN_SERVER_ERROR |
 
-Owner and requester are answered in any case. Versions: 2 flexible; 3 another owner, the requester.
+Owner and requester are answered in any case. Apache Kafka has no limit of renewers but the size of what it stores:
+here that would be long work for everybody. Versions: 2 flexible; 3 another owner, the requester.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from barnabas.server.security.principals import ANONYMOUS, Principal
 from barnabas.server.security.tokens.rules import check_types
 
 _REQUESTER_FROM = 3
+_RENEWERS_MAX = 1000
 
 
 async def handle(
@@ -40,6 +43,8 @@ async def handle(
     owner = _owner(req, caller)
     if not may_ask(ctx.session):
         return _refused(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, owner, caller, ctx.api_version, NO_TIME)
+    if len(req.renewers) > _RENEWERS_MAX:
+        return _refused(ErrorCode.INVALID_REQUEST, owner, caller, ctx.api_version, NO_TIME)
     renewers = [Principal(each.principal_type, each.principal_name) for each in req.renewers]
     time = NO_TIME
     try:

@@ -237,6 +237,17 @@ async def test_what_is_wrong_is_told_in_apache_kafkas_order(tmp_path: Path, auto
             assert (response.principal_name, response.token_requester_principal_name) == ("bob", "ANONYMOUS")
 
 
+async def test_renewers_are_limited(autojump_clock: MockClock, broker: Broker) -> None:
+    many = [f"renewer-{number}" for number in range(1001)]
+    async with user(broker, "alice") as alice:
+        refused = await alice.ask(create(*many), 3)
+        assert (refused.error_code, refused.expiry_timestamp_ms) == (E.INVALID_REQUEST, -1)
+        made = await alice.ask(create(*many[1:]), 3)
+        assert made.error_code == E.NONE
+        (told,) = (await alice.ask(describe(), 3)).tokens
+        assert [renewer.principal_name for renewer in told.renewers] == many[1:]
+
+
 async def test_a_token_for_somebody_else(autojump_clock: MockClock, broker: Broker) -> None:
     bobs: Any = ("User", "bob")
     async with user(broker, "alice") as alice, user(broker, "bob") as bob, user(broker, "root") as root:
