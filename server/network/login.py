@@ -6,8 +6,8 @@ A session without end costs nothing from then on. One that ends keeps its `Login
 not take a fast path: a SaslHandshake logs in again; past the end anything else closes the connection. The fast paths
 are forgotten when the session ends (`timers`).
 
-A failure is answered after a delay, together with the end of the connection; nothing is read meanwhile, and no task
-waits for it.
+A failure is answered after a delay, and the connection ended a moment later: kafka-python throws away what arrives
+together with the end, and would never come to know why. Nothing is read meanwhile, and no task waits for it.
 
 Who has failed, where and why is one line at INFO; a password or token is never in it.
 """
@@ -41,6 +41,8 @@ LOGIN_S = 30.0
 is enough that such a peer is not idle (`connections.max.idle.ms`).
 """
 OVERDUE = f"no log-in within {LOGIN_S:g} s on listener {{}}"
+TIME_TO_READ_S = 0.1
+"""Between the answer to a failure and the end of the connection."""
 _KEY_BYTES = 2
 
 
@@ -146,14 +148,21 @@ class Login:
             connection.abort()
             return _Answer(b"")
         answer = _Answer(None)
+        desk = self._desk
 
-        def end() -> None:
+        def tell() -> None:
             answer.fill(step.answer)
-            if not connection.closed:
+            if connection.closed:
+                return
+            if not step.answer:
                 connection.end()
+                return
+            connection.mute(float("inf"))
+            connection.answered()
+            self._timer = desk.timers.at(desk.now() + TIME_TO_READ_S, connection.end)
 
         self._cancel()
-        self._timer = self._desk.timers.at(self._desk.now() + self._desk.delay_s(), end)
+        self._timer = desk.timers.at(desk.now() + desk.delay_s(), tell)
         return answer
 
     # -- sessions that end -------------------------------------------------------------------------------------------

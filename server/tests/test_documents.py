@@ -23,7 +23,10 @@ PAGES = sorted(
 LINE_MAX = 120
 
 # Dotted names that are no settings of brokers, topics and groups: settings of clients, and features.
-OTHERS = {"group.protocol", "security.protocol", "transaction.version", "group.version"}
+OTHERS = {
+    *("group.protocol", "security.protocol", "sasl.mechanism", "transaction.version", "group.version"),
+    *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location"),
+}
 # Stand for a name of the reader's choice.
 CHOSEN = {"key", "the.name", "NN_name.api", "name.py", "test_name.py"}
 

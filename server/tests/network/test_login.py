@@ -22,7 +22,7 @@ from barnabas.kproto.messages import (
     SaslHandshakeRequest,
 )
 from barnabas.server.broker.broker import Broker
-from barnabas.server.network.login import Login
+from barnabas.server.network.login import TIME_TO_READ_S, Login
 from barnabas.server.network.stream_transport import StreamTransport
 from barnabas.server.testing import Client, connected
 from barnabas.server.tests.apis.records.test_produce import batch, only, request
@@ -98,6 +98,7 @@ async def test_whoever_fails_is_told_and_closed_after_the_delay(
         assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert trio.current_time() - begin == pytest.approx(0.1, abs=0.001)
         assert await ended(client)
+        assert trio.current_time() - begin == pytest.approx(0.1 + TIME_TO_READ_S, abs=0.001), "time to read the answer"
     (line,) = [record for record in caplog.records if record.name == "barnabas.security"]
     assert line.levelno == logging.INFO
     assert f"by {mechanism} failed" in line.getMessage()

@@ -1,8 +1,8 @@
 """kafka-python. It tries again until its time is over whatever the broker says, and writes the reason into its log.
 
-What arrives together with the end of a connection it throws away, and that is how brokers, Apache Kafka like ours,
-answer a failed log-in: of two tries one or more ends as "socket disconnected". On a busy machine all of them do, and it
-never comes to know the reason; that is `UNSAID`.
+What arrives together with the end of a connection it throws away, and that is how Apache Kafka answers a failed log-in:
+of two tries one or more ends as "socket disconnected". On a busy machine all of them do, and it never comes to know the
+reason; that is `UNSAID`.
 """
 
 from __future__ import annotations
