@@ -46,24 +46,20 @@ from barnabas.replication import (
 )
 from barnabas.replication.tree.users import SECRET_BYTES, settle_secret
 from barnabas.server.broker.build import Ground, Parts, build
+from barnabas.server.broker.protection import protect
 from barnabas.server.broker.stopping import FAILED_STOP_S, STOP_S, close_logs, finish_requests, save_logs
 from barnabas.server.cluster.client import ControllerClient
 from barnabas.server.cluster.identity import open_store, settle_broker_id, wait_for_old_registration
 from barnabas.server.cluster.member import ClusterMember
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.config.sasl import sasl_settings
 from barnabas.server.config.topics import LogConfigs
 from barnabas.server.network.listeners import bind_all, sweep_idle
-from barnabas.server.network.peer_login import logging_in
-from barnabas.server.network.peer_tls import encrypted
 from barnabas.server.network.peers import Connect, tcp_connect
 from barnabas.server.network.stream_transport import StreamTransport
-from barnabas.server.network.tls_listener import tls_listeners
 from barnabas.server.requests.services import Services
 from barnabas.server.runtime import descriptors
 from barnabas.server.runtime.containment import serve
 from barnabas.server.runtime.offload import Offload, in_thread
-from barnabas.server.security.sasl.client import ClientCredentials
 from barnabas.server.storage.cleaner import Cleaner
 from barnabas.server.storage.cleaner_process import OffloadCompactor, ProcessCompactor
 from barnabas.server.storage.housekeeping import Housekeeping
@@ -106,16 +102,7 @@ class Broker:
     ) -> None:
         self._config = config
         self._given_store = store
-        self._sasl = sasl_settings(config)
-        self._tls = tls_listeners(config)
-        self._connect = connect
-        between = self._tls.get(config.inter_broker_listener)
-        if between is not None and config.is_clustered:
-            self._connect = encrypted(connect, lambda: between.client_context)
-        if self._sasl.between_brokers is not None:
-            login = self._sasl.between_brokers
-            credentials = ClientCredentials(login.mechanism, login.user, login.password, login.by_token)
-            self._connect = logging_in(self._connect, credentials)
+        self._protection = protect(config, connect)
         self._disk = disk
         self._offload = offload
         self._wall_clock = wall_clock
@@ -323,13 +310,12 @@ class Broker:
             current_config=self._current_config,
             wall_ms=self._wall_ms,
             rng=self._rng,
-            connect=self._connect,
+            connect=self._protection.connect,
             offload=self._offload,
             make_cluster_id=self._new_cluster_id,
             broker_configs_changed=self._apply_broker_configs,
             stand_in_secret=self._stand_in_secret,
-            sasl=self._sasl,
-            tls=self._tls,
+            protection=self._protection,
         )
 
     async def _start(self, parts: Parts, dirs: LogDirs, listening: list[tuple[socket.socket, str]]) -> None:
@@ -378,7 +364,7 @@ class Broker:
             await nursery.start(JwksFetcher(jwks, url).run)
         await nursery.start(parts.door.hosts.run)
         for sock, listener in listening:
-            tls = self._tls.get(listener)
+            tls = self._protection.tls.get(listener)
             door, secure = parts.door, None if tls is None else tls.carrier
             reactor.add_listener(sock, door.welcome(listener), secure, door.may_accept(listener))
         listening.clear()
@@ -459,7 +445,7 @@ class Broker:
 
     async def _settle_secret(self, session: Store) -> bytes:
         """What unknown users are shown is derived from it: kept, where somebody could be shown something."""
-        if self._sasl.has_scram:
+        if self._protection.has_scram:
             return await settle_secret(session, lambda: token_bytes(SECRET_BYTES))
         return token_bytes(SECRET_BYTES)
 
@@ -485,7 +471,7 @@ class Broker:
                 log.warning("%s", notice.text)
         if self._parts is not None:
             services = self._parts.services
-            for name, listener in self._tls.items():
+            for name, listener in self._protection.tls.items():
                 listener.refresh(self._config.for_listener(name))
             self._parts.door.config_changed()
             services.groups.config_changed()

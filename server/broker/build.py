@@ -21,7 +21,7 @@ from barnabas.kproto import KafkaError, uuid_to_text
 from barnabas.logdir import LogDirs
 from barnabas.replication import BrokerImage, Endpoint, Image, Store, new_uuid, partition_count
 from barnabas.server.apis import APIS
-from barnabas.server.broker.logins import make_logins
+from barnabas.server.broker.protection import Protection
 from barnabas.server.cluster.acls import StoredAcls
 from barnabas.server.cluster.client import ControllerClient
 from barnabas.server.cluster.client_quotas import ClientQuotas
@@ -33,7 +33,6 @@ from barnabas.server.cluster.tokens import StoredTokens
 from barnabas.server.cluster.topic_requests import TopicRequests
 from barnabas.server.cluster.users import Users
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.config.sasl import SaslSettings
 from barnabas.server.config.topics import LogConfigs
 from barnabas.server.coordinators.ground import CoordinatorGround
 from barnabas.server.coordinators.groups import GroupCoordinator
@@ -42,10 +41,8 @@ from barnabas.server.coordinators.producer_ids import ProducerIds
 from barnabas.server.coordinators.transactions import TransactionCoordinator
 from barnabas.server.coordinators.verification import TxnVerification
 from barnabas.server.network.door import Door
-from barnabas.server.network.login import LoginDesk
 from barnabas.server.network.peers import Connect
 from barnabas.server.network.reactor import Reactor
-from barnabas.server.network.tls_listener import TlsListener
 from barnabas.server.partitions.registry import Partitions
 from barnabas.server.partitions.roles import NOBODY, RoleListeners
 from barnabas.server.requests.api import Api
@@ -62,11 +59,11 @@ from barnabas.server.runtime.turns import Turns
 from barnabas.server.security.acls.settings import authorizer_of
 from barnabas.server.security.quotas.connections import ConnectionLimits
 from barnabas.server.security.quotas.rates import Window
-from barnabas.server.security.sasl.authenticator import ListenerRules
 from barnabas.server.security.tokens.known import KnownTokens
 from barnabas.server.security.tokens.settings import token_settings
 
 if TYPE_CHECKING:
+    from barnabas.server.network.login import LoginDesk
     from barnabas.server.partitions.followers import Followers
     from barnabas.server.partitions.in_sync import IsrManager
     from barnabas.server.security.sasl.jwks import Jwks
@@ -96,8 +93,7 @@ class Ground:
     make_cluster_id: Callable[[], str]
     broker_configs_changed: Callable[[Mapping[str, Mapping[str, str]]], None]
     stand_in_secret: bytes
-    sasl: SaslSettings
-    tls: Mapping[str, TlsListener]
+    protection: Protection
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,15 +212,14 @@ def build(ground: Ground) -> Parts:
         authorizer=authorizer,
         acls=None if authorizer is None else StoredAcls(member.store, authorizer, ground.wall_ms),
         tokens=tokens,
-        tls=ground.tls,
+        tls=ground.protection.tls,
         now=trio.current_time,
         wall_ms=ground.wall_ms,
         current_config=ground.current_config,
         current_image=current_image,
     )
     dispatch = Dispatcher(apis, services, ground.nursery)
-    logins = make_logins(ground.sasl, users.scram, None if tokens is None else tokens.known, trio.current_time)
-    desks = {name: _desk(rules, ground, services, dispatch, apis) for name, rules in logins.rules.items()}
+    desks, jwks = _desks(ground, services, dispatch, apis, users, tokens)
     limits = ConnectionLimits(
         [address.name for address in config.listeners],
         config.inter_broker_listener,
@@ -233,24 +228,40 @@ def build(ground: Ground) -> Parts:
     )
     door = Door(dispatch, lambda: reactor, ground.current_config, limits, timers, desks)
     reactor = Reactor(partitions.write_staged, trio.current_time, door.closed, limits)
-    return Parts(ground.nursery, services, controller_client, followers, isr, moves, door, reactor, logins.jwks)
+    return Parts(ground.nursery, services, controller_client, followers, isr, moves, door, reactor, jwks)
 
 
-def _desk(
-    rules: ListenerRules, ground: Ground, services: Services, dispatch: Dispatcher, apis: Sequence[Api]
-) -> LoginDesk:
-    """Where clients of one listener log in."""
-    return LoginDesk(
-        rules=rules,
-        served=partial(BeforeLogin, apis, services),
-        dispatch=dispatch,
-        timers=services.timers,
-        now=trio.current_time,
-        wall_ms=ground.wall_ms,
-        delay_s=lambda: ground.current_config().get_int("connection.failed.authentication.delay.ms") / 1000,
-        frame_bytes_before=ground.sasl.listeners[rules.listener].max_receive_bytes,
-        frame_bytes=lambda: ground.current_config().get_int("socket.request.max.bytes"),
-    )
+def _desks(
+    ground: Ground,
+    services: Services,
+    dispatch: Dispatcher,
+    apis: Sequence[Api],
+    users: Users,
+    tokens: StoredTokens | None,
+) -> tuple[Mapping[str, LoginDesk], Sequence[tuple[Jwks, str]]]:
+    """Where clients log in, by listener; sets of keys to be fetched, with their URL."""
+    settings = ground.protection.sasl
+    if settings is None:
+        return {}, ()
+    from barnabas.server.broker.logins import make_logins
+    from barnabas.server.network.login import LoginDesk
+
+    logins = make_logins(settings, users.scram, None if tokens is None else tokens.known, trio.current_time)
+    desks = {
+        name: LoginDesk(
+            rules=rules,
+            served=partial(BeforeLogin, apis, services),
+            dispatch=dispatch,
+            timers=services.timers,
+            now=trio.current_time,
+            wall_ms=ground.wall_ms,
+            delay_s=lambda: ground.current_config().get_int("connection.failed.authentication.delay.ms") / 1000,
+            frame_bytes_before=settings.listeners[name].max_receive_bytes,
+            frame_bytes=lambda: ground.current_config().get_int("socket.request.max.bytes"),
+        )
+        for name, rules in logins.rules.items()
+    }
+    return desks, logins.jwks
 
 
 def _partitions(ground: Ground, current_image: Callable[[], Image]) -> Partitions:

@@ -34,6 +34,10 @@ from barnabas.server.security.session import Session, anonymous
 
 OUT_BYTES_MAX = 256 * 1024
 PIPELINE_MAX = 256
+LOGIN_S = 30.0
+"""So long a peer may take to log in, from its first moment on; stock clients give up by then, too. For Apache Kafka it
+is enough that such a peer is not idle (`connections.max.idle.ms`).
+"""
 _GROW_FROM_BYTES = 16 * 1024
 _GROW_FACTOR = 4
 _FRAME_BYTES_GENERAL = GENERAL.frame_bytes

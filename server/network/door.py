@@ -10,18 +10,20 @@ import logging
 import socket
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.values import TypedValues
 from barnabas.server.network.addresses import HostLimits, plain_host
-from barnabas.server.network.connection import Connection, Dispatch, Transport
-from barnabas.server.network.login import LOGIN_S, Login, LoginDesk
+from barnabas.server.network.connection import LOGIN_S, Connection, Dispatch, Transport
 from barnabas.server.network.strangers import Quiet
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.security.quotas.connections import Ceiling, ConnectionLimits, Held, Refused
+
+if TYPE_CHECKING:
+    from barnabas.server.network.login import LoginDesk
 
 log = logging.getLogger("barnabas.network")
 
@@ -140,7 +142,7 @@ class Door:
                 max_frame_bytes=self._config().get_int("socket.request.max.bytes"),
             )
         connection = Connection(
-            Login(desk),
+            desk.begin(),
             transport,
             listener=listener,
             client_host=host,

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from math import inf
 
 from barnabas.kproto import ApiKey, Part
-from barnabas.server.network.connection import Connection, Dispatch, Slot
+from barnabas.server.network.connection import LOGIN_S, Connection, Dispatch, Slot
 from barnabas.server.runtime.containment import contain
 from barnabas.server.runtime.timers import Timer, Timers
 from barnabas.server.security.sasl.authenticator import (
@@ -36,11 +36,6 @@ log = logging.getLogger("barnabas.security")
 
 AGAIN_AFTER_S = 1.0
 """Whoever begins to log in again sooner than this after the last time is refused, by the API's handler."""
-LOGIN_S = 30.0
-"""So long a peer may take to log in, from its first moment on; stock clients give up by then, too. For Apache Kafka it
-is enough that such a peer is not idle (`connections.max.idle.ms`).
-"""
-OVERDUE = f"no log-in within {LOGIN_S:g} s on listener {{}}"
 TIME_TO_READ_S = 0.1
 """Between the answer to a failure and the end of the connection."""
 _KEY_BYTES = 2
@@ -64,6 +59,10 @@ class LoginDesk:
     delay_s: Callable[[], float]
     frame_bytes_before: int
     frame_bytes: Callable[[], int]
+
+    def begin(self) -> Dispatch:
+        """What takes up the requests of a new connection."""
+        return Login(self)
 
 
 class _Answer:

@@ -37,8 +37,7 @@ import trio
 
 from barnabas.logdir import FileSlice
 from barnabas.server.network.acceptor import Acceptor, Secure, Welcome, always
-from barnabas.server.network.connection import Connection, ProtocolViolation
-from barnabas.server.network.login import OVERDUE
+from barnabas.server.network.connection import LOGIN_S, Connection, ProtocolViolation
 from barnabas.server.network.readiness import FAILED, HALF_CLOSED, HUNG_UP, READABLE, WRITABLE, PolledSockets
 from barnabas.server.network.strangers import Quiet
 from barnabas.server.network.tls_carrier import HANDSHAKE_S, TlsCarrier
@@ -335,7 +334,7 @@ class Reactor:
                 self._untrusted(link, TlsError(f"no handshake within {HANDSHAKE_S:g} s"))
                 continue
             if connection.known_by < now:
-                self._violated(link, ProtocolViolation(OVERDUE.format(connection.listener), from_stranger=True))
+                self._violated(link, ProtocolViolation(_overdue(connection), from_stranger=True))
                 continue
             if connection.last_active >= idle_since:
                 continue
@@ -563,3 +562,7 @@ class Reactor:
         except Exception as error:
             contain(log, f"forgetting the connection of {link.connection.client_host}", error)
         self._acceptor.listen_again()
+
+
+def _overdue(connection: Connection) -> str:
+    return f"no log-in within {LOGIN_S:g} s on listener {connection.listener}"

@@ -13,7 +13,7 @@ from barnabas.server.requests.access import everybody
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
-from barnabas.server.security.sasl.authenticator import AUTHENTICATE_VERSIONS
+from barnabas.server.security.sasl import AUTHENTICATE_VERSIONS
 
 _WHY = "There is no log-in under way on this connection."
 

@@ -15,7 +15,7 @@ from barnabas.server.requests.access import everybody
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
-from barnabas.server.security.sasl.authenticator import HANDSHAKE_VERSIONS
+from barnabas.server.security.sasl import HANDSHAKE_VERSIONS
 
 
 def handle(svc: Services, ctx: RequestContext, req: SaslHandshakeRequest) -> SaslHandshakeResponse:

@@ -12,3 +12,10 @@ Not obvious:
 - Secrets are compared in constant time, and no value here shows one in its repr.
 - Source: RFC 4616 (PLAIN), 5802 and 7677 (SCRAM), 7628 (OAUTHBEARER), KIP-43, 152 and 368.
 """
+
+from __future__ import annotations
+
+from typing import Final
+
+HANDSHAKE_VERSIONS: Final = (0, 1)
+AUTHENTICATE_VERSIONS: Final = (0, 2)

@@ -34,11 +34,9 @@ from barnabas.kproto import ApiKey, DecodeError, ErrorCode, decoder, encode, req
 from barnabas.kproto.frame import RequestHeader, parse_request_header, response_frame
 from barnabas.kproto.messages import SaslAuthenticateResponse, SaslHandshakeResponse
 from barnabas.server.security.principals import USER, Principal
+from barnabas.server.security.sasl import AUTHENTICATE_VERSIONS, HANDSHAKE_VERSIONS
 from barnabas.server.security.sasl.exchange import Challenge, Exchange, LoggedIn, NewExchange, Refused
 from barnabas.server.security.session import Session
-
-HANDSHAKE_VERSIONS: Final = (0, 1)
-AUTHENTICATE_VERSIONS: Final = (0, 2)
 
 
 @dataclass(frozen=True, slots=True)

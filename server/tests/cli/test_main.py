@@ -523,3 +523,22 @@ def test_nothing_heavy_is_imported_to_explain_itself() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, env={"PATH": "/bin"}
     )
     assert done.stderr == "[]\n"
+
+
+def test_a_broker_loads_what_its_listeners_want() -> None:
+    """The same budget: TLS and SASL are for those who have them."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); "
+        "from barnabas.server.broker import process; "
+        "from barnabas.server.broker.broker import Broker; "
+        "from barnabas.server.config.broker import BrokerConfig; "
+        "Broker(BrokerConfig.from_values(dict(item.split('=', 1) for item in sys.argv[1:]))); "
+        "parts = ('config.sasl', 'network.tls_listener', 'network.login', 'security.tls.contexts'); "
+        "print([part for part in parts if f'barnabas.server.{part}' in sys.modules])"
+    )
+    sasl = ["listeners=SASL_PLAINTEXT://:9092", "security.inter.broker.protocol=SASL_PLAINTEXT"]
+    sasl += ["sasl.enabled.mechanisms=SCRAM-SHA-256", "sasl.mechanism.inter.broker.protocol=SCRAM-SHA-256"]
+    for settings, loaded in ([], []), (sasl, ["config.sasl"]):
+        command = [sys.executable, "-c", code, *settings]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, env={"PATH": "/bin"})
+        assert (done.stderr, done.stdout) == ("", f"{loaded}\n")

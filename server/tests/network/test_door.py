@@ -17,7 +17,7 @@ from barnabas.kproto.messages import IncrementalAlterConfigsRequest
 from barnabas.server.broker.broker import Broker
 from barnabas.server.network import addresses
 from barnabas.server.network.addresses import HostLimits
-from barnabas.server.network.login import LOGIN_S
+from barnabas.server.network.connection import LOGIN_S
 from barnabas.server.network.strangers import QUIET_S
 from barnabas.server.security.quotas.entities import QuotaEntity, QuotaKey
 from barnabas.server.testing import Client, connected, embedded_broker
@@ -253,10 +253,14 @@ async def test_too_many_new_connections_wait(mock_clock: MockClock, setting: str
 
 async def test_who_waits_may_go(mock_clock: MockClock) -> None:
     async with embedded_broker(max_connection_creation_rate="1") as broker, moved_by_hand(mock_clock):
-        for _ in range(11):
-            async with dialled(broker):
-                pass
-        await until(lambda: len(reactor(broker).connections) == 1)
+        for _ in range(10):
+            async with dialled(broker) as client:
+                await fine(client)
+        await until(lambda: not reactor(broker).connections)
+        async with dialled(broker):
+            await until(lambda: len(reactor(broker).connections) == 1)
+        await settled()
+        assert len(reactor(broker).connections) == 1  # nothing is read of it, not even its end
         mock_clock.jump(1)
         await until(lambda: not reactor(broker).connections)
         assert len(reactor(broker)._limits or ()) == 0

@@ -220,7 +220,9 @@ async def test_no_secret_is_shown_by_describe_configs(autojump_clock: MockClock,
 
 async def test_no_secret_is_in_the_reprs_of_a_broker(autojump_clock: MockClock, broker: Broker, client: Client) -> None:
     await handshake(client, "SCRAM-SHA-256")
-    shown = [repr(broker.config), repr(broker._sasl), repr(broker._sasl.listeners)]
+    sasl = broker._protection.sasl
+    assert sasl is not None
+    shown = [repr(broker.config), repr(broker._protection), repr(sasl), repr(sasl.listeners)]
     # Of some objects of other libraries `__module__` is no text.
     shown += [repr(one) for one in gc.get_objects() if str(type(one).__module__).startswith("barnabas.server.security")]
     assert len(shown) > 5
