@@ -154,6 +154,7 @@ def test_sparks_own_support(spark: SparkSession, guarded: Guarded, topics: Topic
         ' username="alice" password="alice-secret";',
     }
     conf = jvm.org.apache.spark.SparkEnv.get().conf()
+    users = jvm.org.apache.hadoop.security.UserGroupInformation
     for key, value in cluster.items():
         conf.set(f"spark.kafka.clusters.ours.{key}", value)
     try:
@@ -161,9 +162,11 @@ def test_sparks_own_support(spark: SparkSession, guarded: Guarded, topics: Topic
         provider = jvm.org.apache.spark.kafka010.KafkaDelegationTokenProvider()
         provider.obtainDelegationTokens(spark._jsc.hadoopConfiguration(), conf, obtained)  # type: ignore[union-attr]
         assert obtained.numberOfTokens() == 1
-        jvm.org.apache.hadoop.security.UserGroupInformation.getCurrentUser().addCredentials(obtained)
+        users.getCurrentUser().addCredentials(obtained)
         # The source is told of no log-in: it finds the token.
         assert rows(source(spark, guarded.clients, subscribe=topic, kafka=QUICK)) == sent
     finally:
+        # The session is everybody's: where a token is left, each query looks for its cluster among the settings.
+        users.reset()
         for key in cluster:
             conf.remove(f"spark.kafka.clusters.ours.{key}")
