@@ -1,7 +1,7 @@
 """The shared cases: each is a function of a client adapter and a maker of unused names, and serves every library.
 
-`@case(area, title)` marks one; `needs` names what it needs of the library beyond the usual (see `Client.lacks`); `slow`
-marks one that has to wait for a broker's timers. `CASES` in `compat_tests.cases.all_cases` is the whole list.
+`@case(area, title)` marks one; `needs` names what it needs of the library beyond the usual (see `Client.lacks`).
+`CASES` in `compat_tests.cases.all_cases` is the whole list.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ class Case:
     body: Body
     arguments: tuple[Any, ...] = ()
     needs: tuple[str, ...] = ()
-    slow: bool = False
 
     def run(self, client: Client, names: Names) -> None:
         """Run it; an exception is a failure."""
@@ -44,7 +43,6 @@ def case(
     over: Iterable[Any] = (),
     needs: Iterable[str] = (),
     needs_value: bool = False,
-    slow: bool = False,
 ) -> Callable[[Body], Body]:
     """Mark a function as a case, or as one case for each value in *over* (`{}` in the title is the value).
 
@@ -54,9 +52,9 @@ def case(
     def mark(body: Body) -> Body:
         values = tuple(over)
         made = [
-            Case(area, title.format(value), body, (value,), (*needs, *([str(value)] if needs_value else [])), slow)
+            Case(area, title.format(value), body, (value,), (*needs, *([str(value)] if needs_value else [])))
             for value in values
-        ] or [Case(area, title, body, (), tuple(needs), slow)]
+        ] or [Case(area, title, body, (), tuple(needs))]
         body.cases = (*getattr(body, "cases", ()), *made)  # type: ignore[attr-defined]
         return body
 

@@ -30,9 +30,8 @@ def parameters(client: type[Client]) -> list[Any]:
     found = []
     for one in CASES:
         if one.reason_absent(client) is None:
-            marks = [pytest.mark.case(one.area, one.title, client.name)]
-            if one.slow or one.area in client.slow_areas:
-                marks.append(pytest.mark.slow)
+            # Each wants a broker's process.
+            marks = [pytest.mark.slow, pytest.mark.case(one.area, one.title, client.name)]
             identity = re.sub("[^a-z0-9]+", "-", f"{one.area} {one.title}".lower()).strip("-")
             found.append(pytest.param(one, id=identity, marks=marks))
     return found

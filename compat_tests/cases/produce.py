@@ -52,7 +52,7 @@ def codec(client: Client, names: Names, name: str) -> None:
     assert contents(read_topic(client, topic, 500)) == sent(messages)
 
 
-@case(AREA, "idempotent with codec {}", over=("gzip", "snappy", "lz4", "zstd"), slow=True)
+@case(AREA, "idempotent with codec {}", over=("gzip", "snappy", "lz4", "zstd"))
 def idempotent_codec(client: Client, names: Names, name: str) -> None:
     topic = ready_topic(client, names())
     messages = texts(300)
@@ -60,7 +60,7 @@ def idempotent_codec(client: Client, names: Names, name: str) -> None:
     assert contents(read_topic(client, topic, 300)) == sent(messages)
 
 
-@case(AREA, "incompressible records with codec {}", over=("gzip", "snappy", "lz4", "zstd"), slow=True)
+@case(AREA, "incompressible records with codec {}", over=("gzip", "snappy", "lz4", "zstd"))
 def incompressible(client: Client, names: Names, name: str) -> None:
     topic = ready_topic(client, names())
     noise = random.Random(7)

@@ -89,7 +89,7 @@ def values(records: Sequence[Record]) -> list[bytes | None]:
     return [one.value for one in records]
 
 
-@case(AREA, "commit: all is seen, the marker takes an offset", slow=True)
+@case(AREA, "commit: all is seen, the marker takes an offset")
 def commit(client: Client, names: Names) -> None:
     topic = ready_topic(client, names())
     messages = texts(20)
@@ -112,7 +112,7 @@ def abort(client: Client, names: Names) -> None:
     assert contents(read_topic(client, topic, 25)) == sent(dropped) + sent(kept)
 
 
-@case(AREA, "empty transactions leave nothing behind", slow=True)
+@case(AREA, "empty transactions leave nothing behind")
 def empty(client: Client, names: Names) -> None:
     topic = ready_topic(client, names())
     with transactors(client, names("id")) as [producer]:
@@ -124,7 +124,7 @@ def empty(client: Client, names: Names) -> None:
     assert [one.offset for one in read_topic(client, topic, 5, isolation=COMMITTED)] == [0, 1, 2, 4, 5]
 
 
-@case(AREA, "several topics and partitions at once", slow=True)
+@case(AREA, "several topics and partitions at once")
 def several(client: Client, names: Names) -> None:
     first, second = (ready_topic(client, names(stem), 3) for stem in ("a", "b"))
     with transactors(client, names("id")) as [producer]:
@@ -143,7 +143,7 @@ def several(client: Client, names: Names) -> None:
             assert values([one for one in records if one.partition == index]) == wanted
 
 
-@case(AREA, "many batches in a transaction, codec {}", over=("none", "gzip", "snappy", "lz4", "zstd"), slow=True)
+@case(AREA, "many batches in a transaction, codec {}", over=("none", "gzip", "snappy", "lz4", "zstd"))
 def many_batches(client: Client, names: Names, codec: str) -> None:
     topic = ready_topic(client, names(), 2, {"segment.bytes": "1048576"})
     made = {
@@ -160,7 +160,7 @@ def many_batches(client: Client, names: Names, codec: str) -> None:
         assert contents([one for one in records if one.partition == index]) == sent(wanted)
 
 
-@case(AREA, "one after the other, every third aborted", slow=True)
+@case(AREA, "one after the other, every third aborted")
 def alternating(client: Client, names: Names) -> None:
     topic = ready_topic(client, names())
     with transactors(client, names("id")) as [producer]:
@@ -170,7 +170,7 @@ def alternating(client: Client, names: Names) -> None:
     assert contents(read_topic(client, topic, 24, isolation=COMMITTED)) == sent(kept)
 
 
-@case(AREA, "a refused batch: after the abort the next producer goes on", slow=True)
+@case(AREA, "a refused batch: after the abort the next producer goes on")
 def refused_batch(client: Client, names: Names) -> None:
     topic, identity = ready_topic(client, names(), config={"max.message.bytes": "3000"}), names("id")
     with transactors(client, identity) as [producer]:
@@ -186,7 +186,7 @@ def refused_batch(client: Client, names: Names) -> None:
     assert contents(read_topic(client, topic, 7, isolation=COMMITTED)) == sent(texts(3, "before") + texts(4, "after"))
 
 
-@case(AREA, "an idempotent producer goes on after a refused batch", slow=True, needs=["idempotence after a refusal"])
+@case(AREA, "an idempotent producer goes on after a refused batch", needs=["idempotence after a refusal"])
 def idempotent_goes_on(client: Client, names: Names) -> None:
     topic = ready_topic(client, names(), config={"max.message.bytes": "3000"})
     for turn in range(3):
@@ -198,7 +198,7 @@ def idempotent_goes_on(client: Client, names: Names) -> None:
     assert [one.offset for one in records] == list(range(12))
 
 
-@case(AREA, "a transactional id is used by one producer after the other", slow=True)
+@case(AREA, "a transactional id is used by one producer after the other")
 def again(client: Client, names: Names) -> None:
     topic, identity = ready_topic(client, names()), names("id")
     for turn in range(4):
@@ -208,7 +208,7 @@ def again(client: Client, names: Names) -> None:
     assert contents(read_topic(client, topic, 9, isolation=COMMITTED)) == sent(kept)
 
 
-@case(AREA, "transactions of three producers interleave in a partition, one aborts", slow=True)
+@case(AREA, "transactions of three producers interleave in a partition, one aborts")
 def interleaved(client: Client, names: Names) -> None:
     topic = ready_topic(client, names())
     stems = ("a", "b", "c")
@@ -237,7 +237,7 @@ def interleaved(client: Client, names: Names) -> None:
     assert len(read_topic(client, topic, 3 * 3 * 7 + 1)) == 64
 
 
-@case(READING, "an open transaction holds back what comes after it", slow=True)
+@case(READING, "an open transaction holds back what comes after it")
 def holds_back(client: Client, names: Names) -> None:
     topic = ready_topic(client, names())
     client.produce(topic, texts(3, "before"))
@@ -255,7 +255,7 @@ def holds_back(client: Client, names: Names) -> None:
         assert contents(read(consumer, 6)) == sent(texts(2, "open")) + sent(texts(4, "later"))
 
 
-@case(READING, "the first of two open transactions decides", slow=True)
+@case(READING, "the first of two open transactions decides")
 def first_open(client: Client, names: Names) -> None:
     topic = ready_topic(client, names())
     with (
@@ -277,7 +277,7 @@ def first_open(client: Client, names: Names) -> None:
         assert contents(read(consumer, 2)) == sent(texts(2, "third"))
 
 
-@case(READING, "end offset and position stop at the open transaction", slow=True)
+@case(READING, "end offset and position stop at the open transaction")
 def end_offsets(client: Client, names: Names) -> None:
     topic = ready_topic(client, names())
     place = (topic, 0)
@@ -300,7 +300,7 @@ def end_offsets(client: Client, names: Names) -> None:
         assert [one.offset for one in read(committed, 2)] == [8, 9]
 
 
-@case(READING, "seeks into the middle of aborted records", slow=True)
+@case(READING, "seeks into the middle of aborted records")
 def seeks(client: Client, names: Names) -> None:
     topic = ready_topic(client, names())
     with transactors(client, names("id"), batch_bytes=300) as [producer]:
@@ -313,7 +313,7 @@ def seeks(client: Client, names: Names) -> None:
             assert [one.offset for one in read(consumer, len(wanted))] == wanted
 
 
-@case(READING, "a consumer that starts at the end sees nothing of an open transaction's beginning", slow=True)
+@case(READING, "a consumer that starts at the end sees nothing of an open transaction's beginning")
 def latest(client: Client, names: Names) -> None:
     topic = ready_topic(client, names())
     with transactors(client, names("id")) as [producer]:
@@ -328,7 +328,7 @@ def latest(client: Client, names: Names) -> None:
             assert contents(read(consumer, 4)) == sent(texts(2, "open")) + sent(texts(2, "more"))
 
 
-@case(FENCING, "a second producer of the same id fences the first", slow=True)
+@case(FENCING, "a second producer of the same id fences the first")
 def fencing(client: Client, names: Names) -> None:
     topic, identity = ready_topic(client, names()), names("id")
     with transactors(client, identity) as [first]:
@@ -343,7 +343,7 @@ def fencing(client: Client, names: Names) -> None:
     assert contents(seen) == sent(texts(3, "before")) + sent(texts(3, "after"))
 
 
-@case(FENCING, "a zombie's records are refused", slow=True, needs=["quiet zombies"])
+@case(FENCING, "a zombie's records are refused", needs=["quiet zombies"])
 def zombie(client: Client, names: Names) -> None:
     topic, identity = ready_topic(client, names()), names("id")
     with transactors(client, identity) as [first]:
@@ -366,7 +366,7 @@ def values_of(*groups: Sequence[Message]) -> list[bytes | None]:
     return [one.value for group in groups for one in group]
 
 
-@case(FENCING, "a transaction that takes too long is aborted, its producer learns of it", slow=True)
+@case(FENCING, "a transaction that takes too long is aborted, its producer learns of it")
 def timed_out(client: Client, names: Names) -> None:
     topic, identity = ready_topic(client, names()), names("id")
     with transactors(client, identity, timeout_ms=1500) as [producer]:
@@ -384,14 +384,14 @@ def timed_out(client: Client, names: Names) -> None:
     assert contents(seen) == sent(texts(3, "behind it")) + sent(texts(2, "next"))
 
 
-@case(FENCING, "a time-out above the broker's maximum is refused", slow=True)
+@case(FENCING, "a time-out above the broker's maximum is refused")
 def too_patient(client: Client, names: Names) -> None:
     with refused(INVALID_TRANSACTION_TIMEOUT):
         client.transactor(names("id"), timeout_ms=900_001).close()
     client.transactor(names("id"), timeout_ms=900_000).close()
 
 
-@case(FENCING, "producers of one id at once: only who committed is seen", slow=True)
+@case(FENCING, "producers of one id at once: only who committed is seen")
 def race(client: Client, names: Names) -> None:
     topic, identity = ready_topic(client, names()), names("id")
 

@@ -41,7 +41,7 @@ def commit(client: Client, names: Names) -> None:
         wait_until(lambda: client.group_offsets(group) == {(topic, 0): 9, (topic, 1): 3}, "offsets without records")
 
 
-@case(AREA, "aborted offsets are not", slow=True)
+@case(AREA, "aborted offsets are not")
 def abort(client: Client, names: Names) -> None:
     topic, group = ready_topic(client, names()), names("group")
     with transactors(client, names("id")) as [producer]:
@@ -59,7 +59,7 @@ def abort(client: Client, names: Names) -> None:
     assert client.group_offsets(group) == {(topic, 0): 4}
 
 
-@case(AREA, "offsets of a fenced producer are not", slow=True)
+@case(AREA, "offsets of a fenced producer are not")
 def fenced(client: Client, names: Names) -> None:
     topic, group, identity = ready_topic(client, names()), names("group"), names("id")
     with transactors(client, identity) as [first]:
@@ -75,7 +75,7 @@ def fenced(client: Client, names: Names) -> None:
     wait_until(lambda: client.group_offsets(group) == {(topic, 0): 2}, "the offset of the second")
 
 
-@case(AREA, "who reads committed records waits for pending offsets", needs=["stable offsets"], slow=True)
+@case(AREA, "who reads committed records waits for pending offsets", needs=["stable offsets"])
 def stable(client: Client, names: Names) -> None:
     topic, group = ready_topic(client, names()), names("group")
     place = (topic, 0)
@@ -101,7 +101,7 @@ def stable(client: Client, names: Names) -> None:
             assert asked.result(20) == found
 
 
-@case(AREA, "a member of an earlier generation is refused", needs=["membership"], slow=True)
+@case(AREA, "a member of an earlier generation is refused", needs=["membership"])
 def earlier_generation(client: Client, names: Names) -> None:
     topic, group = ready_topic(client, names(), 2), names("group")
     first = client.consumer(subscribe=[topic], group=group)
@@ -130,7 +130,7 @@ def earlier_generation(client: Client, names: Names) -> None:
     assert contents(read_topic(client, topic, 2, isolation=COMMITTED)) == sent(texts(2, "member"))
 
 
-@case(AREA, "consume, transform, produce: every record once, with aborts and restarts", slow=True)
+@case(AREA, "consume, transform, produce: every record once, with aborts and restarts")
 def exactly_once(client: Client, names: Names) -> None:
     source, target = ready_topic(client, names("source"), 2), ready_topic(client, names("target"))
     group, identity = names("group"), names("id")

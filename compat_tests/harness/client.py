@@ -170,12 +170,10 @@ class Client(Protocol):
     """A client library bound to one broker.
 
     `lacks` names what the library cannot do at all and why: names of methods here, or of features cases ask for.
-    `slow_areas`: where its cases take seconds each.
     """
 
     name: str
     lacks: Mapping[str, str]
-    slow_areas: frozenset[str]
 
     def produce(
         self,

@@ -193,7 +193,6 @@ class AioClient:
     """aiokafka."""
 
     name = f"aiokafka {aiokafka.__version__}"
-    slow_areas: frozenset[str] = frozenset()
     lacks: Mapping[str, str] = {
         "cooperative-sticky": "it has no cooperative assignor",
         "delete_group": "its admin client has no call for DeleteGroups",

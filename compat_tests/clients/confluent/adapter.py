@@ -214,7 +214,6 @@ class ConfluentClient:
     """confluent-kafka."""
 
     name = f"confluent-kafka {ck.__version__} (librdkafka {ck.libversion()[0]})"
-    slow_areas: frozenset[str] = frozenset()
     lacks: Mapping[str, str] = {
         "delete_group_offsets": "its AdminClient has no call for OffsetDelete",
     }

@@ -176,9 +176,6 @@ class PythonClient:
         "quiet zombies": "its fenced producer asks for a new epoch, which ends the newer one's transaction too",
     }
 
-    # It may lose an assignment that is answered between two polls, so the adapter polls for long.
-    slow_areas: frozenset[str] = frozenset({"groups", "groups, administration"})
-
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self._admin: KafkaAdminClient | None = None

@@ -21,6 +21,7 @@ from compat_tests.subjects.wire.raw import (
     varint,
 )
 
+pytestmark = pytest.mark.slow
 AREA = "corrupt batches"
 CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_ACKS, OUT_OF_ORDER, INVALID_RECORD = 2, 10, 21, 45, 87
 INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION = 32, 76

@@ -11,6 +11,7 @@ import pytest
 from compat_tests.harness.brokers import Broker
 from compat_tests.subjects.wire.raw import Closed, Wire, batch, compact, produce_answer, produce_body, record, text
 
+pytestmark = pytest.mark.slow
 AREA = "malformed input"
 
 
