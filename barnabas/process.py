@@ -151,8 +151,8 @@ class Broker:
     def access(self, user: str | None = None, *, mechanism: str = "SCRAM-SHA-256") -> ClientAccess:
         """What clients must know of a broker with `security`: `access("alice").librdkafka()`, `.java()`,
         `.kafka_python()`, `.aiokafka()`. user: one of `users`, the first one if it is left out, or `admin`, the super
-        user. mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. Raises BrokerError before the first start, ValueError
-        for what is not there.
+        user. mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. Raises BrokerError before the first start
+        and after the end, ValueError for what is not there.
         """
         from barnabas.server.security.client_access import MECHANISMS, ClientAccess
 
@@ -169,7 +169,8 @@ class Broker:
     @property
     def _files(self) -> Path:
         """The directory of certificates."""
-        assert self._home is not None
+        if self._home is None:
+            raise BrokerError("the broker is closed, and its certificates are gone")
         return self._home / "security"
 
     # -- life --------------------------------------------------------------------------------------------------------

@@ -135,6 +135,9 @@ def test_what_has_no_sense() -> None:
         for call, text in (({"user": "eve"}, "no user 'eve'"), ({"mechanism": "GSSAPI"}, "no mechanism 'GSSAPI'")):
             with pytest.raises(ValueError, match=text):
                 broker.access(**call)
+    for act in (broker.access, broker.reset):
+        with pytest.raises(barnabas.BrokerError, match="is closed"):
+            act()
 
 
 def test_the_command(tmp_path: Path) -> None:
