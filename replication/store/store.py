@@ -1,7 +1,7 @@
 """The coordination store: a small tree of versioned nodes, after ZooKeeper's data model.
 
 One interface, two homes: the embedded store (`store_memory.py`, one broker, no ZooKeeper) and ZooKeeper itself
-(`store_zk.py`, the cluster). Everything above – paths, controller, drivers – is written once, against this file.
+(`zk.py`, the cluster). Everything above – paths, controller, drivers – is written once, against this file.
 
 What is taken over from ZooKeeper, because Kafka's protocol leans on it:
 

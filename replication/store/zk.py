@@ -3,12 +3,12 @@
 `zookeeper_store(settings)` connects, makes the chroot if it is absent, and gives one session: a `Store`. kazoo is
 imported there and not before, so that a broker alone does not pay for it.
 
-    store_zk.py           the store
-    store_zk_settings.py  how to reach ZooKeeper
-    store_zk_link.py      trio ↔ kazoo: one ordered queue of requests, and what the end of a connection means
-    store_zk_watches.py   one-shot watches → changes
-    store_zk_multi.py     commits as bytes
-    store_zk_client.py    kazoo set up: thread, sockets, TLS, errors
+    zk.py           the store
+    zk_settings.py  how to reach ZooKeeper
+    zk_link.py      trio ↔ kazoo: one ordered queue of requests, and what the end of a connection means
+    zk_watches.py   one-shot watches → changes
+    zk_multi.py     commits as bytes
+    zk_client.py    kazoo set up: thread, sockets, TLS, errors
 
 What a disconnect means. Reads wait and are asked again. A commit that was under way raises ConnectionLost; one made
 meanwhile waits. Nobody is notified of a mere disconnect: what changed meanwhile is reported when there is a connection.
@@ -20,8 +20,8 @@ Access lists are Apache Kafka's: with `set_acl` everybody may read and the creat
 creator reads /config/users, /config/brokers and /delegation_token/tokens; /consumers is open. Sources: `ZkData.scala`,
 `KafkaZkClient.scala`, `ZooKeeperClient.scala` (core, 3.9).
 
-Not here: SASL with Kerberos, Java key stores (PEM files only), read-only servers, changing the access lists of nodes
-that exist (Apache Kafka has a tool for that, zookeeper-security-migration).
+Not here: SASL with Kerberos, read-only servers, changing the access lists of nodes that exist (Apache Kafka has a tool
+for that, zookeeper-security-migration).
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ async def zookeeper_store(settings: ZooKeeperSettings) -> AsyncIterator[ZooKeepe
 
     Raises ConnectionLost if there is no connection in time, StoreFailed if ZooKeeper refuses our login.
     """
-    from barnabas.replication.store.zk_client import make_client, tls_context
+    from barnabas.replication.store.zk_client import make_client
     from barnabas.replication.store.zk_link import Link
 
     hosts, chroot = split_connect(settings.connect)
     client = make_client(
         hosts,
         session_timeout=settings.session_timeout_ms / 1000,
-        context=tls_context(settings.tls) if settings.tls else None,
+        context=settings.tls,
         sasl=(settings.sasl.user, settings.sasl.password) if settings.sasl else None,
         digest=(settings.digest.user, settings.digest.password) if settings.digest else None,
     )

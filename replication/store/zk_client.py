@@ -2,11 +2,11 @@
 
 kazoo's usual handler has a thread for the connection, one for answers and one for watches; the two queues between them
 lose the order of answers and watch events. `OneThread` calls back at once, in the connection's thread, so the order is
-ZooKeeper's. That is safe because our callbacks only hand over to trio (`store_zk_link.py`). It also
+ZooKeeper's. That is safe because our callbacks only hand over to trio (`zk_link.py`). It also
 
 - looks at TLS's own buffer before it waits for the socket, or a second answer in one TLS record would wait for a third,
 - polls without making an epoll object per wait (two thirds of kazoo's time per request),
-- trusts the given certificate authorities and no others,
+- has the TLS that it is given, and no other,
 - limits the time to connect to one server, its first answer included: a server that is starting may accept a connection
   and never answer on it, and kazoo would wait until the session has ended.
 
@@ -39,13 +39,9 @@ from barnabas.replication.store.store import (
     Op,
     SessionExpired,
     StoreError,
-    StoreFailed,
     VersionMoved,
 )
 from barnabas.replication.store.zk_multi import Refused, decode_multi
-from barnabas.replication.store.zk_settings import ZooKeeperTls
-
-_TLS_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 log = logging.getLogger("barnabas.zookeeper")
 
@@ -195,27 +191,6 @@ class OneThread(SequentialThreadingHandler):  # type: ignore[misc]
             [one for one in writers if one.fileno() in ready],
             [],
         )
-
-
-def tls_context(tls: ZooKeeperTls) -> ssl.SSLContext:
-    """The context for connections to ZooKeeper. Raises StoreFailed if a file cannot be used."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = tls.check_hostname
-    versions = sorted(_TLS_VERSIONS[name] for name in tls.versions)
-    context.minimum_version, context.maximum_version = versions[0], versions[-1]
-    try:
-        if tls.trusted is None:
-            context.load_default_certs(ssl.Purpose.SERVER_AUTH)
-        else:
-            context.load_verify_locations(tls.trusted)
-    except OSError as exc:
-        raise StoreFailed(f"{tls.trusted} holds no certificates in PEM format: {exc}") from exc
-    if tls.identity is not None:
-        try:
-            context.load_cert_chain(tls.identity, password=tls.password or "")
-        except OSError as exc:
-            raise StoreFailed(f"{tls.identity} holds no key with certificates in PEM format: {exc}") from exc
-    return context
 
 
 def make_client(

@@ -1,7 +1,8 @@
-"""How to reach ZooKeeper: addresses, logins, TLS, as values."""
+"""How to reach ZooKeeper: addresses, logins, TLS."""
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass, field
 
 
@@ -14,28 +15,14 @@ class Login:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ZooKeeperTls:
-    """TLS to ZooKeeper. All files are PEM.
-
-    trusted: certificate authorities (None: those of the operating system). identity: our private key and certificates
-    in one file (None: the server does not ask for any); password of the key. versions: of TLS, 'TLSv1.2', 'TLSv1.3'.
-    """
-
-    trusted: str | None = None
-    identity: str | None = None
-    password: str | None = field(default=None, repr=False)
-    versions: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
-    check_hostname: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperSettings:
     """How to reach ZooKeeper.
 
     connect: host:port,host:port/chroot as in `zookeeper.connect` (port 2181 if left out). connection_timeout_ms: for
     the start; None: as long as a session lasts. max_in_flight: requests sent and not answered. sasl: for DIGEST-MD5,
-    what Apache Kafka's JAAS section `Client` names; digest: for ZooKeeper's own scheme of that name. set_acl: make
-    nodes with Apache Kafka's access lists, which needs sasl, digest or a TLS identity.
+    what Apache Kafka's JAAS section `Client` names; digest: for ZooKeeper's own scheme of that name. tls: None for
+    connections without; shows_certificate: whether it has one of ours. set_acl: make nodes with Apache Kafka's access
+    lists, which needs sasl, digest or a certificate.
 
     Raises ValueError if it cannot be used.
     """
@@ -47,7 +34,8 @@ class ZooKeeperSettings:
     set_acl: bool = False
     sasl: Login | None = None
     digest: Login | None = None
-    tls: ZooKeeperTls | None = None
+    tls: ssl.SSLContext | None = None
+    shows_certificate: bool = False
 
     def __post_init__(self) -> None:
         hosts, chroot = split_connect(self.connect)
@@ -55,7 +43,7 @@ class ZooKeeperSettings:
             _check_host(host.strip())
         if chroot and ("//" in chroot or "\0" in chroot):
             raise ValueError(f"{chroot!r} is no path of a node")
-        if self.set_acl and not (self.sasl or self.digest or (self.tls and self.tls.identity)):
+        if self.set_acl and not (self.sasl or self.digest or (self.tls and self.shows_certificate)):
             raise ValueError("access lists need a login: SASL, or a TLS key and certificate")
 
 

@@ -280,7 +280,7 @@ def _load(file: str | None, environ: Mapping[str, str] | None, overrides: Sequen
         try:
             config = load(file, environ=environ, overrides=overrides)
             if config.is_clustered:
-                from barnabas.server.config.zookeeper import zookeeper_settings
+                from barnabas.server.cluster.zookeeper import zookeeper_settings
 
                 zookeeper_settings(config)  # what it refuses is refused before anything starts
             if any(listener.protocol.startswith("SASL_") for listener in config.listeners):
@@ -506,7 +506,7 @@ def _config(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _check(file: str) -> int:
-    from barnabas.server.config.check import check
+    from barnabas.server.cli.check import check
 
     with _refused_files(file):
         found = check(file)

@@ -47,7 +47,7 @@ def open_store(
     if config.is_clustered:
         # kazoo is imported by those who use it
         from barnabas.replication.store.zk import zookeeper_store
-        from barnabas.server.config.zookeeper import zookeeper_settings
+        from barnabas.server.cluster.zookeeper import zookeeper_settings
 
         return zookeeper_store(zookeeper_settings(config))
     return _embedded_store(directory, offload, on_failure)

@@ -21,7 +21,8 @@ def _store(name: str, kind: Type, default: str | None, doc: str, check: Check | 
     return works(name, kind, default, doc, check, scope=Scope.PER_BROKER, note=note)
 
 
-_WHICH_FILE = "a file's first bytes tell PEM from PKCS12, whatever is set; JKS files are refused, keytool converts them"
+WHICH_FILE = "a file's first bytes tell PEM from PKCS12, whatever is set; JKS files are refused, keytool converts them"
+WHICH_SUITES = "of those for TLS 1.3 all are used while one is named, as Python cannot choose among them"
 
 SETTINGS: tuple[Setting, ...] = (
     works(
@@ -54,7 +55,7 @@ SETTINGS: tuple[Setting, ...] = (
         (),
         "The cipher suites that are used, by IANA's names; all good ones if none is named.",
         scope=Scope.PER_BROKER,
-        note="of those for TLS 1.3 all are used while one is named, as Python cannot choose among them",
+        note=WHICH_SUITES,
     ),
     works(
         "ssl.endpoint.identification.algorithm",
@@ -70,7 +71,7 @@ SETTINGS: tuple[Setting, ...] = (
         "JKS",
         "What the key store is; PEM if it stands in settings.",
         one_of(*STORE_TYPES),
-        _WHICH_FILE,
+        WHICH_FILE,
     ),
     _store("ssl.keystore.location", _S, None, "The file with this broker's certificate, those above it, and the key."),
     _store("ssl.keystore.password", _P, None, "The password of a PKCS12 key store."),
@@ -85,7 +86,7 @@ SETTINGS: tuple[Setting, ...] = (
         "JKS",
         "What the trust store is; PEM if it stands in a setting.",
         one_of(*STORE_TYPES),
-        _WHICH_FILE,
+        WHICH_FILE,
     ),
     _store(
         "ssl.truststore.location",

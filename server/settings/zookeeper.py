@@ -18,16 +18,17 @@ from barnabas.server.settings.model import (
     some_of,
     works,
 )
+from barnabas.server.settings.tls import STORE_TYPES, WHICH_FILE, WHICH_SUITES
 
 LOGIN_FILE = "java.security.auth.login.config"
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 
 
-def _is_pem(value: Value) -> bool:
-    return isinstance(value, str) and value.upper() == "PEM"
+def _is_store_type(value: Value) -> bool:
+    return isinstance(value, str) and value.upper() in STORE_TYPES
 
 
-_PEM = Check("PEM: Java key stores cannot be read here (keytool and openssl convert them)", _is_pem)
+_STORE_TYPE = Check(f"one of {', '.join(STORE_TYPES)}", _is_store_type)
 _NO_KRAFT = "metadata do not move to KRaft here"
 
 SETTINGS: tuple[Setting, ...] = (
@@ -92,38 +93,43 @@ SETTINGS: tuple[Setting, ...] = (
         "zookeeper.ssl.keystore.location",
         Type.STRING,
         None,
-        "A PEM file with our private key and its certificates, for servers that ask clients for one.",
-        note="PEM only",
+        "The file with our private key and its certificates, for servers that ask clients for one.",
     ),
     works(
         "zookeeper.ssl.keystore.password",
         Type.PASSWORD,
         None,
-        "The password of the key in zookeeper.ssl.keystore.location.",
+        "The password of a PKCS12 key store.",
+        note="of a PEM file, that of the key",
     ),
-    works("zookeeper.ssl.keystore.type", Type.STRING, None, "The format of the key file.", _PEM, note="PEM only"),
+    works(
+        "zookeeper.ssl.keystore.type",
+        Type.STRING,
+        None,
+        "What the key store is.",
+        _STORE_TYPE,
+        note=WHICH_FILE,
+    ),
     works(
         "zookeeper.ssl.truststore.location",
         Type.STRING,
         None,
-        "A PEM file with the certificates that ZooKeeper's are checked against; those of the operating system "
-        "if unset.",
-        note="PEM only",
+        "The file with the certificates that ZooKeeper's are checked against; those of the operating system if unset.",
     ),
-    no_effect(
+    works(
         "zookeeper.ssl.truststore.password",
         Type.PASSWORD,
         None,
-        "certificates in a PEM file have no password",
-        doc="The password of the file of trusted certificates.",
+        "The password of a PKCS12 trust store.",
+        note="without effect for a PEM file",
     ),
     works(
         "zookeeper.ssl.truststore.type",
         Type.STRING,
         None,
-        "The format of the file of trusted certificates.",
-        _PEM,
-        note="PEM only",
+        "What the trust store is.",
+        _STORE_TYPE,
+        note=WHICH_FILE,
     ),
     works(
         "zookeeper.ssl.protocol",
@@ -139,12 +145,12 @@ SETTINGS: tuple[Setting, ...] = (
         "The versions of TLS to choose from.",
         some_of(*TLS_VERSIONS),
     ),
-    only(
+    works(
         "zookeeper.ssl.cipher.suites",
         Type.LIST,
         None,
-        "The cipher suites of TLS to choose from.",
-        "cipher suites have other names in Java; those of the system's OpenSSL are used",
+        "The cipher suites of TLS to choose from, by IANA's names; all good ones if none is named.",
+        note=WHICH_SUITES,
     ),
     works(
         "zookeeper.ssl.endpoint.identification.algorithm",

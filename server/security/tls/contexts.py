@@ -94,6 +94,8 @@ def _set_up(context: ssl.SSLContext, settings: TlsSettings, identity: Identity |
         elif not any(name in CIPHERS_1_3 for name in settings.cipher_suites):
             known = ", ".join((*CIPHERS_1_3, *CIPHERS))
             raise BadStore("ssl.cipher.suites", f"names no suite that is known here: {known}")
+        elif wanted[-1] != ssl.TLSVersion.TLSv1_3:
+            raise BadStore("ssl.cipher.suites", "names none for TLSv1.2, and TLSv1.3 is not spoken")
         else:
             context.minimum_version = ssl.TLSVersion.TLSv1_3
     if identity is not None:

@@ -113,6 +113,12 @@ def read_trust(values: Values) -> bytes | None:
     return _trust_of_pkcs12(where, location, data, password)
 
 
+def is_pem(values: Values, store: str) -> bool:
+    """Whether there is a file that is PEM. store: `ssl.keystore.` or `ssl.truststore.`. Raises BadStore."""
+    location = values.get(f"{store}location")
+    return location is not None and _is_pem(_read(f"{store}location", location))
+
+
 def files(values: Values) -> list[Path]:
     """What a change of is a change of the stores."""
     return [

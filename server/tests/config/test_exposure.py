@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.server.config.check import check
+from barnabas.server.cli.check import check
 
 AUTHORIZER = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
 JAAS = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from barnabas.server.cluster.zookeeper import zookeeper_settings
 from barnabas.server.config.broker import BrokerConfig, ConfigBuilder
 from barnabas.server.config.exposure import exposures
 from barnabas.server.config.problems import Notice, SettingsRefused
 from barnabas.server.config.sasl import sasl_settings
-from barnabas.server.config.zookeeper import zookeeper_settings
 
 
 @dataclass(frozen=True, slots=True)

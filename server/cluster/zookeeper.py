@@ -1,15 +1,16 @@
 """The settings `zookeeper.*` and the login file as one value for the store.
 
-What cannot be used is refused by name, before a connection is tried: files that are missing or not PEM, access lists
-without a login, Kerberos. A login file without a section `Client` means no login, as for Apache Kafka.
+What cannot be used is refused by name, before a connection is tried: files that are missing or neither PEM nor PKCS12,
+access lists without a login, Kerberos. A login file without a section `Client` means no login, as for Apache Kafka.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import ssl
 from pathlib import Path
 
-from barnabas.replication.store.zk_settings import Login, ZooKeeperSettings, ZooKeeperTls
+from barnabas.replication.store.zk_settings import Login, ZooKeeperSettings
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.jaas import JaasError, parse_jaas
 from barnabas.server.config.problems import SettingsRefused, refusal
@@ -17,7 +18,16 @@ from barnabas.server.config.problems import SettingsRefused, refusal
 LOGIN_FILE = "java.security.auth.login.config"
 _SECTION = "Client"
 _DIGEST = "DigestLoginModule"
-_JAVA_STORES = (".jks", ".p12", ".pfx", ".keystore", ".truststore")
+_STORES = (
+    "zookeeper.ssl.keystore.location",
+    "zookeeper.ssl.keystore.password",
+    "zookeeper.ssl.keystore.type",
+    "zookeeper.ssl.truststore.location",
+    "zookeeper.ssl.truststore.password",
+    "zookeeper.ssl.truststore.type",
+)
+_PREFIX = "zookeeper."
+_IDENTITY = "zookeeper.ssl.keystore.location"
 
 
 def zookeeper_settings(config: BrokerConfig) -> ZooKeeperSettings:
@@ -33,9 +43,10 @@ def zookeeper_settings(config: BrokerConfig) -> ZooKeeperSettings:
         problems += error.problems
     if config.get_bool("zookeeper.ssl.client.enable"):
         tls = _tls(config, problems)
+    shows_certificate = tls is not None and config.get_optional_str(_IDENTITY) is not None
     set_acl = config.get_bool("zookeeper.set.acl")
-    if set_acl and not problems and login is None and (tls is None or tls.identity is None):
-        why = f"it needs a login: {LOGIN_FILE} with a section {_SECTION}, or zookeeper.ssl.keystore.location"
+    if set_acl and not problems and login is None and not shows_certificate:
+        why = f"it needs a login: {LOGIN_FILE} with a section {_SECTION}, or {_IDENTITY}"
         problems.append(refusal("zookeeper.set.acl", "true", why))
     settings = None
     try:
@@ -47,6 +58,7 @@ def zookeeper_settings(config: BrokerConfig) -> ZooKeeperSettings:
             set_acl=set_acl and not problems,
             sasl=login,
             tls=tls,
+            shows_certificate=shows_certificate,
         )
     except ValueError as error:
         problems.append(refusal("zookeeper.connect", connect, str(error)))
@@ -77,44 +89,55 @@ def _login(config: BrokerConfig) -> Login | None:
     return Login(module.options["username"], module.options["password"])
 
 
-def _tls(config: BrokerConfig, problems: list[str]) -> ZooKeeperTls:
-    """What is wrong with the files is added to `problems`."""
-    files: list[str | None] = []
-    for key, content in (
-        ("zookeeper.ssl.truststore.location", "CERTIFICATE"),
-        ("zookeeper.ssl.keystore.location", "PRIVATE KEY"),
-    ):
+def _tls(config: BrokerConfig, problems: list[str]) -> ssl.SSLContext | None:
+    """None: something is wrong with the files, and has been added to `problems`."""
+    # TLS is loaded by those who use it.
+    from barnabas.server.security.tls.contexts import TlsSettings, client_context
+    from barnabas.server.security.tls.stores import BadStore, is_pem, read_identity, read_trust
+
+    stores = {key.removeprefix(_PREFIX): config.get_optional_str(key) for key in _STORES}
+    settings = TlsSettings(
+        stores,
+        versions=_list(config, "zookeeper.ssl.enabled.protocols") or (config.get_str("zookeeper.ssl.protocol"),),
+        cipher_suites=_list(config, "zookeeper.ssl.cipher.suites"),
+        checks_names=config.get_str("zookeeper.ssl.endpoint.identification.algorithm") != "",
+    )
+
+    def identity() -> None:
+        # ZooKeeper's clients have one password for a store: in PEM it is that of the key, or of nothing.
+        if is_pem(stores, "ssl.keystore."):
+            stores["ssl.key.password"] = stores.pop("ssl.keystore.password")
+        read_identity(stores)
+
+    def trust() -> None:
+        if is_pem(stores, "ssl.truststore."):
+            del stores["ssl.truststore.password"]
+        read_trust(stores)
+
+    bad = []
+    for read in (trust, identity):
         try:
-            files.append(_pem(config, key, content))
-        except SettingsRefused as error:
-            problems += error.problems
-            files.append(None)
-    trusted, identity = files
-    named = config.get_value("zookeeper.ssl.enabled.protocols")
-    versions = (
-        config.get_list("zookeeper.ssl.enabled.protocols") if named else (config.get_str("zookeeper.ssl.protocol"),)
-    )
-    # Only their form was looked at, when the settings were read.
-    for key in ("zookeeper.ssl.keystore.type", "zookeeper.ssl.truststore.type"):
-        assert (config.get_optional_str(key) or "PEM").upper() == "PEM"
-    return ZooKeeperTls(
-        trusted=trusted,
-        identity=identity,
-        password=config.get_optional_str("zookeeper.ssl.keystore.password"),
-        versions=versions,
-        check_hostname=config.get_str("zookeeper.ssl.endpoint.identification.algorithm") != "",
-    )
+            read()
+        except BadStore as error:
+            bad.append(error)
+    if not bad:
+        try:
+            return client_context(settings)
+        except BadStore as error:
+            bad.append(error)
+    problems += [_refused(config, _PREFIX + error.key, str(error)) for error in bad]
+    return None
 
 
-def _pem(config: BrokerConfig, key: str, content: str) -> str | None:
-    """The path in setting `key`, if there is one and its file holds `content` in PEM format."""
-    path = config.get_optional_str(key)
-    if path is None:
-        return None
-    if Path(path).suffix.lower() in _JAVA_STORES or f"{content}-----" not in _read(key, path):
-        why = f"it holds no {content} in PEM format; Java key stores cannot be read here (keytool and openssl convert)"
-        raise SettingsRefused([refusal(key, path, why)])
-    return path
+def _refused(config: BrokerConfig, key: str, why: str) -> str:
+    value = config.get_value(key)
+    if value is None:
+        return f"{key} {why}."
+    return refusal(key, ",".join(value) if isinstance(value, tuple) else str(value), why)
+
+
+def _list(config: BrokerConfig, key: str) -> tuple[str, ...]:
+    return config.get_list(key) if config.get_value(key) else ()
 
 
 def _read(key: str, path: str) -> str:

@@ -1,15 +1,18 @@
 """What the settings about ZooKeeper become, and what they refuse by name."""
 
+import ssl
 from pathlib import Path
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
-from barnabas.replication.store.zk_settings import Login, ZooKeeperSettings, ZooKeeperTls
+from barnabas.replication.store.zk_settings import Login, ZooKeeperSettings
+from barnabas.server.cluster.zookeeper import zookeeper_settings
 from barnabas.server.config.broker import BrokerConfig, load
 from barnabas.server.config.jaas import JaasError, parse_jaas
 from barnabas.server.config.problems import SettingsRefused
-from barnabas.server.config.zookeeper import zookeeper_settings
+from compat_tests.harness.certificates import Authority
 
 LOGIN = "java.security.auth.login.config"
 JAAS = """
@@ -136,33 +139,92 @@ def test_tls(pem: tuple[str, str]) -> None:
     given = made(
         zookeeper_ssl_client_enable="true",
         zookeeper_ssl_truststore_location=trusted,
-        zookeeper_ssl_truststore_type="PEM",
+        zookeeper_ssl_truststore_type="pem",
         zookeeper_ssl_keystore_location=identity,
-        zookeeper_ssl_keystore_password="secret",
         zookeeper_ssl_enabled_protocols="TLSv1.3,TLSv1.2",
+        zookeeper_ssl_cipher_suites="TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
         zookeeper_ssl_endpoint_identification_algorithm="",
     )
-    assert given.tls == ZooKeeperTls(
-        trusted=trusted,
-        identity=identity,
-        password="secret",
-        versions=("TLSv1.3", "TLSv1.2"),
-        check_hostname=False,
-    )
-    assert "secret" not in repr(given)
-    assert made(zookeeper_ssl_client_enable="true").tls == ZooKeeperTls(versions=("TLSv1.2",))
-    assert made(zookeeper_ssl_truststore_location=trusted).tls is None, "not enabled"
+    assert given.tls is not None
+    assert given.shows_certificate
+    assert given.tls.verify_mode is ssl.CERT_REQUIRED
+    assert not given.tls.check_hostname
+    assert (given.tls.minimum_version, given.tls.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+    assert [each["subject"] for each in given.tls.get_ca_certs()] == [decoded_subject(trusted)]
+    of_1_2 = [each["name"] for each in given.tls.get_ciphers() if each["protocol"] == "TLSv1.2"]
+    assert of_1_2 == ["ECDHE-ECDSA-AES128-GCM-SHA256"]
 
 
-def test_java_key_stores_are_refused(tmp_path: Path, pem: tuple[str, str]) -> None:
+def decoded_subject(file: str) -> object:
+    context = ssl.create_default_context(cafile=file)
+    return context.get_ca_certs()[0]["subject"]
+
+
+def test_tls_as_it_is_unless_something_is_set(pem: tuple[str, str]) -> None:
+    given = made(zookeeper_ssl_client_enable="true")
+    assert given.tls is not None
+    assert not given.shows_certificate
+    assert given.tls.check_hostname
+    assert (given.tls.minimum_version, given.tls.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2)
+    assert made(zookeeper_ssl_truststore_location=pem[0]).tls is None, "not enabled"
+
+
+@pytest.mark.parametrize("kind", ["pem", "p12"])
+def test_stores_with_a_password(tmp_path: Path, kind: str) -> None:
+    """ZooKeeper's clients have one for a store: in PKCS12 it is the store's, in PEM the key's; a file of trusted
+    certificates in PEM has none.
+    """
+    authority = Authority()
+    identity = authority.issue("CN=broker")
+    trusted, own = tmp_path / f"ca.{kind}", tmp_path / f"broker.{kind}"
+    if kind == "pem":
+        encrypted = identity.key.private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"store-secret")
+        )
+        own.write_bytes(encrypted + identity.certificate.public_bytes(Encoding.PEM))
+        trusted.write_bytes(authority.pem())
+    else:
+        own.write_bytes(identity.pkcs12("store-secret"))
+        trusted.write_bytes(authority.pkcs12("store-secret"))
+
+    def values(password: str | None) -> dict[str, str]:
+        given = {"client.enable": "true", "keystore.location": str(own), "truststore.location": str(trusted)}
+        given |= {"truststore.password": "store-secret"}
+        given |= {} if password is None else {"keystore.password": password}
+        return {f"zookeeper.ssl.{key}": value for key, value in given.items()}
+
+    given = made(**values("store-secret"))
+    assert given.tls is not None
+    assert given.shows_certificate
+    assert len(given.tls.get_ca_certs()) == 1
+    wrong, missing = refused(**values("another")), refused(**values(None))
+    if kind == "pem":
+        assert (
+            wrong
+            == missing
+            == (
+                f"zookeeper.ssl.keystore.location={own} is refused: holds a private key that cannot be read: "
+                "it is damaged, or its password is missing or another one."
+            )
+        )
+    else:
+        assert wrong.startswith(f"zookeeper.ssl.keystore.location={own} is refused: {own} is no PKCS12 store, or its")
+        assert missing.startswith("zookeeper.ssl.keystore.password is missing")
+    assert "store-secret" not in wrong + missing
+
+
+def test_stores_that_cannot_be_used(tmp_path: Path, pem: tuple[str, str]) -> None:
     store = tmp_path / "broker.jks"
     store.write_bytes(b"\xfe\xed\xfe\xed")
-    problem = refused(zookeeper_ssl_client_enable="true", zookeeper_ssl_keystore_location=str(store))
-    assert "it holds no PRIVATE KEY in PEM format" in problem
-    problem = refused(zookeeper_ssl_client_enable="true", zookeeper_ssl_keystore_location=pem[0])
-    assert "it holds no PRIVATE KEY in PEM format" in problem
-    problem = refused(zookeeper_ssl_keystore_type="JKS")
-    assert problem.startswith("zookeeper.ssl.keystore.type=JKS is refused: it must be PEM")
+    tls = {"zookeeper.ssl.client.enable": "true"}
+    problem = refused(**tls, zookeeper_ssl_keystore_location=str(store))
+    assert problem.startswith(f"zookeeper.ssl.keystore.location={store} is refused: ")
+    assert "keytool -importkeystore" in problem
+    assert "no private key" in refused(**tls, zookeeper_ssl_keystore_location=pem[0])
+    assert "cannot be read: No such file" in refused(**tls, zookeeper_ssl_truststore_location="/none/such")
+    suites = refused(**tls, zookeeper_ssl_cipher_suites="TLS_AES_128_GCM_SHA256")
+    assert suites.endswith("names none for TLSv1.2, and TLSv1.3 is not spoken.")
+    assert refused(zookeeper_ssl_keystore_type="BCFKS").startswith("zookeeper.ssl.keystore.type=BCFKS is refused")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +232,6 @@ def test_java_key_stores_are_refused(tmp_path: Path, pem: tuple[str, str]) -> No
     [
         ("zookeeper.ssl.crl.enable", "true"),
         ("zookeeper.ssl.ocsp.enable", "true"),
-        ("zookeeper.ssl.cipher.suites", "TLS_AES_128_GCM_SHA256"),
         ("zookeeper.ssl.protocol", "SSLv3"),
         ("zookeeper.ssl.enabled.protocols", "TLSv1.2,TLSv1.1"),
         ("zookeeper.metadata.migration.enable", "true"),
