@@ -193,7 +193,7 @@ class Broker:
         """
         parts = self.parts
         transport = StreamTransport(stream, parts.services.partitions.write_staged)
-        connection = parts.door.connection(listener or self._endpoints[0].listener, client_host, transport)
+        connection = parts.admission.connection(listener or self._endpoints[0].listener, client_host, transport)
         if principal is not None:
             connection.session = replace(connection.session, principal=principal)
         parts.nursery.start_soon(transport.serve, connection)
@@ -362,11 +362,11 @@ class Broker:
             from barnabas.server.network.jwks_fetch import JwksFetcher  # with what reads URLs
 
             await nursery.start(JwksFetcher(jwks, url).run)
-        await nursery.start(parts.door.hosts.run)
+        await nursery.start(parts.admission.hosts.run)
         for sock, listener in listening:
             tls = self._protection.tls.get(listener)
-            door, secure = parts.door, None if tls is None else tls.carrier
-            reactor.add_listener(sock, door.welcome(listener), secure, door.may_accept(listener))
+            admission, secure = parts.admission, None if tls is None else tls.carrier
+            reactor.add_listener(sock, admission.accept(listener), secure, admission.may_accept(listener))
         listening.clear()
         nursery.start_soon(reactor.run)
         nursery.start_soon(reactor.run_tail)
@@ -473,7 +473,7 @@ class Broker:
             services = self._parts.services
             for name, listener in self._protection.tls.items():
                 listener.refresh(self._config.for_listener(name))
-            self._parts.door.config_changed()
+            self._parts.admission.config_changed()
             services.groups.config_changed()
             services.transactions.config_changed()
             for name, topic in services.image.topics.items():

@@ -2,7 +2,7 @@
 
 `build` makes them in the order in which they need one another, and starts nothing: `broker.py` runs what it returns.
 Where two need each other, the one made first gets a function that is called once both are there (`current_image`,
-`transaction_version`, the reactor of the door).
+`transaction_version`, the reactor of admission).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from barnabas.server.coordinators.marker_writer import MarkerWriter
 from barnabas.server.coordinators.producer_ids import ProducerIds
 from barnabas.server.coordinators.transactions import TransactionCoordinator
 from barnabas.server.coordinators.verification import TxnVerification
-from barnabas.server.network.door import Door
+from barnabas.server.network.admission import Admission
 from barnabas.server.network.peers import Connect
 from barnabas.server.network.reactor import Reactor
 from barnabas.server.partitions.registry import Partitions
@@ -63,7 +63,7 @@ from barnabas.server.security.tokens.known import KnownTokens
 from barnabas.server.security.tokens.settings import token_settings
 
 if TYPE_CHECKING:
-    from barnabas.server.network.login import LoginDesk
+    from barnabas.server.network.login import LoginService
     from barnabas.server.partitions.followers import Followers
     from barnabas.server.partitions.in_sync import IsrManager
     from barnabas.server.security.sasl.jwks import Jwks
@@ -108,7 +108,7 @@ class Parts:
     followers: Followers | None
     isr: IsrManager | None
     moves: Moves | None
-    door: Door
+    admission: Admission
     reactor: Reactor
     jwks: Sequence[tuple[Jwks, str]]
 
@@ -219,36 +219,36 @@ def build(ground: Ground) -> Parts:
         current_image=current_image,
     )
     dispatch = Dispatcher(apis, services, ground.nursery)
-    desks, jwks = _desks(ground, services, dispatch, apis, users, tokens)
+    logins, jwks = _logins(ground, services, dispatch, apis, users, tokens)
     limits = ConnectionLimits(
         [address.name for address in config.listeners],
         config.inter_broker_listener,
         _quota_window(config),
         quotas.connections,
     )
-    door = Door(dispatch, lambda: reactor, ground.current_config, limits, timers, desks)
-    reactor = Reactor(partitions.write_staged, trio.current_time, door.closed, limits)
-    return Parts(ground.nursery, services, controller_client, followers, isr, moves, door, reactor, jwks)
+    admission = Admission(dispatch, lambda: reactor, ground.current_config, limits, timers, logins)
+    reactor = Reactor(partitions.write_staged, trio.current_time, admission.closed, limits)
+    return Parts(ground.nursery, services, controller_client, followers, isr, moves, admission, reactor, jwks)
 
 
-def _desks(
+def _logins(
     ground: Ground,
     services: Services,
     dispatch: Dispatcher,
     apis: Sequence[Api],
     users: Users,
     tokens: StoredTokens | None,
-) -> tuple[Mapping[str, LoginDesk], Sequence[tuple[Jwks, str]]]:
-    """Where clients log in, by listener; sets of keys to be fetched, with their URL."""
+) -> tuple[Mapping[str, LoginService], Sequence[tuple[Jwks, str]]]:
+    """Log-ins by listener; sets of keys to be fetched, with their URL."""
     settings = ground.protection.sasl
     if settings is None:
         return {}, ()
     from barnabas.server.broker.logins import make_logins
-    from barnabas.server.network.login import LoginDesk
+    from barnabas.server.network.login import LoginService
 
-    logins = make_logins(settings, users.scram, None if tokens is None else tokens.known, trio.current_time)
-    desks = {
-        name: LoginDesk(
+    made = make_logins(settings, users.scram, None if tokens is None else tokens.known, trio.current_time)
+    logins = {
+        name: LoginService(
             rules=rules,
             served=partial(BeforeLogin, apis, services),
             dispatch=dispatch,
@@ -259,9 +259,9 @@ def _desks(
             frame_bytes_before=settings.listeners[name].max_receive_bytes,
             frame_bytes=lambda: ground.current_config().get_int("socket.request.max.bytes"),
         )
-        for name, rules in logins.rules.items()
+        for name, rules in made.rules.items()
     }
-    return desks, logins.jwks
+    return logins, made.jwks
 
 
 def _partitions(ground: Ground, current_image: Callable[[], Image]) -> Partitions:

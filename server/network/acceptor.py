@@ -1,6 +1,6 @@
-"""Listening sockets of the reactor: new connections are accepted while there may be more, and wait in the backlog
-otherwise: where limits say so (`barnabas.server.security.quotas.connections`), and where the process has no more
-descriptors for them.
+"""Listening sockets of the reactor: new connections are accepted while limits
+(`barnabas.server.security.quotas.connections`) and the process's descriptors allow more, and wait in the backlog
+otherwise.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ log = logging.getLogger("barnabas.network")
 
 _ACCEPTS_PER_EVENT = 64
 
-Welcome = Callable[[socket.socket, Any], Connection | None]
+Accept = Callable[[socket.socket, Any], Connection | None]
 Secure = Callable[[], TlsCarrier]
 
 
 def always() -> bool:
-    """Without limits."""
+    """No limits."""
     return True
 
 
 class _Listener(NamedTuple):
     sock: socket.socket
-    welcome: Welcome
+    accept: Accept
     secure: Secure | None
     may_accept: Callable[[], bool]
 
 
 class Acceptor:
-    """See the module. count(): the connections that there are. take(socket, connection, secure): serve a new one;
-    without a connection it is refused.
+    """See the module. count(): open connections. take(socket, connection, secure): serve a new one;
+    without a connection it is rejected.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class Acceptor:
         self._listeners: dict[int, _Listener] = {}
         self._paused: set[int] = set()
         self.has_accepted = False
-        """There is somebody new since it was last set to False."""
+        """A connection was accepted since this was last set to False."""
 
     def __bool__(self) -> bool:
         return bool(self._listeners)
 
-    def add(self, sock: socket.socket, welcome: Welcome, secure: Secure | None, may_accept: Callable[[], bool]) -> None:
+    def add(self, sock: socket.socket, accept: Accept, secure: Secure | None, may_accept: Callable[[], bool]) -> None:
         """Part of `Reactor.add_listener`."""
-        self._listeners[sock.fileno()] = _Listener(sock, welcome, secure, may_accept)
+        self._listeners[sock.fileno()] = _Listener(sock, accept, secure, may_accept)
         self._epoll.register(sock.fileno(), READABLE)
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class Acceptor:
         self._listeners.clear()
 
     def accept(self, fd: int) -> None:
-        """Somebody may be waiting at this descriptor, if it is one of ours."""
+        """Accept what waits at a descriptor, if it is one of a listener."""
         listener = self._listeners.get(fd)
         if listener is None:
             return
@@ -87,24 +87,24 @@ class Acceptor:
             except BlockingIOError:
                 return
             except OSError as error:
-                # Out of memory, or the system of descriptors: leave the rest in the backlog until the next sweep.
-                log.error("connections cannot be accepted for a moment: %s", system_says(error))
+                # No memory, or no descriptors in the whole system: leave the rest in the backlog until the next sweep.
+                log.error("pausing accept: %s", system_says(error))
                 self._pause(fd)
                 return
             self.has_accepted = True
             try:
-                self._take(sock, listener.welcome(sock, address), listener.secure)
+                self._take(sock, listener.accept(sock, address), listener.secure)
             except Exception as error:
-                # Of the system (the peer is gone already, out of memory) or ours: it costs this connection.
+                # The system's (the peer has disconnected, no memory) or ours: it costs this connection.
                 sock.close()
-                contain(log, f"taking up the connection of {address}", error)
+                contain(log, f"accepting the connection of {address}", error)
 
     def _pause(self, fd: int) -> None:
         self._epoll.modify(fd, 0)
         self._paused.add(fd)
 
-    def listen_again(self) -> None:
-        """Somebody has left, or limits have changed, or time has passed: look who waits."""
+    def resume_accepting(self) -> None:
+        """Accept again where that was paused: a connection has ended, limits have changed, or time has passed."""
         if not self._paused or self._epoll.closed:
             return
         for fd in self._paused:

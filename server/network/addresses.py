@@ -14,12 +14,12 @@ log = logging.getLogger("barnabas.network")
 
 
 def plain_host(host: str) -> str:
-    """The address as a person writes it: IPv4 addresses seen by a dual-stack socket lose their prefix."""
+    """The address as people write it: without the prefix that a dual-stack socket gives IPv4 addresses."""
     return host.removeprefix("::ffff:")
 
 
 async def addresses_of(host: str) -> list[str]:
-    """The addresses of a host, or the address that it is. Raises OSError if there is no such host."""
+    """The addresses of a host name; an address itself. Raises OSError if there is no such host."""
     try:
         found = await trio.socket.getaddrinfo(host, None, type=trio.socket.SOCK_STREAM)
     except UnicodeError:
@@ -28,10 +28,10 @@ async def addresses_of(host: str) -> list[str]:
 
 
 class HostLimits:
-    """`max.connections.per.ip.overrides` by address. Names are looked up when they are set, not again when their
+    """`max.connections.per.ip.overrides` by address. Names are resolved when they are set, and not again when their
     addresses change, as by Apache Kafka. Until that is done, or where it fails, a host has no limit of its own.
 
-    found: told of the limits by address whenever they are others.
+    found(limits): called with the limits by address whenever they change.
     """
 
     def __init__(self, found: Callable[[Mapping[str, int]], None]) -> None:
@@ -41,16 +41,16 @@ class HostLimits:
         self._look_up = Wakeup()
 
     def set(self, limits: Mapping[str, int]) -> None:
-        """From now on, these; by address or name."""
+        """Replace the limits, by address or name."""
         if limits == self._limits:
             return
         self._limits = limits
         self._names = {host: self._names[host] for host in limits if host in self._names}
-        self._tell()
+        self._report()
         self._look_up.set()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look names up, for ever; started when this is done with those of the beginning."""
+        """Resolve names until cancelled; started when the first ones are resolved."""
         await self._find()
         task_status.started()
         while True:
@@ -62,13 +62,13 @@ class HostLimits:
             try:
                 addresses = await addresses_of(host)
             except OSError as error:
-                log.error("max.connections.per.ip.overrides: the limit of %s is not in force: %s", host, error)
+                log.error("max.connections.per.ip.overrides: no limit for %s, it cannot be resolved: %s", host, error)
                 addresses = []
             if host in self._limits:
                 self._names[host] = addresses
-                self._tell()
+                self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         by_address: dict[str, int] = {}
         for host, limit in self._limits.items():
             address = _address(host)

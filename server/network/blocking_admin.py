@@ -24,17 +24,17 @@ from barnabas.server.network.blocking_client import BlockingClient
 
 TIMEOUT_MS: Final = 10_000
 TRIES: Final = 3
-"""How often a group is emptied whose members come back."""
+"""How often to empty a group whose members rejoin."""
 _AT_ONCE: Final = 1000
 """Topics or groups named in one request."""
 _CONSUMER: Final = "consumer"
 _LEAVE: Final = -1
-"""The member epoch of a heartbeat that says goodbye (KIP-848)."""
+"""The member epoch of a heartbeat that leaves the group (KIP-848)."""
 _GONE: Final = (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 class Refused(Exception):
-    """The broker did not do what was asked; the message says what and why."""
+    """The broker rejected a request; the message says which and why."""
 
 
 def create_topic(
@@ -57,7 +57,7 @@ def create_topic(
 
 
 def delete_topics(client: BlockingClient, names: Sequence[str]) -> None:
-    """Delete topics, and wait until nothing is left of them; those that are gone are passed over. Raises Refused."""
+    """Delete topics, and wait until they no longer exist; those that do not exist are ignored. Raises Refused."""
     for some in _portions(names):
         topics = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in some]
         answer = client.ask(DeleteTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS), 6)
@@ -82,7 +82,7 @@ def _delete_groups(client: BlockingClient) -> None:
         for group, kind in left.items():
             _empty_modern(client, group) if kind == _CONSUMER else _empty_classic(client, group)
     if left := _delete_empty(client, left):
-        raise Refused(f"members of these groups come back: {', '.join(sorted(left))}; close their consumers first")
+        raise Refused(f"members of these groups rejoin: {', '.join(sorted(left))}; close their consumers first")
 
 
 def _delete_empty(client: BlockingClient, groups: Mapping[str, str]) -> dict[str, str]:

@@ -1,8 +1,7 @@
 """A client of one broker over a blocking socket: a request, its answer, the next one.
 
-For what asks a few questions outside of an event loop: `barnabas health`, and `barnabas.Broker` in the process of its
-caller. Any broker that speaks Kafka's protocol will do; no retries, no other brokers of the cluster, no log-in by
-tokens of OAuth.
+For a few requests outside of an event loop: `barnabas health`, and `barnabas.Broker` in the process of its caller.
+Works with any broker that speaks Kafka's protocol; no retries, no other brokers of the cluster, no OAUTHBEARER.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ _NONCE_BYTES: Final = 24
 
 
 class NoAnswer(Exception):
-    """The broker cannot be reached, does not answer in time, or what answers is no broker; the message says which."""
+    """The broker cannot be reached, does not answer in time, or is no broker; the message says which."""
 
 
 class BlockingClient:
     """A connection to `bootstrap` (`host:port`), for one thread. timeout_s: for connecting, and for each answer. tls:
-    with it, through TLS. credentials: to log in with.
+    the context for TLS; None: no TLS. credentials: to authenticate with.
 
-    Raises NoAnswer, here and in `ask`; the connection is of no use after that.
+    Raises NoAnswer, here and in `ask`; the connection cannot be used after that.
     """
 
     def __init__(
@@ -69,14 +68,14 @@ class BlockingClient:
         chosen = self.ask(SaslHandshakeRequest(mechanism=credentials.mechanism), 1)
         if chosen.error_code:
             offered = ", ".join(chosen.mechanisms) or "none"
-            raise NoAnswer(f"{self.bootstrap} does not take {credentials.mechanism}; it offers {offered}")
+            raise NoAnswer(f"{self.bootstrap} does not accept {credentials.mechanism}; it offers {offered}")
         login = begin(credentials, b64encode(secrets.token_bytes(_NONCE_BYTES)))
         token: bytes | None = login.first()
         while token is not None:
             answer = self.ask(SaslAuthenticateRequest(auth_bytes=token), 1)
             if answer.error_code:
                 why = answer.error_message or ErrorCode.of(answer.error_code).name
-                raise NoAnswer(f"{self.bootstrap} does not let {credentials.user} in: {why}")
+                raise NoAnswer(f"{self.bootstrap} rejects the log-in of {credentials.user}: {why}")
             try:
                 token = login.answer(bytes(answer.auth_bytes))
             except ServerRefused as error:
@@ -104,7 +103,7 @@ class BlockingClient:
             self._socket.sendall(frame)
             size = int.from_bytes(self._receive(4, deadline), "big")
             if not 4 <= size <= ANSWER_BYTES_MAX:
-                raise NoAnswer(f"what listens on {self.bootstrap} does not speak Kafka's protocol")
+                raise NoAnswer(f"{self.bootstrap} does not speak Kafka's protocol")
             frame = self._receive(size, deadline)
         except TimeoutError:
             raise NoAnswer(f"{self.bootstrap} did not answer {key.name} within {self._timeout_s:g} s") from None
@@ -116,10 +115,10 @@ class BlockingClient:
                 raise DecodeError("the answer is to another request")
             return decode(response_class(key), version, frame, offset)
         except DecodeError as error:
-            raise NoAnswer(f"what {self.bootstrap} answers to {key.name} cannot be read: {error}") from None
+            raise NoAnswer(f"{self.bootstrap} sent an unreadable answer to {key.name}: {error}") from None
 
     def _receive(self, size: int, deadline: float) -> bytes:
-        """Exactly `size` bytes. Raises OSError, also for an end before."""
+        """Exactly `size` bytes. Raises OSError, also when the connection ends before."""
         received = bytearray()
         while len(received) < size:
             self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
@@ -131,10 +130,10 @@ class BlockingClient:
 
 
 def split_bootstrap(text: str) -> tuple[str, int]:
-    """`host:port`, `[::1]:port` or a host alone. Raises NoAnswer for what is none of these."""
+    """`host:port`, `[::1]:port` or a host alone. Raises NoAnswer for anything else."""
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]") or (":" in host and not host.startswith("[")):
         host, port = text, str(_PORT)
     if not port.isdecimal() or int(port) > 65535 or not host.strip("[]"):
-        raise NoAnswer(f"{text!r} is no HOST:PORT")
+        raise NoAnswer(f"{text!r} is not HOST:PORT")
     return host.strip("[]"), int(port)

@@ -7,14 +7,13 @@ The reactor (plain TCP) and `barnabas.server.network.stream_transport` (tests, T
 - after each round of events, take parts from `out` and send them, then call `sent()`;
 - `Transport.wake(connection)` is called whenever there is something new to send.
 
-Whoever must log in first is served by a `Login` (`barnabas.server.network.login`) as the connection's dispatcher; it
-calls `serve_with` once it is known who he is, or `end` to close when what he is owed is sent.
+A peer that must authenticate is served by a `Login` (`barnabas.server.network.login`) as the connection's dispatcher;
+it calls `serve_with` once the peer has authenticated, or `end` to close when pending responses are sent.
 
 Bounds (a client must not be able to make the broker hold memory): a frame longer than `max_frame_bytes`, or than its
 API may have (`barnabas.server.network.request_bounds`), closes the connection before anything is allocated; the buffer
-of a partial frame grows with what has arrived, not with what was promised; while answers worth more than
-`OUT_BYTES_MAX` wait to be sent, or an answer is owed to a request that is not pipelined, no further request is taken
-up.
+of a partial frame grows with what has arrived, not with what was announced; while responses of more than
+`OUT_BYTES_MAX` wait to be sent, or a request that is not pipelined is pending, no further request is taken up.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ from barnabas.server.security.session import Session, anonymous
 OUT_BYTES_MAX = 256 * 1024
 PIPELINE_MAX = 256
 LOGIN_S = 30.0
-"""So long a peer may take to log in, from its first moment on; stock clients give up by then, too. For Apache Kafka it
-is enough that such a peer is not idle (`connections.max.idle.ms`).
+"""How long a peer may take to log in, from its connection on; stock clients time out by then, too. Apache Kafka closes
+such a peer only when it is idle (`connections.max.idle.ms`).
 """
 _GROW_FROM_BYTES = 16 * 1024
 _GROW_FACTOR = 4
@@ -48,7 +47,7 @@ _KEY = struct.Struct(">h")
 
 class ProtocolViolation(Exception):
     """The peer sent what cannot be a Kafka request; the connection is closed without an answer (as Apache Kafka
-    does). from_stranger: it does not speak the protocol at all, and will probably come again.
+    does). from_stranger: it does not speak the protocol at all, and will probably reconnect.
     """
 
     def __init__(self, text: str, *, from_stranger: bool = False) -> None:
@@ -60,7 +59,7 @@ class Transport(Protocol):
     """What carries the bytes of a connection."""
 
     def wake(self, connection: Connection) -> None:
-        """There is something to send, or reading may go on; called on the broker's thread, also outside of a round."""
+        """There is something to send, or reading may continue; called on the loop's thread, also outside of a round."""
 
     def abort(self, connection: Connection) -> None:
         """Close the carrier now."""
@@ -68,7 +67,8 @@ class Transport(Protocol):
 
 class Slot(Protocol):
     """A request that was taken up, and the place of its answer (`barnabas.server.requests.context.RequestContext`).
-    `parts`: None while the answer is owed. `pipelined`: the next request may be taken up before this one is answered.
+    `parts`: None while the request is pending. `pipelined`: the next request may be taken up before this one is
+    answered.
     """
 
     @property
@@ -81,17 +81,16 @@ class Slot(Protocol):
 
 
 class FastPath(Protocol):
-    """Takes up requests that are like some before them on the connection, without decoding them
-    (`barnabas.server.requests.fast_paths`). Where a method returns None the request is another's, and nothing has
-    happened.
+    """Takes up requests that are like earlier ones of the connection, without decoding them
+    (`barnabas.server.requests.fast_paths`). A method that returns None has left the request as it was.
     """
 
     def take(self, connection: Connection, frame: memoryview) -> Slot | None:
         """Take up one request, and return the slot of its answer."""
 
     def take_run(self, connection: Connection, view: memoryview, position: int) -> tuple[Slot, int] | None:
-        """Take up several requests that lie behind each other in `view`, the first of them at `position`. Returns the
-        one slot of their answers, and where the next request begins.
+        """Take up several consecutive requests in `view`, the first of them at `position`. Returns the one slot of
+        their answers, and where the next request begins.
         """
 
 
@@ -99,7 +98,7 @@ Dispatch = Callable[["Connection", memoryview], Slot]
 
 
 class LoggingIn(Protocol):
-    """What a connection's log-in keeps while it lasts."""
+    """The `Login` of a connection, while it is needed."""
 
     def connection_closed(self) -> None: ...
 
@@ -119,9 +118,9 @@ _END = _End()
 
 class Connection:
     """See the module. `listener`: the listener's name; `client_host`: address without port; `out`: parts to send,
-    oldest first; `ends`: to be closed when they are sent; `muted_until`: 0, or it is not read before; `known_by`: when
-    the peer must have said who it is, in the transport's time; `permissions`: what the peer may do, if it was asked
-    for, and no ACL has changed since.
+    oldest first; `ends`: to be closed when they are sent; `muted_until`: 0, or it is not read before; `login_deadline`:
+    when the peer must have authenticated, in the transport's time; `permissions`: what the peer may do, if that was
+    determined, and no ACL has changed since.
     """
 
     __slots__ = (
@@ -137,10 +136,10 @@ class Connection:
         "closed",
         "ends",
         "fast_paths",
-        "known_by",
         "last_active",
         "listener",
         "login",
+        "login_deadline",
         "max_frame_bytes",
         "muted_until",
         "out",
@@ -165,7 +164,7 @@ class Connection:
         self.login: LoggingIn | None = None
         self.last_active = 0.0
         self.muted_until = 0.0
-        self.known_by = inf
+        self.login_deadline = inf
         self.out: deque[Part] = deque()
         self.out_bytes = 0
         # What has arrived and is not dispatched yet: _buffer[:_filled]. _frame_end > 0: the buffer is being filled
@@ -176,16 +175,16 @@ class Connection:
         self._slots: deque[Slot] = deque()
         self.fast_paths: list[FastPath] = []
         self.permissions: Permissions | None = None
-        self.state: object = None  # the transport's own bookkeeping
+        self.state: object = None  # the transport's own state
 
     @property
     def session(self) -> Session:
-        """Who the peer is, as far as is known."""
+        """Who the peer is: anonymous until it has authenticated."""
         return self._session
 
     @session.setter
     def session(self, session: Session) -> None:
-        """The peer has authenticated (again): what was found out about another session does not hold for this one."""
+        """The peer has (re-)authenticated: permissions and fast paths of the last session do not apply to this one."""
         self._session = session
         self.permissions = None
         self.fast_paths = []
@@ -194,8 +193,8 @@ class Connection:
 
     @property
     def blocked(self) -> bool:
-        """True while no further request may be taken up: an answer is owed, too much waits to be sent, or the peer has
-        taken more than its share.
+        """True while no further request may be taken up: one is pending, too much waits to be sent, or the peer is
+        throttled.
         """
         if self.muted_until:
             return True
@@ -219,9 +218,7 @@ class Connection:
             self._keep(view[consumed:])
 
     def recv_target(self) -> memoryview | None:
-        """Where the next bytes shall be received directly (a large frame is half there), or None: use a shared
-        buffer.
-        """
+        """Where to receive the next bytes directly (a large frame has arrived in part); None: into a shared buffer."""
         if not self._frame_end:
             return None
         buffer = self._buffer
@@ -238,12 +235,12 @@ class Connection:
             self.resume()
 
     def resume(self) -> None:
-        """Go on with requests that arrived while the connection was blocked. Raises ProtocolViolation."""
+        """Continue with requests that arrived while the connection was blocked. Raises ProtocolViolation."""
         buffer = self._buffer
         if buffer is None or self._filled < self._frame_end or self.blocked:
             return
         view = memoryview(buffer)[: self._filled]
-        # The buffer is given up, never reused: views of it may be staged for writing until the round ends.
+        # The buffer is released, never reused: views of it may be staged for writing until the round ends.
         self._buffer, self._filled, self._frame_end = None, 0, 0
         consumed = self._take_frames(view)
         if consumed < len(view):
@@ -336,7 +333,7 @@ class Connection:
             self._transport.wake(self)
 
     def split(self, context: Slot, contexts: Sequence[Slot]) -> None:
-        """Requests that were to be answered together, in the slot of `context`, are answered one by one."""
+        """Answer one by one the requests that were to be answered together, in the slot of `context`."""
         if context in self._slots:
             at = self._slots.index(context)
             del self._slots[at]
@@ -344,8 +341,8 @@ class Connection:
                 self._slots.insert(at, one)
 
     def mute(self, until: float) -> bool:
-        """Take up nothing more until then, in seconds of the clock that `unmute` is told of. False: that is so already.
-        What is owed is sent all the same.
+        """Take up nothing more until then, in seconds of the clock of `unmute`. False: it is muted for that long
+        already. Pending responses are sent all the same.
         """
         if until <= self.muted_until:
             return False
@@ -353,25 +350,25 @@ class Connection:
         return True
 
     def unmute(self, now: float) -> None:
-        """Go on, if it is time."""
+        """Take up requests again, if the time is over."""
         if self.muted_until and now >= self.muted_until:
             self.muted_until = 0.0
-            self.go_on()
+            self.wake()
 
-    def go_on(self) -> None:
-        """Nothing holds up the next request any more."""
+    def wake(self) -> None:
+        """Have the transport look again: the next request may be taken up, or something may be sent."""
         if not self.closed:
             self._transport.wake(self)
 
     def end(self) -> None:
-        """Take up nothing more, and close when what is answered has been sent."""
+        """Take up nothing more, and close when the responses that are ready have been sent."""
         self.ends = True
         self._slots.append(_END)
         self.answered()
-        self.go_on()
+        self.wake()
 
     def serve_with(self, dispatch: Dispatch, max_frame_bytes: int) -> None:
-        """From the next request on `dispatch` takes them up; none may be longer than `max_frame_bytes`."""
+        """From the next request on use `dispatch`; no frame may be longer than `max_frame_bytes`."""
         self._dispatch = dispatch
         self.max_frame_bytes = max_frame_bytes
         self.fast_paths = []
@@ -381,27 +378,27 @@ class Connection:
         self.out_bytes += sum(map(len, parts))
 
     def sent(self, size: int) -> None:
-        """`size` bytes left; the transport has taken the finished parts off `out`."""
+        """`size` bytes were sent; the transport has removed the finished parts from `out`."""
         self.out_bytes -= size
 
     @property
-    def owes(self) -> bool:
-        """A request was taken up and is not answered yet."""
+    def has_pending(self) -> bool:
+        """A request was taken up, and its response is not ready."""
         return bool(self._slots)
 
-    def forgotten(self) -> Slot | None:
-        """A request that is owed an answer which cannot come: nobody holds its context any more, no timer, no waiter,
-        no state machine, no task. Which is a fault of ours; the connection would stay blocked by it for good.
+    def unanswerable(self) -> Slot | None:
+        """A pending request that cannot be answered any more: no timer, waiter, state machine or task holds its
+        context. That is a bug of ours, and would block the connection for good.
         """
         for at in range(len(self._slots)):
-            # The references of the queue itself and of the call. What holds it in a cycle, the collector finds.
+            # The references of the queue itself and of the call. Those in a cycle are the garbage collector's.
             if sys.getrefcount(self._slots[at]) <= 2 and self._slots[at].parts is None:
                 return self._slots[at]
         return None
 
     @property
     def idle(self) -> bool:
-        """Nothing owed, nothing to send."""
+        """No pending request, nothing to send."""
         return not self._slots and not self.out
 
     # -- end -----------------------------------------------------------------------------------------------------------
@@ -412,7 +409,7 @@ class Connection:
             self._transport.abort(self)
 
     def lost(self) -> None:
-        """The carrier is gone: forget everything and let go of what waits for this client."""
+        """The carrier is closed: drop all state and release what waits for this client."""
         if self.closed:
             return
         self.closed = True
@@ -420,8 +417,8 @@ class Connection:
         self.out.clear()
         self.out_bytes = 0
         self._buffer, self._filled, self._frame_end = None, 0, 0
-        # The transport's bookkeeping refers to this object, too: without the cycle both go now, not when the collector
-        # comes by.
+        # The transport's state refers to this object, too: breaking the cycle frees both now, not at the next garbage
+        # collection.
         self.fast_paths = []
         self.state = None
         login, self.login = self.login, None

@@ -1,6 +1,6 @@
-"""Fetching the keys that tokens are signed with, outside of the loop; `barnabas.server.security.sasl.jwks` says when.
+"""Fetches the keys that tokens are signed with, in a thread; `barnabas.server.security.sasl.jwks` says when.
 
-No log-in waits for it: a token of a key that is not there is refused, and has the keys fetched sooner. `http://` and
+No log-in waits for it: a token whose key is missing is rejected, and has the keys fetched sooner. `http://` and
 `https://` (with the system's certificate authorities, redirects to http(s) followed), or a file.
 """
 
@@ -23,15 +23,15 @@ log = logging.getLogger("barnabas.security")
 
 BYTES_MAX: Final = 1024 * 1024
 TIMEOUT_S: Final = 10.0
-"""Of each step of a fetch."""
+"""Time limit of each step of a fetch."""
 LIMIT_S: Final = 30.0
-"""Of the whole."""
+"""Time limit of a whole fetch."""
 LOOK_S: Final = 1.0
-"""How often is looked whether a fetch is due: a log-in may have wanted it sooner."""
+"""How often to check whether a fetch is due: a log-in may have requested one."""
 
 
 class CannotFetch(Exception):
-    """The document is not to be had; the message says why."""
+    """The document could not be fetched; the message says why."""
 
 
 Get = Callable[[str], Awaitable[bytes]]
@@ -39,14 +39,14 @@ Get = Callable[[str], Awaitable[bytes]]
 
 
 async def get_in_thread(url: str) -> bytes:
-    """Raises CannotFetch, also after `LIMIT_S`. Cancelled, it leaves the thread to itself."""
+    """Raises CannotFetch, also after `LIMIT_S`. When cancelled, it abandons the thread."""
     with trio.move_on_after(LIMIT_S):
         return await trio.to_thread.run_sync(fetch, url, abandon_on_cancel=True)
-    raise CannotFetch(f"there is no whole answer after {LIMIT_S:g} s")
+    raise CannotFetch(f"no complete answer within {LIMIT_S:g} s")
 
 
 class JwksFetcher:
-    """Keeps `jwks` as it is at `url`."""
+    """Keeps `jwks` up to date with the document at `url`."""
 
     def __init__(self, jwks: Jwks, url: str, get: Get = get_in_thread) -> None:
         self._jwks = jwks
@@ -55,7 +55,7 @@ class JwksFetcher:
         self._was_well = True
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Fetch until cancelled; started after the first time, however that went."""
+        """Fetch until cancelled; started after the first fetch, failed or not."""
         await self._fetch()
         task_status.started()
         while True:
@@ -73,14 +73,14 @@ class JwksFetcher:
         except BadKeySet as error:
             self._failed(error)
         else:
-            log.log(logging.DEBUG if self._was_well else logging.INFO, "the keys at %s were fetched", self._url)
+            log.log(logging.DEBUG if self._was_well else logging.INFO, "fetched the keys at %s", self._url)
             self._was_well = True
 
     def _failed(self, error: Exception) -> None:
-        """Say it once, not with each of the tries that follow."""
+        """Log a failure once, not with each retry."""
         level = logging.ERROR if self._was_well else logging.DEBUG
-        kept = "those there are stay" if self._jwks.has_keys else "no token can be accepted"
-        log.log(level, "the keys at %s cannot be used, %s: %s", self._url, kept, error)
+        kept = "keeping the present keys" if self._jwks.has_keys else "rejecting all tokens"
+        log.log(level, "cannot fetch the keys at %s, %s: %s", self._url, kept, error)
         self._was_well = False
 
 
@@ -97,7 +97,7 @@ def fetch(url: str) -> bytes:
                 text = answer.read(BYTES_MAX + 1)
     except urllib.error.HTTPError as error:
         with error:
-            raise CannotFetch(f"the server answers {error.code}") from None
+            raise CannotFetch(f"the server answered {error.code}") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
         raise CannotFetch(str(reason)) from None

@@ -1,5 +1,5 @@
-"""Listening sockets; and the sweep, which closes who is silent for `connections.max.idle.ms`. Who may connect is said
-at the door (`barnabas.server.network.door`).
+"""Listening sockets; and the sweep, which closes connections that were idle for `connections.max.idle.ms`. Limits are
+checked in `barnabas.server.network.admission`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SWEEP_S = 1.0
 
 _ADVICE = {
     errno.EADDRINUSE: "another program listens there, perhaps another broker",
-    errno.EADDRNOTAVAIL: "no interface of this machine has it; what clients shall connect to is advertised.listeners",
+    errno.EADDRNOTAVAIL: "no interface of this machine has it; the address for clients goes into advertised.listeners",
     errno.EACCES: "ports below 1024 are for privileged users",
     socket.EAI_NONAME: "listeners takes addresses of this machine, or names of them",
 }
@@ -38,7 +38,7 @@ _NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 class CannotListen(Exception):
-    """A listener's address cannot be used; the message says which and why. number: the system's, if it was that."""
+    """A listener's address cannot be used; the message says which and why. number: the system's errno, if any."""
 
     def __init__(self, text: str, number: int | None = None) -> None:
         super().__init__(text)
@@ -62,7 +62,7 @@ def bind(address: ListenAddress, backlog: int, receive_buffer_bytes: int) -> lis
 
 
 def _bind_loopback(address: ListenAddress, backlog: int, tries: int = 20) -> list[socket.socket]:
-    """Both addresses, as clients try either first: on the other one, another program would hear what is for us."""
+    """Both addresses, as clients try either first: another program could listen on the other one."""
     listening: list[socket.socket] = []
     port = address.port
     try:
@@ -96,7 +96,7 @@ def _bind_one(address: ListenAddress, host: str, port: int, backlog: int) -> soc
         why = f"cannot listen on {address}: {system_says(error)}"
         raise CannotListen(f"{why} ({advice})" if advice else why, error.errno) from None
     except UnicodeError:  # out of the name's encoding for DNS
-        raise CannotListen(f"cannot listen on {address}: that is no host name") from None
+        raise CannotListen(f"cannot listen on {address}: not a host name") from None
 
 
 def bind_all(config: BrokerConfig) -> list[tuple[socket.socket, str]]:
@@ -117,7 +117,7 @@ def bind_all(config: BrokerConfig) -> list[tuple[socket.socket, str]]:
         raise
     if open_to_others and not config.get_optional_str("authorizer.class.name"):
         log.warning(
-            "open to other machines without access control: %s; whoever reaches it may read, change and delete all",
+            "open to other machines without access control: %s; any client may read, change and delete all",
             ", ".join(open_to_others),
         )
     return listening

@@ -1,15 +1,15 @@
-"""The time in the life of a connection until it is known who speaks, and its return (KIP-368).
+"""Authentication of a connection, and its re-authentication (KIP-368).
 
-`Login` is a connection's dispatcher as long as its peer has not logged in: it hands frames to the machine
-(`barnabas.server.security.sasl.authenticator`), sends what that says, and in the end has the real dispatcher take over.
-A session without end costs nothing from then on. One that ends keeps its `Login`, which looks at each request that does
-not take a fast path: a SaslHandshake logs in again; past the end anything else closes the connection. The fast paths
-are forgotten when the session ends (`timers`).
+`Login` is a connection's dispatcher until its peer has authenticated: it passes frames to the machine
+(`barnabas.server.security.sasl.authenticator`), sends the answers, and finally installs the real dispatcher. A session
+that does not expire costs nothing from then on. One that expires keeps its `Login`, which looks at each request that
+does not take a fast path: a SaslHandshake re-authenticates; after the session's end anything else closes the
+connection. A timer removes the fast paths when the session ends.
 
-A failure is answered after a delay, and the connection ended a moment later: kafka-python throws away what arrives
-together with the end, and would never come to know why. Nothing is read meanwhile, and no task waits for it.
+A failure is answered after a delay, and the connection closed a moment later: kafka-python drops what arrives together
+with the end of the stream, and would not learn the reason. Nothing is read meanwhile, and no task waits.
 
-Who has failed, where and why is one line at INFO; a password or token is never in it.
+A failure is one line at INFO: client, listener and reason; never a password or token.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from barnabas.server.security.sasl.authenticator import (
 log = logging.getLogger("barnabas.security")
 
 AGAIN_AFTER_S = 1.0
-"""Whoever begins to log in again sooner than this after the last time is refused, by the API's handler."""
+"""Re-authentication sooner than this after the last one is rejected, by the API's handler."""
 TIME_TO_READ_S = 0.1
 """Between the answer to a failure and the end of the connection."""
 _KEY_BYTES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class LoginDesk:
-    """What log-ins on one listener have in common.
+class LoginService:
+    """What log-ins on one listener share.
 
-    `rules`: what may be shown. `served(connection)`: the APIs of the broker before the log-in. `dispatch`: takes over
-    afterwards. `wall_ms()`: milliseconds since the epoch. `delay_s()`: between a failure and the answer.
-    `frame_bytes_before`, `frame_bytes()`: the longest request before and after the log-in.
+    `rules`: the mechanisms, and what they accept. `served(connection)`: the APIs of the broker before the log-in.
+    `dispatch`: the dispatcher after it. `wall_ms()`: milliseconds since the epoch. `delay_s()`: between a failure and
+    the answer. `frame_bytes_before`, `frame_bytes()`: the longest request before and after the log-in.
     """
 
     rules: ListenerRules
@@ -61,12 +61,12 @@ class LoginDesk:
     frame_bytes: Callable[[], int]
 
     def begin(self) -> Dispatch:
-        """What takes up the requests of a new connection."""
+        """The dispatcher of a new connection."""
         return Login(self)
 
 
 class _Answer:
-    """The slot of an answer that is no request's of the broker; filled now or later."""
+    """The slot of an answer to a frame of the log-in; filled now or later."""
 
     __slots__ = ("parts", "pipelined")
 
@@ -76,20 +76,20 @@ class _Answer:
         self.fill(frame)
 
     def fill(self, frame: bytes | None) -> None:
-        """None: it is still owed; empty: there is none."""
+        """None: pending; empty: no answer."""
         self.parts = None if frame is None else [frame] if frame else ()
 
     def connection_closed(self) -> None:
-        """Nothing waits for this client but the `Login` itself, which is told."""
+        """Nothing to release: only the `Login` waits for this client, and the connection notifies it."""
 
 
 class Login:
     """See the module. One per connection on a listener with SASL; called as its dispatcher."""
 
-    __slots__ = ("_again_at", "_connection", "_desk", "_expires", "_machine", "_session", "_timer")
+    __slots__ = ("_again_at", "_connection", "_expires", "_machine", "_service", "_session", "_timer")
 
-    def __init__(self, desk: LoginDesk) -> None:
-        self._desk = desk
+    def __init__(self, service: LoginService) -> None:
+        self._service = service
         self._machine: Authenticator | None = None
         self._session: Authenticated | None = None
         self._expires = float("inf")
@@ -98,17 +98,17 @@ class Login:
         self._connection: Connection | None = None
 
     def __call__(self, connection: Connection, frame: memoryview) -> Slot:
-        """Take up a frame of a peer that is logging in."""
-        desk = self._desk
+        """Handle a frame of a peer that is logging in."""
+        service = self._service
         if self._machine is None:
             self._connection = connection
             connection.login = self
-            self._machine = Authenticator(desk.rules, desk.served(connection), connection.client_host)
+            self._machine = Authenticator(service.rules, service.served(connection), connection.client_host)
         try:
-            step = self._machine.frame(frame, desk.wall_ms())
+            step = self._machine.frame(frame, service.wall_ms())
         except Exception as error:  # ours: it costs this connection
             contain(log, f"logging in a client at {connection.client_host}", error)
-            step = Failed("of a fault of ours", delayed=False)
+            step = Failed("internal error", delayed=False)
         match step:
             case Continue(answer):
                 return _Answer(answer)
@@ -118,38 +118,38 @@ class Login:
                 return self._failed(connection, step)
 
     def _passed(self, connection: Connection, step: Authenticated) -> Slot:
-        desk = self._desk
+        service = self._service
         again = self._session is not None
         log.debug(
             "%s at %s logged in%s on listener %s by %s",
             step.session.principal,
             connection.client_host,
             " again" if again else "",
-            desk.rules.listener,
+            service.rules.listener,
             step.mechanism,
         )
         connection.session = step.session
-        connection.known_by = inf
+        connection.login_deadline = inf
         self._machine, self._session = None, step
         self._cancel()
         if step.lifetime_ms is None:
             connection.login = None
-            connection.serve_with(desk.dispatch, desk.frame_bytes())
+            connection.serve_with(service.dispatch, service.frame_bytes())
         else:
-            self._expires = desk.now() + step.lifetime_ms / 1000
-            self._timer = desk.timers.at(self._expires, self._forget_fast_paths)
-            connection.serve_with(self._serve, desk.frame_bytes())
+            self._expires = service.now() + step.lifetime_ms / 1000
+            self._timer = service.timers.at(self._expires, self._forget_fast_paths)
+            connection.serve_with(self._serve, service.frame_bytes())
         return _Answer(step.answer)
 
     def _failed(self, connection: Connection, step: Failed) -> Slot:
-        log.info("a client at %s on listener %s: %s", connection.client_host, self._desk.rules.listener, step.reason)
+        log.info("a client at %s on listener %s: %s", connection.client_host, self._service.rules.listener, step.reason)
         if not step.delayed:
             connection.abort()
             return _Answer(b"")
         answer = _Answer(None)
-        desk = self._desk
+        service = self._service
 
-        def tell() -> None:
+        def send_answer() -> None:
             answer.fill(step.answer)
             if connection.closed:
                 return
@@ -158,33 +158,34 @@ class Login:
                 return
             connection.mute(float("inf"))
             connection.answered()
-            self._timer = desk.timers.at(desk.now() + TIME_TO_READ_S, connection.end)
+            self._timer = service.timers.at(service.now() + TIME_TO_READ_S, connection.end)
 
         self._cancel()
-        self._timer = desk.timers.at(desk.now() + desk.delay_s(), tell)
+        self._timer = service.timers.at(service.now() + service.delay_s(), send_answer)
         return answer
 
-    # -- sessions that end -------------------------------------------------------------------------------------------
+    # -- sessions that expire
+    # -------------------------------------------------------------------------------------------
 
     def _serve(self, connection: Connection, frame: memoryview) -> Slot:
-        """Take up a request of a peer whose session ends some time."""
-        desk, now = self._desk, self._desk.now()
+        """Handle a request of a peer whose session expires."""
+        service, now = self._service, self._service.now()
         if int.from_bytes(frame[:_KEY_BYTES], "big") == ApiKey.SASL_HANDSHAKE and now >= self._again_at:
             self._again_at = now + AGAIN_AFTER_S
             self._machine = Authenticator(
-                desk.rules, desk.served(connection), connection.client_host, before=self._session
+                service.rules, service.served(connection), connection.client_host, before=self._session
             )
-            connection.known_by = now + LOGIN_S
-            connection.serve_with(self, desk.frame_bytes_before)
+            connection.login_deadline = now + LOGIN_S
+            connection.serve_with(self, service.frame_bytes_before)
             return self(connection, frame)
         if now > self._expires:
-            log.debug("closing the connection of %s: its session has ended", connection.client_host)
+            log.debug("closing the connection of %s: its session has expired", connection.client_host)
             connection.abort()
             return _Answer(b"")
-        return desk.dispatch(connection, frame)
+        return service.dispatch(connection, frame)
 
     def _forget_fast_paths(self) -> None:
-        """The session has ended: the next request must come to `_serve`."""
+        """The session has expired: the next request must come to `_serve`."""
         connection = self._connection
         if connection is not None:
             connection.fast_paths = []
@@ -195,6 +196,6 @@ class Login:
             self._timer = None
 
     def connection_closed(self) -> None:
-        """The connection tells that it is gone."""
+        """Called by the connection when it is closed."""
         self._cancel()
         self._machine = self._connection = None

@@ -1,8 +1,8 @@
-"""Logging in to another broker, as part of connecting: SaslHandshake 1, SaslAuthenticate 1, then whatever is asked.
+"""Authentication at another broker, as part of connecting: SaslHandshake 1, SaslAuthenticate 1, then any request.
 
 `logging_in(connect, credentials)` is a `Connect` over another one, which carries the bytes, encrypted or not. Where the
-other broker says how long the session lasts (KIP-368), it gives a `SessionStream`, which logs in again when nine tenths
-of that have passed; otherwise the stream itself.
+other broker limits the session (KIP-368), it returns a `SessionStream`, which re-authenticates after nine tenths of its
+lifetime; otherwise the stream itself.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from barnabas.server.security.sasl.client import ClientCredentials, ServerRefuse
 CLIENT_ID: Final = "barnabas"
 VERSION: Final = 1
 RENEW_AFTER: Final = 0.9
-"""Of the session's lifetime."""
+"""The part of the session's lifetime after which to re-authenticate."""
 _NONCE_BYTES: Final = 24
 
 
 def logging_in(connect: Connect, credentials: ClientCredentials) -> Connect:
-    """A `Connect` that logs in to endpoints whose listener wants that. Raises OSError, PeerError as `connect` does, and
+    """A `Connect` that logs in to endpoints whose listener has SASL. Raises OSError, PeerError as `connect` does, and
     PeerError for a log-in that fails.
     """
 
@@ -66,7 +66,7 @@ class _Session(SessionStream):
         try:
             lifetime_ms = await self._log_in()
         except (EOFError, DecodeError) as error:
-            raise PeerError(f"{self.where}: it ends the log-in: {error}") from None
+            raise PeerError(f"{self.where}: log-in failed: {error}") from None
         self.renew_at = trio.current_time() + lifetime_ms / 1000 * RENEW_AFTER if lifetime_ms else float("inf")
 
     async def _log_in(self) -> int:
@@ -76,7 +76,7 @@ class _Session(SessionStream):
         if handshake.error_code:
             offered = ", ".join(handshake.mechanisms) or "none"
             why = f"{ErrorCode.of(handshake.error_code).name}, it offers {offered}"
-            raise PeerError(f"{self.where}: it does not take {mechanism}: {why}")
+            raise PeerError(f"{self.where}: it does not accept {mechanism}: {why}")
         login = begin(self._credentials, b64encode(secrets.token_bytes(_NONCE_BYTES)))
         token: bytes | None = login.first()
         lifetime_ms = 0
@@ -84,7 +84,7 @@ class _Session(SessionStream):
             answer = await self._ask(SaslAuthenticateRequest(auth_bytes=token))
             if answer.error_code:
                 why = answer.error_message or ErrorCode.of(answer.error_code).name
-                raise PeerError(f"{self.where}: it does not let {self._credentials.user} in: {why}")
+                raise PeerError(f"{self.where}: it rejects the log-in of {self._credentials.user}: {why}")
             lifetime_ms = answer.session_lifetime_ms
             try:
                 token = login.answer(bytes(answer.auth_bytes))

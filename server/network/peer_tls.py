@@ -1,4 +1,4 @@
-"""TLS to other brokers: a `Connect` that encrypts what another one has connected."""
+"""TLS to other brokers: a `Connect` that encrypts the streams of another one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from barnabas.server.network.peers import Connect, PeerError
 from barnabas.server.security.tls.settings import PROTOCOLS
 
 _BELOW: Final = {"SSL": "PLAINTEXT", "SASL_SSL": "SASL_PLAINTEXT"}
-"""What is carried through TLS."""
+"""The security protocols with TLS."""
 
 
 def encrypted(connect: Connect, current_context: Callable[[], ssl.SSLContext]) -> Connect:
-    """Connects with `connect`, and to endpoints with SSL or SASL_SSL through TLS then. Their certificates have to name
-    the host that is advertised, if the context checks names.
+    """Connects with `connect`, then starts TLS with endpoints that have SSL or SASL_SSL. Their certificates must name
+    the advertised host, if the context checks names.
     """
 
     async def connect_encrypted(endpoint: Endpoint) -> trio.abc.Stream:

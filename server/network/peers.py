@@ -1,18 +1,18 @@
 """Connections to other brokers: one request at a time over one stream.
 
-`Connect` opens the stream and is the seam of the simulation and of tests; `tcp_connect` is the real one. Controller
+`Connect` opens the stream; the simulation and tests pass their own; `tcp_connect` is the real one. Controller
 messages, replica fetches and requests to the controller each keep `PeerConnection`s of their own, as in Apache Kafka:
-a long fetch must not hold up an AlterPartition.
+a long fetch must not delay an AlterPartition.
 
-A connection is opened by the first `ask`, and anew after any trouble (`PeerError`): whether the peer did what was asked
-is then unknown, and all requests between brokers may be repeated. A peer that closed an idle connection is noticed
-before the next request where the transport can tell (TCP).
+A connection is opened by the first `ask`, and reopened after any failure (`PeerError`): whether the peer handled the
+request is then unknown, and all requests between brokers may be repeated. An idle connection that the peer has closed
+is noticed before the next request where the transport can detect that (TCP).
 
 Responses are read into a buffer of their own: `records` fields are memoryviews over it that stay valid and may be
-written to. Limits: length and correlation id are checked before memory is taken for a response.
+written to. Limits: length and correlation id are checked before memory is allocated for a response.
 
-`Connect` also logs in where the listener between brokers wants that (`barnabas.server.network.peer_login`); a session
-that ends is renewed before the next request (`SessionStream`). TLS is `barnabas.server.network.peer_tls`.
+`Connect` also authenticates where the listener between brokers has SASL (`barnabas.server.network.peer_login`); a
+session that expires is renewed before the next request (`SessionStream`). TLS is `barnabas.server.network.peer_tls`.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ Connect = Callable[[Endpoint], Awaitable[trio.abc.Stream]]
 
 MAX_RESPONSE_BYTES = 1 << 30
 CONNECT_S = 10.0
-"""While a network is cut TCP asks ever more seldom: a new attempt notices sooner that it works again."""
+"""TCP backs off while a network is down: a new attempt notices sooner that it is up again."""
 _SOFTWARE = "barnabas"
-_CHUNK = 256 * 1024  # trio's default of 64 KiB costs a system call and a copy each
+_CHUNK = 256 * 1024  # trio's default is 64 KiB, each a system call and a copy
 
 
 class PeerError(Exception):
-    """The other broker could not be asked: refused, closed, timed out, or answered what nobody can read."""
+    """The request to the other broker failed: connection refused or closed, time-out, or an unreadable response."""
 
 
 class SessionStream(trio.abc.Stream):
-    """A stream to a broker that we are logged in at for some time only."""
+    """A stream to a broker whose session expires."""
 
     renew_at: float
-    """When to log in again, before the next request (trio's clock)."""
+    """When to re-authenticate, before the next request (trio's clock)."""
 
     @property
     @abstractmethod
@@ -54,7 +54,7 @@ class SessionStream(trio.abc.Stream):
 
     @abstractmethod
     async def renew(self) -> None:
-        """Log in again; nothing may be owed to us. Raises PeerError, after which the stream is of no use."""
+        """Re-authenticate; no request may be in flight. Raises PeerError, after which the stream cannot be used."""
 
 
 async def tcp_connect(endpoint: Endpoint) -> trio.abc.Stream:
@@ -98,7 +98,7 @@ class PeerConnection:
     async def versions(self, endpoint: Endpoint) -> dict[ApiKey, tuple[int, int]]:
         """What the broker at `endpoint` serves: first and last version by API; asked once per connection.
 
-        APIs that this broker has never heard of are left out. Raises PeerError.
+        APIs unknown to this broker are left out. Raises PeerError.
         """
         async with self._turn:
             await self._open(endpoint)
@@ -109,7 +109,7 @@ class PeerConnection:
                     response = await self._exchange(ApiVersionsRequest(), 0, None)
                 if response.error_code != ErrorCode.NONE:
                     await self.close()
-                    raise PeerError(f"{_where(endpoint)} refuses ApiVersions: error {response.error_code}")
+                    raise PeerError(f"{_where(endpoint)} rejects ApiVersions: {ErrorCode.of(response.error_code).name}")
                 self._versions = {
                     ApiKey(row.api_key): (row.min_version, row.max_version)
                     for row in response.api_keys
@@ -118,7 +118,7 @@ class PeerConnection:
             return self._versions
 
     async def close(self) -> None:
-        """Close the connection, at once; the next `ask` opens another. A request in flight ends with PeerError."""
+        """Close the connection immediately; the next `ask` opens another. A request in flight ends with PeerError."""
         stream, self._stream = self._stream, None
         self._versions = None
         if stream is not None:
@@ -143,7 +143,7 @@ class PeerConnection:
             raise PeerError(f"cannot connect to {_where(endpoint)} within {limit_s:g} s") from None
 
     async def _renew(self, stream: SessionStream) -> None:
-        """Log in again on an open connection, or close it: the next one begins with a log-in anyway."""
+        """Re-authenticate an open connection, or close it: the next one starts with a log-in anyway."""
         whole = False
         try:
             with trio.move_on_after(min(self._timeout_s, CONNECT_S)):
@@ -185,7 +185,7 @@ class PeerConnection:
         except DecodeError as error:
             raise PeerError(f"{where}: unreadable answer to {key.name}: {error}") from error
         finally:
-            if not whole and self._stream is stream:  # also when cancelled: the answer to come belongs to nobody
+            if not whole and self._stream is stream:  # also when cancelled: nobody reads the answer that may come
                 await self.close()
 
 
@@ -220,7 +220,7 @@ async def read_response(stream: trio.abc.Stream, correlation_id: int) -> bytearr
 
 
 def _has_ended(stream: trio.abc.Stream) -> bool:
-    """An idle stream has something to read: its end, or what nobody asked for."""
+    """An idle stream has something to read: its end, or bytes that no request asked for."""
     while isinstance(stream, SessionStream):
         stream = stream.carrier
     return isinstance(stream, trio.SocketStream) and stream.socket.is_readable()

@@ -1,13 +1,14 @@
 """The reactor: all TCP connections of a broker in one trio task over a private epoll.
 
-Why not a task per connection: measured, a task costs 14 us per wake-up and starves its neighbours when it skips
+Why not a task per connection: measured, a task costs 14 us per wake-up and starves other tasks when it skips
 checkpoints; one task that drains epoll costs nothing per connection and lets a round of requests share one file write
 and one send. A round is: receive once from every readable socket and run the requests found, then `end_of_round()`
-(staged appends are written, their answers queued), then send once to every connection with something to say. At most
+(staged appends are written, their answers queued), then send once to every connection that has output. At most
 `ROUNDS_MAX` rounds pass between two trio checkpoints.
 
-A busy client comes back within the millisecond. Going through trio in between is a twentieth of the broker's CPU time,
-so a pass waits for it in the epoll itself, a few times at most, as all else in trio has to wait too.
+A busy client sends its next request within a millisecond. Going through trio in between is a twentieth of the broker's
+CPU time, so a pass waits for it in the epoll itself, a few times at most, since everything else in trio waits
+meanwhile.
 
 Received bytes lie in arenas that live until the round ends, because Produce stages views of them for `writev`.
 
@@ -15,10 +16,10 @@ Sending: bytes by `send`; a `FileSlice` by `sendfile` straight from the page cac
 `MSG_MORE`. From the first slice to the end the socket is corked: `sendfile` feeds it by 16 pages, and each time the
 kernel would send what there is, in packets of all sizes. With whole packets alone a megabyte costs a third less CPU.
 
-What a `TlsCarrier` carries takes its way through that, in the same rounds.
+Connections with TLS go through a `TlsCarrier`, in the same rounds.
 
-Where there is no epoll (macOS), `barnabas.server.network.readiness` stands in for it, and sockets are neither corked
-nor told of more. `PORTABLE` makes Linux do the same, for the tests.
+Where there is no epoll (macOS), `barnabas.server.network.readiness` stands in for it, and neither corks
+nor `MSG_MORE` are used. `PORTABLE` makes Linux do the same, for the tests.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from typing import Any
 import trio
 
 from barnabas.logdir import FileSlice
-from barnabas.server.network.acceptor import Acceptor, Secure, Welcome, always
+from barnabas.server.network.acceptor import Accept, Acceptor, Secure, always
 from barnabas.server.network.connection import LOGIN_S, Connection, ProtocolViolation
 from barnabas.server.network.readiness import FAILED, HALF_CLOSED, HUNG_UP, READABLE, WRITABLE, PolledSockets
-from barnabas.server.network.strangers import Quiet
 from barnabas.server.network.tls_carrier import HANDSHAKE_S, TlsCarrier
 from barnabas.server.runtime.containment import contain
 from barnabas.server.runtime.descriptors import Allowance
+from barnabas.server.runtime.log_throttle import LogThrottle
 from barnabas.server.security.quotas.connections import ConnectionLimits
 from barnabas.server.security.tls.channel import TlsError
 
@@ -53,7 +54,7 @@ LINGER_S = 0.001
 LINGERS_MAX = 3
 """How often a pass waits, at most; together with `LINGER_S` the delay of everything else."""
 LINGER_REST_PASSES = 16
-"""After a wait in vain, so many passes do not wait."""
+"""After a wait without an event, this many passes do not wait."""
 EVENTS_MAX = 256
 ARENA_BYTES = 1024 * 1024
 RECV_BYTES = 256 * 1024
@@ -63,7 +64,7 @@ HANDSHAKES_PER_ROUND = 4
 """A step of a TLS handshake takes a millisecond, most of it a signature."""
 PORTABLE = not hasattr(select, "epoll")
 FILES_KEPT = 8
-"""So many files an answer on its way may hold open, however few descriptors are left."""
+"""Open files that a response in flight may hold, however few descriptors are left."""
 
 _IN = READABLE | HALF_CLOSED
 _GONE_EVENTS = HUNG_UP | FAILED
@@ -72,7 +73,7 @@ _GONE = (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ECONNABORTED, err
 
 class _Link:
     """A socket and what epoll watches it for. `half_closed`: the peer will send no more; `finished`: and all it sent
-    was read. It still gets the answers to what it asked, as from Apache Kafka.
+    was read. Its requests are still answered, as by Apache Kafka.
     """
 
     __slots__ = ("connection", "fd", "finished", "half_closed", "mask", "sock", "tls")
@@ -88,7 +89,7 @@ class _Link:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing owed, nothing to send."""
+        """No pending request, nothing to send."""
         return self.connection.idle and not (self.tls and self.tls.has_unsent)
 
 
@@ -118,8 +119,8 @@ class _Arenas:
 
 class Reactor:
     """See the module. `end_of_round` is called once after the requests of a round have run, `closed` for every
-    connection that ended. `limits`: which connections are too many. `portable`: with nothing that only Linux has; None
-    for `PORTABLE`.
+    connection that ended. `limits`: how many connections there may be. `portable`: use nothing that only Linux has;
+    None for `PORTABLE`.
     """
 
     def __init__(
@@ -147,29 +148,29 @@ class Reactor:
         self._handshakes_left = 0
         self._tail = trio.Event()
         self._ending = False
-        self._quiet = Quiet()
+        self._throttle = LogThrottle()
 
     # -- listeners and connections -----------------------------------------------------------------------------------
 
     def add_listener(
         self,
         sock: socket.socket,
-        welcome: Welcome,
+        accept: Accept,
         secure: Secure | None = None,
         may_accept: Callable[[], bool] = always,
     ) -> None:
-        """Accept from `sock` (non-blocking, listening) while `may_accept()`. `welcome(sock, address)` makes the
-        connection, or returns None to refuse it. `secure()` makes what carries it through TLS.
+        """Accept from `sock` (non-blocking, listening) while `may_accept()`. `accept(sock, address)` makes the
+        connection, or returns None to reject it. `secure()` makes its `TlsCarrier`.
         """
-        self._acceptor.add(sock, welcome, secure, may_accept)
+        self._acceptor.add(sock, accept, secure, may_accept)
 
     def remove_listeners(self) -> None:
         """Stop accepting and close the listening sockets."""
         self._acceptor.close()
 
-    def listen_again(self) -> None:
-        """Look who waits to be accepted: there may be room again."""
-        self._acceptor.listen_again()
+    def resume_accepting(self) -> None:
+        """Accept connections that wait in the backlog: there may be room again."""
+        self._acceptor.resume_accepting()
 
     @property
     def is_accepting(self) -> bool:
@@ -181,7 +182,7 @@ class Reactor:
         return [link.connection for link in self._links.values()]
 
     def _take(self, sock: socket.socket, connection: Connection | None, secure: Secure | None) -> None:
-        """Serve an accepted socket; without a connection it is refused."""
+        """Serve an accepted socket; without a connection it is rejected."""
         if connection is None:
             sock.close()
             return
@@ -191,7 +192,7 @@ class Reactor:
             self._epoll.register(sock.fileno(), _IN)
         except Exception:
             connection.lost()
-            self._closed(connection)  # `welcome` has counted it
+            self._closed(connection)  # `accept` has counted it
             raise
         link = _Link(sock, connection, _IN, tls)
         connection.state = link
@@ -199,19 +200,17 @@ class Reactor:
         self._links[link.fd] = link
 
     def close_excess(self) -> None:
-        """Close connections while there are too many: those that have been silent for longest, whatever they wait for,
-        as Apache Kafka does.
+        """Close connections beyond the limit: those that have been idle for longest, whatever they wait for, as Apache
+        Kafka does.
         """
         limits = self._limits
         if limits is None or not limits.excess:
             return
         others = [link for link in self._links.values() if not limits.spares(link.connection.listener)]
-        doomed = nsmallest(limits.excess, others, key=lambda link: link.connection.last_active)
-        for link in doomed:
+        excess = nsmallest(limits.excess, others, key=lambda link: link.connection.last_active)
+        for link in excess:
             self._drop(link)
-        log.info(
-            "closed %d connections that were silent for longest: there were more than max.connections", len(doomed)
-        )
+        log.info("closed the %d connections that were idle for longest: max.connections exceeded", len(excess))
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
@@ -297,13 +296,13 @@ class Reactor:
             self._finish_round()
 
     def stop_reading(self) -> None:
-        """Take up no more requests, from now on: what is owed is sent, and that is all."""
+        """Stop taking requests; the responses of those that were taken are still sent."""
         self._ending = True
         for link in self._links.values():
             self._watch(link, link.mask & ~_IN)
 
     def drop_idle(self) -> bool:
-        """Close every connection that is owed nothing and has nothing to be sent; True if some are left."""
+        """Close every connection without pending requests or output; True if some are left."""
         for link in list(self._links.values()):
             if link.is_idle:
                 if self._ending:
@@ -312,18 +311,18 @@ class Reactor:
         return bool(self._links)
 
     def _discard_requests(self, link: _Link) -> None:
-        """Closed with requests in its receive buffer, a socket sends a reset, and clients complain of that."""
+        """A socket that is closed with bytes in its receive buffer sends a reset, which clients log as an error."""
         try:
             link.sock.recv_into(self._arenas.space())
         except OSError:
-            pass  # there are none, or the peer is gone
+            pass  # there are none, or the peer has disconnected
 
     def sweep(self, idle_since: float) -> None:
-        """Close connections without activity since `idle_since` (trio time) that are owed nothing, or what nobody is
-        left to give, or whose peer may be gone, and of peers that take too long to say who they are; listen again after
-        a pause.
+        """Close connections without activity since `idle_since` (trio time) that have no pending request, or one that
+        cannot be answered any more, or whose peer has half-closed; and those whose TLS handshake or log-in takes too
+        long. Accept again after a pause.
         """
-        self.listen_again()
+        self.resume_accepting()
         if self._allowance.is_short(self._epoll.fileno()):
             self._free_files()
         now = self._now()
@@ -333,20 +332,22 @@ class Reactor:
             if link.tls is not None and not link.tls.is_open and link.tls.begun < handshakes_since:
                 self._untrusted(link, TlsError(f"no handshake within {HANDSHAKE_S:g} s"))
                 continue
-            if connection.known_by < now:
+            if connection.login_deadline < now:
                 self._violated(link, ProtocolViolation(_overdue(connection), from_stranger=True))
                 continue
             if connection.last_active >= idle_since:
                 continue
-            forgotten = None if link.half_closed else connection.forgotten()
-            if forgotten is not None:
-                log.error("closing the connection of %s: nobody will answer %s", connection.client_host, forgotten)
-            if link.half_closed or forgotten is not None or not connection.owes:
+            unanswerable = None if link.half_closed else connection.unanswerable()
+            if unanswerable is not None:
+                log.error(
+                    "closing the connection of %s: no answer can come to %s", connection.client_host, unanswerable
+                )
+            if link.half_closed or unanswerable is not None or not connection.has_pending:
                 self._drop(link)
 
     def _free_files(self) -> None:
-        """Others need the descriptors that answers hold, whose clients do not read them: these connections are closed,
-        those that hold most first.
+        """Descriptors are short: close connections whose clients do not read responses that hold open files, those
+        that hold most first.
         """
         holders = [
             (sum(isinstance(part, FileSlice) for part in link.connection.out), link) for link in self._links.values()
@@ -355,8 +356,8 @@ class Reactor:
             if files <= FILES_KEPT or not self._allowance.is_short(self._epoll.fileno()):
                 return
             log.warning(
-                "closing the connection of %s: it does not read its answer, which holds %d files open, and the process "
-                "may have no more",
+                "closing the connection of %s: it does not read its response, which holds %d files open, while "
+                "descriptors are short",
                 link.connection.client_host,
                 files,
             )
@@ -369,7 +370,7 @@ class Reactor:
             # Level-triggered: stop hearing about bytes that may not be taken up yet; a reset is still noticed.
             self._watch(link, link.mask & ~READABLE)
             if self._portable and not link.half_closed:
-                link.half_closed = not link.sock.recv(1, socket.MSG_PEEK)  # poll does not tell
+                link.half_closed = not link.sock.recv(1, socket.MSG_PEEK)  # poll does not report it
             return
         try:
             if link.tls is not None:
@@ -396,7 +397,7 @@ class Reactor:
     def _receive_tls(self, link: _Link, tls: TlsCarrier) -> int:
         if not tls.is_open:
             if not self._handshakes_left:
-                raise BlockingIOError  # it is heard of again in the next round
+                raise BlockingIOError  # reported again in the next round
             self._handshakes_left -= 1
         size = tls.receive(link.sock, link.connection, self._arenas)
         if tls.has_unsent:
@@ -410,8 +411,8 @@ class Reactor:
         if self._in_round:
             self._dirty[connection] = None
             return
-        # Called from a timer or a task, perhaps deep inside a write: the tail task sends, so that nothing is entered
-        # twice.
+        # Called from a timer or a task, perhaps deep inside a write: the tail task sends, so that nothing is
+        # re-entered.
         self._dirty[connection] = None
         self._tail.set()
 
@@ -505,7 +506,7 @@ class Reactor:
             self._epoll.modify(link.fd, mask)
 
     def _ended(self, link: _Link, error: Exception) -> None:
-        """Something happened that costs this connection, not the service of all others."""
+        """An error that closes this connection, and leaves the others alone."""
         if isinstance(error, ProtocolViolation):
             self._violated(link, error)
         elif isinstance(error, TlsError):
@@ -521,22 +522,21 @@ class Reactor:
             self._drop(link, has_failed=True)
 
     def _violated(self, link: _Link, violation: ProtocolViolation) -> None:
-        unsaid = self._quiet.due(str(violation), self._now()) if violation.from_stranger else 0
-        if unsaid is not None:
-            more = f" ({unsaid} more were closed since this was last said)" if unsaid else ""
+        more = self._throttle.due(str(violation), self._now()) if violation.from_stranger else ""
+        if more is not None:
             log.warning("closing the connection of %s: %s%s", link.connection.client_host, violation, more)
         self._drop(link, has_failed=True)
 
     def _untrusted(self, link: _Link, error: TlsError) -> None:
-        """TLS failed. Clients that may not come in try again and again."""
-        unsaid = self._quiet.due(str(error), self._now())
-        if unsaid is not None:
+        """TLS failed. Clients that are rejected retry again and again."""
+        more = self._throttle.due(str(error), self._now())
+        if more is not None:
             log.warning(
                 "closing the connection of %s: TLS on listener %s: %s%s",
                 link.connection.client_host,
                 link.connection.listener,
                 error,
-                f" ({unsaid} more were closed since this was last said)" if unsaid else "",
+                more,
             )
         self._drop(link, has_failed=True)
 
@@ -560,8 +560,8 @@ class Reactor:
         try:
             self._closed(link.connection)
         except Exception as error:
-            contain(log, f"forgetting the connection of {link.connection.client_host}", error)
-        self._acceptor.listen_again()
+            contain(log, f"deregistering the connection of {link.connection.client_host}", error)
+        self._acceptor.resume_accepting()
 
 
 def _overdue(connection: Connection) -> str:

@@ -1,9 +1,8 @@
 """Which sockets are ready, on systems without epoll: poll(2) with epoll's face, for the reactor.
 
-While the reactor waits, a thread does so in poll, and whatever is registered or changed meanwhile ends its wait; then
-the reactor polls itself. So a wake-up costs a switch of threads, and a poll time in proportion to the connections: good
-enough for development and tests on macOS, which is what it is for. `HALF_CLOSED` is not reported: that the peer sends
-no more is noticed by reading.
+While the reactor waits, a thread waits in poll; registering or changing a descriptor wakes it, and then the reactor
+polls itself. So a wake-up costs a switch of threads, and a poll is linear in the connections: good enough for
+development and tests on macOS, its purpose. `HALF_CLOSED` is not reported: reading notices that the peer sends no more.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ WRITABLE: Final = 4
 FAILED: Final = 8
 HUNG_UP: Final = 16
 HALF_CLOSED: Final = 0x2000
-"""Of epoll only: the peer will send no more."""
+"""epoll only: the peer will send no more."""
 
 
 class PolledSockets:
@@ -63,7 +62,7 @@ class PolledSockets:
         try:
             await trio.to_thread.run_sync(block, abandon_on_cancel=True, limiter=self._limiter)
         except BaseException:
-            # The thread must be out of it before the sockets are closed. Perhaps it has not even begun.
+            # The thread must have left poll before the sockets are closed. It may not even have entered it.
             is_wanted = False
             self._look_again()
             with polling:
@@ -97,7 +96,7 @@ class PolledSockets:
         self._look_again()
 
     def poll(self, timeout: float, maxevents: int) -> list[tuple[int, int]]:
-        """(descriptor, mask) of those that are ready, at most so many; waits for `timeout` seconds for the first."""
+        """(descriptor, mask) of ready ones, up to a maximum; waits for `timeout` seconds for the first."""
         wake = self._wake.fileno()
         return [event for event in self._poll.poll(math.ceil(timeout * 1000)) if event[0] != wake][:maxevents]
 

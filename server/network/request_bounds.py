@@ -1,21 +1,21 @@
-"""How large a request may be, by API: bytes of its frame, and elements in it.
+"""Limits of requests, by API: bytes of the frame, and elements in it.
 
-What a request costs is not its bytes alone. An element of an array takes one byte in the frame and a hundred in memory,
-so the elements of all levels are counted while a request is decoded (`barnabas.kproto.codec.decode` says what
-counts). Whoever sends more than is allowed is disconnected, before memory is set aside.
+The cost of a request is not its bytes alone. An element of an array takes one byte in the frame and a hundred in
+memory, so the elements of all levels are counted while a request is decoded (`barnabas.kproto.codec.decode` says what
+counts). A peer that exceeds a limit is disconnected before memory is allocated.
 
     elements         decoded (one core)    memory
      20,000              5 to 20 ms         4 MB
     100,000             15 to 100 ms    1 to 20 MB
 
 The bounds are far above what clients ask for. 4 MiB hold 10,000 topic names of full length (249 bytes), or a Fetch of
-100,000 partitions; 100,000 elements are 10,000 topics of nine partitions each. Where a request says more by its nature,
-its API has a row below.
+100,000 partitions; 100,000 elements are 10,000 topics of nine partitions each. APIs that need more have
+a row below.
 
 Produce has no bound of bytes but `socket.request.max.bytes`, as it carries records, which stay where they were
-received. What else is in it takes room as well: names and unknown tags a unit for each KiB. So it can be 20 MiB.
+received. The rest of it counts as well: names and unknown tags a unit for each KiB. So it can be 20 MiB.
 
-What our own clients read, answers of other brokers, is not counted.
+Responses of other brokers, which our own clients read, are not counted.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _MIB: Final = 1024 * 1024
 
 
 class Bounds(NamedTuple):
-    """`frame_bytes`: the longest frame, without the four bytes of its length; `elements`: the decoder's room."""
+    """`frame_bytes`: the longest frame, without the four bytes of its length; `elements`: the decoder's limit."""
 
     frame_bytes: int
     elements: int
 
 
 GENERAL: Final = Bounds(4 * _MIB, 100_000)
-"""Of every API that is not in `BOUNDS`, and of keys that no API has."""
+"""For every API that is not in `BOUNDS`, and for unknown keys."""
 
 _LARGE_VALUES: Final = Bounds(16 * _MIB, 100_000)
 """Texts and bytes without bound in the protocol: subscriptions and assignments, metadata of offsets, settings."""
 
 _CLUSTER: Final = Bounds(16 * _MIB, 2_000_000)
-"""A controller tells a new broker of all partitions at once: 280,000 of three replicas are 16 MiB, and seven elements
-each. Brokers that are in no cluster do not serve these.
+"""A controller sends a new broker all partitions at once: 280,000 with three replicas are 16 MiB, and seven elements
+each. Brokers without a cluster do not serve these.
 """
 
 BOUNDS: Final[Mapping[int, Bounds]] = MappingProxyType(
@@ -71,5 +71,5 @@ BOUNDS: Final[Mapping[int, Bounds]] = MappingProxyType(
 
 
 def bounds_of(api_key: int) -> Bounds:
-    """What a request with this key may have; any number will do."""
+    """The limits for this API key, known or not."""
     return BOUNDS.get(api_key, GENERAL)

@@ -1,6 +1,6 @@
-"""A connection over a trio stream: tests with memory streams, and later TLS.
+"""A connection over a trio stream, such as the memory streams of tests and of the simulation.
 
-Same `Connection`, same dispatcher; only the carrier differs. File slices are read and sent as bytes.
+Same `Connection`, same dispatcher, another transport. File slices are read and sent as bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RECV_BYTES = 64 * 1024
 
 
 class StreamTransport:
-    """Carries one connection over `stream`. `end_of_round` is called after each batch of received bytes."""
+    """The transport of one connection over `stream`. `end_of_round` is called after each batch of received bytes."""
 
     def __init__(self, stream: trio.abc.Stream, end_of_round: Callable[[], None]) -> None:
         self._stream = stream
@@ -38,7 +38,7 @@ class StreamTransport:
         self._scope.cancel()
 
     async def serve(self, connection: Connection) -> None:
-        """Carry bytes until either side ends."""
+        """Serve until either side closes."""
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
@@ -62,7 +62,7 @@ class StreamTransport:
             return
 
     def _take_up(self, connection: Connection, act: Callable[[], None]) -> bool:
-        """Run the requests that `act` finds, and end the round. False: the connection is to be closed."""
+        """Run the requests that `act` finds, and end the round. False: close the connection."""
         try:
             act()
         except ProtocolViolation:
@@ -95,7 +95,7 @@ class StreamTransport:
                         self._scope.cancel()
                         return
                     if connection.out or connection.backlog_bytes != backlog_bytes:
-                        continue  # and not because of half a frame, whose rest may never come
+                        continue  # but not for half a frame, whose rest may never come
                 await self._wake.wait()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             self._scope.cancel()

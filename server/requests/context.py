@@ -217,7 +217,7 @@ class RequestContext:
 
         def release() -> None:
             self.pipelined = before
-            self.connection.go_on()
+            self.connection.wake()
 
         return release
 

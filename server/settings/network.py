@@ -148,7 +148,7 @@ SETTINGS: tuple[Setting, ...] = (
         INT_MAX,
         "How many connections may be open at once, on all listeners and, unless it has a limit of its own, on each. At "
         "the limit, new ones wait until another closes. The listener between brokers, where there are others, does not "
-        "wait for them: the connection of another listener that is silent for longest is closed.",
+        "wait for them: the connection of another listener that was idle for longest is closed.",
         at_least(0),
         scope=Scope.CLUSTER,
     ),

@@ -111,7 +111,7 @@ def test_its_health(
         wrong = access.java()["sasl.jaas.config"].replace("alice's", "eve's")
         assert health(**{"sasl.jaas.config": wrong}) == 1
         said = capsys.readouterr().err
-        assert f"{secured.bootstrap} does not let alice in: " in said
+        assert f"{secured.bootstrap} rejects the log-in of alice: " in said
         assert "eve" not in said
     if access.protocol.endswith("SSL"):
         (tmp_path / "other.pem").write_bytes(trustme.CA().cert_pem.bytes())

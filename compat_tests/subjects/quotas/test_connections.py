@@ -105,7 +105,7 @@ def test_a_listener_that_is_full(limited: Limited) -> None:
         assert is_answered(late)
 
 
-@pytest.mark.case("quotas", "max.connections: brokers get in, who was silent for longest goes", "sockets")
+@pytest.mark.case("quotas", "max.connections: brokers get in, the connection idle for longest is closed", "sockets")
 def test_a_broker_that_is_full(limited: Limited) -> None:
     with ExitStack() as held:
         others = [opened(held, limited, "OTHERS") for _ in range(OF_ALL)]

@@ -111,7 +111,7 @@ async def test_members_are_sent_to_another_coordinator(mock_clock: MockClock, ca
         mock_clock.autojump_threshold = float("inf")
         await client.send(join("g"), 3)
         await other.send(join("h"), 3)
-        await until(lambda: sum(each.owes for each in reactor(broker).connections) == 2)
+        await until(lambda: sum(each.has_pending for each in reactor(broker).connections) == 2)
         caplog.clear()
         with caplog.at_level("INFO"):
             await stopped_soon(broker, mock_clock)

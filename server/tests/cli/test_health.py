@@ -78,7 +78,7 @@ def test_nobody(capsys: pytest.CaptureFixture[str]) -> None:
         assert call("--bootstrap", address) == 1
     assert capsys.readouterr().err == f"barnabas: no connection to {address}: Connection refused\n"
     assert call("--bootstrap", "host:port") == 1
-    assert capsys.readouterr().err == "barnabas: 'host:port' is no HOST:PORT\n"
+    assert capsys.readouterr().err == "barnabas: 'host:port' is not HOST:PORT\n"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (lambda _: None, "did not answer API_VERSIONS: the connection was closed"),
         (lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak Kafka's protocol"),
-        (lambda _: b"\0\0\0\4\0\0\0\x63", "cannot be read: the answer is to another request"),
+        (lambda _: b"\0\0\0\4\0\0\0\x63", "unreadable answer to API_VERSIONS: the answer is to another request"),
         (lambda _: b"", "did not answer API_VERSIONS within 0.05 s"),
         (old_broker(MetadataResponse(brokers=[], controller_id=1)), "knows of no brokers yet"),
     ],

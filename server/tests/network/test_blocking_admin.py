@@ -129,7 +129,7 @@ def test_groups_whose_members_come_back(client: BlockingClient, monkeypatch: pyt
     join(client, "busy")
     with monkeypatch.context() as patched:
         patched.setattr(blocking_admin, "_empty_classic", lambda client, group: None)  # as if they had joined again
-        with pytest.raises(Refused, match="members of these groups come back: busy; close their consumers first"):
+        with pytest.raises(Refused, match="members of these groups rejoin: busy; close their consumers first"):
             reset(client)
     reset(client)
     assert groups(client) == {}

@@ -73,7 +73,7 @@ def test_over_http() -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (send(404, b""), "answers 404"),
+        (send(404, b""), "answered 404"),
         (send(200, b"x" * (BYTES_MAX + 1)), "more than 1048576 bytes"),
         (lambda handler: handler.wfile.write(b"rubbish\r\n\r\n"), "BadStatusLine"),
     ],
@@ -111,9 +111,9 @@ async def test_it_is_fetched_when_due_and_trouble_is_said_once(
     assert asked == pytest.approx([0, 2, 5, 7, 9, 109], abs=1.1)
     said = [record.getMessage() for record in caplog.records if record.name == "barnabas.security"]
     assert said == [
-        "the keys at http://keys cannot be used, no token can be accepted: gone",
-        "the keys at http://keys were fetched",
-        "the keys at http://keys cannot be used, those there are stay: it is no JSON",
-        "the keys at http://keys were fetched",
+        "cannot fetch the keys at http://keys, rejecting all tokens: gone",
+        "fetched the keys at http://keys",
+        "cannot fetch the keys at http://keys, keeping the present keys: it is no JSON",
+        "fetched the keys at http://keys",
     ]
     nursery.cancel_scope.cancel()

@@ -99,7 +99,5 @@ def test_listeners_that_others_can_reach_are_named_once(
     with caplog.at_level(logging.WARNING, "barnabas"):
         for sock, _ in bind_all(config):
             sock.close()
-    said = (
-        f"open to other machines without access control: {warned}; whoever reaches it may read, change and delete all"
-    )
+    said = f"open to other machines without access control: {warned}; any client may read, change and delete all"
     assert caplog.messages == ([said] if warned else [])

@@ -72,14 +72,14 @@ async def test_who_it_is_belongs_to_the_connection(
 ) -> None:
     ours, theirs = memory_stream_pair()
     transport = StreamTransport(theirs, lambda: None)
-    connection = broker.parts.door.connection("CLIENTS", "10.0.0.1", transport)
+    connection = broker.parts.admission.connection("CLIENTS", "10.0.0.1", transport)
     nursery.start_soon(transport.serve, connection)
     await log_in(Client(ours), "SCRAM-SHA-256")
     assert connection.session.host == "10.0.0.1"
     assert str(connection.session.principal) == "User:alice"
     assert (connection.session.protocol, connection.session.listener) == ("SASL_PLAINTEXT", "CLIENTS")
     assert connection.login is None, "without end, nothing is left of the log-in"
-    assert connection._dispatch is broker.parts.door._dispatch
+    assert connection._dispatch is broker.parts.admission._dispatch
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
@@ -352,7 +352,7 @@ async def test_nothing_is_left_of_connections_that_are_gone(autojump_clock: Mock
 
 async def test_a_plain_listener_has_no_part_in_it(autojump_clock: MockClock, broker: Broker) -> None:
     _, theirs = memory_stream_pair()
-    door = broker.parts.door
-    connection = door.connection("PLAINTEXT", "10.0.0.1", StreamTransport(theirs, lambda: None))
+    admission = broker.parts.admission
+    connection = admission.connection("PLAINTEXT", "10.0.0.1", StreamTransport(theirs, lambda: None))
     assert connection.login is None
-    assert connection._dispatch is door._dispatch
+    assert connection._dispatch is admission._dispatch

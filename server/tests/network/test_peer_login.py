@@ -80,7 +80,7 @@ async def test_a_renewal_that_fails_costs_the_connection_only(autojump_clock: Mo
     kept = {mechanism.value: credential.text() for mechanism, credential in users.credentials("alice").items()}
     users.put("alice", {})
     await trio.sleep(9.5)
-    with pytest.raises(PeerError, match="does not let alice in"):
+    with pytest.raises(PeerError, match="rejects the log-in of alice"):
         await one.ask(ENDPOINT, METADATA, 12)
     users.put("alice", kept)
     assert (await one.ask(ENDPOINT, METADATA, 12)).brokers
@@ -90,9 +90,9 @@ async def test_a_renewal_that_fails_costs_the_connection_only(autojump_clock: Mo
 @pytest.mark.parametrize(
     ("mechanism", "user", "password", "why"),
     [
-        ("PLAIN", "alice", "wrong-secret", "does not let alice in: Authentication failed"),
-        ("SCRAM-SHA-256", "alice", "wrong-secret", "does not let alice in: Authentication failed"),
-        ("SCRAM-SHA-256", "mallory", PASSWORD, "does not let mallory in"),
+        ("PLAIN", "alice", "wrong-secret", "rejects the log-in of alice: Authentication failed"),
+        ("SCRAM-SHA-256", "alice", "wrong-secret", "rejects the log-in of alice: Authentication failed"),
+        ("SCRAM-SHA-256", "mallory", PASSWORD, "rejects the log-in of mallory"),
     ],
 )
 async def test_who_is_not_let_in_is_told_why(

@@ -191,7 +191,7 @@ def _watched(broker: Broker, connection: Connection) -> int:
 
 
 async def test_a_client_that_never_reads_is_given_no_more() -> None:
-    """It asks for 300 kB 100 times over. What the broker owes it is bounded, whatever it asks for."""
+    """It asks for 300 kB 100 times over. What the broker holds for it is bounded, whatever it asks for."""
     async with (
         embedded_broker(**SMALL_BUFFERS) as broker,
         dialled(broker) as witness,

@@ -17,8 +17,8 @@ from trio.testing import MockClock
 from barnabas.kproto.frame import request_frame
 from barnabas.server.network.connection import Connection
 from barnabas.server.network.reactor import Reactor
-from barnabas.server.network.strangers import QUIET_S
 from barnabas.server.requests.context import RequestContext
+from barnabas.server.runtime.log_throttle import LOG_INTERVAL_S
 from barnabas.server.testing import embedded_broker
 from barnabas.server.tests.apis.records.test_fetch import fetch, flat, values
 from barnabas.server.tests.apis.records.test_produce import batch, only, request, topic
@@ -208,7 +208,7 @@ async def test_out_of_descriptors(caplog: pytest.LogCaptureFixture) -> None:
     welcomed: list[object] = []
     reactor = Reactor(lambda: None, trio.current_time, lambda connection: None)
 
-    def welcome(sock: socket.socket, address: object) -> Connection:
+    def accept(sock: socket.socket, address: object) -> Connection:
         welcomed.append(address)
         return Connection(pytest.fail, reactor, listener="L", client_host="127.0.0.1", max_frame_bytes=10)
 
@@ -216,7 +216,7 @@ async def test_out_of_descriptors(caplog: pytest.LogCaptureFixture) -> None:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         listener.setblocking(False)
-        reactor.add_listener(listener, welcome)
+        reactor.add_listener(listener, accept)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(reactor.run)
             stream = await trio.open_tcp_stream(*listener.getsockname())
@@ -232,9 +232,7 @@ async def test_out_of_descriptors(caplog: pytest.LogCaptureFixture) -> None:
             await stream.aclose()
             await until(lambda: not reactor.connections)
             nursery.cancel_scope.cancel()
-    assert [record.getMessage() for record in caplog.records] == [
-        "connections cannot be accepted for a moment: too many open files"
-    ] * 2
+    assert [record.getMessage() for record in caplog.records] == ["pausing accept: too many open files"] * 2
     caplog.clear()
 
 
@@ -271,26 +269,26 @@ async def test_http_and_tls_clients_are_named_and_not_for_each_try(
             async with dialled(broker) as client:
                 await client.stream.send_all(data)
                 assert await closed_by_broker(client)
-        mock_clock.jump(QUIET_S)
+        mock_clock.jump(LOG_INTERVAL_S)
         async with dialled(broker) as client:
             await client.stream.send_all(HTTP)
             assert await closed_by_broker(client)
     closing = "closing the connection of 127.0.0.1: "
-    http = closing + "an HTTP request came to the listener PLAINTEXT, which speaks Kafka's protocol only"
-    tls = closing + "a TLS client came to the listener PLAINTEXT, which is not encrypted (security.protocol=PLAINTEXT)"
+    http = closing + "HTTP request on listener PLAINTEXT, which speaks Kafka's protocol only"
+    tls = closing + "TLS client on listener PLAINTEXT, which is not encrypted (security.protocol=PLAINTEXT)"
     assert [text for text in caplog.messages if text.startswith(closing)] == [
         http,
         tls,
-        http + " (2 more were closed since this was last said)",
+        http + " (2 more since the last message)",
     ]
 
 
 @pytest.mark.parametrize("max_bytes", [1000, 2**31 - 1])
 @pytest.mark.parametrize("data", [HTTP, TLS, b"POST /", b"HEAD / ", b"PRI * HTTP/2.0\r\n"])
-async def test_a_stranger_is_named_whatever_the_largest_request(
+async def test_a_foreign_protocol_is_logged_for_any_max_request_size(
     data: bytes, max_bytes: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with embedded_broker(socket_request_max_bytes=str(max_bytes)) as broker, dialled(broker) as client:
         await client.stream.send_all(data)
         assert await closed_by_broker(client)
-    assert any("client came to" in text or "request came to" in text for text in caplog.messages)
+    assert any("client on listener" in text or "request on listener" in text for text in caplog.messages)

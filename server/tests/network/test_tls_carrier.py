@@ -65,7 +65,7 @@ def _secured(broker: Broker, opened: Opened = _anybody) -> int:
     listening.setblocking(False)
     reactor(broker).add_listener(
         listening,
-        broker.parts.door.welcome("SECURE"),
+        broker.parts.admission.accept("SECURE"),
         lambda: TlsCarrier(TlsChannel(SERVER), opened, trio.current_time()),
     )
     port: int = listening.getsockname()[1]
@@ -205,8 +205,8 @@ async def test_who_may_come_in_is_asked_once_and_told_no_with_an_alert(caplog: p
 @pytest.mark.parametrize(
     ("start", "named"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", "an HTTP request came to the listener SECURE"),
-        (request_frame(3, 1, "test", HEADERS), "a client came to the listener SECURE without TLS"),
+        (b"GET / HTTP/1.1\r\n\r\n", "HTTP request on listener SECURE"),
+        (request_frame(3, 1, "test", HEADERS), "client without TLS on listener SECURE"),
         (b"\x16\x03\x01\x00\x04\x01\x00\x00\x00", "TLS on listener SECURE: "),
         (b"\x16" + bytes(100), "TLS on listener SECURE: "),
     ],

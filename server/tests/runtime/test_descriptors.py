@@ -142,7 +142,7 @@ async def test_who_does_not_read_holds_no_files_then(caplog: pytest.LogCaptureFi
         assert len(reactor(broker).connections) == 2
         await fine(witness)
     (record,) = [each for each in caplog.records if each.levelno == logging.WARNING]
-    assert "it does not read its answer, which holds 3" in record.getMessage()
+    assert "it does not read its response, which holds 3" in record.getMessage()
 
 
 async def closed_by_broker_after_some(client: Client) -> bool:

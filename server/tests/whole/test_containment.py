@@ -323,7 +323,7 @@ def test_nor_can_its_error(knows_request: bool, caplog: pytest.LogCaptureFixture
         peer.context.request = SimpleNamespace()
     peer.context.reply(Unencodable())
     assert peer.connection.closed
-    assert not peer.connection.owes
+    assert not peer.connection.has_pending
     assert len(caplog.records) == 1
 
 

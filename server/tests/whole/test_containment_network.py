@@ -54,7 +54,7 @@ class Echo:
 
     def _welcome(self, sock: socket.socket, address: Any) -> Connection:
         number, self.accepted = self.accepted, self.accepted + 1
-        self.fail("welcome", number)
+        self.fail("accept", number)
         connection = Connection(
             self._dispatch, self.reactor, listener="L", client_host=f"host{number}", max_frame_bytes=100
         )
@@ -105,7 +105,7 @@ def echo() -> Iterator[Echo]:
 FRAME = b"\0\0\0\1x"
 
 
-@pytest.mark.parametrize("place", ["welcome", "register", "dispatch", "closed", "let go"])
+@pytest.mark.parametrize("place", ["accept", "register", "dispatch", "closed", "let go"])
 def test_the_second_is_served(place: str, echo: Echo, trouble: list[logging.LogRecord]) -> None:
     echo.fails_at.add((place, 0))
     first, second = echo.client(), echo.client()
@@ -125,7 +125,7 @@ def test_the_second_is_served(place: str, echo: Echo, trouble: list[logging.LogR
     echo.turn()
     assert second.recv(10) == third.recv(10) == b"x"
     assert len(trouble) == 1
-    if place != "welcome":  # nobody was counted then
+    if place != "accept":  # nobody was counted then
         assert [echo.numbers[each] for each in echo.closed] == [0]
     for each in (first, second, third):
         each.close()
@@ -155,7 +155,7 @@ def test_a_request_that_nobody_will_answer(echo: Echo, trouble: list[logging.Log
     assert forgotten.recv(10) == b""
     (record,) = trouble
     assert record.getMessage() == (
-        "closing the connection of host0: nobody will answer HEARTBEAT v3 of client 'c0' at host0"
+        "closing the connection of host0: no answer can come to HEARTBEAT v3 of client 'c0' at host0"
     )
     echo.kept.pop().reply_encoded(b"late")
     echo.reactor._finish_round()
@@ -176,7 +176,7 @@ async def test_who_is_waited_for(trouble: list[logging.LogRecord]) -> None:
             await second.send(poll, 3)
             await third.send(join(), 3)
             made = reactor(broker)
-            await until(lambda: sum(each.owes for each in made.connections) == 3)
+            await until(lambda: sum(each.has_pending for each in made.connections) == 3)
             await trio.testing.wait_all_tasks_blocked()
             gc.collect()
             made.sweep(trio.current_time() + 1)

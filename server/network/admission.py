@@ -1,7 +1,7 @@
-"""The door: what becomes of a connection that the reactor has accepted, and whether it may accept one more.
+"""Admission of connections: whether the reactor may accept one more, and what becomes of one that it has accepted.
 
 The limits are those of `barnabas.server.security.quotas.connections`; here they get values, a clock and sockets.
-Whoever has to wait is muted: not a byte of his is read.
+A connection that has to wait is muted: nothing is read from it.
 """
 
 from __future__ import annotations
@@ -18,56 +18,56 @@ from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.values import TypedValues
 from barnabas.server.network.addresses import HostLimits, plain_host
 from barnabas.server.network.connection import LOGIN_S, Connection, Dispatch, Transport
-from barnabas.server.network.strangers import Quiet
+from barnabas.server.runtime.log_throttle import LogThrottle
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.security.quotas.connections import Ceiling, ConnectionLimits, Held, Refused
 
 if TYPE_CHECKING:
-    from barnabas.server.network.login import LoginDesk
+    from barnabas.server.network.login import LoginService
 
 log = logging.getLogger("barnabas.network")
 
 
-class Hall(Transport, Protocol):
+class ConnectionServer(Transport, Protocol):
     """Where connections are served: the reactor."""
 
-    def listen_again(self) -> None:
-        """Look who waits to be accepted."""
+    def resume_accepting(self) -> None:
+        """Accept connections that wait in the backlog."""
 
     def close_excess(self) -> None:
-        """Close connections that are too many."""
+        """Close connections beyond `max.connections`."""
 
 
-class Door:
-    """Makes connections for accepted sockets. `desks`: by name, the listeners whose clients log in first."""
+class Admission:
+    """Makes connections for accepted sockets. `logins`: the listeners, by name, whose clients must authenticate."""
 
     def __init__(
         self,
         dispatch: Dispatch,
-        hall: Callable[[], Hall],
+        server: Callable[[], ConnectionServer],
         config: Callable[[], BrokerConfig],
         limits: ConnectionLimits,
         timers: Timers,
-        desks: Mapping[str, LoginDesk] = MappingProxyType({}),
+        logins: Mapping[str, LoginService] = MappingProxyType({}),
     ) -> None:
         self._dispatch = dispatch
-        self._hall = hall
+        self._server = server
         self._config = config
         self._limits = limits
         self._timers = timers
-        self._desks = desks
+        self._logins = logins
         self._held: set[Connection] = set()
-        self._quiet = Quiet()
+        self._throttle = LogThrottle()
         self.hosts = HostLimits(limits.limit_hosts)
         self._set_limits()
 
     # -- limits ------------------------------------------------------------------------------------------------------
 
     def config_changed(self) -> None:
-        """Settings were changed while the broker runs, perhaps those of limits."""
+        """Apply the limits of the settings now in force."""
         self._set_limits()
-        self._hall().listen_again()
-        self._hall().close_excess()
+        self._server().resume_accepting()
+        self._server().close_excess()
 
     def _set_limits(self) -> None:
         config = self._config()
@@ -77,25 +77,27 @@ class Door:
         self.hosts.set(config.max_connections_per_ip_overrides)
 
     def may_accept(self, listener: str) -> Callable[[], bool]:
-        """What the reactor asks before it accepts one more connection on `listener`."""
+        """Returns what says whether one more connection may be accepted on `listener` now."""
         return lambda: self._limits.may_accept(listener, trio.current_time())
 
-    # -- coming and going --------------------------------------------------------------------------------------------
+    # -- connections -------------------------------------------------------------------------------------------------
 
-    def welcome(self, listener: str) -> Callable[[socket.socket, Any], Connection | None]:
-        """What the reactor calls for a socket accepted on `listener`."""
+    def accept(self, listener: str) -> Callable[[socket.socket, Any], Connection | None]:
+        """Returns what makes the connection for a socket accepted on `listener`; None: the connection is rejected."""
 
-        def welcome(sock: socket.socket, address: Any) -> Connection | None:
+        def accept(sock: socket.socket, address: Any) -> Connection | None:
             host, now = plain_host(str(address[0])), trio.current_time()
             found = self._limits.accepted(listener, host, now)
             if isinstance(found, Refused):
-                self._refused(host, found.limit, now)
+                self._rejected(host, found.limit, now)
                 return None
-            connection = self.connection(listener, host, self._hall())
+            connection = self.connection(listener, host, self._server())
             if isinstance(found, Held):
-                # A client that is closed at once comes again at once.
+                # A client that is closed immediately reconnects immediately.
                 self._held.add(connection)
-                log.debug("closing a connection of %s in %d ms: it connects too often", host, found.delay_ms)
+                log.debug(
+                    "closing the connection of %s in %d ms: connection_creation_rate exceeded", host, found.delay_ms
+                )
                 self._wait(connection, now + found.delay_ms / 1000, connection.abort)
                 return connection
             self._prepare(sock)
@@ -104,26 +106,25 @@ class Door:
 
                 def serve() -> None:
                     connection.unmute(trio.current_time())
-                    self._hall().listen_again()
+                    self._server().resume_accepting()
 
                 self._wait(connection, served_at, serve)
             return connection
 
-        return welcome
+        return accept
 
     def _wait(self, connection: Connection, until: float, then: Callable[[], None]) -> None:
         connection.mute(until)
         self._timers.at(until, then)
 
-    def _refused(self, host: str, limit: int, now: float) -> None:
-        unsaid = self._quiet.due(host, now)
-        if unsaid is not None:
-            more = f" ({unsaid} more were refused since this was last said)" if unsaid else ""
-            log.warning("refusing a connection of %s: max.connections.per.ip=%d is reached%s", host, limit, more)
+    def _rejected(self, host: str, limit: int, now: float) -> None:
+        more = self._throttle.due(host, now)
+        if more is not None:
+            log.warning("rejected a connection of %s: max.connections.per.ip=%d is reached%s", host, limit, more)
 
     def _prepare(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A peer whose machine went dark says nothing; without this its waiting request would keep the socket.
+        # Notices a peer whose machine is down: otherwise a request that waits would keep the socket open.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         config = self._config()
         send_buffer_bytes = config.get_int("socket.send.buffer.bytes")
@@ -131,9 +132,9 @@ class Door:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
 
     def connection(self, listener: str, host: str, transport: Transport) -> Connection:
-        """A connection over any transport; whoever must log in there does that first."""
-        desk = self._desks.get(listener)
-        if desk is None:
+        """A connection over any transport; where the listener has SASL it starts with a `Login`."""
+        service = self._logins.get(listener)
+        if service is None:
             return Connection(
                 self._dispatch,
                 transport,
@@ -142,17 +143,17 @@ class Door:
                 max_frame_bytes=self._config().get_int("socket.request.max.bytes"),
             )
         connection = Connection(
-            desk.begin(),
+            service.begin(),
             transport,
             listener=listener,
             client_host=host,
-            max_frame_bytes=desk.frame_bytes_before,
+            max_frame_bytes=service.frame_bytes_before,
         )
-        connection.known_by = trio.current_time() + LOGIN_S
+        connection.login_deadline = trio.current_time() + LOGIN_S
         return connection
 
     def closed(self, connection: Connection) -> None:
-        """The reactor tells that a connection it was given has ended."""
+        """A connection made here has ended; called by the reactor."""
         if connection in self._held:
             self._held.remove(connection)
         else:

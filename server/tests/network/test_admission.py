@@ -18,7 +18,7 @@ from barnabas.server.broker.broker import Broker
 from barnabas.server.network import addresses
 from barnabas.server.network.addresses import HostLimits
 from barnabas.server.network.connection import LOGIN_S
-from barnabas.server.network.strangers import QUIET_S
+from barnabas.server.runtime.log_throttle import LOG_INTERVAL_S
 from barnabas.server.security.quotas.entities import QuotaEntity, QuotaKey
 from barnabas.server.testing import Client, connected, embedded_broker
 from barnabas.server.tests.network.sasl_rig import handshake, log_in, sasl_broker
@@ -144,7 +144,7 @@ async def test_a_limit_that_is_lowered_closes_who_was_silent_for_longest(
             assert await closed_by_broker(client)
         await fine(three)
         await fine(other)
-    assert "closed 2 connections that were silent for longest: there were more than max.connections" in caplog.messages
+    assert "closed the 2 connections that were idle for longest: max.connections exceeded" in caplog.messages
 
 
 async def test_nobody_can_shut_the_door_for_good() -> None:
@@ -156,7 +156,7 @@ async def test_nobody_can_shut_the_door_for_good() -> None:
 # -- addresses --------------------------------------------------------------------------------------------------------
 
 
-async def test_who_is_refused_again_and_again_is_named_once(
+async def test_repeated_rejections_of_an_address_are_logged_once(
     mock_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with embedded_broker(max_connections_per_ip="1") as broker, moved_by_hand(mock_clock), dialled(broker) as one:
@@ -164,15 +164,15 @@ async def test_who_is_refused_again_and_again_is_named_once(
         for _ in range(5):
             async with dialled(broker) as another:
                 assert await closed_by_broker(another)
-        mock_clock.jump(QUIET_S)
+        mock_clock.jump(LOG_INTERVAL_S)
         async with dialled(broker) as another:
             assert await closed_by_broker(another)
         assert await alter(broker, "max.connections.per.ip.overrides", "127.0.0.1:2") == 0
         async with dialled(broker) as another:
             await fine(another)
-    said = "refusing a connection of 127.0.0.1: max.connections.per.ip=1 is reached"
-    told = [text for text in caplog.messages if text.startswith("refusing")]
-    assert told == [said, said + " (4 more were refused since this was last said)"]
+    line = "rejected a connection of 127.0.0.1: max.connections.per.ip=1 is reached"
+    logged = [text for text in caplog.messages if text.startswith("rejected")]
+    assert logged == [line, line + " (4 more since the last message)"]
 
 
 async def test_an_address_that_connects_too_often_is_not_served_and_closed(mock_clock: MockClock) -> None:
@@ -223,7 +223,7 @@ async def test_host_names_are_looked_up(monkeypatch: pytest.MonkeyPatch, caplog:
         assert asked == ["a.example", "nowhere.example", "b.example"]
         nursery.cancel_scope.cancel()
     (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert "nowhere.example is not in force" in record.getMessage()
+    assert "no limit for nowhere.example, it cannot be resolved" in record.getMessage()
     caplog.clear()
 
 
