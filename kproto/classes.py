@@ -7,8 +7,8 @@ partition only to find them empty). `copy.copy` of that shared value gives an or
 """
 
 import linecache
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, TypeVar
 
 from barnabas.kproto.notation import Field, Struct
 from barnabas.kproto.notation import Message as Description
@@ -26,8 +26,15 @@ class Record:
     __slots__ = ("unknown_tags",)
     __fields__: ClassVar[tuple[str, ...]] = ()
     __struct__: ClassVar[Struct]
+    __classes__: ClassVar[Mapping[str, "type[Record]"]]
+    __default__: ClassVar["Record"]
     unknown_tags: dict[int, bytes] | None
     __hash__ = None  # type: ignore[assignment]  # mutable values that compare by content
+
+    def __init__(self, **fields: Any) -> None:
+        # The first value of its class alone comes by here.
+        _write_constructor(type(self))
+        self.__init__(**fields)  # type: ignore[misc]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Record) or other.__struct__ is not self.__struct__:
@@ -76,34 +83,36 @@ class SharedDefault:
 
 
 def message_class(description: Description, module: str) -> type[Message]:
-    """The class of one message with those of its structures inside. Each call makes new classes."""
-    structs = description.structs()
-    namespace: dict[str, Any] = {
-        "Record": Record,
-        "Message": Message,
-        "SharedDefault": SharedDefault,
-        "MISSING": MISSING,
-    }
-    lines = []
-    # Inner structures first: the default of an outer one may hold them.
-    for struct in _inner_first(description.struct):
-        lines += _class_source(struct, "Message" if struct is description.struct else "Record")
-    source = "\n".join(lines) + "\n"
-    filename = f"<kproto class {description.name}>"
-    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    exec(compile(source, filename, "exec"), namespace)
-    cls: type[Message] = namespace[f"C_{description.name}"]
-    for struct in [description.struct, *structs]:
-        member = namespace[f"C_{struct.name}"]
-        member.__struct__ = struct
-        member.__module__ = module
-        member.__name__ = struct.name
-        member.__qualname__ = struct.name if member is cls else f"{description.name}.{struct.name}"
-        if member is not cls:
-            setattr(cls, struct.name, member)
+    """The class of one message with those of its structures inside. Each call makes new classes.
+
+    Their constructors are written when the first value is made: a broker names some 120 messages while it starts, and
+    makes values of a few.
+    """
+    classes: dict[str, type[Record]] = {}
+    cls: type[Message] = _class(description.struct, Message, description.name, module, classes)
+    for struct in description.structs():
+        setattr(cls, struct.name, _class(struct, Record, f"{description.name}.{struct.name}", module, classes))
     cls.__description__ = description
     cls.__codecs__ = {}
     return cls
+
+
+R = TypeVar("R", bound=Record)
+
+
+def _class(struct: Struct, base: type[R], name: str, module: str, classes: dict[str, type[Record]]) -> type[R]:
+    fields = tuple(field.name for field in struct.fields)
+    namespace = {
+        "__slots__": fields,
+        "__fields__": (*fields, "unknown_tags"),
+        "__struct__": struct,
+        "__classes__": classes,
+        "__module__": module,
+        "__qualname__": name,
+    }
+    made: type[R] = type(struct.name, (base,), namespace)
+    classes[struct.name] = made
+    return made
 
 
 class _Missing:
@@ -125,45 +134,38 @@ def has_shared_default(struct: Struct) -> bool:
 
 def shared_default(cls: type[Record]) -> Record:
     """The value structure fields of this class hold when nothing is said."""
-    default: Record = cls.__dict__["__default__"]
+    default: Record | None = cls.__dict__.get("__default__")
+    if default is None:
+        default = cls()
+        # Filled as an ordinary one; then it changes class and is closed.
+        default.__class__ = type(f"Default{cls.__name__}", (SharedDefault, cls), {"__slots__": ()})
+        cls.__default__ = default
     return default
 
 
-def _inner_first(struct: Struct) -> list[Struct]:
-    done: dict[str, Struct] = {}
-
-    def walk(one: Struct) -> None:
-        for field in one.fields:
-            if field.struct is not None and field.struct.name not in done:
-                walk(field.struct)
-        done[one.name] = one
-
-    walk(struct)
-    return list(done.values())
-
-
-def _class_source(struct: Struct, base: str) -> list[str]:
-    name = f"C_{struct.name}"
-    names = [field.name for field in struct.fields]
-    slots = "".join(f"{field!r}, " for field in names)
+def _write_constructor(cls: type[Record]) -> None:
+    struct = cls.__struct__
     arguments = "".join(f"{field.name}={_argument(field)}, " for field in struct.fields)
-    lines = [
-        f"class {name}({base}):",
-        f"    __slots__ = ({slots})",
-        f"    __fields__ = ({slots}'unknown_tags')",
-        f"    def __init__(self, *, {arguments}unknown_tags=None):",
-    ]
+    lines = [f"def __init__(self, *, {arguments}unknown_tags=None):"]
+    namespace: dict[str, Any] = {"MISSING": MISSING}
     for field in struct.fields:
         value = field.name
         if _argument(field) == "MISSING":
             value = f"{'[]' if field.is_array else f'C_{field.type}()'} if {value} is MISSING else {value}"
-        lines.append(f"        self.{field.name} = {value}")
-    lines.append("        self.unknown_tags = unknown_tags")
-    if base == "Record" and has_shared_default(struct):
-        lines += [f"class D_{struct.name}(SharedDefault, {name}):", "    __slots__ = ()"]
-        # The instance is filled as an ordinary one; then it changes class and is closed.
-        lines += [f"{name}.__default__ = {name}()", f"{name}.__default__.__class__ = D_{struct.name}"]
-    return lines
+        lines.append(f"    self.{field.name} = {value}")
+        if field.struct is not None:
+            nested = cls.__classes__[field.struct.name]
+            namespace[f"C_{field.type}"] = nested
+            if has_shared_default(field.struct):
+                namespace[f"D_{field.type}"] = shared_default(nested)
+    lines.append("    self.unknown_tags = unknown_tags")
+    source = "\n".join(lines) + "\n"
+    filename = f"<kproto class {cls.__qualname__}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    exec(compile(source, filename, "exec"), namespace)
+    constructor = namespace["__init__"]
+    constructor.__qualname__ = f"{cls.__qualname__}.__init__"
+    cls.__init__ = constructor  # type: ignore[method-assign]
 
 
 def _argument(field: Field) -> str:
@@ -171,5 +173,5 @@ def _argument(field: Field) -> str:
         if field.is_array or (field.struct is not None and not has_shared_default(field.struct)):
             return "MISSING"
         if field.struct is not None:
-            return f"C_{field.struct.name}.__default__"
+            return f"D_{field.struct.name}"
     return repr(field.default)
