@@ -68,7 +68,7 @@ class Term:
     czxid: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Concerns:
     """What a change in the tree is about. topics: names whose own node changed (created, written or deleted)."""
 

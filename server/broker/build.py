@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from barnabas.server.storage.dir_moves import Moves
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Ground:
     """What the parts stand on, all of it known once the logs are loaded and the listeners bound.
 
@@ -96,7 +96,7 @@ class Ground:
     protection: Protection
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Parts:
     """What a broker is made of. `services`: the parts that handlers reach. `followers`, `isr`: in a cluster only;
     `moves`: with several log directories only; `jwks`: keys to be fetched, with their URL.

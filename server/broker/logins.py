@@ -16,8 +16,8 @@ from barnabas.server.config.sasl import OAuthSettings, SaslListener, SaslMechani
 from barnabas.server.security.sasl.authenticator import ListenerRules, MechanismRules
 from barnabas.server.security.sasl.exchange import Exchange, NewExchange
 from barnabas.server.security.sasl.plain import PlainExchange, PlainUsers
-from barnabas.server.security.sasl.scram import NONCE_BYTES, ScramExchange, ScramLogin
-from barnabas.server.security.sasl.scram_credentials import ScramMechanism
+from barnabas.server.security.sasl.scram import NONCE_BYTES, ScramExchange
+from barnabas.server.security.sasl.scram_credentials import ScramLogin, ScramMechanism
 from barnabas.server.security.sasl.users import ScramUsers
 from barnabas.server.security.tokens.known import KnownTokens
 

@@ -19,7 +19,7 @@ _TLS: Final = ("SSL", "SASL_SSL")
 _SASL: Final = ("SASL_PLAINTEXT", "SASL_SSL")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Protection:
     """`connect`: to other brokers, through TLS and logged in where they want it. `sasl`: None without a listener that
     asks for log-ins. `tls`: by listener.

@@ -12,7 +12,7 @@ from barnabas.server.partitions.registry import Partitions
 from barnabas.server.runtime.timers import Timers
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CoordinatorGround:
     """What groups and transactions stand on alike.
 

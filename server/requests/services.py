@@ -49,7 +49,7 @@ class Served(Protocol):
     def versions(self) -> tuple[int, int]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Services:
     """`served`: the APIs of this broker, alone or in a cluster. `cluster`: this broker as a member, with the image;
     `topics`, `controller`: requests to the controller about topics and about partitions; `users`: their credentials;

@@ -19,10 +19,14 @@ import hashlib
 import hmac
 from base64 import b64encode
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from barnabas.server.security.sasl.exchange import ANOTHER_AUTHZID, Challenge, LoggedIn, Refused
-from barnabas.server.security.sasl.scram_credentials import ITERATIONS_MIN, ScramCredential, ScramMechanism
+from barnabas.server.security.sasl.scram_credentials import (
+    ITERATIONS_MIN,
+    ScramCredential,
+    ScramLogin,
+    ScramMechanism,
+)
 from barnabas.server.security.sasl.scram_messages import (
     TOKEN_EXTENSION,
     BadMessage,
@@ -33,18 +37,6 @@ from barnabas.server.security.sasl.scram_messages import (
 )
 
 NONCE_BYTES = 24
-
-
-@dataclass(frozen=True, slots=True)
-class ScramLogin:
-    """Whom a name stands for, and what is kept of the password. A delegation token's user is its owner, and it ends at
-    `expires_ms` (wall clock).
-    """
-
-    user: str
-    credential: ScramCredential
-    expires_ms: int | None = None
-    by_token: bool = False
 
 
 FindLogin = Callable[[str, bool, int], ScramLogin | None]

@@ -74,6 +74,18 @@ class ScramCredential:
         return f"salt={salt},stored_key={stored},server_key={server},iterations={self.iterations}"
 
 
+@dataclass(frozen=True, slots=True)
+class ScramLogin:
+    """Whom a name stands for, and what is kept of the password. A delegation token's user is its owner, and it ends at
+    `expires_ms` (wall clock).
+    """
+
+    user: str
+    credential: ScramCredential
+    expires_ms: int | None = None
+    by_token: bool = False
+
+
 class BadCredential(ValueError):
     """A text of the store is no SCRAM credential. The message does not show it."""
 

@@ -13,12 +13,12 @@ import hmac
 from collections import Counter
 from collections.abc import Mapping
 
-from barnabas.server.security.sasl.scram import ScramLogin
 from barnabas.server.security.sasl.scram_credentials import (
     ITERATIONS_MIN,
     SALT_BYTES,
     BadCredential,
     ScramCredential,
+    ScramLogin,
     ScramMechanism,
     parse_credential,
 )

@@ -15,11 +15,11 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from barnabas.server.security.sasl.scram import ScramLogin
 from barnabas.server.security.sasl.scram_credentials import (
     ITERATIONS_MIN,
     SALT_BYTES,
     ScramCredential,
+    ScramLogin,
     ScramMechanism,
     make_credential,
 )

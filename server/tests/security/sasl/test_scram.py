@@ -11,8 +11,8 @@ import pytest
 
 from barnabas.server.security.sasl.client import ServerRefused
 from barnabas.server.security.sasl.exchange import Challenge, LoggedIn, Refused
-from barnabas.server.security.sasl.scram import ScramExchange, ScramLogin
-from barnabas.server.security.sasl.scram_credentials import ScramMechanism, make_credential
+from barnabas.server.security.sasl.scram import ScramExchange
+from barnabas.server.security.sasl.scram_credentials import ScramLogin, ScramMechanism, make_credential
 from barnabas.server.security.sasl.scram_messages import escape, parse_server_first
 from barnabas.server.tests.security.sasl.scram_rig import PASSWORD, SHA_256, SHA_512, client, exchange, log_in, users
 
