@@ -6,7 +6,9 @@ controller whose epoch is below the highest seen (a deposed one, late), and thos
 this broker. What cannot be done for a single partition is an error code of that partition.
 
 The image (`image`) changes by UpdateMetadata alone; settings of topics are read from the store when a topic is new,
-and when a notification says so (`ClusterMember`). Source: `ReplicaManager.scala` (becomeLeaderOrFollower,
+and when a notification says so (`ClusterMember`). A notification may come while a message about the same topic waits
+for the store, or between the LeaderAndIsr that makes a topic's partitions and the UpdateMetadata that brings it into
+the image: what it says holds for both, whichever comes first. Source: `ReplicaManager.scala` (becomeLeaderOrFollower,
 stopReplicas, maybeUpdateMetadataCache), `ZkMetadataCache.scala` (3.9).
 
 A log that cannot be opened or made because the process lacks something (descriptors, memory), or was interrupted, is
@@ -118,6 +120,8 @@ class Receiver:
         self._moved = trio.Event()
         self._controller_epoch = 0
         self._turn = trio.Lock()
+        # Settings of topics that have changed since the present message, or the last one, was begun.
+        self._just_changed: dict[str, Mapping[str, str]] = {}
         self._postponed: dict[TopicPartition, tuple[LeaderAndIsr, PartitionChange]] = {}
         self._some_postponed = Wakeup()
 
@@ -155,14 +159,15 @@ class Receiver:
             await self._moved.wait()
 
     def topic_config_changed(self, name: str, config: Mapping[str, str]) -> None:
-        """A topic has other settings now."""
+        """A topic has other settings now. It need not be in the image for that: its partitions may be there before."""
+        self._just_changed[name] = config
         topic = self._image.topics.get(name)
         if topic is not None and topic.config != config:
             self.replace_image(self._image.with_topics([replace(topic, config=config)]))
-            try:
-                self._partitions.config_changed(name, config)
-            except Exception as error:
-                contain(log, f"putting settings of topic {name} in force", error)
+        try:
+            self._partitions.config_changed(name, config)
+        except Exception as error:
+            contain(log, f"putting settings of topic {name} in force", error)
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
@@ -192,7 +197,7 @@ class Receiver:
                 case UpdateMetadata():
                     message = replace(message, partitions=await self._with_ids(message.partitions))
                     configs = await self._configs_of(message.partitions)
-                    self.replace_image(apply_update(self._image, message, configs))
+                    self.replace_image(apply_update(self._image, message, {**configs, **self._just_changed}))
                     return {}
                 case StopReplica():
                     return await self._stop(message)
@@ -208,7 +213,7 @@ class Receiver:
         done = 0
         for change in ordered:
             topic, partition = change.topic, change.partition
-            where = (topic, change.topic_id, partition, configs[topic])
+            where = (topic, change.topic_id, partition, self._just_changed.get(topic, configs[topic]))
             work: Callable[[], object]
             if partition.leader == mine:
                 work = partial(self._partitions.become_leader, *where, is_new=change.is_new)
@@ -283,7 +288,10 @@ class Receiver:
         )
 
     async def _configs_of(self, changes: Sequence[PartitionChange]) -> Mapping[str, Mapping[str, str]]:
-        """Settings of the topics of `changes`, by name; read from the store where the image does not have them."""
+        """Settings of the topics of `changes`, by name; read from the store where the image does not have them. Those
+        of `_just_changed`, which begins anew here, are newer.
+        """
+        self._just_changed.clear()
         configs: dict[str, Mapping[str, str]] = {}
         unknown: list[str] = []
         for change in changes:

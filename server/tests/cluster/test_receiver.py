@@ -86,17 +86,20 @@ class Replicas:
 
 
 class Store(EmbeddedSession):
-    """Counts reads, and calls back before each."""
+    """Counts reads, and calls back before and after each."""
 
     def __init__(self, tree: EmbeddedStore) -> None:
         super().__init__(tree, 1)
         self.reads: list[str] = []
         self.before: Callable[[], None] = lambda: None
+        self.after: Callable[[], None] = lambda: None
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         self.before()
         self.reads += paths
-        return await super().get_many(paths)
+        found = await super().get_many(paths)
+        self.after()
+        return found
 
 
 class Rig:
@@ -282,13 +285,53 @@ async def test_messages_are_done_one_after_the_other() -> None:
 
 async def test_settings_of_a_topic_change() -> None:
     rig = Rig()
-    rig.receiver.topic_config_changed("a", {"retention.ms": "1"})
     await rig.receiver.receive(rig.update(change("a", 0, 2)))
-    rig.receiver.topic_config_changed("a", {})
-    assert rig.replicas.done == []
     rig.receiver.topic_config_changed("a", {"retention.ms": "1"})
     assert rig.replicas.done == [("a", "configure", {"retention.ms": "1"})]
     assert rig.receiver.image.topics["a"].config == {"retention.ms": "1"}
+    await rig.receiver.receive(rig.update(change("a", 1, 2)))
+    assert rig.receiver.image.topics["a"].config == {"retention.ms": "1"}
+
+
+async def test_settings_that_change_while_the_controller_speaks_of_the_topic() -> None:
+    """The message has read the old ones, and the notification finds no topic yet."""
+    rig = Rig()
+    await rig.configure("a", "5")
+    new = {"retention.ms": "6"}
+    rig.store.after = lambda: rig.receiver.topic_config_changed("a", new)
+    await rig.receiver.receive(rig.lead(change("a", 0, 1)))
+    assert rig.replicas.done[-1] == ("a", "lead", 0, new)
+    await rig.receiver.receive(rig.update(change("a", 0, 1)))
+    assert rig.receiver.image.topics["a"].config == new
+
+
+@pytest.mark.parametrize("in_image", [False, True])
+async def test_settings_that_change_between_the_two_messages_about_a_new_topic(in_image: bool) -> None:
+    """The partition is there, and the image does not have its topic; or has it, with the new settings already."""
+    rig = Rig()
+    await rig.receiver.receive(rig.lead(change("a", 0, 1)))
+    await rig.configure("a", "6")
+    if in_image:
+        await rig.receiver.receive(rig.update(change("a", 0, 1)))
+    rig.receiver.topic_config_changed("a", {"retention.ms": "6"})
+    assert rig.replicas.done == [("a", "lead", 0, {}), ("a", "configure", {"retention.ms": "6"})]
+
+
+async def test_settings_of_a_known_topic_that_change_while_a_message_reads_another_ones() -> None:
+    rig = Rig()
+    await rig.receiver.receive(rig.update(change("a", 0, 2)))
+    rig.store.after = lambda: rig.receiver.topic_config_changed("a", {"retention.ms": "6"})
+    await rig.receiver.receive(rig.update(change("a", 0, 2), change("b", 0, 2)))
+    assert rig.receiver.image.topics["a"].config == {"retention.ms": "6"}
+
+
+async def test_settings_that_changed_before_a_message_are_those_of_the_store() -> None:
+    """A notification is remembered no longer than the message after it takes: the topic may be another one then."""
+    rig = Rig()
+    rig.receiver.topic_config_changed("a", {"retention.ms": "4"})
+    await rig.configure("a", "5")
+    await rig.receiver.receive(rig.update(change("a", 0, 2)))
+    assert rig.receiver.image.topics["a"].config == {"retention.ms": "5"}
 
 
 async def test_the_loop_goes_round_between_few_partitions() -> None:
