@@ -6,8 +6,7 @@ a caller that must not wait (`LongBatch`) has it done elsewhere. It needs nothin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas.kproto.records_legacy import iter_any
 from barnabas.logdir.files.scan import StoredBatch
@@ -17,8 +16,7 @@ SHORT_COMPRESSED_BYTES: Final = 1024
 _CODEC: Final = 7  # bits of the attributes
 
 
-@dataclass(frozen=True, slots=True)
-class TimedBatch:
+class TimedBatch(NamedTuple):
     """epoch: of its leader, −1 in formats 0 and 1. is_long: to look through it may take milliseconds."""
 
     data: bytes

@@ -24,7 +24,8 @@ it is sent LeaderAndIsr for all it has, and answers KAFKA_STORAGE_ERROR for what
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.replication.controller.election import Elections
@@ -38,8 +39,7 @@ from barnabas.replication.tree.paths import StateNode
 from barnabas.replication.values.image import PartitionImage, unled
 
 
-@dataclass(frozen=True, slots=True)
-class ProposedState:
+class ProposedState(NamedTuple):
     """What a leader proposes for its partition. isr: broker → its epoch as the leader knows it, −1 unknown."""
 
     leader_epoch: int

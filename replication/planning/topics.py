@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from types import MappingProxyType
+from typing import NamedTuple
 
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.replication.planning.placement import Assignments, assign_replicas
@@ -41,8 +42,7 @@ CheckConfig = Callable[[Mapping[str, str]], None]
 ManualAssignment = Sequence[tuple[int, Sequence[int]]]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRequest:
+class TopicRequest(NamedTuple):
     """What a client asks for. −1: the broker's default. assignments: index and replicas of each, instead of counts.
 
     automatic: nobody asked for it by CreateTopics; the log says so.
@@ -56,8 +56,7 @@ class TopicRequest:
     automatic: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDefaults:
+class TopicDefaults(NamedTuple):
     """num.partitions and default.replication.factor."""
 
     partitions: int = 1

@@ -16,7 +16,7 @@ Notifications from before a term are thrown away: its controller reads all state
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from barnabas.replication.planning.topics import NewTopic
 from barnabas.replication.store.store import (
@@ -37,8 +37,7 @@ Unreadable = Callable[[BadNode], None]
 TopicPartition = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class AdminRequests:
+class AdminRequests(NamedTuple):
     """What old tools have asked for; None where there is no node, or none that can be read."""
 
     reassignments: Mapping[TopicPartition, tuple[int, ...]] | None

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from barnabas.kproto import ErrorCode, KafkaError
@@ -48,8 +47,7 @@ class FeatureUpdate(NamedTuple):
     upgrade_type: int = UPGRADE
 
 
-@dataclass(frozen=True, slots=True)
-class FinalisedFeatures:
+class FinalisedFeatures(NamedTuple):
     """What the store says. `named`: levels that stand in it; `epoch`: rises with every change."""
 
     named: Levels

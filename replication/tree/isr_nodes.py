@@ -7,7 +7,6 @@ Source: `ReplicationUtils.scala`, `ZkAlterPartitionManager.scala`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from barnabas.kproto import ErrorCode
 from barnabas.replication.replica.leader import Proposal
@@ -31,7 +30,7 @@ async def write_isr(store: Store, leader: int, topic: str, index: int, proposal:
         # Was it written the last time, and only the answer got lost?
         same = found.isr == proposal.isr and not found.recovering
         return node.version if same else ErrorCode.INVALID_UPDATE_VERSION
-    state = replace(found, isr=proposal.isr, recovering=False)
+    state = found._replace(isr=proposal.isr, recovering=False)
     try:
         await store.commit([Set(path, paths.encode_state(state), node.version)])
     except CommitRefused as refused:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from barnabas.replication.tree.paths import Assignment, StateNode, TopicNode
 from barnabas.replication.values.image import NO_LEADER, PartitionImage, TopicImage, is_internal
 
 
-@dataclass(frozen=True, slots=True)
-class SeenTopic:
+class SeenTopic(NamedTuple):
     """A topic as read from the store. version: of its node; config: its settings."""
 
     name: str

@@ -28,8 +28,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_plus
 
 from barnabas.kproto import uuid_from_text, uuid_to_text
@@ -155,8 +154,7 @@ def unescape(name: str) -> str:
     return unquote_plus(name)
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(NamedTuple):
     """Replicas of one partition. While it is being reassigned, `replicas` holds old and new ones."""
 
     replicas: tuple[int, ...]
@@ -164,16 +162,14 @@ class Assignment:
     removing: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TopicNode:
+class TopicNode(NamedTuple):
     """Data of a topic's node: its id (None: written by a broker older than 2.8) and the assignment by partition."""
 
     topic_id: bytes | None
     partitions: Mapping[int, Assignment]
 
 
-@dataclass(frozen=True, slots=True)
-class StateNode:
+class StateNode(NamedTuple):
     """Data of a partition's state node. leader −1: none. recovering: elected uncleanly, not yet recovered."""
 
     leader: int
@@ -183,8 +179,7 @@ class StateNode:
     recovering: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdBlock:
+class ProducerIdBlock(NamedTuple):
     """Ids first…last (both included), taken by a broker."""
 
     broker: int

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.replication import is_internal
@@ -44,8 +44,7 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """`operation` is the number as sent, which may be none of ours."""
 
     name: str

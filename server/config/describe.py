@@ -9,8 +9,8 @@ effect stay out while nobody sets them: a list that shows `num.io.threads` would
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.topics import values_of
@@ -33,15 +33,13 @@ class Source(IntEnum):
 UNKNOWN_TYPE = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Synonym:
+class Synonym(NamedTuple):
     name: str
     value: str | None
     source: Source
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
+class ConfigEntry(NamedTuple):
     """One line of a described resource. `value`: None for unset and sensitive settings. `type`: Kafka's number."""
 
     name: str

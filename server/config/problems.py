@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from barnabas.server.settings.listener_keys import row_of
 
@@ -12,8 +12,7 @@ _SECRET = re.compile(r"passw|secret|passphrase|jaas|credential|token|private.?ke
 _SHOWN_CHARACTERS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(NamedTuple):
     """One warning about a setting, to be logged once the log is set up."""
 
     key: str

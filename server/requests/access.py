@@ -24,8 +24,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable
 from copy import copy
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.kproto import ZERO_UUID, ErrorCode
 from barnabas.server.security.acls.model import CLUSTER_NAME, AclOperation, ResourceType
@@ -62,8 +61,7 @@ Amend = Callable[[Any], Generator[int, None, None]]
 """Changes a response in place, in steps."""
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(NamedTuple):
     """The request may be handled, as far as it is left. `amend`: what then happens to its answer. `closes`: the
     connection is closed, as there is no answer that could tell of what was denied.
     """
@@ -73,8 +71,7 @@ class Admitted:
     closes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(NamedTuple):
     """The request is not handled; this is its answer, None: the connection is closed."""
 
     response: Any
@@ -175,8 +172,7 @@ def _shown(operation: AclOperation, resource_type: ResourceType, name: str) -> s
 # -- declarations ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Permission:
+class Permission(NamedTuple):
     """An operation on one resource. `name(request)`: which one; None: none, so that nothing is checked."""
 
     operation: AclOperation

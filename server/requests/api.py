@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.kproto import ApiKey, ErrorCode
 
@@ -58,8 +58,7 @@ BETWEEN_BROKERS: Final = frozenset(
 """Served, and listed in ApiVersions (the channel to the controller asks for it), by members of a cluster alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Old:
+class Old(NamedTuple):
     """Versions up to `last`, served by another handler, and never pipelined: the current one need not ask."""
 
     last: int

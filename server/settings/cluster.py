@@ -5,8 +5,6 @@ A broker without `zookeeper.connect` runs alone: what is about other brokers the
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from barnabas.server.settings.model import (
     LONG_MAX,
     Check,
@@ -48,7 +46,7 @@ _ONE_VOTER = Check("one voter at most", lambda value: isinstance(value, tuple) a
 def throttle(name: str, doc: str) -> Setting:
     """A rate of replication traffic; it exists only as a dynamic setting."""
     row = works(name, Type.LONG, LONG_MAX, doc, at_least(0), scope=Scope.CLUSTER)
-    return replace(row, dynamic_only=True)
+    return row._replace(dynamic_only=True)
 
 
 SETTINGS: tuple[Setting, ...] = (

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas.server.settings.model import (
     INT_MAX,
@@ -182,8 +181,7 @@ def faults(values: Mapping[str, Value]) -> Iterator[tuple[str, str]]:
         yield "group.consumer.session.timeout.ms", f"it must be above group.consumer.heartbeat.interval.ms={beat}"
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSetting:
+class GroupSetting(NamedTuple):
     """A setting of one group. `broker_key`: the broker setting behind it, "" for none; its bounds hold for this one."""
 
     setting: Setting

@@ -12,8 +12,7 @@ settings has no rows for such keys: type, check and support are those of the key
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas.server.settings import BROKER, Setting
 
@@ -63,8 +62,7 @@ RELOADED: Final = frozenset(
 """What can be changed for a listener that is open."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerKey:
+class ListenerKey(NamedTuple):
     """A prefixed key taken apart. `listener`, `mechanism`: as written; mechanism "" for all. `row`: of the key behind
     the prefix.
     """

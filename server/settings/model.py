@@ -13,9 +13,9 @@ Not here: reading files, environment, layers of values (server/config/broker.py)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from math import isinf, isnan, nan
+from typing import NamedTuple
 
 Value = bool | int | float | str | tuple[str, ...] | None
 
@@ -126,8 +126,7 @@ def _java_double(value: float) -> str:
     return f"{mantissa}E{int(exponent)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(NamedTuple):
     """A rule for values: `text` completes "must be …"; `holds` decides."""
 
     text: str
@@ -159,8 +158,7 @@ def some_of(*names: str) -> Check:
 GZIP_LEVEL = Check("from 1 to 9, or -1", lambda value: value == -1 or (isinstance(value, int) and 1 <= value <= 9))
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One row of the table.
 
     `default`: the value used when nothing sets it (None: unset). `kafka_default`: the text of Apache Kafka 3.9.1's

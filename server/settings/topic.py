@@ -7,7 +7,7 @@ broker setting that is set gives the topic's default, multiplied by `factor` whe
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from barnabas.server.settings.log import (
     CLEANUP_POLICIES,
@@ -37,16 +37,14 @@ _HOUR_MS = 3600 * 1000
 _MINUTE_MS = 60 * 1000
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerKey:
+class BrokerKey(NamedTuple):
     """A broker setting that gives a topic setting its default. `factor` turns its unit into the topic setting's."""
 
     name: str
     factor: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class TopicSetting:
+class TopicSetting(NamedTuple):
     setting: Setting
     broker_keys: tuple[BrokerKey, ...] = ()
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -84,19 +84,19 @@ def test_manual_assignments() -> None:
     good = TopicRequest("t", assignments=((1, (2, 3)), (0, (1, 2))))
     assert plan(good).assignments == {0: (1, 2), 1: (2, 3)}
     bad = ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    assert code_of(replace(good, assignments=((0, (1, 2)), (1, (1,))))) == bad
-    assert code_of(replace(good, assignments=((0, (1, 9)),))) == bad
-    assert code_of(replace(good, assignments=((-1, (1,)), (0, (1,))))) == bad
-    assert code_of(replace(good, partitions=2)) == ErrorCode.INVALID_REQUEST
-    assert code_of(replace(good, replication_factor=2)) == ErrorCode.INVALID_REQUEST
+    assert code_of(good._replace(assignments=((0, (1, 2)), (1, (1,))))) == bad
+    assert code_of(good._replace(assignments=((0, (1, 9)),))) == bad
+    assert code_of(good._replace(assignments=((-1, (1,)), (0, (1,))))) == bad
+    assert code_of(good._replace(partitions=2)) == ErrorCode.INVALID_REQUEST
+    assert code_of(good._replace(replication_factor=2)) == ErrorCode.INVALID_REQUEST
 
 
 def test_the_first_of_several_mistakes_is_told() -> None:
     image = THREE.with_topics([topic("t", (1,))])
     everything_wrong = TopicRequest("t", 0, 0, ((0, ()),), (("bad", None),))
     assert code_of(everything_wrong, image) == ErrorCode.TOPIC_ALREADY_EXISTS
-    assert code_of(replace(everything_wrong, name="u"), image) == ErrorCode.INVALID_CONFIG
-    assert code_of(replace(everything_wrong, name="u", configs=()), image) == ErrorCode.INVALID_REQUEST
+    assert code_of(everything_wrong._replace(name="u"), image) == ErrorCode.INVALID_CONFIG
+    assert code_of(everything_wrong._replace(name="u", configs=()), image) == ErrorCode.INVALID_REQUEST
     assert code_of(TopicRequest("a b", 0, 9, (), (("bad", "1"),))) == ErrorCode.INVALID_PARTITIONS
     assert code_of(TopicRequest("a b", 1, 9, (), (("bad", "1"),))) == ErrorCode.INVALID_REPLICATION_FACTOR
     assert code_of(TopicRequest("a b", 1, 1, (), (("bad", "1"),))) == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -139,7 +139,7 @@ def test_expansion_follows_the_first_leader() -> None:
 )
 def test_expansions_that_may_not_be(name: str, count: int, manual: Any, code: ErrorCode) -> None:
     moving = topic("moving", (1, 2))
-    moving = moving.with_partitions([replace(moving.partitions[0], adding_replicas=(2,))])
+    moving = moving.with_partitions([dataclasses.replace(moving.partitions[0], adding_replicas=(2,))])
     image = THREE.with_topics([topic("t", (2, 3), (3, 1)), moving])
     with pytest.raises(KafkaError) as caught:
         plan_expansion(image, name, count, manual, rng=Random(1))

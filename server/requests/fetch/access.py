@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from copy import copy
-from dataclasses import replace
 
 from barnabas.kproto import ZERO_UUID, ErrorCode
 from barnabas.kproto.messages import FetchRequest, FetchResponse
@@ -56,7 +55,7 @@ def may_fetch(asked: Asked) -> Generator[int, None, Outcome]:
     if isinstance(outcome, Admitted) and outcome.amend is not None and version >= 7:
         kept = copy(outcome.request)
         kept.session_epoch = FINAL_EPOCH
-        return replace(outcome, request=kept)
+        return outcome._replace(request=kept)
     return outcome
 
 

@@ -7,12 +7,11 @@ Both give the delays of Apache Kafka (`SampledStat.java`, `Rate.java`, `TokenBuc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import floor
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """Over how long a rate is taken: `quota.window.num` samples of `quota.window.size.seconds`."""
 
     samples: int = 11

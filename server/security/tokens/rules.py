@@ -8,8 +8,8 @@ both: an owner of another type than User is refused, since whoever logs in is th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.server.security.principals import USER, Principal
@@ -18,8 +18,7 @@ from barnabas.server.security.tokens.model import DelegationToken
 TIME_MAX: Final = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class TokenRules:
+class TokenRules(NamedTuple):
     """`max_lifetime_ms`: from a token's issue to its last possible end. `expiry_time_ms`: to its end, at its issue and
     when it is renewed.
     """
