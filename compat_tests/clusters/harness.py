@@ -221,7 +221,7 @@ class Cluster:
             topic = NewTopic(name, len(replicas), replica_assignment=replicas, config=settings)
         self.ask(lambda admin: admin.create_topics([topic], request_timeout=10), KafkaError.TOPIC_ALREADY_EXISTS)
         count = partitions if isinstance(replicas, int) else len(replicas)
-        self.wait(lambda: self._served(name, count), f"{name} has leaders")
+        self.wait(lambda: self.is_served(name, count), f"{name} has leaders")
 
     def ask(
         self, question: Callable[[AdminClient], Mapping[Any, Future[Any]]], had: int | None = None
@@ -246,7 +246,8 @@ class Cluster:
                 again = True
                 time.sleep(0.2)
 
-    def _served(self, name: str, count: int) -> bool:
+    def is_served(self, name: str, count: int) -> bool:
+        """Return whether all brokers that run know a topic with so many partitions, each with a leader."""
         for node in self.living:
             found = self.admin_of(node.bootstrap).list_topics(name, timeout=20).topics.get(name)
             if found is None or len(found.partitions) != count:

@@ -20,7 +20,7 @@ from compat_tests.clients.tools_cli.warm import WarmJvms
 from compat_tests.clusters.harness import Cluster
 from compat_tests.clusters.nodes import KAFKA
 from compat_tests.clusters.replicas import content
-from compat_tests.faults.cluster.load import FAST_CLIENT
+from compat_tests.faults.cluster.load import FAST_CLIENT, watermarks
 
 Names = Callable[..., str]
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
@@ -166,7 +166,7 @@ def everything(cluster: Cluster, topic: str, partitions: int) -> list[list[bytes
         {**FAST_CLIENT, "bootstrap.servers": cluster.bootstrap, "group.id": "all", "auto.offset.reset": "error"}
     )
     places = [TopicPartition(topic, index, 0) for index in range(partitions)]
-    missing = sum(consumer.get_watermark_offsets(place, timeout=30)[1] for place in places)
+    missing = sum(watermarks(consumer, place)[1] for place in places)
     consumer.assign(places)
     found: list[list[bytes]] = [[] for _ in places]
     deadline = time.monotonic() + 60

@@ -24,7 +24,7 @@ from compat_tests.clusters.harness import Cluster, done
 from compat_tests.clusters.nodes import KAFKA, KAFKA_ZK_JARS, OURS
 from compat_tests.clusters.replicas import broken, differences
 from compat_tests.faults.cluster.checker import check
-from compat_tests.faults.cluster.load import FAST_CLIENT, Load, read_everything
+from compat_tests.faults.cluster.load import FAST_CLIENT, Load, read_everything, watermarks
 from compat_tests.faults.cluster.renumbering import renumbered
 
 Names = Callable[..., str]
@@ -140,7 +140,7 @@ def test_every_role(mixed: Cluster, side: list[int], unique: Names) -> None:
     mixed.wait_healthy()
     same_everywhere(mixed, topic)
     consumer = Consumer({**FAST_CLIENT, "bootstrap.servers": mixed.bootstrap, "group.id": topic})
-    ends = [consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=30) for index in range(3)]
+    ends = [watermarks(consumer, TopicPartition(topic, index)) for index in range(3)]
     consumer.close()
     assert sum(high for _, high in ends) == sent
 
@@ -406,7 +406,7 @@ def test_life_of_a_topic(mixed: Cluster, side: list[int], unique: Names, warm_jv
     mixed.wait(lambda: not (mixed.nodes[2].data / f"{topic}-1").exists(), "broker 2 has dropped its replica")
     assert differences(mixed, topic) == []
     consumer = Consumer({**FAST_CLIENT, "bootstrap.servers": mixed.bootstrap, "group.id": topic})
-    highs = [consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=30)[1] for index in range(4)]
+    highs = [watermarks(consumer, TopicPartition(topic, index))[1] for index in range(4)]
     consumer.close()
     assert sum(highs) == sent
     # Deletion: the tree and every disk.

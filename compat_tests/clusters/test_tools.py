@@ -91,6 +91,13 @@ def read(cluster: Cluster, topic: str, group: str, count: int) -> None:
     consumer.close()
 
 
+def create(tools: Tools, cluster: Cluster, name: str, assignment: str) -> None:
+    """Create a topic, and wait until all brokers know it: a tool asks any of them."""
+    made = tools("kafka-topics", "--create", "--topic", name, "--replica-assignment", assignment)
+    assert f"Created topic {name}." in made
+    cluster.wait(lambda: cluster.is_served(name, assignment.count(",") + 1), f"all brokers serve {name}")
+
+
 def described(tools: Tools, topic: str, *arguments: str) -> dict[int, dict[str, str]]:
     """Return the rows of `kafka-topics --describe` by partition."""
     text = tools("kafka-topics", "--describe", "--topic", topic, *arguments)
@@ -112,9 +119,7 @@ def eventually(question: Callable[[], object], what: str, timeout: float = 60) -
 
 def test_topics(tools: Tools, cluster: Cluster, unique: Names) -> None:
     name = unique()
-    made = ("--create", "--topic", name, "--replica-assignment", "1:2:3,2:3:1,3:1:2")
-    assert f"Created topic {name}." in tools("kafka-topics", *made)
-    eventually(lambda: len(described(tools, name)) == 3, "three partitions are described")
+    create(tools, cluster, name, "1:2:3,2:3:1,3:1:2")
     rows = described(tools, name)
     assert [rows[index]["Leader"] for index in range(3)] == ["1", "2", "3"]
     assert [rows[index]["Replicas"] for index in range(3)] == ["1,2,3", "2,3,1", "3,1,2"]
@@ -132,7 +137,7 @@ def test_topics(tools: Tools, cluster: Cluster, unique: Names) -> None:
 def test_under_replicated_and_elections(tools: Tools, cluster: Cluster, unique: Names) -> None:
     """A broker stops and returns: what --describe filters, and the preferred election that brings it back."""
     name = unique()
-    tools("kafka-topics", "--create", "--topic", name, "--replica-assignment", "2:3:1")
+    create(tools, cluster, name, "2:3:1")
     eventually(lambda: described(tools, name).get(0, {}).get("Isr", "").count(",") == 2, "all in sync")
     assert described(tools, name, "--under-replicated-partitions") == {}
     cluster.nodes[2].stop()
@@ -155,8 +160,7 @@ def test_under_replicated_and_elections(tools: Tools, cluster: Cluster, unique: 
 def test_reassignment(tools: Tools, cluster: Cluster, unique: Names, tmp_path: Path) -> None:
     """Generate, execute with a throttle, look, verify (which takes the throttle away), and cancel another."""
     name = unique()
-    tools("kafka-topics", "--create", "--topic", name, "--replica-assignment", "1:2,2:1")
-    eventually(lambda: len(described(tools, name)) == 2, "two partitions")
+    create(tools, cluster, name, "1:2,2:1")
     fill(cluster, name, [f"line {number} {'x' * 200}" for number in range(500)])
     wanted = tmp_path / "topics.json"
     wanted.write_text(json.dumps({"version": 1, "topics": [{"topic": name}]}))
@@ -191,8 +195,7 @@ def test_reassignment(tools: Tools, cluster: Cluster, unique: Names, tmp_path: P
 def test_reassignment_cancelled(tools: Tools, cluster: Cluster, unique: Names, tmp_path: Path) -> None:
     """A move that the throttle makes endless is listed, and cancelled: the old replicas stay."""
     name = unique()
-    tools("kafka-topics", "--create", "--topic", name, "--replica-assignment", "1:2")
-    eventually(lambda: len(described(tools, name)) == 1, "one partition")
+    create(tools, cluster, name, "1:2")
     fill(cluster, name, [f"line {number} {'x' * 10000}" for number in range(500)])
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": name, "partition": 0, "replicas": [3, 1]}]}))
@@ -214,7 +217,7 @@ def test_reassignment_cancelled(tools: Tools, cluster: Cluster, unique: Names, t
 def test_configs(tools: Tools, cluster: Cluster, unique: Names) -> None:
     """A broker's settings, changed and described through any broker; a topic's, seen by all."""
     name = unique()
-    tools("kafka-topics", "--create", "--topic", name, "--replica-assignment", "1:2:3")
+    create(tools, cluster, name, "1:2:3")
     entity = ("--entity-type", "topics", "--entity-name", name)
     tools("kafka-configs", *entity, "--alter", "--add-config", "retention.ms=5400000")
     for node in cluster.nodes.values():
@@ -234,8 +237,7 @@ def test_configs(tools: Tools, cluster: Cluster, unique: Names) -> None:
 def test_replica_verification(old_tools: Tools, cluster: Cluster, unique: Names) -> None:
     """kafka-replica-verification fetches as a replica does and finds no lag and no difference."""
     name = unique()
-    old_tools("kafka-topics", "--create", "--topic", name, "--replica-assignment", "1:2:3,3:2:1")
-    eventually(lambda: len(described(old_tools, name)) == 2, "two partitions")
+    create(old_tools, cluster, name, "1:2:3,3:2:1")
     fill(cluster, name, [f"line {number}" for number in range(500)])
     with old_tools.background(
         "kafka-replica-verification", "--topics-include", name, "--report-interval-ms", "1000"
@@ -249,8 +251,7 @@ def test_replica_verification(old_tools: Tools, cluster: Cluster, unique: Names)
 def test_offsets_and_groups(tools: Tools, cluster: Cluster, unique: Names) -> None:
     """End offsets of partitions led by different brokers; a group is described, reset and deleted."""
     name, group = unique(), unique("group")
-    tools("kafka-topics", "--create", "--topic", name, "--replica-assignment", "1:2:3,2:3:1,3:1:2")
-    eventually(lambda: len(described(tools, name)) == 3, "three partitions")
+    create(tools, cluster, name, "1:2:3,2:3:1,3:1:2")
     fill(cluster, name, [f"{number}" for number in range(60)])
     ends = re.findall(rf"^{re.escape(name)}:\d+:(\d+)$", tools("kafka-get-offsets", "--topic", name), re.MULTILINE)
     assert sum(map(int, ends)) == 60

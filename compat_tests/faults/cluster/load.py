@@ -222,6 +222,30 @@ def decoded(message: Message) -> tuple[int, int, Value]:
     return at, offset, (int(producer), int(number))
 
 
+def watermarks(consumer: Consumer, place: TopicPartition, timeout: float = 60) -> tuple[int, int]:
+    """The log's start offset and the high watermark, of whoever leads: while leadership moves the client asks one who
+    does not lead any more, or not yet, and leaves it to its user to ask again.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(place, timeout=30)
+        except KafkaException as refused:
+            if refused.args[0].code() not in _LEADERSHIP_MOVES or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+        else:
+            return low, high
+
+
+_LEADERSHIP_MOVES = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+)
+
+
 def read_everything(
     bootstrap: str, topic: str, partitions: int, timeout: float = 120
 ) -> dict[int, list[tuple[int, Value]]]:
@@ -238,7 +262,7 @@ def read_everything(
         }
     )
     places = [TopicPartition(topic, index) for index in range(partitions)]
-    marks = {place.partition: consumer.get_watermark_offsets(place, timeout=30) for place in places}
+    marks = {place.partition: watermarks(consumer, place) for place in places}
     found: dict[int, list[tuple[int, Value]]] = {index: [] for index in range(partitions)}
     ends = {index: high for index, (_, high) in marks.items() if high > marks[index][0]}
     consumer.assign([TopicPartition(topic, index, marks[index][0]) for index in range(partitions)])

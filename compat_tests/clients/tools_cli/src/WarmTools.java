@@ -7,6 +7,7 @@ import java.io.DataOutputStream;
 import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
@@ -56,6 +57,34 @@ public final class WarmTools {
         }
     }
 
+    /** System.out or System.err of all tools: Scala's Console, and loggers, keep the one they find first. */
+    private static final class Current extends OutputStream {
+        private OutputStream now;
+
+        Current(OutputStream first) {
+            now = first;
+        }
+
+        synchronized void become(OutputStream other) {
+            now = other;
+        }
+
+        @Override
+        public synchronized void write(int one) throws IOException {
+            now.write(one);
+        }
+
+        @Override
+        public synchronized void write(byte[] bytes, int offset, int length) throws IOException {
+            now.write(bytes, offset, length);
+        }
+
+        @Override
+        public synchronized void flush() throws IOException {
+            now.flush();
+        }
+    }
+
     private final Printed output = new Printed();
     private final Printed errors = new Printed();
     private final List<Runnable> hooks = new ArrayList<>();
@@ -75,8 +104,6 @@ public final class WarmTools {
         Exit.setHaltProcedure((code, message) -> end(code));
         Exit.setShutdownHookAdder((name, hook) -> hooks.add(hook));
         System.setIn(new ByteArrayInputStream(input));
-        System.setOut(new PrintStream(output, true));
-        System.setErr(new PrintStream(errors, true));
         int code = 0;
         try {
             Class.forName(main).getMethod("main", String[].class).invoke(null, (Object) arguments);
@@ -113,6 +140,10 @@ public final class WarmTools {
         PrintStream log = System.err;
         DataInputStream in = new DataInputStream(new BufferedInputStream(first));
         DataOutputStream out = new DataOutputStream(new BufferedOutputStream(last));
+        Current output = new Current(log);
+        Current errors = new Current(log);
+        System.setOut(new PrintStream(output, true));
+        System.setErr(new PrintStream(errors, true));
         while (true) {
             String[] words;
             try {
@@ -126,9 +157,11 @@ public final class WarmTools {
             String[] arguments = new String[words.length - 1];
             System.arraycopy(words, 1, arguments, 0, arguments.length);
             WarmTools tool = new WarmTools();
+            output.become(tool.output);
+            errors.become(tool.errors);
             tool.run(words[0], arguments, bytes(in));
-            System.setOut(log);
-            System.setErr(log);
+            output.become(log);
+            errors.become(log);
             out.writeInt(tool.status);
             answer(out, tool.output.toByteArray());
             answer(out, tool.errors.toByteArray());
