@@ -76,7 +76,7 @@ class Callback:
         if done is not None:
             done(response)
 
-    def let_go(self) -> str:
+    def release_waiters(self) -> str:
         """The response will not come. Returns who waited for it."""
         if not isinstance(self._lost, str):
             return self._lost()

@@ -80,13 +80,13 @@ def test_a_callback_gets_the_answer_once() -> None:
     token = Callback(told.append, "a request of our own")
     token.reply("first")
     token.reply("second")
-    assert token.let_go() == "a request of our own"
+    assert token.release_waiters() == "a request of our own"
     assert told == ["first"]
 
 
 def test_a_callback_whose_answer_does_not_come() -> None:
     told: list[str | None] = []
-    assert Callback(told.append, "a request of our own").let_go() == "a request of our own"
+    assert Callback(told.append, "a request of our own").release_waiters() == "a request of our own"
     assert told == [None]
-    assert Callback(told.append, lambda: "its client").let_go() == "its client"
+    assert Callback(told.append, lambda: "its client").release_waiters() == "its client"
     assert told == [None], "somebody else tells the client"

@@ -55,20 +55,20 @@ class PartitionRequests:
         proposals: dict[TopicPartition, ProposedState] = {}
         answers: dict[str, AlterPartitionResponse.TopicData] = {}
         unknown = []
-        for asked in request.topics:
-            name = asked.topic_name
+        for requested in request.topics:
+            name = requested.topic_name
             if version >= _TOPIC_IDS_SINCE:
-                topic = machine.image.topic_by_id(asked.topic_id)
+                topic = machine.image.topic_by_id(requested.topic_id)
                 if topic is None:
                     gone = [
                         _PartitionAnswer(partition_index=p.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
-                        for p in asked.partitions
+                        for p in requested.partitions
                     ]
-                    unknown.append(_TopicAnswer(topic_id=asked.topic_id, partitions=gone))
+                    unknown.append(_TopicAnswer(topic_id=requested.topic_id, partitions=gone))
                     continue
                 name = topic.name
-            answers[name] = _TopicAnswer(topic_name=name, topic_id=asked.topic_id)
-            for partition in asked.partitions:
+            answers[name] = _TopicAnswer(topic_name=name, topic_id=requested.topic_id)
+            for partition in requested.partitions:
                 proposals[name, partition.partition_index] = _proposal(partition, version)
         slot = Slot()
         outcome, effects = machine.alter_partition(request.broker_id, request.broker_epoch, proposals, slot)
@@ -166,12 +166,12 @@ class PartitionRequests:
             raise error
 
 
-def _proposal(asked: AlterPartitionRequest.PartitionData, version: int) -> ProposedState:
+def _proposal(requested: AlterPartitionRequest.PartitionData, version: int) -> ProposedState:
     if version >= _EPOCHS_SINCE:
-        isr = {replica.broker_id: replica.broker_epoch for replica in asked.new_isr_with_epochs}
+        isr = {replica.broker_id: replica.broker_epoch for replica in requested.new_isr_with_epochs}
     else:
-        isr = dict.fromkeys(asked.new_isr, -1)
-    return ProposedState(asked.leader_epoch, asked.partition_epoch, isr, asked.leader_recovery_state == 1)
+        isr = dict.fromkeys(requested.new_isr, -1)
+    return ProposedState(requested.leader_epoch, requested.partition_epoch, isr, requested.leader_recovery_state == 1)
 
 
 def _altered(index: int, found: PartitionImage | ErrorCode, version: int) -> AlterPartitionResponse.PartitionData:

@@ -22,7 +22,7 @@ from barnabas.kproto.records import build_control_batch
 from barnabas.logdir import AppendOrigin, InTransaction
 from barnabas.replication import GROUP_METADATA_TOPIC
 from barnabas.server.partitions.partition import Partition
-from barnabas.server.runtime.containment import Concerned
+from barnabas.server.runtime.containment import HasWaiters
 
 if TYPE_CHECKING:
     from barnabas.server.config.broker import BrokerConfig
@@ -49,10 +49,10 @@ class _Request:
     def settle(self, producer_id: int, partition: tuple[str, int], code: ErrorCode) -> None:
         self.results.setdefault(producer_id, {})[partition] = code
 
-    def let_go(self) -> str:
-        """Part of `Concerned`."""
-        if isinstance(self.token, Concerned):
-            return self.token.let_go()
+    def release_waiters(self) -> str:
+        """Part of `HasWaiters`."""
+        if isinstance(self.token, HasWaiters):
+            return self.token.release_waiters()
         return "a request to write transaction markers"
 
     def answer(self) -> None:
@@ -82,8 +82,8 @@ class _Waiting:
         if not request.waiting and not request.staged:
             request.answer()
 
-    def let_go(self) -> str:
-        return self.request.let_go()
+    def release_waiters(self) -> str:
+        return self.request.release_waiters()
 
 
 class MarkerWriter:

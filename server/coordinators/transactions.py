@@ -45,7 +45,7 @@ from barnabas.server.coordinators.loading import Replayed
 from barnabas.server.coordinators.runtime import CoordinatorRuntime
 from barnabas.server.network.peers import Connect
 from barnabas.server.partitions.partition import Partition
-from barnabas.server.runtime.containment import Concerned, attempt, contain, serve
+from barnabas.server.runtime.containment import HasWaiters, attempt, contain, serve
 from barnabas.server.runtime.turns import Steps
 
 if TYPE_CHECKING:
@@ -392,7 +392,7 @@ class TransactionCoordinator:
         if transaction.verify_only:
             tell(led.shard.partitions.verify_partitions(*who, partitions).__getitem__)
         else:
-            collect = Callback(lambda code: tell(lambda _: code), answer.let_go)
+            collect = Callback(lambda code: tell(lambda _: code), answer.release_waiters)
             self._results.apply(
                 led,
                 led.shard.partitions.add_partitions(*who, frozenset(partitions), version, collect, self._ground.time()),
@@ -408,9 +408,9 @@ class _AddAnswer:
         self._results: list[_TxnResult | None] = [None] * count
         self._owed = count
 
-    def let_go(self) -> str:
-        """Part of `Concerned`."""
-        return self._token.let_go() if isinstance(self._token, Concerned) else "AddPartitionsToTxn"
+    def release_waiters(self) -> str:
+        """Part of `HasWaiters`."""
+        return self._token.release_waiters() if isinstance(self._token, HasWaiters) else "AddPartitionsToTxn"
 
     def fill(self, index: int, result: _TxnResult) -> None:
         self._results[index] = result

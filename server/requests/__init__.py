@@ -1,22 +1,22 @@
-"""A request on its way: from a frame to a handler and back, and what several handlers share.
+"""Request processing: from a frame to a handler and back, and what several handlers share.
 
-`dispatch` takes a frame up, `context` is one request and the slot of its answer, `services` is what a handler may
-reach. `fetch` and `produce` hold what these two do beside their handlers, `fast_paths` how both are spared decoding.
-May import everything below; no handler is known here.
+`dispatch` takes a frame, `context` is one request and the slot of its answer, `services` is what a handler may use.
+`fetch` and `produce` hold what these two do beside their handlers, `fast_paths` how both avoid decoding. May import
+everything below, and knows no handler.
 
 Not obvious:
 
 - A context is the slot of its answer. `ctx.reply` may be called from anywhere on the loop's thread; `Connection` sends
-  answers in request order and takes up no further request while one is owed (Produce excepted, which is pipelined).
-- A context that nobody holds any more is a request that can never be answered; the sweep of idle connections finds it.
-- A Produce or Fetch like the one before on its connection takes the fast path: neither decoded nor its answer encoded
-  again. Anything but plain success takes the slow path (`fast_paths/__init__.py` has the rules).
-- A batch may be too much work: 10 KB of zstd may hold 18 million records. Batches are looked through within an
-  allowance that each round renews (`barnabas.kproto.allowance`); a request that needs more is held and continues in
-  turns or in a thread (`produce/held.py`).
+  answers in request order and takes no further request while one is pending (except Produce, which is pipelined).
+- A context without references is a request that can never be answered; the sweep of idle connections finds it.
+- A Produce or Fetch like the one before on its connection takes the fast path: it is not decoded, nor its answer
+  encoded again. Anything but plain success takes the slow path (`fast_paths/__init__.py` has the rules).
+- A batch may be too much work: 10 KB of zstd may hold 18 million records. Batches are validated within an allowance
+  that each round renews (`barnabas.kproto.allowance`); a request that needs more is held and continues in turns or in
+  a thread (`produce/held.py`).
 - Old clients are served by tasks: Produce 0-2 and Fetch 0-3 have handlers of their own (`Api.old`), which convert
-  records in small steps (`old_formats.py`). `Route` chooses once per version, so current versions do not ask.
-- What an image of the cluster costs is paid once: `image_cache.py` keeps Metadata answers until the image changes.
-- A verification is the permission for one first batch of a transaction. Every marker takes it back, so a retry asks
-  again. A Produce that waits for the coordinator holds its connection.
+  records in small steps (`old_formats.py`). `Route` chooses once per version, so current versions do not check.
+- `image_cache.py` keeps Metadata answers until the image of the cluster changes.
+- A verification is the permission for one first batch of a transaction. Every marker revokes it, so a retry
+  verifies again. A Produce that waits for the coordinator holds its connection.
 """

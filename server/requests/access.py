@@ -1,21 +1,21 @@
-"""Who may ask what: the declarations that stand beside the APIs, and the one place that keeps them.
+"""Authorization of requests: declarations of the permissions that each API needs.
 
-`Api.access` says which permissions a request needs and what a caller sees who lacks them. Three answers are possible,
-and the declarations are made of them:
+`Api.access` says which permissions a request needs, and what a caller without them gets. Declarations are combinations
+of three outcomes:
 
 - the whole request is refused (`needs`): its answer is the API's answer for "the whole request failed";
 - single entries are refused (`for_each`): they are taken out of the request, the rest is served, and their answers –
   those of a request that names nothing else – are put between the others;
 - what the caller may not see is left out of the answer (`amended`).
 
-`both` takes several after each other, `everybody` needs nothing, and what follows no pattern is a generator function of
-its own, beside its API. `barnabas.server.requests.guard` puts a declaration in front of a handler; without an
-authorizer the handlers stand alone, as if there were no declarations.
+`both` takes several after each other, `unrestricted` needs nothing, and what follows no pattern is a generator function
+of its own, beside its API. `barnabas.server.requests.guard` puts a declaration in front of a handler; without an
+authorizer, handlers are called directly.
 
-Checks come before everything that the handler does, so that a name which is denied is denied whether it exists or not.
-Topic ids are no secret: one that no topic has is answered with UNKNOWN_TOPIC_ID, here, as the handler could see the
-topic that gets it a moment later. Denials are logged once per request
-(INFO), what was allowed at DEBUG; questions for filters and bit fields are not logged. Source: `KafkaApis.scala`,
+Checks precede everything that the handler does, so that a denied name is denied whether it exists or not. Topic ids
+are no secret: an unknown one is answered with UNKNOWN_TOPIC_ID here, since the handler could see a topic that gets the
+id a moment later. Denials are logged once per request (INFO), what was allowed at DEBUG; checks for filters and bit
+fields are not logged. Source: `KafkaApis.scala`,
 `ControllerApis.scala`, `AuthHelper.scala` (4.3).
 """
 
@@ -51,10 +51,10 @@ DENIED: Final = {
     TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
-"""What is answered where something of a kind is denied."""
+"""The error code of a denial, by type of resource."""
 
 _PER_STEP = 32
-"""So many questions are worth a step of as many units (`barnabas.server.runtime.turns`)."""
+"""Checks per step, each a unit of `barnabas.server.runtime.turns`."""
 _SHOWN_LENGTH = 100
 
 Amend = Callable[[Any], Generator[int, None, None]]
@@ -62,8 +62,8 @@ Amend = Callable[[Any], Generator[int, None, None]]
 
 
 class Admitted(NamedTuple):
-    """The request may be handled, as far as it is left. `amend`: what then happens to its answer. `closes`: the
-    connection is closed, as there is no answer that could tell of what was denied.
+    """The request, perhaps without denied entries, may be handled. `amend`: changes its answer. `closes`: close the
+    connection, as no answer can report the denial.
     """
 
     request: Any
@@ -72,18 +72,18 @@ class Admitted(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The request is not handled; this is its answer, None: the connection is closed."""
+    """The request is denied; `response` answers it, None: the connection is closed."""
 
     response: Any
 
 
 Outcome = Admitted | Refused
-Access = Callable[["Asked"], Generator[int, None, Outcome]]
-"""Decides on a request, in steps: the declaration of an API."""
+Access = Callable[["AccessCheck"], Generator[int, None, Outcome]]
+"""An API's declaration: decides on a request, in steps."""
 
 
-class Asked:
-    """A request, and what whoever sent it may do. It does not hold the request's context, which may come to hold it."""
+class AccessCheck:
+    """A request and its caller's permissions. It does not refer to the context, which may come to refer to it."""
 
     __slots__ = (
         "_client_id",
@@ -111,10 +111,10 @@ class Asked:
         self._is_verbose = log.isEnabledFor(logging.DEBUG)
 
     def allows(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Whether the caller may do this, who wants to."""
+        """Whether the caller may do what it requests. A denial is noted for the log."""
         if self.permissions.allows(operation, resource_type, name):
             if self._is_verbose:
-                log.debug("%s may %s", self._who(), _shown(operation, resource_type, name))
+                log.debug("%s may %s", self._caller(), _shown(operation, resource_type, name))
             return True
         if not self._denied:
             self._first = operation, resource_type, name
@@ -122,11 +122,11 @@ class Asked:
         return False
 
     def would_allow(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Whether the caller may do this, who has not asked for it: for filters and alternatives."""
+        """Whether the caller may do this, which it has not requested: for filters and alternatives. Never logged."""
         return self.permissions.allows(operation, resource_type, name)
 
     def would_allow_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """Whether there could be a resource of that type that the caller may do this to."""
+        """Whether the caller may do this to some resource of that type, existing or not."""
         return self.permissions.allows_any(operation, resource_type)
 
     def bits(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
@@ -134,38 +134,38 @@ class Asked:
         return self.permissions.bits(resource_type, name)
 
     def topic_name(self, name: str | None, topic_id: bytes) -> str | None:
-        """The name that is meant by a name or an id; None: by an id that no topic has."""
+        """The topic's name, given its name or id; None: the id is unknown."""
         if topic_id == ZERO_UUID:
             return name or ""
         topic = self.services.image.topics_by_id.get(topic_id)
         return None if topic is None else topic.name
 
     def answer(self, code: ErrorCode, request: Any = None) -> Any:
-        """The answer that says that the whole request, or `request` in its place, failed."""
+        """The API's error response for the whole request, or for `request` in its place."""
         return self._route.error_response(self.request if request is None else request, code)
 
     def refuse(self, code: ErrorCode) -> Refused:
-        """The request is refused with an error of the whole."""
+        """Refuse the whole request."""
         return Refused(self.answer(code))
 
     def note(self) -> None:
-        """Log what was denied."""
+        """Log the denials since the last call."""
         if self._first is None:
             return
         operation, resource_type, name = self._first
         more = f" and {self._denied - 1} more" if self._denied > 1 else ""
         because = self.permissions.because(operation, resource_type, name)
         rule = "no ACL allows it" if because is None else f"ACL: {because}"
-        log.info("%s may not %s%s: %s", self._who(), _shown(operation, resource_type, name), more, rule)
+        log.info("%s may not %s%s: %s", self._caller(), _shown(operation, resource_type, name), more, rule)
         self._denied, self._first = 0, None
 
-    def _who(self) -> str:
+    def _caller(self) -> str:
         session, client = self.session, self._client_id and self._client_id[:_SHOWN_LENGTH]
         return f"{session.principal} at {session.host}, in {self._route.name} v{self.version} of client {client!r},"
 
 
 def _shown(operation: AclOperation, resource_type: ResourceType, name: str) -> str:
-    """Names are what clients make of them: no line of the log ends in one."""
+    """Names come from clients: no log line ends in one."""
     return f"{operation.label} {resource_type.label} {name[:_SHOWN_LENGTH]!r}"
 
 
@@ -173,7 +173,7 @@ def _shown(operation: AclOperation, resource_type: ResourceType, name: str) -> s
 
 
 class Permission(NamedTuple):
-    """An operation on one resource. `name(request)`: which one; None: none, so that nothing is checked."""
+    """An operation on one resource. `name(request)`: which one; None: nothing is checked."""
 
     operation: AclOperation
     resource_type: ResourceType
@@ -185,35 +185,35 @@ def on_cluster(operation: AclOperation) -> Permission:
 
 
 def on_group(operation: AclOperation) -> Permission:
-    """On the group that the request names as `group_id`."""
+    """On the request's `group_id`."""
     return Permission(operation, GROUP, lambda request: request.group_id)
 
 
 def on_transactional_id(operation: AclOperation) -> Permission:
-    """On the id that the request names as `transactional_id`."""
+    """On the request's `transactional_id`."""
     return Permission(operation, TRANSACTIONAL_ID, lambda request: request.transactional_id)
 
 
-def everybody(asked: Asked) -> Generator[int, None, Outcome]:
-    """Nothing is needed, or nothing that can be told from outside: the API's docstring says which."""
-    return Admitted(asked.request)
+def unrestricted(check: AccessCheck) -> Generator[int, None, Outcome]:
+    """No permission is needed, or only the handler can check it: the API's docstring says which."""
+    return Admitted(check.request)
     yield
 
 
 def needs(*one_of: Permission) -> Access:
-    """All of the request needs a permission, one of several. Denied: the whole is refused, with the first's code."""
+    """The whole request needs one of several permissions. Denied: it is refused, with the first one's error code."""
 
-    def access(asked: Asked) -> Generator[int, None, Outcome]:
-        request = asked.request
+    def access(check: AccessCheck) -> Generator[int, None, Outcome]:
+        request = check.request
         for other in one_of[1:]:
             name = other.name(request)
-            if name is None or asked.would_allow(other.operation, other.resource_type, name):
+            if name is None or check.would_allow(other.operation, other.resource_type, name):
                 return Admitted(request)
         first = one_of[0]
         name = first.name(request)
-        if name is None or asked.allows(first.operation, first.resource_type, name):
+        if name is None or check.allows(first.operation, first.resource_type, name):
             return Admitted(request)
-        return asked.refuse(DENIED[first.resource_type])
+        return check.refuse(DENIED[first.resource_type])
         yield
 
     return access
@@ -233,29 +233,29 @@ def for_each(
     refusal: Callable[[Any, ErrorCode], Any] | None = None,
 ) -> Access:
     """Every entry of the list `entries` needs an operation on the resource that its field `name` names, or its field
-    `topic_id`; `name` "": on the entry itself. Denied: it is refused alone, with the answer that the API has for a
-    failed request of such entries. `answers`: the list of the response, whose entries are told by `answer_name` (and
-    `topic_id`). unless: an operation on the cluster that is as good for all. twice_is_wrong: what is named twice is
-    left to the handler, which refuses it; is_wrong(name): so is what has such a name. refusal(request, code): in place
-    of the API's answer, where that says only that the whole failed.
+    `topic_id`; `name` "": on the entry itself. Denied: that entry is refused, with the answer that the API has for a
+    failed request of such entries. `answers`: the list of the response, whose entries are identified by `answer_name`
+    (and `topic_id`). unless: an operation on the cluster that permits all. twice_is_wrong: entries named twice are left
+    to the handler, which refuses them; is_wrong(name): so are entries with such a name. refusal(request, code): used in
+    place of the API's answer, where that can only fail as a whole.
     """
 
-    def access(asked: Asked) -> Generator[int, None, Outcome]:
-        request = asked.request
+    def access(check: AccessCheck) -> Generator[int, None, Outcome]:
+        request = check.request
         given = getattr(request, entries)
-        if not given or (unless is not None and asked.would_allow(unless, CLUSTER)):
+        if not given or (unless is not None and check.would_allow(unless, CLUSTER)):
             return Admitted(request)
         keys = [_key(entry, name) for entry in given]
         twice = _repeated(keys) if twice_is_wrong else frozenset()
         denied: dict[Key, ErrorCode] = {}
         for number, key in enumerate(keys):
             if key not in twice and key not in denied:
-                meant = asked.topic_name(*key) if resource_type is TOPIC else key[0] or ""
+                meant = check.topic_name(*key) if resource_type is TOPIC else key[0] or ""
                 if meant is None:
                     denied[key] = ErrorCode.UNKNOWN_TOPIC_ID
                 elif is_wrong is not None and is_wrong(meant):
                     pass
-                elif not asked.allows(operation, resource_type, meant):
+                elif not check.allows(operation, resource_type, meant):
                     denied[key] = DENIED[resource_type]
             if number % _PER_STEP == _PER_STEP - 1:
                 yield _PER_STEP
@@ -265,7 +265,7 @@ def for_each(
         refusals: list[Any] = []
         for code in dict.fromkeys(denied.values()):
             _, refused = split(request, entries, keys, {key for key, why in denied.items() if why is code})
-            answer = asked.answer(code, refused) if refusal is None else refusal(refused, code)
+            answer = check.answer(code, refused) if refusal is None else refusal(refused, code)
             refusals += getattr(answer, answers)
 
         def amend(response: Any) -> Generator[int, None, None]:
@@ -278,11 +278,11 @@ def for_each(
 
 
 Key = tuple[str | None, bytes]
-"""How a topic is named: by its name, or by its id. Other resources have no id: ZERO_UUID."""
+"""A topic's name, or its id. Other resources have no id: ZERO_UUID."""
 
 
 def _key(entry: Any, name: str) -> Key:
-    """How an entry names what it is about."""
+    """The key of an entry's resource."""
     if not name:
         return entry, ZERO_UUID
     return getattr(entry, name), getattr(entry, "topic_id", ZERO_UUID)
@@ -294,7 +294,7 @@ def _repeated(keys: Iterable[Hashable]) -> frozenset[Hashable]:
 
 
 def split(request: Any, entries: str, keys: list[Key], denied: Collection[Key]) -> tuple[Any, Any]:
-    """The request without the entries of a list that are denied, and with nothing else."""
+    """The request without the denied entries of a list, and the request with only these."""
     given = getattr(request, entries)
     kept, refused = copy(request), copy(request)
     setattr(kept, entries, [entry for entry, key in zip(given, keys, strict=True) if key not in denied])
@@ -316,23 +316,23 @@ def merge(response: Any, answers: str, refusals: list[Any], keys: Iterable[Key],
     setattr(response, answers, sorted([*getattr(response, answers), *refusals], key=place))
 
 
-def amended(amend: Callable[[Asked, Any], Generator[int, None, None]]) -> Access:
-    """Everybody may ask; `amend(asked, response)` takes out of the answer what the caller may not see."""
+def amended(amend: Callable[[AccessCheck, Any], Generator[int, None, None]]) -> Access:
+    """No permission is needed; `amend(check, response)` removes from the answer what the caller may not see."""
 
-    def access(asked: Asked) -> Generator[int, None, Outcome]:
-        return Admitted(asked.request, lambda response: amend(asked, response))
+    def access(check: AccessCheck) -> Generator[int, None, Outcome]:
+        return Admitted(check.request, lambda response: amend(check, response))
         yield
 
     return access
 
 
 def hidden(answers: str, operation: AclOperation, resource_type: ResourceType, *, name: str) -> Access:
-    """Of the list `answers` of the response only those entries are told that the caller may do `operation` to."""
+    """The list `answers` of the response keeps only entries on which the caller may do `operation`."""
 
-    def amend(asked: Asked, response: Any) -> Generator[int, None, None]:
+    def amend(check: AccessCheck, response: Any) -> Generator[int, None, None]:
         seen = []
         for number, answer in enumerate(getattr(response, answers)):
-            if asked.would_allow(operation, resource_type, getattr(answer, name)):
+            if check.would_allow(operation, resource_type, getattr(answer, name)):
                 seen.append(answer)
             if number % _PER_STEP == _PER_STEP - 1:
                 yield _PER_STEP // 2
@@ -342,16 +342,16 @@ def hidden(answers: str, operation: AclOperation, resource_type: ResourceType, *
 
 
 def both(*declared: Access) -> Access:
-    """One after the other: each decides on what the one before it has left of the request."""
+    """One after the other: each decides on what the previous one has left of the request."""
 
-    def access(asked: Asked) -> Generator[int, None, Outcome]:
+    def access(check: AccessCheck) -> Generator[int, None, Outcome]:
         amends: list[Amend] = []
         closes = False
         for one in declared:
-            outcome = yield from one(asked)
+            outcome = yield from one(check)
             if isinstance(outcome, Refused):
                 return outcome
-            asked.request = outcome.request
+            check.request = outcome.request
             closes |= outcome.closes
             if outcome.amend is not None:
                 amends.append(outcome.amend)
@@ -360,6 +360,6 @@ def both(*declared: Access) -> Access:
             for each_one in amends:
                 yield from each_one(response)
 
-        return Admitted(asked.request, amend if amends else None, closes)
+        return Admitted(check.request, amend if amends else None, closes)
 
     return access

@@ -1,7 +1,7 @@
-"""What the three ACL APIs share: filters and ACLs of the wire as values, and numbers that stand for nothing.
+"""What the three ACL APIs share: filters and ACLs of the wire as values, and codes without a meaning.
 
-A zero is in none of the protocol's lists: Apache Kafka cannot read such a request, and closes the connection before it
-looks at anything else. A number that it does not know is read, and matches nothing.
+Zero is no code of any enum: Apache Kafka cannot read such a request, and closes the connection first of all. An unknown
+code is read, and matches nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
 from barnabas.kproto.messages import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
-from barnabas.server.requests.access import Access, Asked, Outcome, Refused, needs, on_cluster
+from barnabas.server.requests.access import Access, AccessCheck, Outcome, Refused, needs, on_cluster
 from barnabas.server.security.acls.filters import AclFilter
 from barnabas.server.security.acls.model import (
     AccessControlEntry,
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 NO_AUTHORIZER = "No Authorizer is configured."
 
 
-def filter_of(asked: DescribeAclsRequest | DeleteAclsRequest.DeleteAclsFilter) -> AclFilter:
+def filter_of(filters: DescribeAclsRequest | DeleteAclsRequest.DeleteAclsFilter) -> AclFilter:
     return AclFilter(
-        ResourceType.from_code(asked.resource_type_filter),
-        asked.resource_name_filter,
-        PatternType.from_code(asked.pattern_type_filter),
-        asked.principal_filter,
-        asked.host_filter,
-        AclOperation.from_code(asked.operation),
-        PermissionType.from_code(asked.permission_type),
+        ResourceType.from_code(filters.resource_type_filter),
+        filters.resource_name_filter,
+        PatternType.from_code(filters.pattern_type_filter),
+        filters.principal_filter,
+        filters.host_filter,
+        AclOperation.from_code(filters.operation),
+        PermissionType.from_code(filters.permission_type),
     )
 
 
@@ -57,7 +57,7 @@ def binding_of(creation: CreateAclsRequest.AclCreation) -> AclBinding:
 
 
 def is_unreadable(request: Any) -> bool:
-    """Whether there is a zero where a number must be."""
+    """Whether a code is zero."""
     if isinstance(request, CreateAclsRequest):
         return any(
             0 in (each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
@@ -71,17 +71,17 @@ def is_unreadable(request: Any) -> bool:
 
 
 def close(ctx: RequestContext) -> None:
-    """What cannot be read is answered by nobody."""
+    """Close the connection: the request cannot be read."""
     ctx.connection.abort()
 
 
 def if_readable(operation: AclOperation) -> Access:
-    """An operation on the cluster is needed for what can be read."""
+    """An operation on the cluster is needed, unless the request cannot be read."""
     needed = needs(on_cluster(operation))
 
-    def access(asked: Asked) -> Generator[int, None, Outcome]:
-        if is_unreadable(asked.request):
+    def access(check: AccessCheck) -> Generator[int, None, Outcome]:
+        if is_unreadable(check.request):
             return Refused(None)
-        return (yield from needed(asked))
+        return (yield from needed(check))
 
     return access

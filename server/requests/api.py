@@ -1,4 +1,4 @@
-"""What one API is to the broker: its key, the versions served, and the function that answers.
+"""One API of the broker: its key, the versions served, and its handler.
 
 `Api` values are made in the files of `server/apis/` and listed in `barnabas.server.apis.APIS`; importing a file
 registers nothing. ApiVersions, dispatch and the "listed implies handled" test read the same tuple.
@@ -6,13 +6,13 @@ registers nothing. ApiVersions, dispatch and the "listed implies handled" test r
 A handler is one of four kinds:
 
 - a plain function that returns the response: it runs at once, inside the reactor's round, and must never wait;
-- a plain function that returns `PENDING` after keeping `ctx`: whoever holds it calls `ctx.reply(response)` exactly
-  once, later, on the same thread. The cheap way to wait (a fetch for bytes, a join for a rebalance): no task is made;
-- a generator function that yields the units of each item it went through and returns the response, or PENDING: for
-  requests that may name, or be answered with, any number of items. It runs at once as far as one turn goes, the rest
-  in turns with everything else (`barnabas.server.runtime.turns`), with the request that it may keep;
-- an `async def` that returns the response, or `PENDING` after `ctx` was answered or handed on: it runs as a trio task
-  of the broker, with a request that it may keep.
+- a plain function that returns `PENDING` after storing `ctx`: its new owner calls `ctx.reply(response)` exactly once,
+  later, on the same thread. The cheap way to wait (a fetch for bytes, a join for a rebalance): it needs no task;
+- a generator function that yields the units of each item processed and returns the response, or PENDING: for requests
+  or answers with any number of items. One turn of it runs immediately, the rest in turns with all other work
+  (`barnabas.server.runtime.turns`), with a request that it may keep;
+- an `async def` that returns the response, or `PENDING` after `ctx` was answered or handed over: it runs as a trio
+  task of the broker, with a request that it may keep.
 
 A connection whose request is unanswered is not read further, as in Apache Kafka, unless the API is `pipelined`.
 """
@@ -55,11 +55,11 @@ BETWEEN_BROKERS: Final = frozenset(
         ApiKey.ALLOCATE_PRODUCER_IDS,
     )
 )
-"""Served, and listed in ApiVersions (the channel to the controller asks for it), by members of a cluster alone."""
+"""Served, and listed in ApiVersions (the channel to the controller needs it), by members of a cluster only."""
 
 
 class Old(NamedTuple):
-    """Versions up to `last`, served by another handler, and never pipelined: the current one need not ask."""
+    """Versions up to `last`, served by another handler, and never pipelined: the current one need not check."""
 
     last: int
     handle: Handler
@@ -70,12 +70,12 @@ class Api:
     """One row of the broker's list.
 
     `versions`: first and last version served, inclusive. `access`: which permissions a request needs, and what a caller
-    without them sees (`barnabas.server.requests.access`). `old`: the lowest of them, if they have a handler of their
-    own. `on_error(request, code, version)` builds the answer when
-    the whole request fails; without it a response with its top-level `error_code` set. `pipelined`: the next request
-    of the same connection may start before this one is answered (answers still leave in order). `learn(services,
-    context, frame, request)` looks at a request that was handled, so that the next one like it takes the fast path
-    (`barnabas.server.requests.fast_paths`); those of versions before `learn_from` it need not see.
+    without them gets (`barnabas.server.requests.access`). `old`: the oldest versions, if they have a handler of their
+    own. `on_error(request, code, version)` builds the answer when the whole request fails; without it a response with
+    its top-level `error_code` set. `pipelined`: the next request of the same connection may start before this one is
+    answered (answers still leave in order). `learn(services, context, frame, request)` sees each request that was
+    handled, so that the next one like it takes the fast path (`barnabas.server.requests.fast_paths`); not those of
+    versions before `learn_from`.
     """
 
     key: ApiKey
@@ -89,5 +89,5 @@ class Api:
     learn_from: int = 0
 
     def is_served(self, *, clustered: bool) -> bool:
-        """Whether a broker serves it, which is in a cluster or runs alone."""
+        """Whether a broker serves it, in a cluster or alone."""
         return clustered or self.key not in BETWEEN_BROKERS

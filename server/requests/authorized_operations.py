@@ -1,7 +1,7 @@
-"""The bit fields of "what may I do" in Metadata, DescribeCluster, DescribeGroups and others (KIP-430).
+"""The bit fields of authorized operations in Metadata, DescribeCluster, DescribeGroups and others (KIP-430).
 
-Handlers fill in what somebody may do without an authorizer: all that the kind of resource knows. With one, the APIs'
-declarations put in its place what the caller may do.
+Handlers fill in all operations of the resource's type, as without an authorizer. With one, the APIs' declarations
+replace them by what the caller may do.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from barnabas.server.security.acls.model import AclOperation, ResourceType
 from barnabas.server.security.acls.operations import ALL_BITS
 
 if TYPE_CHECKING:
-    from barnabas.server.requests.access import Asked
+    from barnabas.server.requests.access import AccessCheck
 
 NOT_ASKED: Final = -(2**31)
 
@@ -21,9 +21,9 @@ ALL_GROUP_OPERATIONS: Final = ALL_BITS[ResourceType.GROUP]
 ALL_CLUSTER_OPERATIONS: Final = ALL_BITS[ResourceType.CLUSTER]
 
 
-def cluster_operations(asked: Asked) -> int:
-    """What the caller may do to the cluster; nothing is told to those who may not describe it."""
-    if not asked.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
-        asked.note()
+def cluster_operations(check: AccessCheck) -> int:
+    """What the caller may do to the cluster; nothing for a caller that may not describe it."""
+    if not check.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
+        check.note()
         return 0
-    return asked.bits(ResourceType.CLUSTER)
+    return check.bits(ResourceType.CLUSTER)

@@ -1,4 +1,4 @@
-"""What a broker's APIs say to whoever has not logged in: ApiVersions, and that anything else is too early."""
+"""Answers before authentication: ApiVersions, and errors for all other APIs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from barnabas.server.requests.route import Route
 from barnabas.server.requests.services import Services
 
 ELEMENTS_MAX: Final = 10_000
-"""In the request of a stranger."""
+"""Elements in a request of a peer that has not authenticated."""
 
 
 class BeforeLogin:
@@ -26,7 +26,7 @@ class BeforeLogin:
         self._connection = connection
 
     def api_versions(self, frame: memoryview) -> tuple[bytes, bool]:
-        """The answer, and whether it says what is served. Raises DecodeError."""
+        """The answer, and whether it lists the versions. Raises DecodeError."""
         header = parse_request_header(frame)
         api = self._api(ApiKey.API_VERSIONS)
         assert api is not None
@@ -40,7 +40,7 @@ class BeforeLogin:
         return _joined(route, header, response), not response.error_code
 
     def refusal(self, frame: memoryview, code: ErrorCode) -> bytes | None:
-        """The answer of the request's own API; None if it is not served, cannot be read, or wants no answer."""
+        """The answer of the request's own API; None if that is not served, cannot be read, or has no answer."""
         try:
             header = parse_request_header(frame)
             api = self._api(header.api_key)

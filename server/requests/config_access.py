@@ -1,9 +1,8 @@
 """Who may see and change settings: a permission on each resource, on the cluster for those of brokers.
 
-Denied resources are answered alone, without settings. What the handlers refuse whoever asks – an unknown type of
-resource, another broker's settings, a resource that is named twice to be changed, one with a setting twice or without
-its value – is theirs to refuse.
-Source: `ConfigHelper.scala`, `ConfigAdminManager.scala`, `ControllerApis.scala` (4.3).
+A denied resource is refused alone, without settings. Invalid resources are left to the handlers, which refuse them for
+any caller: an unknown type, another broker's settings, a resource to be changed that is named twice, one with a setting
+twice or without its value. Source: `ConfigHelper.scala`, `ConfigAdminManager.scala`, `ControllerApis.scala` (4.3).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 
 from barnabas.kproto import ErrorCode
 from barnabas.server.config.changes import Operation
-from barnabas.server.requests.access import CLUSTER, DENIED, GROUP, TOPIC, Admitted, Asked, Op, Outcome
+from barnabas.server.requests.access import CLUSTER, DENIED, GROUP, TOPIC, AccessCheck, Admitted, Op, Outcome
 from barnabas.server.requests.config_resources import ResourceType
 from barnabas.server.security.acls.model import CLUSTER_NAME
 from barnabas.server.security.acls.model import ResourceType as Kind
@@ -30,19 +29,19 @@ _KINDS = {
 _Key = tuple[int, str]
 
 
-def may_describe(asked: Asked) -> Generator[int, None, Outcome]:
+def may_describe(check: AccessCheck) -> Generator[int, None, Outcome]:
     """The declaration of DescribeConfigs."""
-    return _decide(asked, Op.DESCRIBE_CONFIGS, "results", frozenset())
+    return _decide(check, Op.DESCRIBE_CONFIGS, "results", frozenset())
 
 
-def may_alter(asked: Asked) -> Generator[int, None, Outcome]:
+def may_alter(check: AccessCheck) -> Generator[int, None, Outcome]:
     """The declaration of AlterConfigs and IncrementalAlterConfigs."""
-    times = Counter(_key(resource) for resource in asked.request.resources)
-    own = str(asked.services.config.broker_id)
+    times = Counter(_key(resource) for resource in check.request.resources)
+    own = str(check.services.config.broker_id)
     others = {key for key in times if key[0] == ResourceType.BROKER and key[1] not in ("", own)}
     twice = {key for key, count in times.items() if count > 1}
-    malformed = {_key(resource) for resource in asked.request.resources if _is_malformed(resource.configs)}
-    return _decide(asked, Op.ALTER_CONFIGS, "responses", others | twice | malformed)
+    malformed = {_key(resource) for resource in check.request.resources if _is_malformed(resource.configs)}
+    return _decide(check, Op.ALTER_CONFIGS, "responses", others | twice | malformed)
 
 
 def _is_malformed(configs: list[Any]) -> bool:
@@ -58,9 +57,9 @@ def _key(resource: Any) -> _Key:
 
 
 def _decide(
-    asked: Asked, operation: Op, answers: str, refused_anyway: frozenset[_Key] | set[_Key]
+    check: AccessCheck, operation: Op, answers: str, refused_anyway: frozenset[_Key] | set[_Key]
 ) -> Generator[int, None, Outcome]:
-    request = asked.request
+    request = check.request
     denied: dict[_Key, ErrorCode] = {}
     for resource in request.resources:
         yield 1
@@ -68,7 +67,7 @@ def _decide(
         kind: Kind | None = _KINDS.get(key[0])  # type: ignore[call-overload]
         if kind is None or key in refused_anyway or key in denied:
             continue
-        if not asked.allows(operation, kind, CLUSTER_NAME if kind is CLUSTER else key[1]):
+        if not check.allows(operation, kind, CLUSTER_NAME if kind is CLUSTER else key[1]):
             denied[key] = DENIED[kind]
     if not denied:
         return Admitted(request)
@@ -78,7 +77,7 @@ def _decide(
     for code in dict.fromkeys(denied.values()):
         refused = copy(request)
         refused.resources = [resource for resource in request.resources if denied.get(_key(resource)) == code]
-        refusals += getattr(asked.answer(code, refused), answers)
+        refusals += getattr(check.answer(code, refused), answers)
     order = {_key(resource): number for number, resource in enumerate(request.resources)}
 
     def amend(response: Any) -> Generator[int, None, None]:

@@ -1,7 +1,7 @@
-"""What AlterConfigs and IncrementalAlterConfigs do alike: each resource by itself, topics, brokers and groups in
-the store.
+"""What AlterConfigs and IncrementalAlterConfigs share: each resource is altered by itself; settings of topics, brokers
+and groups are in the store.
 
-The two differ in what a change starts from: nothing, or what is stored (`keep`).
+The two differ in what a change starts from: nothing, or the stored settings (`keep`).
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ async def alter_each(
     seen = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     answers = []
     for resource in resources:
-        await trio.lowlevel.checkpoint()  # what is only validated, or refused, waits for nothing
+        await trio.lowlevel.checkpoint()  # validation and refusals have none of their own
         code, message = ErrorCode.NONE, None
         try:
             if seen[resource.resource_type, resource.resource_name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "a resource may stand in a request once")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "a resource may be named only once in a request")
             await alter(resource)
         except KafkaError as error:
             code, message = error.code, error.message or None
@@ -72,8 +72,8 @@ def refuse_each(resources: Sequence[Any], response: type[Any], code: ErrorCode) 
 async def alter_stored(
     svc: Services, resource: Any, changes: Sequence[Change], *, keep: bool, validate_only: bool
 ) -> None:
-    """Change the stored settings of a topic, a broker or a group. `keep`: what is stored and not named stays. Raises
-    KafkaError.
+    """Change the stored settings of a topic, a broker or a group. `keep`: stored settings that are not named stay.
+    Raises KafkaError.
     """
     name = resource.resource_name
 

@@ -1,4 +1,4 @@
-"""What the config APIs share: the numbers of resource types, and which of them can be described or changed here."""
+"""What the config APIs share: resource types, and which of them can be described or changed here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ResourceType(IntEnum):
 
 
 def stored_topic(svc: Services, name: str) -> Mapping[str, str]:
-    """What is set on the topic. Raises KafkaError."""
+    """The settings stored for the topic. Raises KafkaError."""
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic must be named: there are no settings for all topics")
     topic = svc.image.topics.get(name)
@@ -33,13 +33,13 @@ def stored_topic(svc: Services, name: str) -> Mapping[str, str]:
 
 
 def stored_broker(svc: Services, name: str) -> Mapping[str, str]:
-    """What is set on this broker, or on all brokers for an empty name, while they run. Raises KafkaError."""
+    """The dynamic settings of this broker, or of all brokers for an empty name. Raises KafkaError."""
     check_broker_id(name, svc.config.broker_id, or_empty=True)
     return svc.image.broker_configs.get(name or ALL_BROKERS, {})
 
 
 def stored_group(svc: Services, name: str) -> Mapping[str, str]:
-    """What is set on the group, which need not exist. Raises KafkaError."""
+    """The settings stored for the group, which need not exist. Raises KafkaError."""
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a group must be named: there are no settings for all groups")
     return svc.image.group_configs.get(name, {})
@@ -50,11 +50,11 @@ def check_broker_id(name: str, broker_id: int, *, or_empty: bool) -> None:
     if name == "" and or_empty:
         return
     try:
-        asked = int(name)
+        requested = int(name)
     except ValueError:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"the broker id must be a whole number, not {name!r}") from None
-    if asked != broker_id:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker_id}, not {name}: ask that one")
+    if requested != broker_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker_id}: send the request to broker {name}")
 
 
 def unsupported(resource_type: int) -> KafkaError:

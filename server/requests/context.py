@@ -1,7 +1,7 @@
-"""One request on its way through the broker: who sent it, and the slot that its answer goes into.
+"""One request in the broker: who sent it, and the slot of its answer.
 
-The context is also the *token* that a coordinator's state machines hold while a client waits. They never look inside
-it: a token is answered, no more (`barnabas.coordinator.machine`).
+The context is also the *token* that a coordinator's state machines hold while a client waits. To them it is opaque:
+they can only answer it (`barnabas.coordinator.machine`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("barnabas.requests")
 
 _SHOWN_LENGTH = 100
-"""So much of a client id is shown in a line of the log."""
+"""The part of a client id that log lines show."""
 
 
 class Route(Protocol):
-    """The request's API in its version (`barnabas.server.requests.route`), as far as whoever has a context may ask for
-    it.
-    """
+    """The request's API in its version (`barnabas.server.requests.route`), as far as users of a context need it."""
 
     @property
     def pipelined(self) -> bool: ...
@@ -51,15 +49,15 @@ class Route(Protocol):
 
 
 class RequestContext:
-    """The request's circumstances and its answer slot.
+    """A request's caller and its answer slot.
 
     `api_version`: int, as sent. `client_id`: str or None. `client_host`: the peer's address, without port.
-    `listener`: name of the listener that the request came in on. `session`: who asks, which changes when the
-    peer authenticates again. `pipelined`: the next request of the connection may be taken up before this one is
-    answered. `parts`: the encoded answer, None while it is owed, `()` when none will be sent (acks=0).
+    `listener`: name of the listener that the request came in on. `session`: who the caller is; it changes when
+    the peer re-authenticates. `pipelined`: the next request of the connection may be taken up before this one is
+    answered. `parts`: the encoded answer, None while it is pending, `()` when none will be sent (acks=0).
 
-    Set only where it is needed, as a Produce request costs little: `request`, while it may have to be told that the
-    whole of it failed; `has_failed`, when that was told, and whoever still holds this context does not know it.
+    Set only where needed, to keep Produce cheap: `request`, while it may have to be answered as failed; `has_failed`,
+    once it was, while another owner may still try to answer.
     """
 
     __slots__ = (
@@ -103,21 +101,22 @@ class RequestContext:
 
     @property
     def closed(self) -> bool:
-        """True once the client is gone: an answer would reach nobody."""
+        """True once the client has disconnected: no answer can be sent."""
         return self.connection.closed
 
     def __str__(self) -> str:
-        """Who asked what, for the log."""
+        """The request and its client, for the log."""
         client = self.client_id and self.client_id[:_SHOWN_LENGTH]
         return f"{self.route.name} v{self.api_version} of client {client!r} at {self.client_host}"
 
     def reply(self, response: Any) -> None:
         """Answer, once. Encoding happens here; the bytes leave when all earlier requests of the connection are
-        answered. Never raises: who answers serves others, too. What cannot be encoded is logged, and answered with the
-        API's answer for UNKNOWN_SERVER_ERROR, or by closing the connection where that cannot be encoded either.
+        answered. Never raises, as the caller has others to serve. An answer that cannot be encoded is logged and
+        replaced by the API's answer for UNKNOWN_SERVER_ERROR, or the connection is closed if that cannot be encoded
+        either.
         """
         if self.parts is not None:
-            self._is_answered()
+            self._answered_already()
             return
         self._on_close = None
         if self.connection.closed:
@@ -127,43 +126,43 @@ class RequestContext:
             self.parts = self.route.encode_frame(self.correlation_id, response)
         except Exception as error:
             became = self.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
-            log.error("the answer to %s cannot be encoded: %s", self, became, exc_info=error)
+            log.error("cannot encode the answer to %s: %s", self, became, exc_info=error)
             return
         self.connection.answered()
 
     def settle(self, response: Any) -> None:
-        """Before an answer is encoded: put into it what is known of the request as a whole
+        """Called before an answer is encoded: throttling measures it and fills in the throttle time
         (`barnabas.server.requests.throttling`).
         """
 
     def exempt(self) -> None:
-        """It is a broker's: neither the time spent on it nor what is read is any client's."""
+        """The request is another broker's: its time and its bytes count for no client's quota."""
 
     @property
     def fetch_bytes_max(self) -> float | None:
-        """The most that the client may be answered with at once; None: no limit."""
+        """The largest response by the client's fetch quota; None: no limit."""
         return None
 
     def withholds(self, size: int) -> bool:
-        """Whether the client may not have `size` bytes of records now."""
+        """Whether the fetch quota forbids an answer of `size` bytes now."""
         return False
 
     def charge(self, count: int, *, strict: bool) -> None:
-        """The client creates, adds or deletes so many partitions. strict: raises KafkaError THROTTLING_QUOTA_EXCEEDED
-        if it has done too much of that.
+        """Count partitions that the client creates, adds or deletes. strict: raises KafkaError
+        THROTTLING_QUOTA_EXCEEDED beyond its quota.
         """
 
     def refuse(self, code: ErrorCode) -> str:
-        """Say that the whole request failed, if it was not answered; where that cannot be said, close the connection.
-        Never raises. Returns what was done, for the log. Whoever answers later is not heard.
+        """Answer that the whole request failed, unless it was answered; where no answer can say so, close the
+        connection. Never raises. Returns what was done, for the log. Later answers are ignored.
         """
         self.has_failed = True
         if self.parts is not None:
-            return "it was answered before"
+            return "it was answered already"
         self._on_close = None
         if self.connection.closed:
             self.parts = ()
-            return "the client is gone"
+            return "the client has disconnected"
         request = getattr(self, "request", None)
         if request is not None:
             try:
@@ -171,27 +170,27 @@ class RequestContext:
                 self.settle(response)
                 self.parts = self.route.encode_frame(self.correlation_id, response)
             except Exception as error:
-                self.let_go()
-                return f"closing the connection, as {code.name} cannot be said ({error})"
+                self.release_waiters()
+                return f"closing the connection, as {code.name} cannot be encoded ({error})"
             self.connection.answered()
             return f"answered with {code.name}"
-        self.let_go()
+        self.release_waiters()
         return "closing the connection"
 
-    def let_go(self) -> str:
-        """The answer will never come: close the connection, unless it was given. Part of `Concerned`."""
+    def release_waiters(self) -> str:
+        """No answer will come: close the connection, unless it was answered. Part of `HasWaiters`."""
         if self.parts is None:
             self.connection.abort()
         return str(self)
 
-    def _is_answered(self) -> None:
+    def _answered_already(self) -> None:
         if not getattr(self, "has_failed", False):
             log.error("%s was answered twice", self, stack_info=True)
 
     def reply_encoded(self, *parts: Part) -> None:
-        """Answer with what is encoded already, length and header with it; once, and never after `on_close`."""
+        """Answer with an encoded frame, length and header included; once, and never after `on_close`."""
         if self.parts is not None:
-            self._is_answered()
+            self._answered_already()
             return
         if self.connection.closed:
             self.parts = ()
@@ -200,9 +199,9 @@ class RequestContext:
         self.connection.answered()
 
     def no_reply(self) -> None:
-        """The protocol asks for silence (Produce with acks=0): free the slot without sending."""
+        """Complete without an answer (Produce with acks=0)."""
         if self.parts is not None:
-            self._is_answered()
+            self._answered_already()
             return
         self._on_close = None
         self.parts = ()
@@ -210,8 +209,8 @@ class RequestContext:
             self.connection.answered()
 
     def hold(self) -> Callable[[], None]:
-        """Though the API is pipelined, take up nothing more of this connection until the returned function is called,
-        or the answer given: what comes next must not overtake this request.
+        """Take no further request of this connection, though the API is pipelined, until the returned function is
+        called or the request answered: later requests must not overtake this one.
         """
         before, self.pipelined = self.pipelined, False
 
@@ -222,14 +221,14 @@ class RequestContext:
         return release
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Call `callback` if the connection ends before the answer is given: let go of what waits on its behalf."""
+        """Call `callback` if the connection closes before the answer, to release what waits for this request."""
         self._on_close = callback
 
     def connection_closed(self) -> None:
-        """The connection tells that it is gone (called by it alone). Never raises."""
+        """Called by the connection when it is closed. Never raises."""
         callback, self._on_close = self._on_close, None
         if callback is not None:
             try:
                 callback()
             except Exception as error:
-                contain(log, f"letting go of {self}, whose connection is closed,", error)
+                contain(log, f"releasing {self}, whose connection is closed,", error)

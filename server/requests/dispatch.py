@@ -1,17 +1,16 @@
 """From a frame to a handler and back: header, look-up, decode, handle, encode.
 
-The place that turns exceptions into answers. The peer's mistakes: an unreadable frame, an unknown API or a
-version out of range closes the connection without an answer, as Apache Kafka does; ApiVersions alone answers an
-unknown version, in format 0, so that the client can try again (KIP-511). Our mistakes: logged once with their
-context, answered with UNKNOWN_SERVER_ERROR, and nobody else notices.
+Exceptions become answers here. The peer's errors: an unreadable frame, an unknown API or a version out of range closes
+the connection without an answer, as in Apache Kafka; only ApiVersions answers an unknown version, in version 0, so that
+the client can retry (KIP-511). Our errors are logged once with their context, answered with UNKNOWN_SERVER_ERROR, and
+affect no other request.
 
-A request that is long goes on in a task, in turns with everything else (`barnabas.server.runtime.turns`): one whose
-frame is not small, or whose handler is a generator that has more to do than fits into a round. Produce alone never does
-(`pipelined`).
+A long request continues in a task, in turns with all other work (`barnabas.server.runtime.turns`): one with a large
+frame, or whose handler is a generator with more work than fits into a round. Only Produce never does (`pipelined`).
 
-A frame that is not small may be decoded to a hundred times its bytes. However many wait, one of up to
-`LARGE_FRAME_BYTES` and one of more are in memory as what they say: a place is taken before decoding, and left when the
-answer is encoded. Whoever has to wait for somebody else, the controller or a disk, leaves it before that.
+A decoded frame may take a hundred times its bytes. Of the frames that are too large for a round only one of up to
+`LARGE_FRAME_BYTES` and one of more are decoded at a time: a request takes a place before decoding, and leaves it when
+its answer is encoded, or before it waits for the controller or a disk.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ log = logging.getLogger("barnabas.requests")
 
 
 def _nothing() -> None:
-    """Who was taken up in a round has no place."""
+    """Requests that are decoded within a round have no place."""
 
 
 class Dispatcher:
@@ -52,7 +51,7 @@ class Dispatcher:
         self._places = Place(), Place()
 
     def __call__(self, connection: Connection, frame: memoryview) -> Slot:
-        """Take up one request; its context is answered now or later. Raises ProtocolViolation."""
+        """Handle one request; its context is answered now or later. Raises ProtocolViolation."""
         try:
             header = parse_request_header(frame)
         except DecodeError as error:
@@ -99,22 +98,22 @@ class Dispatcher:
         except Exception as error:
             self._failed(context, request, error)
             return context
-        # What follows the message is ignored, as Apache Kafka does, but such a frame is no example for others.
+        # What follows the message is ignored, as Apache Kafka does, but such a frame is not learnt.
         if route.learn is not None and end == len(frame):
             try:
                 route.learn(self._services, context, frame, request)
             except Exception as error:
-                contain(log, f"taking {context} as an example", error)
+                contain(log, f"learning {context}", error)
         return context
 
     def _route(self, api_key: int, version: int) -> Route | None:
         api = self._apis.get(api_key)
         if api is None:
-            raise ProtocolViolation(f"API key {api_key} is not served here")
+            raise ProtocolViolation(f"API key {api_key} is not served")
         if not api.versions[0] <= version <= api.versions[1]:
             if api.key == ApiKey.API_VERSIONS:
                 return None
-            raise ProtocolViolation(f"{api.key.name} v{version} is not served here")
+            raise ProtocolViolation(f"{api.key.name} v{version} is not served")
         route = self._routes[api_key << 16 | version] = Route(api, version, self._services.authorizer)
         return route
 
@@ -128,7 +127,7 @@ class Dispatcher:
         return context
 
     async def _run_large(self, context: RequestContext, frame: bytes, offset: int) -> None:
-        """A request whose frame is too large for a round, from the beginning."""
+        """Decode and handle a request whose frame is too large for a round."""
         route, turns = context.route, self._services.turns
         is_large = len(frame) > LARGE_FRAME_BYTES
         async with self._places[is_large].taken() as leave:
@@ -143,7 +142,7 @@ class Dispatcher:
                 log.warning("closing the connection of %s: unreadable %s request: %s", context.client_host, what, error)
                 context.connection.abort()
                 return
-            except Exception as error:  # of the thread's
+            except Exception as error:  # the thread's
                 self._failed(context, None, error)
                 return
             context.request = request
@@ -153,7 +152,7 @@ class Dispatcher:
     async def _run(
         self, context: RequestContext, request: Any, is_large: bool = False, leave: Callable[[], None] = _nothing
     ) -> None:
-        """A handler of any kind, outside of a round. leave: its place, if it has one."""
+        """Run a handler of any kind, outside of a round. leave: leaves the request's place."""
         try:
             response = context.route.handle(self._services, context, request)
         except Exception as error:
@@ -169,9 +168,9 @@ class Dispatcher:
         is_large: bool = False,
         leave: Callable[[], None] = _nothing,
     ) -> None:
-        """What is left to do for a response: a coroutine's or a generator's work, the answer."""
+        """Run the coroutine or generator that a handler has returned, and answer."""
         try:
-            while True:  # each may come to another one
+            while True:  # each may return another one
                 if type(response) is CoroutineType:
                     leave()
                     response = await response
@@ -186,7 +185,7 @@ class Dispatcher:
             await self._failed_late(context, request, error, is_large)
 
     async def _answer(self, context: RequestContext, response: Any) -> None:
-        """What a task has come to. What it had staged is written now, as there is no round that would."""
+        """Answer with a task's response. Without a round to do it, staged appends are written here."""
         if response is PENDING:
             self._services.partitions.write_staged()
         elif context.route.is_large(response) and not context.closed:
@@ -197,7 +196,7 @@ class Dispatcher:
             context.reply(response)
 
     async def _failed_late(self, context: RequestContext, request: Any, error: Exception, is_large: bool) -> None:
-        """As `_failed`, in a task. is_large: there are so many items that refusing each of them takes its time."""
+        """As `_failed`, in a task. is_large: the request has so many items that encoding its refusal takes long."""
         if is_large and isinstance(error, KafkaError) and context.parts is None and not context.closed:
             route, code = context.route, error.code
 
@@ -213,7 +212,7 @@ class Dispatcher:
         self._failed(context, request, error)
 
     def _failed(self, context: RequestContext, request: Any, error: Exception) -> None:
-        """A handler has raised. What it has begun may still want to answer, which is not heard any more."""
+        """A handler has raised. Answers of work that it had started are ignored."""
         context.request = request
         if isinstance(error, KafkaError):
             became = context.refuse(error.code)

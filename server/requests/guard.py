@@ -1,8 +1,8 @@
-"""The place where permissions are checked: between dispatch and the handlers, if there is an authorizer.
+"""Authorization between dispatch and the handlers, if there is an authorizer.
 
 `guarded` puts an API's declaration (`barnabas.server.requests.access`) in front of its handler. A request of many
-entries is decided in steps, like others go on in steps. What is denied of an answer that comes later, from a callback
-or a task, is put into it when it is encoded: the request's context has an `AmendedRoute` then.
+entries is checked in steps. Denials are merged into an answer that comes later, from a callback or a task, when it is
+encoded: the request's context has an `AmendedRoute` then.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 from types import CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from barnabas.server.requests.access import TOPIC, Access, Admitted, Asked, Op, Outcome, Refused
+from barnabas.server.requests.access import TOPIC, Access, AccessCheck, Admitted, Op, Outcome, Refused
 from barnabas.server.requests.api import PENDING, Handler, Learner
 from barnabas.server.requests.context import RequestContext, Route
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class AmendedRoute:
-    """The route of a request that was not admitted as it is: its answers are amended. Nothing learns from it."""
+    """The route of a request that was not admitted unchanged: its answers are amended. No fast path learns from it."""
 
     def __init__(self, route: Route, admitted: Admitted | None) -> None:
         self._route = route
@@ -47,11 +47,11 @@ class AmendedRoute:
         return self._route.encode_frame(correlation_id, response)
 
     def error_response(self, request: Any, code: ErrorCode) -> Any:
-        """Of what was admitted; what was not is denied all the same."""
+        """The error for what was admitted; the rest is denied all the same."""
         return self._route.error_response(request if self._admitted is None else self._admitted.request, code)
 
     def amend(self, response: Any) -> Generator[int, None, None]:
-        """Once for each response, in steps."""
+        """Amend a response, once, in steps."""
         if response is not self._done and self._admitted is not None and self._admitted.amend is not None:
             yield from self._admitted.amend(response)
         self._done = response
@@ -67,7 +67,7 @@ def current_permissions(context: RequestContext, authorizer: Authorizer) -> Perm
 
 
 def describable(services: Services, context: RequestContext) -> Callable[[str], bool] | None:
-    """Whether the peer may describe the topic of a name, for what is looked up later; None: each of them."""
+    """Whether the peer may describe a topic, by name, for a later look-up; None: it may describe all."""
     if services.authorizer is None:
         return None
     permissions = current_permissions(context, services.authorizer)
@@ -75,14 +75,14 @@ def describable(services: Services, context: RequestContext) -> Callable[[str], 
 
 
 def guarded(access: Access, handle: Handler, authorizer: Authorizer, *, at_once: bool) -> Handler:
-    """`handle` for those who may. at_once: the requests of a connection must be taken up in their order, however many
-    entries one has, so that each is decided in one go.
+    """`handle` for authorized callers. at_once: check in a single step, however many entries there are, because the
+    requests of a connection must be handled in order.
     """
 
     def decide(services: Services, context: RequestContext, request: Any) -> Generator[int, None, Outcome]:
-        asked = Asked(services, context, request, current_permissions(context, authorizer))
-        outcome = yield from access(asked)
-        asked.note()
+        check = AccessCheck(services, context, request, current_permissions(context, authorizer))
+        outcome = yield from access(check)
+        check.note()
         if isinstance(outcome, Refused):
             context.route = AmendedRoute(context.route, None)
         elif outcome.amend is not None or outcome.closes:
@@ -130,8 +130,8 @@ def _to_its_end(steps: Generator[int, None, T]) -> T:
 
 
 class _Watch:
-    """A `FastPath` that takes up nothing, and stands before the others of a connection: when an ACL has changed, these
-    are forgotten, as each of them was learnt from a request that was admitted.
+    """A `FastPath` that handles nothing, and precedes the others of a connection: when an ACL has changed, it removes
+    them, since each was learnt from a request that was admitted before.
     """
 
     __slots__ = ("_authorizer", "_version")
@@ -142,16 +142,16 @@ class _Watch:
 
     def take(self, connection: Connection, frame: memoryview) -> None:
         if self._authorizer.version != self._version:
-            connection.fast_paths.clear()  # itself, too; the connection, which goes through the list, comes to its end
+            connection.fast_paths.clear()  # itself, too; the connection's loop over the list then ends
 
     def take_run(self, connection: Connection, view: memoryview, position: int) -> None:
         self.take(connection, view)
 
 
-def careful(learn: Learner, authorizer: Authorizer) -> Learner:
-    """`learn` of what was admitted as it is and nothing else, until an ACL changes."""
+def learn_if_admitted(learn: Learner, authorizer: Authorizer) -> Learner:
+    """`learn` from requests that were admitted unchanged, with fast paths that are dropped when an ACL changes."""
 
-    def learn_carefully(services: Services, context: RequestContext, frame: memoryview, request: Any) -> None:
+    def learn_admitted(services: Services, context: RequestContext, frame: memoryview, request: Any) -> None:
         if type(context.route) is AmendedRoute:
             return
         learn(services, context, frame, request)
@@ -159,4 +159,4 @@ def careful(learn: Learner, authorizer: Authorizer) -> Learner:
         if paths and type(paths[0]) is not _Watch:
             paths.insert(0, _Watch(authorizer))
 
-    return learn_carefully
+    return learn_admitted

@@ -1,6 +1,6 @@
-"""Answers made from one image of the cluster, kept as long as the image is the current one.
+"""Answers made from one image of the cluster, kept as long as the image is current.
 
-Metadata of 2,000 partitions takes some 15 ms to put together; clients ask for it again and again while nothing changes.
+Metadata of 2,000 partitions takes some 15 ms to build; clients request it again and again while nothing changes.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from barnabas.replication import Image
 
 
 class ImageCache:
-    """Remembers values by key for the latest image only. What is kept must not be changed by whoever gets it."""
+    """Caches values by key for the latest image only. Callers must not change a cached value."""
 
     def __init__(self) -> None:
         self._image: Image | None = None
         self._kept: dict[Hashable, Any] = {}
 
     def get(self, image: Image, key: Hashable) -> Any:
-        """The value for `key`, None if there is none. `image` is the latest: a new one forgets all of the old one's."""
+        """The value for `key`, None if there is none. `image` is the latest: a new one drops all older values."""
         if image is not self._image:
             self._image = image
             self._kept = {}
         return self._kept.get(key)
 
     def keep(self, image: Image, key: Hashable, value: Any) -> None:
-        """Remember a value, unless it was made from an image that is not the latest any more."""
+        """Cache a value, unless it was made from an image that is no longer the latest."""
         if image is self._image:
             self._kept[key] = value

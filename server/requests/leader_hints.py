@@ -1,7 +1,7 @@
-"""Who leads, said along with an error, so that a client need not ask for Metadata first (KIP-951).
+"""The current leader, sent with an error, so that a client need not request Metadata first (KIP-951).
 
-Produce 10+ says it with NOT_LEADER_OR_FOLLOWER, Fetch 16+ with FENCED_LEADER_EPOCH too: the leader's id and epoch
-stand with the partition, its address, on the listener that the client uses, at the end of the answer, once.
+Produce 10+ sends it with NOT_LEADER_OR_FOLLOWER, Fetch 16+ with FENCED_LEADER_EPOCH too: the leader's id and epoch are
+in the partition, its address, on the listener that the client uses, is at the end of the response, once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HINTED_IN_FETCH = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_
 
 
 class LeaderHints:
-    """The hints of one answer. `leaders`: ids of the brokers that were named."""
+    """The hints of one answer. `leaders`: ids of the brokers that were used."""
 
     def __init__(self, svc: Services, listener: str) -> None:
         self._svc = svc
@@ -28,7 +28,7 @@ class LeaderHints:
         self.leaders: dict[int, None] = {}
 
     def fill(self, current_leader: Any, topic: str | None, topic_id: bytes, index: int) -> None:
-        """Put what is known into `current_leader`: as our own replica knows it, else as the image says."""
+        """Fill in `current_leader`: from this broker's replica, else from the image."""
         if topic is None:
             by_id = self._image.topic_by_id(topic_id)
             if by_id is None:
@@ -48,7 +48,7 @@ class LeaderHints:
             self.leaders[leader] = None
 
     def endpoints(self, make: Any) -> list[Any]:
-        """The addresses of all leaders that were named; `make` is the answer's `NodeEndpoint`."""
+        """The addresses of all leaders that were used; `make` is the response's `NodeEndpoint`."""
         found = []
         for leader in self.leaders:
             broker = self._image.brokers.get(leader)

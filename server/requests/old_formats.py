@@ -1,12 +1,12 @@
-"""Records for clients older than Kafka 0.11, who know message sets (formats 0 and 1) and no batches: up-conversion of
+"""Records for clients older than Kafka 0.11, which know message sets (formats 0 and 1) and no batches: up-conversion of
 what they produce (Produce 0-2), down-conversion of what they fetch (Fetch 0-3). The formats:
 `barnabas.kproto.records_legacy`.
 
 Both are done in steps of a millisecond or so with a checkpoint between, so a conversion (30 to 60 ms per megabyte)
-does not hold up the loop, and both are bounded: a batch may decompress to `BATCH_BYTES_MAX`, and one fetch response
+does not block the loop, and both are bounded: a batch may decompress to `BATCH_BYTES_MAX`, and one fetch response
 is worth `RESPONSE_BYTES_MAX` of reading or answering, beyond which partitions stay empty this time. Their order is
 shuffled by the request's correlation id below version 3, so that the first ones do not starve the others; from
-version 3 on the order is the client's business.
+version 3 on the order is the client's.
 
 Limits of a fetch (`max_bytes` per partition) are hard below version 3: messages that fit, and if not even one does,
 its beginning, from which clients of that time learn that they must ask for more. A first stored batch that fits
@@ -16,7 +16,7 @@ partition that has any.
 Where this differs from Apache Kafka 3.9: it answers nothing at all when a stored batch is larger than the hard
 limit (we convert it and give what fits), it fills its answers up with the beginning of a message that does not exist
 (we give what there is), and a consumer that meets control batches at the end of a log gets such a beginning alone,
-which it takes for a message that is too large (we give nothing until there is something).
+which it takes for a message that is too large (we send nothing until there is a whole one).
 
 What a log has in formats 0 and 1 passes unchanged where the client knows the format, and is converted like batches
 where it does not.
@@ -49,12 +49,12 @@ T = TypeVar("T")
 
 
 async def up_converted(sent: bytes, config: LogConfig, elsewhere: Offload) -> bytearray | memoryview | None:
-    """What came for a partition with Produce 0-2, ready to be appended: a converted batch with the topic's codec
-    (bytearray), or, from clients that send new batches in old requests, that batch (memoryview). None when nothing
-    whole came, which is a success without an append. Raises as `barnabas.kproto.records_legacy.up_convert`.
+    """The records of a partition in Produce 0-2, ready to be appended: a converted batch with the topic's codec
+    (bytearray), or, from clients that send new batches in old requests, that batch (memoryview). None when no
+    whole message came, which is a success without an append. Raises as `barnabas.kproto.records_legacy.up_convert`.
 
-    elsewhere: runs it where it holds up nobody, if the topic has a codec of its own: compressing is one long step, at
-    the level that the topic asks for.
+    elsewhere: runs the compression off the loop, if the topic has a codec of its own: that is one long step, at the
+    topic's level.
     """
     if len(sent) > MAGIC_OFFSET and sent[MAGIC_OFFSET] == 2:
         return _batch_as_sent(sent)
@@ -70,7 +70,7 @@ async def up_converted(sent: bytes, config: LogConfig, elsewhere: Offload) -> by
 
 
 def _batch_as_sent(sent: bytes) -> memoryview | None:
-    """The batch without a last one that is cut off; another whole one stays, to be refused."""
+    """The first batch without an incomplete second one; a complete second one stays, to be refused."""
     end = _entry_bytes(sent, 0)
     if end > len(sent):
         return None

@@ -1,4 +1,4 @@
-"""One API in one version, as requests are taken up and answered by it."""
+"""One API in one version: decodes requests, handles them, and encodes answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from barnabas.kproto import ApiKey, ErrorCode, Part, decoder, encoder, request_c
 from barnabas.kproto.frame import response_frame
 from barnabas.server.network.request_bounds import bounds_of
 from barnabas.server.requests.api import Api
-from barnabas.server.requests.guard import careful, guarded
+from barnabas.server.requests.guard import guarded, learn_if_admitted
 from barnabas.server.runtime.turns import LARGE_ANSWER_ITEMS, LARGE_FRAME_BYTES, ROUND_FRAME_BYTES, Arrays
 
 if TYPE_CHECKING:
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 @cache
 def _arrays_of_response(key: ApiKey) -> Arrays:
-    """One for all versions. Not only when an answer is large: what is made then, and stays, lies among what goes, and
-    holds its pages.
+    """One for all versions. Made early, not for the first large answer: it stays in memory, and would lie among
+    short-lived objects and keep their pages.
     """
     return Arrays(response_class(key).__description__.struct)
 
 
 class Route:
-    """One (API, version): its codec functions, compiled when first used. authorizer: what its handler asks first.
-    `round_bytes`: longer frames are not taken up within the reactor's round; those of Fetch may be longer than others,
-    as they may be examples for the next.
+    """One (API, version): its codec functions, compiled when first used. authorizer: checks permissions before the
+    handler. `round_bytes`: longer frames are not handled within the reactor's round; the limit of Fetch is higher, as
+    its frames may be examples for a fast path.
     """
 
     __slots__ = (
@@ -59,9 +59,9 @@ class Route:
         self.is_async = inspect.iscoroutinefunction(self.handle)
         if authorizer is not None:
             self.handle = guarded(api.access, self.handle, authorizer, at_once=self.pipelined)
-            self.learn = careful(self.learn, authorizer) if self.learn else None
+            self.learn = learn_if_admitted(self.learn, authorizer) if self.learn else None
         decode = decoder(request_class(api.key), version)
-        # What a task keeps must not lie in the round's receive buffer.
+        # A task must not keep views of the round's receive buffer.
         self.decode: Callable[[Any, int, int], tuple[Any, int]] = (
             (lambda frame, offset, room: decode(bytes(frame), offset, room)) if self.is_async else decode
         )
@@ -71,7 +71,7 @@ class Route:
 
     @property
     def name(self) -> str:
-        """The API's, for the log."""
+        """The API's name, for the log."""
         return self.api.key.name
 
     def is_large(self, response: Any) -> bool:
@@ -82,8 +82,8 @@ class Route:
         return response_frame(self.api.key, self.version, correlation_id, self.encode(response))
 
     def error_response(self, request: Any, code: ErrorCode) -> Any:
-        """The answer that says that the whole request failed: as Apache Kafka's, of each item where there is no place
-        for an error of the whole. A test goes over all APIs and versions.
+        """The answer for a request that failed as a whole: as Apache Kafka's, with the error at each item where the
+        response has no top-level error. A test covers all APIs and versions.
         """
         if self.api.on_error is not None:
             return self.api.on_error(request, code, self.version)

@@ -1,6 +1,6 @@
-"""What a handler may reach.
+"""What a handler may use.
 
-Filled once in `barnabas.server.broker.build`, the only place that constructs the parts; tests fill it with fakes.
+Built once in `barnabas.server.broker.build`, the only place that constructs the parts; tests use fakes.
 `image` is read once at the top of a handler: one request, one image of the cluster.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Served(Protocol):
-    """What ApiVersions says of an API. `versions`: the first and the last."""
+    """An API in ApiVersions. `versions`: the first and the last."""
 
     @property
     def key(self) -> ApiKey: ...
@@ -53,11 +53,10 @@ class Served(Protocol):
 class Services:
     """`served`: the APIs of this broker, alone or in a cluster. `cluster`: this broker as a member, with the image;
     `topics`, `controller`: requests to the controller about topics and about partitions; `users`: their credentials;
-    `quotas`, `throttle`: what clients may take, and how they are held back.
-    `authorizer`, `acls`: who may do what, and where that is stored; None where
-    everybody may do everything. `tokens`: delegation tokens, None where there are none. `tls`: the listeners
-    with TLS, by name. `now()`: seconds of trio's clock, for timers. `wall_ms()`: milliseconds since the epoch, for
-    records; it moves with trio's clock.
+    `quotas`, `throttle`: the quotas of clients, and how they are enforced. `authorizer`, `acls`: who may do what, and
+    where that is stored; None without authorization. `tokens`: delegation tokens, None where they are disabled. `tls`:
+    the listeners with TLS, by name. `now()`: seconds of trio's clock, for timers. `wall_ms()`: milliseconds since the
+    epoch, for records; it moves with trio's clock.
     """
 
     served: Sequence[Served]
@@ -96,5 +95,5 @@ class Services:
 
     @property
     def image(self) -> Image:
-        """The cluster as this broker knows it; replaced whole."""
+        """The latest image of the cluster; replaced as a whole."""
         return self.current_image()

@@ -1,27 +1,27 @@
-"""Requests of clients that may have limits: what they take is measured, and who takes too much waits.
+"""Throttling: requests of clients with quotas are measured, and clients over their quota are delayed.
 
-While there are limits of requests (`ClientQuotas.limits_requests`), the dispatcher gives each request a
-`ThrottledContext`, and fast paths stand back. Without them nothing here is reached.
+While there are quotas of requests (`ClientQuotas.limits_requests`), the dispatcher gives each request a
+`ThrottledContext`, and fast paths are not used. Without quotas nothing here is reached.
 
-What a client is answered does not wait, as in Apache Kafka: it is told `throttle_time_ms`, and its connection is not
-read for that long (`Connection.mute`). So one that does not hold back fills its own socket, not our memory, and nobody
-else notices. Sources: `ClientQuotaManager.java`, `ClientRequestQuotaManager.java`, `RequestHandlerHelper.scala` (4.3).
+The response itself is not delayed, as in Apache Kafka: it carries `throttle_time_ms`, and the connection is not read
+for that long (`Connection.mute`). A client that sends nevertheless fills its own socket, not our memory, and affects no
+other client. Sources: `ClientQuotaManager.java`, `ClientRequestQuotaManager.java`, `RequestHandlerHelper.scala` (4.3).
 
-| kind | what counts | when | over the limit |
+| quota | what counts | when | over the quota |
 | --- | --- | --- | --- |
-| produce | the frame, refused partitions too | it arrives | answered as ever, or not at all (acks=0) |
+| produce | the frame, refused partitions too | it arrives | answered as usual, or not at all (acks=0) |
 | fetch | what the answer holds, of consumers | before it leaves | an empty answer, nothing counted, the session as is |
-| request | time on the loop, in percent | before the answer leaves | as ever; a Fetch: an empty answer |
+| request | time on the loop, in percent | before the answer leaves | as usual; a Fetch: an empty answer |
 | controller mutations | partitions created, added, deleted | before they are | see `charge` |
 
 Not obvious:
 
-- A Produce is counted when it arrives and not when it is answered, so that a client that sends many at once is stopped
-  at the first that is too much.
-- Time is that of the handler, its steps and its task, by the clock of the processor that this thread has used. What is
-  spent once the answer is made is nobody's. There is one such thread, so 100 percent is all that can be had.
+- A Produce is counted when it arrives and not when it is answered, so that a client that sends many at a time is
+  stopped at the first one over the quota.
+- Time is the CPU time of this thread in the handler, its steps and its task. Time after the response is made counts for
+  no client. There is one such thread, so 100 percent is the maximum.
 - Requests of brokers, fetches of followers and acks=0 count no time.
-- A fetch asks for no more than passes after a rest; a single batch larger than that never does, as in Apache Kafka.
+- A fetch is limited to the full burst of its quota; a single batch larger than that never passes, as in Apache Kafka.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _EXEMPT = frozenset(
 
 
 class Throttle:
-    """now(): seconds of trio's clock. cpu_s(): seconds of the processor that this thread has used."""
+    """now(): seconds of trio's clock. cpu_s(): CPU time of this thread, in seconds."""
 
     def __init__(
         self, quotas: ClientQuotas, timers: Timers, now: Callable[[], float], cpu_s: Callable[[], float]
@@ -66,7 +66,7 @@ class Throttle:
         self._timed: dict[int, TimedRoute] = {}
 
     def route(self, route: Any) -> Any:
-        """The route, with handlers that are timed, if time is limited."""
+        """The route, with timed handlers if there is a request-time quota."""
         if not self.quotas.request.limits:
             return route
         timed = self._timed.get(id(route))
@@ -75,10 +75,10 @@ class Throttle:
         return timed
 
     def mute(self, connection: Connection, delay_ms: int) -> None:
-        """Do not read a connection for so long."""
+        """Do not read a connection for that time."""
         until = self.now() + delay_ms / 1000
         if connection.mute(until):
-            # It may be closed long before its time is over.
+            # It may be closed long before that time is over.
             found = weakref.ref(connection)
 
             def unmute() -> None:
@@ -139,7 +139,7 @@ class ThrottledContext(RequestContext):
         return self._throttle.quotas.fetch.at_once(self._user, self._client_id)
 
     def withholds(self, size: int) -> bool:
-        """Part of `RequestContext`. What is withheld does not count."""
+        """Part of `RequestContext`. A response that is withheld does not count."""
         if self._is_exempt:
             return False
         fetch, now = self._throttle.quotas.fetch, self._throttle.now()
@@ -174,7 +174,7 @@ class ThrottledContext(RequestContext):
 
 
 class TimedRoute:
-    """A route whose handlers are timed, whatever kind they are of. Nothing learns from it."""
+    """A route whose handlers of all kinds are timed. No fast path learns from it."""
 
     learn = None
 
@@ -224,7 +224,7 @@ class TimedRoute:
                 self._stop(context)
             try:
                 step, given = steps.send, (yield made)
-            except BaseException as error:  # of whoever runs it: cancelled, or given up
+            except BaseException as error:  # thrown in by the caller: cancelled, or abandoned
                 step, given = steps.throw, error
 
     def _stop(self, context: ThrottledContext) -> None:
@@ -234,7 +234,7 @@ class TimedRoute:
 
 
 class _Driven:
-    """Steps as what a task waits for."""
+    """Steps as an awaitable."""
 
     def __init__(self, steps: Generator[Any, Any, Any]) -> None:
         self._steps = steps

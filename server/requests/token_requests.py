@@ -1,7 +1,7 @@
-"""What the four APIs of delegation tokens share: who may ask at all, and that there are tokens.
+"""What the four APIs of delegation tokens share: which sessions may use them, and that there are tokens.
 
-Nobody gets a token with a token, nobody asks who is not known, and a secret is not sent where it can be read. On a
-listener with SASL_PLAINTEXT it can be; Apache Kafka allows that. Source: `KafkaApis.scala` (allowTokenRequests, 4.3).
+A session that was authenticated by a token gets no further token, nor does an anonymous one, and no secret is sent over
+PLAINTEXT. Over SASL_PLAINTEXT it is, as Apache Kafka allows that. Source: `KafkaApis.scala` (allowTokenRequests, 4.3).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from barnabas.server.security.principals import ANONYMOUS
 from barnabas.server.security.session import Session
 
 NO_TIME: Final = -1
-"""In place of a time, for whoever may not ask."""
+"""In place of a time, in an error."""
 
 
 def may_ask(session: Session) -> bool:
-    """Whether the connection is one on which tokens are spoken of."""
+    """Whether the session may use the APIs of tokens."""
     if session.token_authenticated or session.protocol == "PLAINTEXT":
         return False
     return session.protocol != "SSL" or session.principal != ANONYMOUS
@@ -33,14 +33,14 @@ def tokens_for(svc: Services, session: Session) -> StoredTokens:
 
 
 def enabled(svc: Services) -> StoredTokens:
-    """The tokens, for whoever may ask. Raises KafkaError DELEGATION_TOKEN_AUTH_DISABLED."""
+    """The tokens, where the session was checked before. Raises KafkaError DELEGATION_TOKEN_AUTH_DISABLED."""
     if svc.tokens is None:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     return svc.tokens
 
 
 def end_of_refused(code: ErrorCode) -> int:
-    """What Apache Kafka 4.3 gives as a token's end with an error: whoever may not ask is answered by another part of
-    it than others are.
+    """A token's expiry time in an error, as in Apache Kafka 4.3: it differs when the session may not use the API,
+    which another part of Apache Kafka answers.
     """
     return NO_TIME if code is ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED else 0

@@ -12,10 +12,10 @@ third does it as
 which logs once, notifies those concerned, and continues with the rest. The places are listed in ARCHITECTURE.md
 ("Containment"). It costs nothing while nothing fails: a `try` is free, and who is concerned is only then looked for.
 
-Who is concerned: whatever has a method `let_go` (`Concerned`), and is the callback, the object that it is a method of,
-or what it was made with (`functools.partial`, a closure's variables). A request's context closes its connection, for
-the answer will not come; a collector of answers passes it on to its context; a broker's own request is taken as
-unanswered.
+Who is concerned: whatever has a method `release_waiters` (`HasWaiters`), and is the callback, the object that it is a
+method of, or what it was made with (`functools.partial`, a closure's variables). A request's context closes its
+connection, for the answer will not come; a collector of answers passes it on to its context; a broker's own request is
+taken as unanswered.
 
 Tasks: `serve` runs what serves until it is cancelled, again after a rest when it failed; `attempt` is for a task that
 does one thing.
@@ -54,10 +54,10 @@ RESTART_S = 1.0
 
 
 @runtime_checkable
-class Concerned(Protocol):
+class HasWaiters(Protocol):
     """Somebody who waits, or whom others wait for."""
 
-    def let_go(self) -> str:
+    def release_waiters(self) -> str:
         """What you were called for, or were to call, has failed and will not be tried again: release who waits. May
         be called again, and when there is nothing to release. Returns who it is, for the log.
         """
@@ -68,24 +68,24 @@ def contain(log: logging.Logger, what: str, error: BaseException, *concerned: ob
     released = []
     for one in _concerned(concerned):
         try:
-            released.append(one.let_go())
+            released.append(one.release_waiters())
         except Exception as another:
             released.append(f"{type(one).__name__}, which could not be released: {another!r}")
     log.error("%s failed%s", what, f": {', '.join(dict.fromkeys(released))}" if released else "", exc_info=error)
 
 
-def _concerned(candidates: tuple[object, ...]) -> Iterator[Concerned]:
+def _concerned(candidates: tuple[object, ...]) -> Iterator[HasWaiters]:
     """Those of the candidates, and of what they are made of, who can be released."""
     for one in candidates:
-        if isinstance(one, Concerned):
+        if isinstance(one, HasWaiters):
             yield one
         elif isinstance(one, partial):
             yield from _concerned((one.func, *one.args, *one.keywords.values()))
-        elif isinstance(owner := getattr(one, "__self__", None), Concerned):
+        elif isinstance(owner := getattr(one, "__self__", None), HasWaiters):
             yield owner
         else:
             for cell in getattr(one, "__closure__", None) or ():
-                if isinstance(cell.cell_contents, Concerned):
+                if isinstance(cell.cell_contents, HasWaiters):
                     yield cell.cell_contents
 
 

@@ -40,9 +40,9 @@ AT_ONCE = 8
 async def handle(svc: Services, ctx: RequestContext, req: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     by_path = {_whole(each): each for each in svc.partitions.log_dirs.dirs}
     wanted: dict[tuple[str, int], LogDir | None] = {}
-    for asked in req.dirs:
-        target = by_path.get(asked.path)
-        for topic in asked.topics:
+    for requested in req.dirs:
+        target = by_path.get(requested.path)
+        for topic in requested.topics:
             for index in topic.partitions:
                 wanted[topic.name, index] = target
     results: dict[str, AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult] = {}
@@ -87,8 +87,8 @@ def _on_error(req: AlterReplicaLogDirsRequest, code: ErrorCode, version: int) ->
                 topic_name=topic.name,
                 partitions=[_Partition(partition_index=index, error_code=code) for index in topic.partitions],
             )
-            for asked in req.dirs
-            for topic in asked.topics
+            for requested in req.dirs
+            for topic in requested.topics
         ]
     )
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import ApiVersionsRequest, ApiVersionsResponse
-from barnabas.server.requests.access import everybody
+from barnabas.server.requests.access import unrestricted
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Served, Services
@@ -61,4 +61,4 @@ def _entry(api: Served) -> ApiVersionsResponse.ApiVersion:
     return ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=first, max_version=last)
 
 
-API = Api(ApiKey.API_VERSIONS, (0, 4), handle, access=everybody, on_error=_on_error)
+API = Api(ApiKey.API_VERSIONS, (0, 4), handle, access=unrestricted, on_error=_on_error)

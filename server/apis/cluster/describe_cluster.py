@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import DescribeClusterRequest, DescribeClusterResponse
-from barnabas.server.requests.access import Asked, amended
+from barnabas.server.requests.access import AccessCheck, amended
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.authorized_operations import ALL_CLUSTER_OPERATIONS, NOT_ASKED, cluster_operations
 from barnabas.server.requests.context import RequestContext
@@ -51,9 +51,9 @@ def handle(svc: Services, ctx: RequestContext, req: DescribeClusterRequest) -> D
     return response
 
 
-def _operations(asked: Asked, response: DescribeClusterResponse) -> Steps[None]:
+def _operations(check: AccessCheck, response: DescribeClusterResponse) -> Steps[None]:
     if response.cluster_authorized_operations != NOT_ASKED:
-        response.cluster_authorized_operations = cluster_operations(asked)
+        response.cluster_authorized_operations = cluster_operations(check)
     yield 1
 
 

@@ -17,7 +17,7 @@ from collections.abc import Collection
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import DescribeLogDirsRequest, DescribeLogDirsResponse
 from barnabas.logdir import LogDir
-from barnabas.server.requests.access import CLUSTER, DENIED, Admitted, Asked, Op, Outcome, Refused
+from barnabas.server.requests.access import CLUSTER, DENIED, AccessCheck, Admitted, Op, Outcome, Refused
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -91,11 +91,11 @@ def _topics(
     return list(topics.values())
 
 
-def _access(asked: Asked) -> Steps[Outcome]:
+def _access(check: AccessCheck) -> Steps[Outcome]:
     """Before version 3 whoever is denied sees no directories."""
-    if asked.allows(Op.DESCRIBE, CLUSTER):
-        return Admitted(asked.request)
-    return asked.refuse(DENIED[CLUSTER]) if asked.version >= 3 else Refused(DescribeLogDirsResponse())
+    if check.allows(Op.DESCRIBE, CLUSTER):
+        return Admitted(check.request)
+    return check.refuse(DENIED[CLUSTER]) if check.version >= 3 else Refused(DescribeLogDirsResponse())
     yield
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from barnabas.server.apis.groups.consumer_group_heartbeat import is_enabled
-from barnabas.server.requests.access import GROUP, TOPIC, Admitted, Asked, Op, Outcome, amended, both, for_each
+from barnabas.server.requests.access import GROUP, TOPIC, AccessCheck, Admitted, Op, Outcome, amended, both, for_each
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.authorized_operations import ALL_GROUP_OPERATIONS, NOT_ASKED
 from barnabas.server.requests.context import RequestContext
@@ -41,11 +41,11 @@ def handle(
     return response
 
 
-def _visible(asked: Asked, response: ConsumerGroupDescribeResponse) -> Steps[None]:
+def _visible(check: AccessCheck, response: ConsumerGroupDescribeResponse) -> Steps[None]:
     """A group that has a topic which may not be described is not told of at all."""
     for number, group in enumerate(response.groups):
         if group.authorized_operations != NOT_ASKED:
-            group.authorized_operations = asked.bits(GROUP, group.group_id)
+            group.authorized_operations = check.bits(GROUP, group.group_id)
         names = {
             topic.topic_name
             for member in group.members
@@ -53,14 +53,14 @@ def _visible(asked: Asked, response: ConsumerGroupDescribeResponse) -> Steps[Non
             for topic in assignment.topic_partitions
         }
         yield 1 + len(names) + len(group.members) // 4
-        denied = [name for name in names if not asked.allows(Op.DESCRIBE, TOPIC, name)]
+        denied = [name for name in names if not check.allows(Op.DESCRIBE, TOPIC, name)]
         if denied:
             response.groups[number] = _Group(
                 group_id=group.group_id,
                 error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
                 error_message="The group has topics that the client may not describe.",
             )
-    asked.note()
+    check.note()
 
 
 def _size(member: ConsumerGroupDescribeResponse.Member) -> int:
@@ -78,10 +78,10 @@ def _on_error(req: ConsumerGroupDescribeRequest, code: ErrorCode, version: int) 
 _each = both(for_each("group_ids", "groups", Op.DESCRIBE, GROUP, name="", answer_name="group_id"), amended(_visible))
 
 
-def _access(asked: Asked) -> Steps[Outcome]:
-    if not is_enabled(asked.services):
-        return Admitted(asked.request)
-    return (yield from _each(asked))
+def _access(check: AccessCheck) -> Steps[Outcome]:
+    if not is_enabled(check.services):
+        return Admitted(check.request)
+    return (yield from _each(check))
 
 
 API = Api(

@@ -17,7 +17,7 @@ from typing import Any
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
-from barnabas.server.requests.access import TOPIC, Admitted, Asked, Op, Outcome, needs, on_group
+from barnabas.server.requests.access import TOPIC, AccessCheck, Admitted, Op, Outcome, needs, on_group
 from barnabas.server.requests.api import PENDING, Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.guard import describable
@@ -44,16 +44,16 @@ def handle(svc: Services, ctx: RequestContext, req: ConsumerGroupHeartbeatReques
 _may_read = needs(on_group(Op.READ))
 
 
-def _access(asked: Asked) -> Steps[Outcome]:
+def _access(check: AccessCheck) -> Steps[Outcome]:
     """One name of a topic that may not be described, and the member gets nothing at all. What an expression matches is
     looked at when it is matched.
     """
-    if not is_enabled(asked.services):
-        return Admitted(asked.request)
-    outcome = yield from _may_read(asked)
-    for name in asked.request.subscribed_topic_names or ():
-        if isinstance(outcome, Admitted) and not asked.allows(Op.DESCRIBE, TOPIC, name):
-            outcome = asked.refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if not is_enabled(check.services):
+        return Admitted(check.request)
+    outcome = yield from _may_read(check)
+    for name in check.request.subscribed_topic_names or ():
+        if isinstance(outcome, Admitted) and not check.allows(Op.DESCRIBE, TOPIC, name):
+            outcome = check.refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         yield 1
     return outcome
 

@@ -39,9 +39,9 @@ class _Deletion:
         if not self._open:
             self._ctx.reply(self._response)
 
-    def let_go(self) -> str:
-        """Part of `Concerned`."""
-        return self._ctx.let_go()
+    def release_waiters(self) -> str:
+        """Part of `HasWaiters`."""
+        return self._ctx.release_waiters()
 
 
 def handle(svc: Services, ctx: RequestContext, req: DeleteGroupsRequest) -> Any:
@@ -63,7 +63,7 @@ async def _in_portions(svc: Services, group_ids: list[str], deletion: _Deletion)
 def _delete(svc: Services, group_ids: list[str], deletion: _Deletion, first: int, end: int) -> None:
     for i in range(first, end):
         try:
-            svc.groups.delete_group(group_ids[i], Callback(partial(deletion.done, i), deletion.let_go))
+            svc.groups.delete_group(group_ids[i], Callback(partial(deletion.done, i), deletion.release_waiters))
         except KafkaError as error:
             deletion.done(i, error.code)
 

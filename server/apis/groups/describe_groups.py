@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import DescribeGroupsRequest, DescribeGroupsResponse
-from barnabas.server.requests.access import GROUP, Asked, Op, amended, both, for_each
+from barnabas.server.requests.access import GROUP, AccessCheck, Op, amended, both, for_each
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.authorized_operations import ALL_GROUP_OPERATIONS, NOT_ASKED
 from barnabas.server.requests.context import RequestContext
@@ -41,10 +41,10 @@ def _on_error(req: DescribeGroupsRequest, code: ErrorCode, version: int) -> Desc
     )
 
 
-def _operations(asked: Asked, response: DescribeGroupsResponse) -> Steps[None]:
+def _operations(check: AccessCheck, response: DescribeGroupsResponse) -> Steps[None]:
     for group in response.groups:
         if group.authorized_operations != NOT_ASKED:
-            group.authorized_operations = asked.bits(GROUP, group.group_id)
+            group.authorized_operations = check.bits(GROUP, group.group_id)
         yield 1
 
 

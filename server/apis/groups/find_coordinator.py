@@ -24,7 +24,7 @@ from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas.server.coordinators.groups import GroupCoordinator
 from barnabas.server.coordinators.transactions import TransactionCoordinator
-from barnabas.server.requests.access import Asked, Op, Outcome, Permission, everybody, for_each, needs
+from barnabas.server.requests.access import AccessCheck, Op, Outcome, Permission, for_each, needs, unrestricted
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -122,10 +122,10 @@ _one = {
 }
 
 
-def _access(asked: Asked) -> Steps[Outcome]:
+def _access(check: AccessCheck) -> Steps[Outcome]:
     """Other types of keys are refused by the handler, whoever asks."""
-    declared = (_each if asked.version >= 4 else _one).get(asked.request.key_type, everybody)
-    return (yield from declared(asked))
+    declared = (_each if check.version >= 4 else _one).get(check.request.key_type, unrestricted)
+    return (yield from declared(check))
 
 
 API = Api(ApiKey.FIND_COORDINATOR, (0, 6), handle, access=_access, on_error=_on_error)

@@ -43,9 +43,9 @@ class _Left:
             ordered = (member for first in sorted(self._members) for member in self._members[first])
             self._ctx.reply(LeaveGroupResponse(members=list(ordered)))
 
-    def let_go(self) -> str:
-        """Part of `Concerned`."""
-        return self._ctx.let_go()
+    def release_waiters(self) -> str:
+        """Part of `HasWaiters`."""
+        return self._ctx.release_waiters()
 
 
 class _Some:
@@ -59,9 +59,9 @@ class _Some:
     def reply(self, response: LeaveGroupResponse) -> None:
         self._left.answered(self._first, self._end, response)
 
-    def let_go(self) -> str:
-        """Part of `Concerned`."""
-        return self._left.let_go()
+    def release_waiters(self) -> str:
+        """Part of `HasWaiters`."""
+        return self._left.release_waiters()
 
 
 async def _in_portions(svc: Services, ctx: RequestContext, req: LeaveGroupRequest) -> object:

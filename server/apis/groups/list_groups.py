@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey
 from barnabas.kproto.messages import ListGroupsRequest, ListGroupsResponse
-from barnabas.server.requests.access import CLUSTER, GROUP, Admitted, Asked, Op, Outcome, hidden
+from barnabas.server.requests.access import CLUSTER, GROUP, AccessCheck, Admitted, Op, Outcome, hidden
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -26,11 +26,11 @@ def handle(svc: Services, ctx: RequestContext, req: ListGroupsRequest) -> Steps[
 _described = hidden("groups", Op.DESCRIBE, GROUP, name="group_id")
 
 
-def _access(asked: Asked) -> Steps[Outcome]:
+def _access(check: AccessCheck) -> Steps[Outcome]:
     """Who may describe the cluster sees all groups."""
-    if asked.would_allow(Op.DESCRIBE, CLUSTER):
-        return Admitted(asked.request)
-    return (yield from _described(asked))
+    if check.would_allow(Op.DESCRIBE, CLUSTER):
+        return Admitted(check.request)
+    return (yield from _described(check))
 
 
 API = Api(ApiKey.LIST_GROUPS, (0, 5), handle, access=_access)

@@ -38,9 +38,9 @@ class _Deletion:
             partition.error_code = code
         self._ctx.reply(self._response)
 
-    def let_go(self) -> str:
-        """Part of `Concerned`."""
-        return self._ctx.let_go()
+    def release_waiters(self) -> str:
+        """Part of `HasWaiters`."""
+        return self._ctx.release_waiters()
 
 
 def handle(svc: Services, ctx: RequestContext, req: OffsetDeleteRequest) -> Steps[Any]:

@@ -27,8 +27,8 @@ from barnabas.replication import Image
 from barnabas.server.requests.access import (
     GROUP,
     TOPIC,
+    AccessCheck,
     Admitted,
-    Asked,
     Key,
     Op,
     Outcome,
@@ -237,35 +237,35 @@ _named_topics = for_each(
 _seen_topics = hidden("topics", Op.DESCRIBE, TOPIC, name="name")
 
 
-def _access(asked: Asked) -> Steps[Outcome]:
+def _access(check: AccessCheck) -> Steps[Outcome]:
     """Topics that are named are denied, of all of them those that may not be described are left out."""
-    if asked.version >= 8:
-        return (yield from _groups(asked))
-    outcome = yield from _one_group(asked)
+    if check.version >= 8:
+        return (yield from _groups(check))
+    outcome = yield from _one_group(check)
     if isinstance(outcome, Refused):
         return outcome
-    return (yield from (_seen_topics if asked.request.topics is None else _named_topics)(asked))
+    return (yield from (_seen_topics if check.request.topics is None else _named_topics)(check))
 
 
-def _groups(asked: Asked) -> Steps[Outcome]:
-    req: OffsetFetchRequest = asked.request
+def _groups(check: AccessCheck) -> Steps[Outcome]:
+    req: OffsetFetchRequest = check.request
     kept = []
     refused: list[OffsetFetchResponse.OffsetFetchResponseGroup] = []
     topics: dict[str, list[OffsetFetchResponse.OffsetFetchResponseTopics]] = {}
     for group in req.groups:
         yield 1
-        if not asked.allows(Op.DESCRIBE, GROUP, group.group_id):
+        if not check.allows(Op.DESCRIBE, GROUP, group.group_id):
             refused.append(_Group(group_id=group.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
             continue
         if group.topics is not None:
             denied: dict[Key, ErrorCode] = {}
             keys: list[Key] = [(topic.name, topic.topic_id) for topic in group.topics]
             for key in keys:
-                name = asked.topic_name(*key)
+                name = check.topic_name(*key)
                 yield 1
                 if name is None:
                     denied[key] = ErrorCode.UNKNOWN_TOPIC_ID
-                elif not asked.allows(Op.DESCRIBE, TOPIC, name):
+                elif not check.allows(Op.DESCRIBE, TOPIC, name):
                     denied[key] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             if denied:
                 group, without = split(group, "topics", keys, denied)
@@ -282,7 +282,7 @@ def _groups(asked: Asked) -> Steps[Outcome]:
         for group in response.groups:
             if group.group_id in of_all:
                 group.topics = [
-                    topic for topic in group.topics if asked.would_allow(Op.DESCRIBE, TOPIC, _name_of(asked, topic))
+                    topic for topic in group.topics if check.would_allow(Op.DESCRIBE, TOPIC, _name_of(check, topic))
                 ]
             if not group.error_code:
                 group.topics += topics.pop(group.group_id, ())
@@ -292,8 +292,8 @@ def _groups(asked: Asked) -> Steps[Outcome]:
     return Admitted(admitted, amend)
 
 
-def _name_of(asked: Asked, topic: OffsetFetchResponse.OffsetFetchResponseTopics) -> str:
-    return topic.name or asked.topic_name(None, topic.topic_id) or ""
+def _name_of(check: AccessCheck, topic: OffsetFetchResponse.OffsetFetchResponseTopics) -> str:
+    return topic.name or check.topic_name(None, topic.topic_id) or ""
 
 
 API = Api(ApiKey.OFFSET_FETCH, (0, 10), handle, access=_access, on_error=_on_error)

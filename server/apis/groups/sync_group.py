@@ -14,7 +14,7 @@ from typing import Any
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import SyncGroupRequest
-from barnabas.server.requests.access import Asked, Op, Outcome, needs, on_group
+from barnabas.server.requests.access import AccessCheck, Op, Outcome, needs, on_group
 from barnabas.server.requests.api import PENDING, Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -34,12 +34,12 @@ def handle(svc: Services, ctx: RequestContext, req: SyncGroupRequest) -> Any:
 _may_read = needs(on_group(Op.READ))
 
 
-def _access(asked: Asked) -> Steps[Outcome]:
+def _access(check: AccessCheck) -> Steps[Outcome]:
     """Version 5 must name type and protocol, which is looked at first."""
-    request = asked.request
-    if asked.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
-        return asked.refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    return (yield from _may_read(asked))
+    request = check.request
+    if check.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+        return check.refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    return (yield from _may_read(check))
 
 
 API = Api(ApiKey.SYNC_GROUP, (0, 5), handle, access=_access)

@@ -30,7 +30,7 @@ from barnabas.server.runtime.turns import Steps
 LOOK_AGAIN_S = 0.05
 _HIGH_WATERMARK = -1
 
-_Asked = DeleteRecordsRequest.DeleteRecordsPartition
+_Requested = DeleteRecordsRequest.DeleteRecordsPartition
 _Answer = DeleteRecordsResponse.DeleteRecordsPartitionResult
 _Topic = DeleteRecordsResponse.DeleteRecordsTopicResult
 _Waiting = tuple[Partition, int, _Answer]
@@ -38,19 +38,19 @@ _Waiting = tuple[Partition, int, _Answer]
 
 def handle(svc: Services, ctx: RequestContext, req: DeleteRecordsRequest) -> Steps[Any]:
     waiting: list[_Waiting] = []
-    wanted: dict[str, dict[int, _Asked]] = {}
+    wanted: dict[str, dict[int, _Requested]] = {}
     for topic in req.topics:
-        asked_of = wanted.setdefault(topic.name, {})
+        requested_of = wanted.setdefault(topic.name, {})
         yield 1
-        for asked in topic.partitions:
-            asked_of[asked.partition_index] = asked
+        for requested in topic.partitions:
+            requested_of[requested.partition_index] = requested
             yield 1
     response = DeleteRecordsResponse()
-    for name, asked_of in wanted.items():
+    for name, requested_of in wanted.items():
         answers = []
-        for asked in asked_of.values():
+        for requested in requested_of.values():
             before = len(waiting)
-            answers.append(_delete(svc, name, asked, waiting))
+            answers.append(_delete(svc, name, requested, waiting))
             yield 3 if len(waiting) == before else 30
         response.topics.append(_Topic(name=name, partitions=answers))
     _look(waiting)
@@ -86,13 +86,13 @@ class _Again:
             answer.error_code = ErrorCode.REQUEST_TIMED_OUT
         self._ctx.reply(self._response)
 
-    def let_go(self) -> str:
-        """Part of `Concerned`."""
-        return self._ctx.let_go()
+    def release_waiters(self) -> str:
+        """Part of `HasWaiters`."""
+        return self._ctx.release_waiters()
 
 
-def _delete(svc: Services, topic: str, asked: _Asked, waiting: list[_Waiting]) -> _Answer:
-    index = asked.partition_index
+def _delete(svc: Services, topic: str, requested: _Requested, waiting: list[_Waiting]) -> _Answer:
+    index = requested.partition_index
     try:
         partition = svc.partitions.get(topic, index)
         if is_internal(topic):
@@ -100,11 +100,11 @@ def _delete(svc: Services, topic: str, asked: _Asked, waiting: list[_Waiting]) -
         partition.check_leader_epoch(-1)
         if not partition.log.config.delete:
             raise KafkaError(ErrorCode.POLICY_VIOLATION)
-        partition.log.delete_records(asked.offset, partition.high_watermark)
+        partition.log.delete_records(requested.offset, partition.high_watermark)
     except KafkaError as error:
         return _Answer(partition_index=index, low_watermark=-1, error_code=error.code)
     answer = _Answer(partition_index=index)
-    wanted = partition.high_watermark if asked.offset == _HIGH_WATERMARK else asked.offset
+    wanted = partition.high_watermark if requested.offset == _HIGH_WATERMARK else requested.offset
     waiting.append((partition, wanted, answer))
     return answer
 
@@ -128,8 +128,8 @@ def _on_error(req: DeleteRecordsRequest, code: ErrorCode, version: int) -> Delet
             _Topic(
                 name=topic.name,
                 partitions=[
-                    _Answer(partition_index=asked.partition_index, low_watermark=-1, error_code=code)
-                    for asked in topic.partitions
+                    _Answer(partition_index=requested.partition_index, low_watermark=-1, error_code=code)
+                    for requested in topic.partitions
                 ],
             )
             for topic in req.topics

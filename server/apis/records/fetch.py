@@ -117,8 +117,8 @@ def _on_error(req: FetchRequest, code: ErrorCode, version: int) -> FetchResponse
                 topic=topic.topic,
                 topic_id=topic.topic_id,
                 partitions=[
-                    PartitionData(partition_index=asked.partition, error_code=code, high_watermark=-1, records=b"")
-                    for asked in topic.partitions
+                    PartitionData(partition_index=requested.partition, error_code=code, high_watermark=-1, records=b"")
+                    for requested in topic.partitions
                 ],
             )
             for topic in req.topics

@@ -75,7 +75,7 @@ _LOOK_UP_UNITS = 300
 _TOLD = ("error_code", "timestamp", "offset", "leader_epoch")
 _Found = tuple[int, int, int]
 """(timestamp, offset, leader epoch), each -1 where there is none."""
-_Asked = ListOffsetsRequest.ListOffsetsPartition
+_Requested = ListOffsetsRequest.ListOffsetsPartition
 _Answer = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 
@@ -85,7 +85,7 @@ class _Long:
 
     answer: ListOffsetsResponse.ListOffsetsPartitionResponse
     topic: str
-    asked: ListOffsetsRequest.ListOffsetsPartition
+    requested: ListOffsetsRequest.ListOffsetsPartition
 
 
 def handle(svc: Services, ctx: RequestContext, req: ListOffsetsRequest) -> Steps[object]:
@@ -98,29 +98,29 @@ def handle(svc: Services, ctx: RequestContext, req: ListOffsetsRequest) -> Steps
     for topic in req.topics:
         answers = topics.setdefault(topic.name, {})
         yield 1
-        for asked in topic.partitions:
-            index = asked.partition_index
+        for requested in topic.partitions:
+            index = requested.partition_index
             yield 1
             try:
                 if version == 0:
                     if index not in answers:
-                        yield 0 if asked.timestamp in (LATEST, EARLIEST) else _LOOK_UP_UNITS
-                        answers[index] = _old_style(svc, topic.name, asked, req.replica_id)
+                        yield 0 if requested.timestamp in (LATEST, EARLIEST) else _LOOK_UP_UNITS
+                        answers[index] = _old_style(svc, topic.name, requested, req.replica_id)
                     continue
                 if (topic.name, index) in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                if asked.timestamp < 0 and version < _SINCE_VERSION.get(asked.timestamp, 1 << 15):
+                if requested.timestamp < 0 and version < _SINCE_VERSION.get(requested.timestamp, 1 << 15):
                     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-                partition = _checked(svc, topic.name, asked, req)
-                if asked.timestamp not in (LATEST, EARLIEST):
+                partition = _checked(svc, topic.name, requested, req)
+                if requested.timestamp not in (LATEST, EARLIEST):
                     yield _LOOK_UP_UNITS
-                    partition = _checked(svc, topic.name, asked, req)
-                answers[index] = _told(index, _look_up(partition, asked.timestamp, req), version)
+                    partition = _checked(svc, topic.name, requested, req)
+                answers[index] = _told(index, _look_up(partition, requested.timestamp, req), version)
             except KafkaError as error:
                 answers[index] = _failed(index, error, version)
             except LongBatch:
                 answers[index] = _Answer(partition_index=index)
-                long.append(_Long(answers[index], topic.name, asked))
+                long.append(_Long(answers[index], topic.name, requested))
     response = ListOffsetsResponse(
         topics=[
             ListOffsetsResponse.ListOffsetsTopicResponse(name=name, partitions=list(answers.values()))
@@ -130,10 +130,10 @@ def handle(svc: Services, ctx: RequestContext, req: ListOffsetsRequest) -> Steps
     return _look_longer(svc, ctx, req, response, long) if long else response
 
 
-def _checked(svc: Services, topic: str, asked: _Asked, req: ListOffsetsRequest) -> Partition:
+def _checked(svc: Services, topic: str, requested: _Requested, req: ListOffsetsRequest) -> Partition:
     """The partition, if this broker may answer for it. Raises KafkaError."""
-    partition = svc.partitions.get(topic, asked.partition_index)
-    partition.check_leader_epoch(asked.current_leader_epoch, only_leader=req.replica_id != ANY_REPLICA)
+    partition = svc.partitions.get(topic, requested.partition_index)
+    partition.check_leader_epoch(requested.current_leader_epoch, only_leader=req.replica_id != ANY_REPLICA)
     return partition
 
 
@@ -145,10 +145,10 @@ async def _look_longer(
     for each in long:
         if ctx.closed:
             break
-        index = each.asked.partition_index
+        index = each.requested.partition_index
         try:
-            found = await _found(svc, each.topic, each.asked)
-            answer = _told(index, _readable(_checked(svc, each.topic, each.asked, req), found, req), version)
+            found = await _found(svc, each.topic, each.requested)
+            answer = _told(index, _readable(_checked(svc, each.topic, each.requested, req), found, req), version)
         except KafkaError as error:
             answer = _failed(index, error, version)
         for name in _TOLD:
@@ -156,18 +156,18 @@ async def _look_longer(
     return response
 
 
-async def _found(svc: Services, topic: str, asked: ListOffsetsRequest.ListOffsetsPartition) -> _Found | None:
+async def _found(svc: Services, topic: str, requested: ListOffsetsRequest.ListOffsetsPartition) -> _Found | None:
     """Looks again, and as long as it takes. Raises KafkaError."""
     start_offset = 0
     while True:
-        log = svc.partitions.get(topic, asked.partition_index).log
+        log = svc.partitions.get(topic, requested.partition_index).log
         try:
-            if asked.timestamp == MAX_TIMESTAMP:
+            if requested.timestamp == MAX_TIMESTAMP:
                 return log.offset_of_max_timestamp(leave_long=True)
-            return log.offset_for_timestamp(asked.timestamp, start_offset, leave_long=True)
+            return log.offset_for_timestamp(requested.timestamp, start_offset, leave_long=True)
         except LongBatch as long:
             found = await svc.turns.elsewhere(long.batch.first_at, long.target_ms, long.start_offset)
-            if found is not None or asked.timestamp == MAX_TIMESTAMP:
+            if found is not None or requested.timestamp == MAX_TIMESTAMP:
                 return found
             start_offset = long.batch.last_offset + 1  # what was in there has been deleted
 
@@ -190,8 +190,8 @@ def _asked_twice(req: ListOffsetsRequest) -> Steps[set[tuple[str, int]]]:
     seen: set[tuple[str, int]] = set()
     twice: set[tuple[str, int]] = set()
     for topic in req.topics:
-        for asked in topic.partitions:
-            key = (topic.name, asked.partition_index)
+        for requested in topic.partitions:
+            key = (topic.name, requested.partition_index)
             if key in seen:
                 twice.add(key)
             seen.add(key)
@@ -240,11 +240,11 @@ def _readable(partition: Partition, found: _Found | None, req: ListOffsetsReques
     return -1, -1, -1
 
 
-def _old_style(svc: Services, topic: str, asked: _Asked, replica_id: int) -> _Answer:
+def _old_style(svc: Services, topic: str, requested: _Requested, replica_id: int) -> _Answer:
     """Version 0: offsets at which segments start, newest first. Raises KafkaError."""
-    if asked.timestamp < EARLIEST:
+    if requested.timestamp < EARLIEST:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    partition = svc.partitions.get(topic, asked.partition_index)
+    partition = svc.partitions.get(topic, requested.partition_index)
     partition.check_leader_epoch(-1, only_leader=replica_id != ANY_REPLICA)
     log = partition.log
     end = log.log_end_offset
@@ -252,19 +252,19 @@ def _old_style(svc: Services, topic: str, asked: _Asked, replica_id: int) -> _An
     starts = [max(base, log.log_start_offset) for base in bases]
     if end > bases[-1]:
         starts.append(end)
-    if asked.timestamp == EARLIEST:
+    if requested.timestamp == EARLIEST:
         del starts[1:]
-    elif 0 <= asked.timestamp < svc.wall_ms():
+    elif 0 <= requested.timestamp < svc.wall_ms():
         times = log.segment_times()
         count = len(times)
-        while count and times[count - 1] > asked.timestamp:
+        while count and times[count - 1] > requested.timestamp:
             count -= 1
         del starts[count:]
-    offsets = starts[::-1][: max(asked.max_num_offsets, 0)]
+    offsets = starts[::-1][: max(requested.max_num_offsets, 0)]
     high_watermark = partition.high_watermark
     if replica_id == CONSUMER and offsets and offsets[0] > high_watermark:
         offsets = [high_watermark, *(offset for offset in offsets if offset <= high_watermark)]
-    return _Answer(partition_index=asked.partition_index, old_style_offsets=offsets)
+    return _Answer(partition_index=requested.partition_index, old_style_offsets=offsets)
 
 
 def _on_error(req: ListOffsetsRequest, code: ErrorCode, version: int) -> ListOffsetsResponse:
@@ -273,7 +273,8 @@ def _on_error(req: ListOffsetsRequest, code: ErrorCode, version: int) -> ListOff
             ListOffsetsResponse.ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    _Answer(partition_index=asked.partition_index, error_code=code) for asked in topic.partitions
+                    _Answer(partition_index=requested.partition_index, error_code=code)
+                    for requested in topic.partitions
                 ],
             )
             for topic in req.topics

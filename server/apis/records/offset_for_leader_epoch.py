@@ -23,7 +23,7 @@ from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
 
-_Asked = OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+_Requested = OffsetForLeaderEpochRequest.OffsetForLeaderPartition
 _Answer = OffsetForLeaderEpochResponse.EpochEndOffset
 
 
@@ -33,20 +33,20 @@ def handle(svc: Services, ctx: RequestContext, req: OffsetForLeaderEpochRequest)
         result = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic)
         topics.append(result)
         yield 1
-        for asked in topic.partitions:
-            result.partitions.append(_answer(svc, topic.topic, asked))
+        for requested in topic.partitions:
+            result.partitions.append(_answer(svc, topic.topic, requested))
             yield 2
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
-def _answer(svc: Services, topic: str, asked: _Asked) -> _Answer:
+def _answer(svc: Services, topic: str, requested: _Requested) -> _Answer:
     try:
-        partition = svc.partitions.get(topic, asked.partition)
-        partition.check_leader_epoch(asked.current_leader_epoch)
+        partition = svc.partitions.get(topic, requested.partition)
+        partition.check_leader_epoch(requested.current_leader_epoch)
     except KafkaError as error:
-        return _Answer(partition=asked.partition, error_code=error.code)
-    epoch, end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
-    return _Answer(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)
+        return _Answer(partition=requested.partition, error_code=error.code)
+    epoch, end_offset = partition.log.end_offset_for_epoch(requested.leader_epoch)
+    return _Answer(partition=requested.partition, leader_epoch=epoch, end_offset=end_offset)
 
 
 def _on_error(req: OffsetForLeaderEpochRequest, code: ErrorCode, version: int) -> OffsetForLeaderEpochResponse:
@@ -54,7 +54,7 @@ def _on_error(req: OffsetForLeaderEpochRequest, code: ErrorCode, version: int) -
         topics=[
             OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[_Answer(partition=asked.partition, error_code=code) for asked in topic.partitions],
+                partitions=[_Answer(partition=requested.partition, error_code=code) for requested in topic.partitions],
             )
             for topic in req.topics
         ]

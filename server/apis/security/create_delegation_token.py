@@ -24,7 +24,7 @@ from typing import Any
 
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import CreateDelegationTokenRequest, CreateDelegationTokenResponse
-from barnabas.server.requests.access import USER, Admitted, Asked, Op, Outcome, Refused
+from barnabas.server.requests.access import USER, AccessCheck, Admitted, Op, Outcome, Refused
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -86,14 +86,14 @@ def _refused(
     return response
 
 
-def _access(asked: Asked) -> Generator[int, None, Outcome]:
+def _access(check: AccessCheck) -> Generator[int, None, Outcome]:
     """For oneself everybody may ask; whoever may not at all is told so by the handler."""
-    session = asked.session
-    owner = _owner(asked.request, session.principal)
-    if owner == session.principal or not may_ask(session) or asked.allows(Op.CREATE_TOKENS, USER, str(owner)):
-        return Admitted(asked.request)
+    session = check.session
+    owner = _owner(check.request, session.principal)
+    if owner == session.principal or not may_ask(session) or check.allows(Op.CREATE_TOKENS, USER, str(owner)):
+        return Admitted(check.request)
     code = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
-    return Refused(_refused(code, owner, session.principal, asked.version, NO_TIME))
+    return Refused(_refused(code, owner, session.principal, check.version, NO_TIME))
     yield
 
 

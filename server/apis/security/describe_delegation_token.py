@@ -15,7 +15,7 @@ from collections.abc import Generator
 
 from barnabas.kproto import ApiKey, KafkaError
 from barnabas.kproto.messages import DescribeDelegationTokenRequest, DescribeDelegationTokenResponse
-from barnabas.server.requests.access import DELEGATION_TOKEN, USER, Asked, Op, amended
+from barnabas.server.requests.access import DELEGATION_TOKEN, USER, AccessCheck, Op, amended
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -71,17 +71,17 @@ def _described(token: DelegationToken, secret: bytes, version: int) -> _Token:
     return described
 
 
-def _amend(asked: Asked, response: DescribeDelegationTokenResponse) -> Generator[int, None, None]:
-    tokens = asked.services.tokens
-    caller = {asked.session.principal}
+def _amend(check: AccessCheck, response: DescribeDelegationTokenResponse) -> Generator[int, None, None]:
+    tokens = check.services.tokens
+    caller = {check.session.principal}
     seen = []
     for told in response.tokens:
         yield 1 + len(told.renewers)
         token = None if tokens is None else tokens.known.with_hmac(bytes(told.hmac))
         if (
             (token is not None and token.concerns(caller))
-            or asked.would_allow(Op.DESCRIBE, DELEGATION_TOKEN, told.token_id)
-            or asked.would_allow(Op.DESCRIBE_TOKENS, USER, f"{told.principal_type}:{told.principal_name}")
+            or check.would_allow(Op.DESCRIBE, DELEGATION_TOKEN, told.token_id)
+            or check.would_allow(Op.DESCRIBE_TOKENS, USER, f"{told.principal_type}:{told.principal_name}")
         ):
             seen.append(told)
     response.tokens = seen

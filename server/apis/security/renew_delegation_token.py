@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey, KafkaError
 from barnabas.kproto.messages import RenewDelegationTokenRequest, RenewDelegationTokenResponse
-from barnabas.server.requests.access import everybody
+from barnabas.server.requests.access import unrestricted
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -36,4 +36,4 @@ async def handle(svc: Services, ctx: RequestContext, req: RenewDelegationTokenRe
     return RenewDelegationTokenResponse(expiry_timestamp_ms=expiry_ms)
 
 
-API = Api(ApiKey.RENEW_DELEGATION_TOKEN, (0, 2), handle, access=everybody)
+API = Api(ApiKey.RENEW_DELEGATION_TOKEN, (0, 2), handle, access=unrestricted)

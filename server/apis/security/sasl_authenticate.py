@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import SaslAuthenticateRequest, SaslAuthenticateResponse
-from barnabas.server.requests.access import everybody
+from barnabas.server.requests.access import unrestricted
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -22,4 +22,4 @@ def handle(svc: Services, ctx: RequestContext, req: SaslAuthenticateRequest) -> 
     return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=_WHY)
 
 
-API = Api(ApiKey.SASL_AUTHENTICATE, AUTHENTICATE_VERSIONS, handle, access=everybody)
+API = Api(ApiKey.SASL_AUTHENTICATE, AUTHENTICATE_VERSIONS, handle, access=unrestricted)

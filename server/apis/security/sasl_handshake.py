@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import SaslHandshakeRequest, SaslHandshakeResponse
-from barnabas.server.requests.access import everybody
+from barnabas.server.requests.access import unrestricted
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -22,4 +22,4 @@ def handle(svc: Services, ctx: RequestContext, req: SaslHandshakeRequest) -> Sas
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 
-API = Api(ApiKey.SASL_HANDSHAKE, HANDSHAKE_VERSIONS, handle, access=everybody)
+API = Api(ApiKey.SASL_HANDSHAKE, HANDSHAKE_VERSIONS, handle, access=unrestricted)

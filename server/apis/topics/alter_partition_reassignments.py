@@ -49,13 +49,13 @@ def _targets(image: Image, req: AlterPartitionReassignmentsRequest) -> Steps[tup
     outcome: _Outcome = {}
     for topic in req.topics:
         yield 1
-        for asked in topic.partitions:
-            key = topic.name, asked.partition_index
+        for requested in topic.partitions:
+            key = topic.name, requested.partition_index
             error = None
             if not req.allow_replication_factor_change:
-                error = _other_factor(image, *key, asked.replicas)
+                error = _other_factor(image, *key, requested.replicas)
             if error is None:
-                targets[key] = asked.replicas
+                targets[key] = requested.replicas
             outcome[key] = error
             yield 1
     return targets, outcome
@@ -94,8 +94,8 @@ def _refusal(
         _Topic(
             name=topic.name,
             partitions=[
-                _Partition(partition_index=asked.partition_index, error_code=code, error_message=None)
-                for asked in topic.partitions
+                _Partition(partition_index=requested.partition_index, error_code=code, error_message=None)
+                for requested in topic.partitions
             ],
         )
         for topic in req.topics

@@ -26,7 +26,7 @@ from barnabas.kproto.messages import CreateTopicsRequest, CreateTopicsResponse
 from barnabas.replication import NewTopic, TopicDefaults, TopicRequest, check_total, is_prohibited
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.describe import topic_entries
-from barnabas.server.requests.access import TOPIC, Asked, Op, amended, both, for_each
+from barnabas.server.requests.access import TOPIC, AccessCheck, Op, amended, both, for_each
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -150,10 +150,10 @@ def _refusal(req: CreateTopicsRequest, code: ErrorCode, version: int) -> CreateT
     return CreateTopicsResponse(topics=[_failed(topic.name, KafkaError(code)) for topic in req.topics])
 
 
-def _configs(asked: Asked, response: CreateTopicsResponse) -> Steps[None]:
+def _configs(check: AccessCheck, response: CreateTopicsResponse) -> Steps[None]:
     """Who may not describe the settings of what was created is not told of them."""
     for result in response.topics:
-        if not result.error_code and not asked.would_allow(Op.DESCRIBE_CONFIGS, TOPIC, result.name):
+        if not result.error_code and not check.would_allow(Op.DESCRIBE_CONFIGS, TOPIC, result.name):
             result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             result.num_partitions = result.replication_factor = -1
             result.configs = []

@@ -21,7 +21,7 @@ import trio
 from barnabas.kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import DeleteTopicsRequest, DeleteTopicsResponse
 from barnabas.replication import Image
-from barnabas.server.requests.access import CLUSTER, TOPIC, Admitted, Asked, Op, Outcome, merge, split
+from barnabas.server.requests.access import CLUSTER, TOPIC, AccessCheck, Admitted, Op, Outcome, merge, split
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -29,7 +29,7 @@ from barnabas.server.runtime.turns import Steps
 
 _Result = DeleteTopicsResponse.DeletableTopicResult
 
-_Asked = tuple[str | None, bytes]
+_Requested = tuple[str | None, bytes]
 
 
 _UNKNOWN_ID = "This server does not host this topic ID."
@@ -40,15 +40,15 @@ _STRICT_FROM = 5
 
 async def handle(svc: Services, ctx: RequestContext, req: DeleteTopicsRequest) -> DeleteTopicsResponse:
     charge = partial(ctx.charge, strict=ctx.api_version >= _STRICT_FROM)
-    asked = _asked(req, ctx.api_version)
+    requested = _requested(req, ctx.api_version)
     if not svc.config.get_bool("delete.topic.enable"):
         code = ErrorCode.INVALID_REQUEST if ctx.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
-        return _all_failed(asked, KafkaError(code, "Topic deletion is disabled."))
+        return _all_failed(requested, KafkaError(code, "Topic deletion is disabled."))
     image = svc.image
-    results: dict[_Asked, DeleteTopicsResponse.DeletableTopicResult] = {}
-    doomed: dict[_Asked, str] = {}
-    times = Counter(_resolved(image, one) for one in asked)
-    for number, one in enumerate(asked, 1):
+    results: dict[_Requested, DeleteTopicsResponse.DeletableTopicResult] = {}
+    doomed: dict[_Requested, str] = {}
+    times = Counter(_resolved(image, one) for one in requested)
+    for number, one in enumerate(requested, 1):
         if number % 2000 == 0:
             await trio.lowlevel.checkpoint()
         name = _resolved(image, one)
@@ -77,23 +77,23 @@ async def handle(svc: Services, ctx: RequestContext, req: DeleteTopicsRequest) -
     return DeleteTopicsResponse(responses=list(results.values()))
 
 
-def _asked(req: DeleteTopicsRequest, version: int) -> list[_Asked]:
+def _requested(req: DeleteTopicsRequest, version: int) -> list[_Requested]:
     if version >= 6:
         return [(topic.name, topic.topic_id) for topic in req.topics]
     return [(name, ZERO_UUID) for name in req.topic_names]
 
 
-def _resolved(image: Image, asked: _Asked) -> str | None:
+def _resolved(image: Image, requested: _Requested) -> str | None:
     """The topic's name, None for an unknown id."""
-    name, topic_id = asked
+    name, topic_id = requested
     if name is not None:
         return name
     topic = image.topic_by_id(topic_id)
     return None if topic is None else topic.name
 
 
-def _fault(asked: _Asked, resolved: str | None, *, twice: bool) -> KafkaError | None:
-    name, topic_id = asked
+def _fault(requested: _Requested, resolved: str | None, *, twice: bool) -> KafkaError | None:
+    name, topic_id = requested
     if name is not None and topic_id != ZERO_UUID:
         return KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
     if name is None and topic_id == ZERO_UUID:
@@ -105,42 +105,42 @@ def _fault(asked: _Asked, resolved: str | None, *, twice: bool) -> KafkaError | 
     return None
 
 
-def _failed(asked: _Asked, error: KafkaError) -> DeleteTopicsResponse.DeletableTopicResult:
-    return _Result(name=asked[0], topic_id=asked[1], error_code=error.code, error_message=error.message)
+def _failed(requested: _Requested, error: KafkaError) -> DeleteTopicsResponse.DeletableTopicResult:
+    return _Result(name=requested[0], topic_id=requested[1], error_code=error.code, error_message=error.message)
 
 
-def _all_failed(asked: list[_Asked], error: KafkaError) -> DeleteTopicsResponse:
-    return DeleteTopicsResponse(responses=[_failed(one, error) for one in asked])
+def _all_failed(requested: list[_Requested], error: KafkaError) -> DeleteTopicsResponse:
+    return DeleteTopicsResponse(responses=[_failed(one, error) for one in requested])
 
 
 def _refusal(req: DeleteTopicsRequest, code: ErrorCode, version: int) -> DeleteTopicsResponse:
-    return _all_failed(_asked(req, version), KafkaError(code))
+    return _all_failed(_requested(req, version), KafkaError(code))
 
 
-def _access(asked: Asked) -> Steps[Outcome]:
+def _access(check: AccessCheck) -> Steps[Outcome]:
     """Delete on the topic, of which it is known only to those who may describe it; or on the cluster. What is wrong
     with the request is left to the handler.
     """
-    req: DeleteTopicsRequest = asked.request
-    if not asked.services.config.get_bool("delete.topic.enable") or asked.would_allow(Op.DELETE, CLUSTER):
+    req: DeleteTopicsRequest = check.request
+    if not check.services.config.get_bool("delete.topic.enable") or check.would_allow(Op.DELETE, CLUSTER):
         return Admitted(req)
-    entries = "topics" if asked.version >= 6 else "topic_names"
-    keys = _asked(req, asked.version)
+    entries = "topics" if check.version >= 6 else "topic_names"
+    keys = _requested(req, check.version)
     times = Counter(keys)
     refusals = []
     denied = set()
     for key in keys:
         yield 1
         name, topic_id = key
-        resolved = _resolved(asked.services.image, key)
+        resolved = _resolved(check.services.image, key)
         if times[key] > 1 or (name is None) == (topic_id == ZERO_UUID):
             continue
         if resolved is None:
             denied.add(key)
             refusals.append(_failed(key, KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, _UNKNOWN_ID)))
             continue
-        is_known = asked.allows(Op.DESCRIBE, TOPIC, resolved)
-        if not is_known or not asked.allows(Op.DELETE, TOPIC, resolved):
+        is_known = check.allows(Op.DESCRIBE, TOPIC, resolved)
+        if not is_known or not check.allows(Op.DELETE, TOPIC, resolved):
             denied.add(key)
             shown = resolved if name is None and is_known else name
             refusals.append(_Result(name=shown, topic_id=topic_id, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED))

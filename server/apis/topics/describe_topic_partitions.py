@@ -20,7 +20,7 @@ from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from barnabas.replication import NO_LEADER, Image, PartitionImage, is_internal, name_fault
 from barnabas.server.apis.topics.metadata import offline_replicas
-from barnabas.server.requests.access import TOPIC, Admitted, Asked, Op, Outcome, Refused
+from barnabas.server.requests.access import TOPIC, AccessCheck, Admitted, Op, Outcome, Refused
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.authorized_operations import ALL_TOPIC_OPERATIONS, NOT_ASKED
 from barnabas.server.requests.context import RequestContext
@@ -40,14 +40,14 @@ def handle(
 ) -> Steps[DescribeTopicPartitionsResponse]:
     image = svc.image
     everything = not req.topics
-    asked = {topic.name for topic in req.topics}
-    names: Iterable[str] = image.topic_names if everything else (yield from _sorted(asked))
+    requested = {topic.name for topic in req.topics}
+    names: Iterable[str] = image.topic_names if everything else (yield from _sorted(requested))
     first = 0
     if req.cursor is not None:
         cursor_name = req.cursor.topic_name
         names = (name for name in names if name >= cursor_name)
         first = req.cursor.partition_index
-        if not everything and cursor_name not in asked:
+        if not everything and cursor_name not in requested:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor's topic is not among those asked for")
         if first < 0:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"a cursor at partition {first}")
@@ -123,19 +123,19 @@ def _refusal(req: DescribeTopicPartitionsRequest, code: ErrorCode, version: int)
     return DescribeTopicPartitionsResponse(topics=[_Topic(error_code=code, name=topic.name) for topic in req.topics])
 
 
-def _access(asked: Asked) -> Steps[Outcome]:
+def _access(check: AccessCheck) -> Steps[Outcome]:
     """Describe on each topic that is named; of all of them those that may not be described are left out, before pages
     are made of the others.
     """
-    req: DescribeTopicPartitionsRequest = asked.request
+    req: DescribeTopicPartitionsRequest = check.request
     everything = not req.topics
     begin = "" if req.cursor is None else req.cursor.topic_name
-    names = asked.services.image.topic_names if everything else [topic.name for topic in req.topics]
+    names = check.services.image.topic_names if everything else [topic.name for topic in req.topics]
     allowed: list[str] = []
     refusals: dict[str, _Topic] = {}
     for name in names:
         yield 1
-        if (asked.would_allow if everything else asked.allows)(Op.DESCRIBE, TOPIC, name):
+        if (check.would_allow if everything else check.allows)(Op.DESCRIBE, TOPIC, name):
             allowed.append(name)
         elif not everything and name >= begin:
             refusals[name] = _Topic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
@@ -151,7 +151,7 @@ def _access(asked: Asked) -> Steps[Outcome]:
     def amend(response: DescribeTopicPartitionsResponse) -> Steps[None]:
         for topic in response.topics:
             if topic.topic_authorized_operations != NOT_ASKED:
-                topic.topic_authorized_operations = asked.bits(TOPIC, topic.name or "")
+                topic.topic_authorized_operations = check.bits(TOPIC, topic.name or "")
             yield 1
         response.topics = sorted([*refusals.values(), *response.topics], key=_by_name)
 

@@ -31,7 +31,7 @@ import trio
 from barnabas.kproto import ZERO_UUID, ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import MetadataRequest, MetadataResponse
 from barnabas.replication import BrokerImage, Image, PartitionImage, TopicImage, is_internal, is_prohibited, name_fault
-from barnabas.server.requests.access import CLUSTER, TOPIC, Admitted, Asked, Op, Outcome, merge, split
+from barnabas.server.requests.access import CLUSTER, TOPIC, AccessCheck, Admitted, Op, Outcome, merge, split
 from barnabas.server.requests.api import PENDING, Api
 from barnabas.server.requests.authorized_operations import (
     ALL_CLUSTER_OPERATIONS,
@@ -212,11 +212,11 @@ def _refusal(req: MetadataRequest, code: ErrorCode, version: int) -> MetadataRes
     )
 
 
-def _access(asked: Asked) -> Steps[Outcome]:
+def _access(check: AccessCheck) -> Steps[Outcome]:
     """Describe on each topic that is named; of all of them those that may not be described are left out. What is
     missing is made for those alone who may create it.
     """
-    svc, req, version = asked.services, asked.request, asked.version
+    svc, req, version = check.services, check.request, check.version
     image, wanted = svc.image, req.topics
     admitted = copy(req)
     refusals: list[_Topic] = []
@@ -227,20 +227,20 @@ def _access(asked: Asked) -> Steps[Outcome]:
     creates = (
         req.allow_auto_topic_creation
         and svc.config.get_bool("auto.create.topics.enable")
-        and not asked.would_allow(Op.CREATE, CLUSTER)
+        and not check.would_allow(Op.CREATE, CLUSTER)
     )
     if creates and not is_told:
         admitted.allow_auto_topic_creation = False  # what is missing is not known yet
     denied = set()
     for key in dict.fromkeys(keys):
         yield 1
-        name = asked.topic_name(*key) if by_id else key[0]
+        name = check.topic_name(*key) if by_id else key[0]
         if name is None or (by_id and key[1] == ZERO_UUID) or (by_id and version < 12):
             continue  # the handler's: unknown, not looked at, or wrong
         refusal = None
-        if not asked.allows(Op.DESCRIBE, TOPIC, name):
+        if not check.allows(Op.DESCRIBE, TOPIC, name):
             refusal = _denied(None if by_id else name, key[1])
-        elif creates and is_told and name not in image.topics and not asked.allows(Op.CREATE, TOPIC, name):
+        elif creates and is_told and name not in image.topics and not check.allows(Op.CREATE, TOPIC, name):
             refusal = _denied(name, ZERO_UUID)
             refusal.is_internal = is_internal(name)
         if refusal is not None:
@@ -257,19 +257,19 @@ def _access(asked: Asked) -> Steps[Outcome]:
             seen = []
             for topic in topics:
                 yield 1
-                if topic.name is None or asked.would_allow(Op.DESCRIBE, TOPIC, topic.name):
+                if topic.name is None or check.would_allow(Op.DESCRIBE, TOPIC, topic.name):
                     seen.append(topic)
                 elif not is_all:
                     seen.append(_denied(None if by_id else topic.name, topic.topic_id if by_id else ZERO_UUID))
             topics = seen
         for topic in topics:
             if topic.topic_authorized_operations != NOT_ASKED:
-                topic.topic_authorized_operations = asked.bits(TOPIC, topic.name or "")
+                topic.topic_authorized_operations = check.bits(TOPIC, topic.name or "")
                 yield 1
         response.topics = topics
         merge(response, "topics", refusals, keys, "name")
         if response.cluster_authorized_operations != NOT_ASKED:
-            response.cluster_authorized_operations = cluster_operations(asked)
+            response.cluster_authorized_operations = cluster_operations(check)
 
     return Admitted(admitted, amend)
 

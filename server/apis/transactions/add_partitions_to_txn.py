@@ -19,7 +19,7 @@ from barnabas.replication import Image, is_internal
 from barnabas.server.requests.access import (
     TOPIC,
     TRANSACTIONAL_ID,
-    Asked,
+    AccessCheck,
     Op,
     Outcome,
     Permission,
@@ -33,7 +33,7 @@ from barnabas.server.requests.portions import AT_ONCE, in_portions
 from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
 
-_Asked = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+_Requested = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 
 
 def handle(svc: Services, ctx: RequestContext, req: AddPartitionsToTxnRequest) -> Steps[object]:
@@ -107,9 +107,9 @@ class _Verified:
         if len(self._results) == self._owed:
             self._ctx.reply(AddPartitionsToTxnResponse(results_by_transaction=self._results))
 
-    def let_go(self) -> str:
-        """Part of `Concerned`."""
-        return self._ctx.let_go()
+    def release_waiters(self) -> str:
+        """Part of `HasWaiters`."""
+        return self._ctx.release_waiters()
 
 
 async def _in_portions(svc: Services, ctx: RequestContext, req: AddPartitionsToTxnRequest) -> object:
@@ -147,26 +147,26 @@ _between_brokers = needs(on_cluster(Op.CLUSTER_ACTION))
 _may_write = needs(Permission(Op.WRITE, TRANSACTIONAL_ID, lambda req: req.v3_and_below_transactional_id))
 
 
-def _access(asked: Asked) -> Steps[Outcome]:
+def _access(check: AccessCheck) -> Steps[Outcome]:
     """Producers, up to version 3, need Write on the id and on each topic, or nothing is added; internal topics are
     denied to all.
     """
-    if asked.version >= 4:
-        return (yield from _between_brokers(asked))
-    outcome = yield from _may_write(asked)
+    if check.version >= 4:
+        return (yield from _between_brokers(check))
+    outcome = yield from _may_write(check)
     if isinstance(outcome, Refused):
         return outcome
-    req: AddPartitionsToTxnRequest = asked.request
+    req: AddPartitionsToTxnRequest = check.request
     denied = set()
     for topic in req.v3_and_below_topics:
         yield 1
-        if is_internal(topic.name) or not asked.allows(Op.WRITE, TOPIC, topic.name):
+        if is_internal(topic.name) or not check.allows(Op.WRITE, TOPIC, topic.name):
             denied.add(topic.name)
     if not denied:
         return outcome
-    response = _on_error(req, ErrorCode.OPERATION_NOT_ATTEMPTED, asked.version)
+    response = _on_error(req, ErrorCode.OPERATION_NOT_ATTEMPTED, check.version)
     for result in response.results_by_topic_v3_and_below:
-        known = asked.services.image.topics.get(result.name)
+        known = check.services.image.topics.get(result.name)
         count = 0 if known is None else len(known.partitions)
         for partition in result.results_by_partition:
             if result.name in denied:

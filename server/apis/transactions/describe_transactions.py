@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from barnabas.kproto import ApiKey, KafkaError
 from barnabas.kproto.messages import DescribeTransactionsRequest, DescribeTransactionsResponse
-from barnabas.server.requests.access import TOPIC, TRANSACTIONAL_ID, Asked, Op, amended, both, for_each
+from barnabas.server.requests.access import TOPIC, TRANSACTIONAL_ID, AccessCheck, Op, amended, both, for_each
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
@@ -39,10 +39,10 @@ def _on_error(req: DescribeTransactionsRequest, code: int, version: int) -> Desc
     return DescribeTransactionsResponse(transaction_states=states)
 
 
-def _topics(asked: Asked, response: DescribeTransactionsResponse) -> Steps[None]:
+def _topics(check: AccessCheck, response: DescribeTransactionsResponse) -> Steps[None]:
     """Topics that may not be described are left out."""
     for state in response.transaction_states:
-        state.topics = [topic for topic in state.topics if asked.would_allow(Op.DESCRIBE, TOPIC, topic.topic)]
+        state.topics = [topic for topic in state.topics if check.would_allow(Op.DESCRIBE, TOPIC, topic.topic)]
         yield 1 + len(state.topics)
 
 

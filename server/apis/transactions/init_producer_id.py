@@ -24,8 +24,8 @@ from barnabas.server.requests.access import (
     CLUSTER,
     DENIED,
     TOPIC,
+    AccessCheck,
     Admitted,
-    Asked,
     Op,
     Outcome,
     needs,
@@ -54,17 +54,17 @@ def _on_error(req: InitProducerIdRequest, code: ErrorCode, version: int) -> Init
 _may_write = needs(on_transactional_id(Op.WRITE))
 
 
-def _access(asked: Asked) -> Steps[Outcome]:
+def _access(check: AccessCheck) -> Steps[Outcome]:
     """Without a transactional id: who may write idempotently to the cluster, or to any topic."""
-    if asked.request.transactional_id is not None:
-        return (yield from _may_write(asked))
+    if check.request.transactional_id is not None:
+        return (yield from _may_write(check))
     if (
-        asked.would_allow(Op.IDEMPOTENT_WRITE, CLUSTER)
-        or asked.would_allow_any(Op.WRITE, TOPIC)
-        or asked.allows(Op.IDEMPOTENT_WRITE, CLUSTER)  # for the log
+        check.would_allow(Op.IDEMPOTENT_WRITE, CLUSTER)
+        or check.would_allow_any(Op.WRITE, TOPIC)
+        or check.allows(Op.IDEMPOTENT_WRITE, CLUSTER)  # for the log
     ):
-        return Admitted(asked.request)
-    return asked.refuse(DENIED[CLUSTER])
+        return Admitted(check.request)
+    return check.refuse(DENIED[CLUSTER])
 
 
 API = Api(ApiKey.INIT_PRODUCER_ID, (0, 5), handle, access=_access, on_error=_on_error)

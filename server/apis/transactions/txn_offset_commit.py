@@ -57,9 +57,9 @@ class _Commit:
             partition.error_code = _told(code, self._ctx.api_version)
         self._ctx.reply(self.response)
 
-    def let_go(self) -> str:
-        """Part of `Concerned`."""
-        return self._ctx.let_go()
+    def release_waiters(self) -> str:
+        """Part of `HasWaiters`."""
+        return self._ctx.release_waiters()
 
     def refuse(self, code: ErrorCode) -> None:
         self.reply([code] * len(self.open))

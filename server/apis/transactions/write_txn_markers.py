@@ -85,9 +85,9 @@ class _Written:
             results = [_result(producer_id, topics) for producer_id, topics in self._codes.items()]
             self._ctx.reply(WriteTxnMarkersResponse(markers=results))
 
-    def let_go(self) -> str:
-        """Part of `Concerned`."""
-        return self._ctx.let_go()
+    def release_waiters(self) -> str:
+        """Part of `HasWaiters`."""
+        return self._ctx.release_waiters()
 
 
 class _Some:
@@ -100,9 +100,9 @@ class _Some:
     def reply(self, response: WriteTxnMarkersResponse) -> None:
         self._written.answered(self._count, response)
 
-    def let_go(self) -> str:
-        """Part of `Concerned`."""
-        return self._written.let_go()
+    def release_waiters(self) -> str:
+        """Part of `HasWaiters`."""
+        return self._written.release_waiters()
 
 
 def _result(producer_id: int, topics: dict[str, dict[int, int]]) -> _Result:

@@ -1,9 +1,9 @@
-"""Requests that are taken up without being decoded, as the connection has sent their like before.
+"""Requests that are handled without being decoded, because the connection has sent similar ones before.
 
-A client in a loop asks the same thing over and over: same version, client id, topic, partition and limits. What differs
-is known beforehand: the correlation id, and the batch of a Produce, or the epoch and the offset of a Fetch. So one
-request is an *example*: a later one whose other bytes are the same says the same. It is not decoded, and its answer is
-not encoded: a few numbers are put between the bytes of an answer that was encoded once.
+A client in a loop repeats the same request: same version, client id, topic, partition and limits. Only known fields
+differ: the correlation id, and the batch of a Produce, or the epoch and the offset of a Fetch. So one request is an
+*example*: a later one whose other bytes are equal means the same. It is not decoded, and its answer is not encoded: a
+few numbers are inserted into an answer that was encoded once.
 
     connection                    fast path                        slow path
     ──────────                    ─────────                        ─────────
@@ -16,17 +16,18 @@ not encoded: a few numbers are put between the bytes of an answer that was encod
 
 The rules, which hold for each of them:
 
-1. `Connection.fast_paths` holds those that were learnt, at most one of each kind, and asks them in that order. It knows
-   none of them by name, nor does the dispatcher: `Api.learn` looks at requests that were handled, and adds to the list.
-2. Only plain success is a fast path's matter. An error, a wait, a refusal: it returns None before it has changed
-   anything, and the request is the dispatcher's. What needs more when it is staged already (a commit to wait for, a
-   lost write) is finished by the slow path's own code.
+1. `Connection.fast_paths` holds those that were learnt, at most one of each kind, and tries them in that order. Neither
+   the connection nor the dispatcher knows them by name: `Api.learn` sees requests that were handled, and adds to the
+   list.
+2. A fast path handles plain success only. For an error, a wait or a refusal it returns None before it has changed
+   anything, and the dispatcher takes over. What needs more once it is staged (a commit to wait for, a lost write) is
+   completed by the slow path's code.
 3. Answers, and what is written, are byte for byte those of the slow path. `server/tests/requests/test_fast_paths.py`
-   holds random conversations with and without them, for every kind.
-4. What the slow path asks again for each request (is the partition led here, the session's epoch, limits that may be
-   set while the broker runs) is asked here, too. An example remembers what the bytes say, not what was true.
-5. What is remembered is bounded: examples have a greatest length, a connection has a greatest number of them, and they
-   go with it.
+   compares random conversations with and without them, for every kind.
+4. What the slow path checks for each request (leadership, the session's epoch, dynamic limits) is checked here, too. An
+   example remembers what the bytes mean, not the state of the broker.
+5. Memory is bounded: examples have a maximum length, a connection has a maximum number of them, and they are dropped
+   with it.
 
 | kind | requests | an example is | spares |
 | --- | --- | --- | --- |

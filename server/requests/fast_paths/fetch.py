@@ -1,7 +1,7 @@
 """Fetch requests of one partition, like the one before on their connection but for the session's epoch and the offset.
 
-Only if records are there at once, as many as the request wants. Anything else (an aborted transaction to be told,
-another partition in the session) is the slow path's: `barnabas.server.requests.fetch`.
+Only if enough records are there already. Anything else (an aborted transaction to report, another partition in the
+session) is left to the slow path: `barnabas.server.requests.fetch`.
 
 Only flexible versions (12 and later) by consumers without a rack, one partition, in an incremental session or without
 any; one request, of `LEARNT_BYTES_MAX` bytes at most, is remembered for each connection.
@@ -36,20 +36,20 @@ from barnabas.server.requests.services import Services
 FLEXIBLE_FROM = 12
 BY_ID_FROM = 13
 REPLICA_TAGGED_FROM = 15
-"""Before, the replica id stands in front of all else."""
+"""Earlier versions start with the replica id."""
 
 LEARNT_BYTES_MAX = 2048
 """A header's tagged fields may have any size."""
 
 _MIDDLE_BYTES = 5
-"""Behind high watermark, last stable offset and log start offset: the list of aborted transactions, null or empty, and
+"""After high watermark, last stable offset and log start offset: the list of aborted transactions, null or empty, and
 the preferred replica. Then the records' length.
 """
 
 
 class _Example:
-    """A request, and what is known of its answer. `start`: the bytes of its frame; `epoch_at`, `offset_at`: where in
-    them the session's epoch and the offset are.
+    """A request, and the constant parts of its answer. `start`: the bytes of its frame; `epoch_at`, `offset_at`: where
+    in them the session's epoch and the offset are.
     """
 
     __slots__ = (
@@ -101,7 +101,7 @@ class _Example:
         self.answer = Struct(f">ii{len(self.head)}sqqq{_MIDDLE_BYTES}s").pack
 
     def is_like(self, start: bytes) -> bool:
-        """Whether the frame `start` says the same, but for what may differ."""
+        """Whether the frame `start` equals it, except for the fields that may differ."""
         return (
             len(start) == self.size
             and start.startswith(self.key)
@@ -121,10 +121,10 @@ class FetchFastPath:
         self.example = example
 
     def take_run(self, connection: Connection, view: memoryview, position: int) -> None:
-        """Part of `FastPath`. A consumer asks again when it has the answer: there are no runs of Fetch."""
+        """Part of `FastPath`. A consumer sends its next Fetch after the answer: there are no runs."""
 
     def take(self, connection: Connection, frame: memoryview) -> RequestContext | None:
-        """Part of `FastPath`: a request like the example, of which there are records at once."""
+        """Part of `FastPath`: a request like the example, if records are there already."""
         example = self.example
         if len(frame) != example.size or self.svc.quotas.limits_requests:
             return None
@@ -134,7 +134,7 @@ class FetchFastPath:
         epoch_at, offset_at = example.epoch_at, example.offset_at
         svc = self.svc
         request = example.request
-        asked = request.topics[0].partitions[0]
+        requested = request.topics[0].partitions[0]
         (epoch,) = int_at(start, epoch_at)
         (offset,) = long_at(start, offset_at)
         target = example.target
@@ -150,7 +150,7 @@ class FetchFastPath:
             partition = target.partition
             if partition is None or not partition.is_leader:
                 partition = target.partition = find_partition(svc, target)
-            partition.check_leader_epoch(asked.current_leader_epoch)
+            partition.check_leader_epoch(requested.current_leader_epoch)
             high_watermark = partition.high_watermark
             last_stable_offset = partition.last_stable_offset
             upper_offset = last_stable_offset if request.isolation_level == READ_COMMITTED else high_watermark
@@ -158,7 +158,7 @@ class FetchFastPath:
                 return None
             max_bytes = min(request.max_bytes, svc.config.get_int("fetch.max.bytes"))
             records = partition.read(
-                offset, min(asked.partition_max_bytes, max_bytes), upper_offset=upper_offset, min_one_batch=True
+                offset, min(requested.partition_max_bytes, max_bytes), upper_offset=upper_offset, min_one_batch=True
             )
             if (
                 records is None
@@ -174,8 +174,8 @@ class FetchFastPath:
         log_start_offset = partition.log_start_offset
         if session is not None:
             session.advance()
-            asked.fetch_offset = offset
-            ask(target, asked)
+            requested.fetch_offset = offset
+            ask(target, requested)
             target.sent_high_watermark = high_watermark
             target.sent_log_start_offset = log_start_offset
         (correlation_id,) = int_at(start, CORRELATION_ID_AT)
@@ -191,7 +191,7 @@ class FetchFastPath:
 
 
 def learn(svc: Services, ctx: RequestContext, frame: memoryview, request: FetchRequest) -> None:
-    """The next request of the connection may be like this one. Part of `barnabas.server.requests.api.Api`."""
+    """Remember this request as the connection's example. Part of `barnabas.server.requests.api.Api`."""
     version = ctx.api_version
     if (
         version < FLEXIBLE_FROM
@@ -210,7 +210,7 @@ def learn(svc: Services, ctx: RequestContext, frame: memoryview, request: FetchR
     if version < BY_ID_FROM:
         name = request.topics[0].topic.encode()
         name_bytes = len(uvarint(len(name) + 1)) + len(name)
-    # The session's epoch stands in front of the topics, the offset behind the partition's number and leader epoch;
+    # The session's epoch precedes the topics, the offset follows the partition's index and leader epoch;
     # arrays of one element have a length of one byte.
     start = bytes(frame)
     path = fast_path_of(ctx.connection, FetchFastPath)

@@ -1,14 +1,14 @@
-"""Produce requests that begin like one before on their connection: all that stands before the batch is the same.
+"""Produce requests that start like an earlier one of their connection: everything before the batch is equal.
 
-A busy producer has several requests on their way, which arrive together. Those that follow each other and are plain
-are a *run* (`take_run`): looked up once, appended in one go (`Appender.append_run`), answered with one piece.
+A busy producer has several requests in flight, which arrive together. Consecutive plain ones are a *run* (`take_run`):
+looked up once, appended together (`Appender.append_run`), answered with one buffer.
 
-Every batch is checked and appended as usual. Whatever is not plain success once it is staged (a commit or a flush to
-wait for, a time stamped by the broker, a lost write) is finished by `barnabas.server.requests.produce.pending`.
+Every batch is checked and appended as usual. Anything but plain success once it is staged (a commit or a flush to wait
+for, a time stamped by the broker, a lost write) is completed by `barnabas.server.requests.produce.pending`.
 
 Only flexible versions (9 and later), without transactional id, acks other than 0, one partition of a topic that is not
 internal; at most `LEARNT_MAX` different beginnings of one length, of `LEARNT_BYTES_MAX` bytes at most, for each
-connection, so that who never repeats itself costs little.
+connection, so that a client that never repeats itself costs little.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ LEARNT_MAX = 16
 LEARNT_BYTES_MAX = 1024
 """Room for a topic's name and 700 bytes of client id. A header's tagged fields may have any size."""
 RUN_MAX = 64
-"""So many requests are taken up in one go, at most."""
+"""The longest run."""
 PLACES_MAX = 64
-"""Frames of so many sizes are remembered, for each connection."""
+"""Frame sizes that are remembered for each connection."""
 
 _Place = tuple[int, int, bytes]
 _TAIL = b"\0\0\0"
@@ -50,7 +50,7 @@ _TAIL = b"\0\0\0"
 
 
 class _Known:
-    """What a known beginning says, and the answer to it."""
+    """A known beginning decoded, and its answer."""
 
     __slots__ = ("acks", "answer", "client_id", "head", "index", "key", "request", "route", "size", "tail", "version")
 
@@ -99,13 +99,13 @@ class ProduceFastPath:
         self.places: dict[int, _Place] = {}
 
     def remember(self, ctx: RequestContext, frame: memoryview, request: ProduceRequest) -> None:
-        """Remember how this request begins; `_beginning` has said that it may be."""
+        """Remember how this request starts, which `_beginning` has accepted."""
         if len(self.known) < LEARNT_MAX:
             start = bytes(frame[: self.at])
             self.known[start[BODY_AT:]] = _Known(ctx, start[:CORRELATION_ID_AT], request)
 
     def take(self, connection: Connection, frame: memoryview) -> RequestContext | None:
-        """Part of `FastPath`: a request that begins like one before."""
+        """Part of `FastPath`: a request with a known beginning."""
         start = bytes(frame[: self.at])
         known = self.known.get(start[BODY_AT:])
         if known is None or not start.startswith(known.key) or self.svc.quotas.limits_requests:
@@ -114,7 +114,7 @@ class ProduceFastPath:
         if place is None:
             return None
         position, end, length = place
-        # Who sends transactional batches must have said so at the beginning; the slow path refuses it.
+        # A transactional batch without a transactional id: the slow path refuses it.
         if (
             frame[self.at : position] != length
             or frame[end:] != _TAIL
@@ -141,7 +141,7 @@ class ProduceFastPath:
         return ctx
 
     def take_run(self, connection: Connection, view: memoryview, position: int) -> tuple[RequestContext, int] | None:
-        """Part of `FastPath`: requests that begin alike, and are plain."""
+        """Part of `FastPath`: plain requests with the same beginning."""
         at, end = self.at, len(view)
         behind_at = 4 + at
         known: _Known | None = None
@@ -201,7 +201,9 @@ class ProduceFastPath:
         return None if partition.topic.startswith("__") else partition
 
     def _place(self, frame: memoryview) -> _Place | None:
-        """Where one batch begins and ends in frames of this size, and the bytes of its length; None: it cannot."""
+        """Where the one batch starts and ends in frames of this size, and the bytes of its length; None: it does not
+        fit.
+        """
         try:
             length, position = read_uvarint(frame, self.at)
         except (IndexError, DecodeError):
@@ -229,9 +231,9 @@ class _Staged:
         self.partition = partition
         self.info = info
 
-    def let_go(self) -> str:
-        """Part of `Concerned`."""
-        return self.ctx.let_go()
+    def release_waiters(self) -> str:
+        """Part of `HasWaiters`."""
+        return self.ctx.release_waiters()
 
     def written(self) -> None:
         """The round's write is done."""
@@ -277,8 +279,8 @@ class _Run(RequestContext):
         self.bases = [base_offset, *[last + 1 for last in lasts[:-1]]]
         self.log_start_offset = partition.log.state.log_start_offset
 
-    def let_go(self) -> str:
-        # It may have been split by now, and its requests have slots of their own.
+    def release_waiters(self) -> str:
+        # It may have been split already, so that its requests have slots of their own.
         self.connection.abort()
         return str(self)
 
@@ -307,7 +309,7 @@ class _Run(RequestContext):
 
 
 def learn(svc: Services, ctx: RequestContext, frame: memoryview, request: ProduceRequest) -> None:
-    """The next request of the connection may begin like this one. Part of `barnabas.server.requests.api.Api`."""
+    """Remember the beginning of this request. Part of `barnabas.server.requests.api.Api`."""
     at = _beginning(ctx.api_version, frame, request)
     if at and ctx.pipelined:  # else it is held
         path = fast_path_of(ctx.connection, ProduceFastPath)
@@ -319,8 +321,8 @@ def learn(svc: Services, ctx: RequestContext, frame: memoryview, request: Produc
 
 
 def _beginning(version: int, frame: memoryview, request: ProduceRequest) -> int:
-    """How many bytes stand before the records' length, if such a request can be an example; else 0. The message must
-    end with the frame.
+    """How many bytes precede the records' length, if such a request can be an example; else 0. The message must end
+    with the frame.
     """
     if (
         version < FLEXIBLE_FROM
@@ -334,7 +336,7 @@ def _beginning(version: int, frame: memoryview, request: ProduceRequest) -> int:
     if not isinstance(records, memoryview) or frame[len(frame) - len(_TAIL) :] != _TAIL:
         return 0
     start = len(frame) - len(_TAIL) - len(records)
-    # A length that takes more bytes than it must does not count.
+    # A length encoded in more bytes than necessary does not count.
     at = start - max(1, ((len(records) + 1).bit_length() + 6) // 7)
     try:
         is_there = BODY_AT < at <= LEARNT_BYTES_MAX and read_uvarint(frame, at) == (len(records) + 1, start)

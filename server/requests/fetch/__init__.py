@@ -2,11 +2,11 @@
 
 | module | what |
 | --- | --- |
-| `access` | who may |
+| `access` | authorization |
 | `scope` | what a request is about: its targets, and its session |
-| `sessions`, `targets` | what is remembered of a client; one partition in a request |
+| `sessions`, `targets` | incremental fetch sessions; one partition in a request |
 | `fetching` | the loop over the partitions, the wait, the answer |
-| `readers` | who reads for whom; `reader` is what the loop asks, `consumers` and `followers` are those who do it |
+| `readers` | chooses the reader; `reader` is its interface, `consumers` and `followers` implement it |
 | `large` | the same loop in turns, for fetches of very many partitions |
 | `old_clients` | versions 0 to 3, whose records are converted |
 """

@@ -1,4 +1,4 @@
-"""How consumers are read for, and a tool that looks like one."""
+"""Readers for consumers, and for a tool that looks like one."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from barnabas.server.requests.services import Services
 
 READ_COMMITTED = 1
 FOLLOWERS_FROM = 11
-"""Consumers may read from them."""
+"""From this version on consumers may read from followers."""
 
 AbortedTransaction = FetchResponse.AbortedTransaction
 
 
 class ConsumerReader:
-    """For a consumer: up to the high watermark, or the last stable offset. `version`: of the request. Keeps nothing."""
+    """For a consumer: up to the high watermark, or the last stable offset. `version`: of the request. Stateless."""
 
     __slots__ = ("read_committed", "version")
 
@@ -37,10 +37,10 @@ class ConsumerReader:
         self.version = version
         self.read_committed = read_committed
 
-    def begin_again(self) -> None:
+    def read_again(self) -> None:
         """Part of `Reader`."""
 
-    def go_on(self) -> None:
+    def next_part(self) -> None:
         """Part of `Reader`."""
 
     def is_quiet(self, partition: Partition, target: FetchTarget) -> bool:
@@ -60,7 +60,7 @@ class ConsumerReader:
         high_watermark = partition.high_watermark
         last_stable_offset = partition.last_stable_offset
         offset = target.fetch_offset
-        # A session may have been begun by a newer request than this one, which has no place for such an answer.
+        # The session may have been opened by a newer version; this one has no field for such an answer.
         if target.last_fetched_epoch >= 0 and self.version >= 12:
             diverging = diverging_answer(partition, target)
             if diverging is not None:
@@ -91,8 +91,8 @@ class ConsumerReader:
 
 
 class ReaderWithoutZstd(ConsumerReader):
-    """For consumers that do not know zstd. Of a topic that takes any codec they get what there is, as from Apache
-    Kafka.
+    """For consumers without zstd. Of a topic with compression.type=producer they get the batches as they are, as from
+    Apache Kafka.
     """
 
     __slots__ = ()
@@ -104,7 +104,7 @@ class ReaderWithoutZstd(ConsumerReader):
 
 
 class AnyReplicaReader(ConsumerReader):
-    """For Apache Kafka's tool that compares replicas: from any of them, up to its log's end."""
+    """For Apache Kafka's tool that compares replicas: from any replica, up to its log end offset."""
 
     __slots__ = ()
 
@@ -115,8 +115,8 @@ class AnyReplicaReader(ConsumerReader):
 
 
 class RackReader(ConsumerReader):
-    """For a consumer that says in which rack it is, where `replica.selector.class` is `RackAwareReplicaSelector`.
-    `listener`: the one that it uses, and would use at the other replica.
+    """For a consumer with a rack, where `replica.selector.class` is `RackAwareReplicaSelector`. `listener`: the one
+    that it uses, and would use at the other replica.
     """
 
     __slots__ = ("listener", "rack", "svc")
@@ -140,7 +140,7 @@ class RackReader(ConsumerReader):
         return super().read(partition, target, left_bytes, first)
 
     def _preferred(self, leader: LeaderState, offset: int) -> int | None:
-        """The in-sync replica of that rack which has the offset and most of what follows; None: the leader."""
+        """The in-sync replica of that rack with the offset and the highest log end offset; None: the leader."""
         brokers = self.svc.image.brokers
         if self._is_near(brokers.get(leader.broker_id)):
             return None
@@ -161,7 +161,7 @@ class RackReader(ConsumerReader):
 
 
 def _aborted(partition: Partition, records: FileSlice | None, offset: int, last_stable_offset: int) -> Any:
-    """What a `read_committed` consumer has to leave out of `records`, in the order of the transactions' ends."""
+    """The aborted transactions in `records`, for a `read_committed` consumer, in the order of their ends."""
     if records is None:
         return []
     found = partition.log.aborted_in(records, offset, last_stable_offset)

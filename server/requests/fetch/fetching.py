@@ -1,8 +1,8 @@
-"""Fetches: going over what one request asks for, waiting for more, and the answer.
+"""Fetches: reading the partitions of one request, waiting for more, and the answer.
 
-A `Reader` (`barnabas.server.requests.fetch.readers`) says what each partition has for whoever asks.
+A `Reader` (`barnabas.server.requests.fetch.readers`) reads each partition for one kind of fetcher.
 
-A fetch that finds too little waits as a callback on its partitions plus a timer. Nothing can slip in between the look
+A fetch that finds too little waits as a callback on its partitions plus a timer. No append can come between the read
 and the wait: there is no checkpoint between the two.
 """
 
@@ -25,14 +25,14 @@ from barnabas.server.requests.services import Services
 
 _ANSWER_BYTES = 17
 _PARTITION_BYTES = 50
-"""Of an answer, and of a partition in it, beside the records: for quotas, which need not know to the byte."""
+"""The size of an answer, and of a partition in it, without the records: an estimate for quotas."""
 
 Plan = tuple[list[Answer], int, bool]
-"""What to answer, its bytes, and whether it must be told at once."""
+"""The answers, the bytes in them, and whether to send them immediately."""
 
 
 class Slot(Protocol):
-    """Whoever is to have the answer: a `RequestContext`, or what stands in for it."""
+    """Where the response goes: a `RequestContext`, or a substitute."""
 
     api_version: int
 
@@ -46,13 +46,13 @@ class Slot(Protocol):
 
     def on_close(self, callback: Callable[[], None]) -> None: ...
 
-    def let_go(self) -> str: ...
+    def release_waiters(self) -> str: ...
 
     def withholds(self, size: int) -> bool: ...
 
 
 class Fetch:
-    """One request: its targets, and while it waits the partitions that shall tell of progress."""
+    """One request: its targets, and while it waits the partitions that notify it of progress."""
 
     __slots__ = (
         "ctx",
@@ -80,13 +80,13 @@ class Fetch:
         self.missing_bytes = 0
 
     def limit(self, bytes_max: float | None) -> None:
-        """The client may not have more than this at once."""
+        """Limit the response to `bytes_max`."""
         if bytes_max is not None:
             self.max_bytes = min(self.max_bytes, int(bytes_max))
             self.min_bytes = min(self.min_bytes, self.max_bytes)
 
     def start(self, max_wait_ms: int) -> object:
-        answers, size, at_once = self.look(self.targets.values(), 0, True)
+        answers, size, at_once = self.read_targets(self.targets.values(), 0, True)
         if size >= self.min_bytes or at_once or max_wait_ms <= 0 or not self.targets or (size and has_more(answers)):
             return self.answer(answers)
         self.missing_bytes = self.min_bytes - size
@@ -99,7 +99,7 @@ class Fetch:
     def progress(self, added_bytes: int) -> None:
         """Part of `ProgressWaiter`."""
         if not self.watched:
-            return  # answered a moment ago, by what told us first
+            return  # answered already, by an earlier notification
         self.missing_bytes -= added_bytes
         # The end of a transaction is a few bytes, and makes all of it readable.
         if added_bytes and self.missing_bytes > 0 and not self.reader.read_committed:
@@ -118,10 +118,10 @@ class Fetch:
         self._unlink()
         self.ctx.reply(self.answer(answers))
 
-    def let_go(self) -> str:
-        """Part of `Concerned`."""
+    def release_waiters(self) -> str:
+        """Part of `HasWaiters`."""
         self._unlink()
-        return self.ctx.let_go()
+        return self.ctx.release_waiters()
 
     def _unlink(self) -> None:
         for partition in self.watched:
@@ -133,12 +133,12 @@ class Fetch:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def _plan_again(self) -> Plan:
-        """Read everything again: the answers, their bytes, and whether something must be told at once."""
-        self.reader.begin_again()
-        return self.look(self.targets.values(), 0, False)
+        """Read all targets again."""
+        self.reader.read_again()
+        return self.read_targets(self.targets.values(), 0, False)
 
-    def look(self, targets: Iterable[FetchTarget], size: int, first_wait: bool) -> Plan:
-        """Read some targets, after others that gave `size` bytes. first_wait: note whom to wait for."""
+    def read_targets(self, targets: Iterable[FetchTarget], size: int, first_wait: bool) -> Plan:
+        """Read some targets, after others with `size` bytes. first_wait: note the partitions to wait for."""
         left_bytes = self.max_bytes - size
         at_once = False
         answers: list[Answer] = []
@@ -169,20 +169,20 @@ class Fetch:
         return answers, size, at_once
 
     def _failed(self, target: FetchTarget, error: KafkaError, size: int) -> Any:
-        """size: how many bytes were found in other partitions."""
+        """The answer for a partition that failed. size: bytes found in other partitions."""
         code = error.code
         partition = target.partition
         if size and partition is not None and isinstance(error, StorageError) and error.is_ours:
-            # As many files are open as may be: what there is goes first, as when an answer is full.
+            # The limit of open files: answer with what was read first, as when a response is full.
             return without_records(partition, target)
         if code == ErrorCode.KAFKA_STORAGE_ERROR and self.ctx.api_version < 6:
-            code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # which older clients know to retry
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # older clients retry after it
         return partition_error(target, code)
 
     # -- answering ---------------------------------------------------------------------------------------------------
 
     def answer(self, answers: list[Answer]) -> FetchResponse:
-        """The response; an empty one, and all is as before, if the client has had more than it may."""
+        """The response; an empty one, without any change of the session, if the client is over its quota."""
         if self.svc.quotas.limits_requests:
             empty = self.withheld(answers)
             if empty is not None:
@@ -190,7 +190,7 @@ class Fetch:
         return self.respond(answers)
 
     def withheld(self, answers: list[Answer]) -> FetchResponse | None:
-        """The empty answer for a client that may not have this one. One that would open a session does not."""
+        """The empty response, if the client is over its quota; None: it is not. It opens no session."""
         size = _ANSWER_BYTES
         for _, data in answers:
             if data.records or data.error_code:
@@ -236,7 +236,7 @@ class Fetch:
 
 
 def has_more(answers: list[Answer]) -> bool:
-    """A slice ends where its segment does and the log goes on in another: no use in waiting for more of it."""
+    """Whether the log continues in another segment: then waiting would add nothing to the slice."""
     return any(
         isinstance(data.records, FileSlice)
         and target.partition is not None
@@ -246,7 +246,7 @@ def has_more(answers: list[Answer]) -> bool:
 
 
 def _note_sent(session: FetchSession, answers: list[Answer], incremental: bool) -> list[Answer]:
-    """Remember what the session's client will know; of an incremental answer keep only what is new to it."""
+    """Remember what was sent in the session; of an incremental answer keep only what has changed."""
     kept = []
     targets = session.targets
     for answer in answers:
@@ -254,12 +254,12 @@ def _note_sent(session: FetchSession, answers: list[Answer], incremental: bool) 
         news = not incremental
         if data.records is not None and len(data.records):
             news = True
-            # Whoever got data goes to the end of the queue, so that a response limit does not starve the others.
+            # A partition with data goes to the end of the queue, so that a response limit does not starve the others.
             if target.key in targets:
                 targets[target.key] = targets.pop(target.key)
         if data.error_code:
             news = True
-            target.sent_high_watermark = NOT_SENT  # mentioned again when the error is over
+            target.sent_high_watermark = NOT_SENT  # sent again when the error is over
         else:
             if (
                 data.high_watermark != target.sent_high_watermark

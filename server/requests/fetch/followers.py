@@ -1,4 +1,4 @@
-"""How followers are read for: other brokers, which replicate what lies here."""
+"""The reader for followers: other brokers, which replicate from this leader."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from barnabas.server.requests.services import Services
 
 
 class FollowerReader:
-    """For another broker that replicates: up to the log's end. Its first look reports the follower's progress, as where
-    it fetches from is what it has; looking again never does.
+    """For a follower: up to the log end offset. Its first read reports the follower's progress, since the fetch offset
+    is the follower's log end offset; later reads never do.
 
-    `incremental`: what the follower knows need not be mentioned. `tell_high_watermark`: answer as soon as it can be
-    told a new high watermark, because consumers read from it; without them it hears of it with the next records, or
-    after its `max_wait_ms`, as from Apache Kafka.
+    `incremental`: partitions without changes are left out. `notify_high_watermark`: answer as soon as the high
+    watermark rises, because consumers read from the follower; otherwise it gets the high watermark with the next
+    records, or after its `max_wait_ms`, as from Apache Kafka.
     """
 
     __slots__ = (
         "broker_epoch",
         "incremental",
+        "notify_high_watermark",
         "now",
         "replica_id",
         "report",
         "svc",
-        "tell_high_watermark",
         "throttle",
         "throttled_bytes",
         "version",
@@ -48,34 +48,32 @@ class FollowerReader:
         req: FetchRequest,
         replica_id: int,
         incremental: bool,
-        tell_high_watermark: bool,
+        notify_high_watermark: bool,
     ) -> None:
         self.svc = svc
         self.version = version
         self.replica_id = replica_id
         self.broker_epoch = req.replica_state.replica_epoch if version >= REPLICA_STATE_FROM else -1
         self.incremental = incremental
-        self.tell_high_watermark = tell_high_watermark
+        self.notify_high_watermark = notify_high_watermark
         self.report = True
         self.now = svc.now()
         self.throttle = svc.partitions.leader_throttle
         self.throttle.look_at(svc.config)
         self.throttled_bytes = 0
 
-    def begin_again(self) -> None:
+    def read_again(self) -> None:
         """Part of `Reader`."""
         self.report = False
         self.now = self.svc.now()
         self.throttled_bytes = 0
 
-    def go_on(self) -> None:
+    def next_part(self) -> None:
         """Part of `Reader`."""
         self.now = self.svc.now()
 
     def is_quiet(self, partition: Partition, target: FetchTarget) -> bool:
-        """Part of `Reader`. The follower had everything the last time, and nothing has happened since. While it
-        reports this, too, is a sign of life.
-        """
+        """Part of `Reader`. The follower was caught up, and nothing has changed since. Reports that it still is."""
         leader = partition.leader
         if not target.settled or leader is None or leader.leader_epoch != target.current_leader_epoch:
             return False
@@ -116,7 +114,7 @@ class FollowerReader:
             self.throttled_bytes += len(data.records)
         high_watermark = data.high_watermark
         if high_watermark > target.known_high_watermark or (
-            self.tell_high_watermark and high_watermark > target.sent_high_watermark
+            self.notify_high_watermark and high_watermark > target.sent_high_watermark
         ):
             return data, True
         if (
@@ -132,11 +130,11 @@ class FollowerReader:
     def watch(self, partition: Partition, waiter: ProgressWaiter) -> None:
         """Part of `Reader`."""
         partition.add_waiter(waiter, at_log_end=True)
-        if self.tell_high_watermark:
+        if self.notify_high_watermark:
             partition.add_waiter(waiter)
 
     def answering(self, answers: list[Answer]) -> None:
         """Part of `Reader`."""
         if self.throttled_bytes:
             self.throttle.record(self.throttled_bytes, self.svc.now())
-            self.throttled_bytes = 0  # a large answer is made in parts
+            self.throttled_bytes = 0  # a large response is made in parts

@@ -1,9 +1,8 @@
-"""Fetches of very many partitions: looked at, and answered, in turns with everybody else
-(`barnabas.server.runtime.turns`).
+"""Fetches of very many partitions: read, and answered, in turns with all other work (`barnabas.server.runtime.turns`).
 
-One look at a partition costs up to 10 us, where it is unknown, so that a session of 100,000 of them would hold the loop
-for a second with every request. Smaller fetches look at everything at once, which needs nothing to be remembered
-between the look and the wait. Here each partition is told to stir the fetch as soon as it was looked at.
+Reading a partition costs up to 10 us, if it is unknown, so that a session of 100,000 would block the loop for a second
+with every request. Smaller fetches read all partitions in one step, so that nothing can change between the read and the
+wait. Here the fetch registers with each partition as soon as it has read it.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from barnabas.server.requests.fetch.targets import PART
 from barnabas.server.runtime.turns import Steps
 
 AT_ONCE = 2000
-"""With more partitions than this a fetch goes in turns."""
+"""Fetches of more partitions are read in turns."""
 
-STIR_S = 0.01
-"""How long it waits for more when something has come, as each look is long."""
+COALESCE_S = 0.01
+"""How long to wait for more progress after the first, since reading all partitions takes long."""
 
 
-class Stirred:
-    """What a large fetch leaves with its partitions while it looks at others, or waits. Part of `ProgressWaiter`."""
+class ProgressFlag:
+    """Registered with the partitions of a large fetch while it reads others, or waits. A `ProgressWaiter`."""
 
     def __init__(self) -> None:
         self._event = trio.Event()
@@ -35,39 +34,39 @@ class Stirred:
         self._event.set()
 
     def answer_now(self) -> None:
-        """The broker stops, or the client is gone."""
+        """The broker stops, or the client has disconnected."""
         self.is_last = True
         self._event.set()
 
     async def wait(self, due: float) -> bool:
-        """For progress since the last time; False: there was none up to `due`, of trio's clock."""
+        """Wait for progress since the last call; False: there was none until `due`, of trio's clock."""
         with trio.move_on_at(due) as limit:
             await self._event.wait()
-            await trio.sleep(STIR_S)  # one look for what comes at the same time
+            await trio.sleep(COALESCE_S)  # one read for what arrives at the same time
         self._event = trio.Event()
         return not limit.cancelled_caught
 
 
 async def fetch_in_turns(fetch: Fetch, max_wait_ms: int) -> FetchResponse:
-    """As `Fetch.start`, but waiting as a task. Raises `turns.Abandoned` when the client is gone."""
+    """As `Fetch.start`, but waiting as a task. Raises `turns.Abandoned` when the client has disconnected."""
     svc = fetch.svc
     due = svc.now() + max(0, max_wait_ms) / 1000
-    stirred = Stirred()
+    progressed = ProgressFlag()
     targets = list(fetch.targets.values())
-    fetch.ctx.on_close(stirred.answer_now)
+    fetch.ctx.on_close(progressed.answer_now)
 
     def is_wanted() -> bool:
         return not fetch.ctx.closed
 
     try:
         while True:
-            answers, size, at_once = await svc.turns.run(_plan_in_parts(fetch, targets, stirred), is_wanted)
+            answers, size, at_once = await svc.turns.run(_plan_in_parts(fetch, targets, progressed), is_wanted)
             if size >= fetch.min_bytes or at_once or (size and has_more(answers)):
                 break
-            if stirred.is_last or svc.now() >= due:
+            if progressed.is_last or svc.now() >= due:
                 break
-            if not await stirred.wait(due):
-                stirred.is_last = True
+            if not await progressed.wait(due):
+                progressed.is_last = True
         if svc.quotas.limits_requests:
             empty = fetch.withheld(answers)
             if empty is not None:
@@ -75,26 +74,26 @@ async def fetch_in_turns(fetch: Fetch, max_wait_ms: int) -> FetchResponse:
         return await svc.turns.run(_respond_in_parts(fetch, answers), is_wanted)
     finally:
         for partition in fetch.watched:
-            partition.remove_waiter(stirred)
+            partition.remove_waiter(progressed)
         fetch.watched = []
 
 
-def _plan_in_parts(fetch: Fetch, targets: list[FetchTarget], stirred: Stirred) -> Steps[Plan]:
+def _plan_in_parts(fetch: Fetch, targets: list[FetchTarget], progressed: ProgressFlag) -> Steps[Plan]:
     answers: list[Answer] = []
     size = 0
     at_once = False
     first_wait = not fetch.watched
     if not first_wait:
-        fetch.reader.begin_again()
+        fetch.reader.read_again()
     for begin in range(0, len(targets), PART):
-        fetch.reader.go_on()
+        fetch.reader.next_part()
         watched = len(fetch.watched)
-        some, size_of_some, this_at_once = fetch.look(targets[begin : begin + PART], size, first_wait)
+        some, size_of_some, this_at_once = fetch.read_targets(targets[begin : begin + PART], size, first_wait)
         answers += some
         size += size_of_some
         at_once |= this_at_once
-        for partition in fetch.watched[watched:]:  # at once: what comes from now on stirs
-            fetch.reader.watch(partition, stirred)
+        for partition in fetch.watched[watched:]:  # before the next yield, so that no append is missed
+            fetch.reader.watch(partition, progressed)
         yield PART // 4 + 3 * len(some)
     return answers, size, at_once
 

@@ -1,4 +1,4 @@
-"""Fetches of versions 0 to 3: read, and waited for, as all are; their records are converted before the answer."""
+"""Fetches of versions 0 to 3: they read and wait like all others; records are converted before the answer."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ FORMAT_1_FROM = 2
 
 
 class ConvertingReader:
-    """A `Reader` that gives a whole batch to convert of every partition with records. Their messages may then be more
-    than fit. `answers`: what was answered, to be converted.
+    """A `Reader` that returns at least one whole batch of every partition with records; the converted messages may not
+    all fit. `answers`: the answers to convert.
     """
 
     read_committed = False
@@ -31,8 +31,8 @@ class ConvertingReader:
         self.hard_limits = version < HARD_LIMITS_BELOW
         self.answers: list[Answer] = []
         self._stored = ReaderWithoutZstd(version, False)
-        self.begin_again = self._stored.begin_again
-        self.go_on = self._stored.go_on
+        self.read_again = self._stored.read_again
+        self.next_part = self._stored.next_part
         self.is_quiet = self._stored.is_quiet
         self.watch = self._stored.watch
 
@@ -48,7 +48,7 @@ class ConvertingReader:
         self.answers += answers
 
     async def convert(self, ctx: RequestContext, max_bytes: int) -> None:
-        """Put converted records into what was answered, `max_bytes` in all but for the first ones."""
+        """Convert the records of the answers: up to `max_bytes` in all, the first ones excepted."""
         answers: Iterable[Answer] = self.answers
         budget = Budget()
         budget.left = min(budget.left, max_bytes)
@@ -78,7 +78,7 @@ class ConvertingReader:
 
 
 class Waiting:
-    """Stands in for the context of an old request whose task waits for the response to convert it."""
+    """Replaces the context of an old request: its task waits for the response, and converts it."""
 
     __slots__ = ("_ctx", "_done", "api_version", "response")
 
@@ -107,13 +107,13 @@ class Waiting:
 
         self._ctx.on_close(closed)
 
-    def let_go(self) -> str:
-        return self._ctx.let_go()
+    def release_waiters(self) -> str:
+        return self._ctx.release_waiters()
 
     def withholds(self, size: int) -> bool:
         return self._ctx.withholds(size)
 
     async def wait(self) -> FetchResponse | None:
-        """The response; None if the client is gone."""
+        """The response; None if the client has disconnected."""
         await self._done.wait()
         return self.response

@@ -1,4 +1,4 @@
-"""What a fetch asks of whoever reads for it, and what several readers share."""
+"""The interface of readers, and what several of them share."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from barnabas.server.partitions.partition import Partition
 from barnabas.server.requests.fetch.sessions import FetchTarget
 
 ZSTD_FROM = 10
-"""Who speaks lower versions does not know that codec."""
+"""Clients of lower versions do not know zstd."""
 
 PartitionData = FetchResponse.PartitionData
 Answer = tuple[FetchTarget, FetchResponse.PartitionData]
 Found = tuple[Any, bool]
-"""A partition's answer (`PartitionData`), None if an incremental fetch need not mention it; and whether it must be told
-at once, even if it is no bytes.
+"""A partition's answer (`PartitionData`), None if an incremental fetch can leave it out; and whether to send it
+immediately, even without records.
 """
 
 
 class Reader(Protocol):
-    """How one kind of fetcher is read for. `read_committed`: the end of a transaction may make much readable."""
+    """Reads for one kind of fetcher. `read_committed`: the end of a transaction may make many records readable."""
 
     @property
     def read_committed(self) -> bool: ...
 
-    def begin_again(self) -> None:
-        """All partitions were read once, and are read again."""
+    def read_again(self) -> None:
+        """Called before all partitions are read again."""
 
-    def go_on(self) -> None:
-        """Some time has passed between one part of the partitions and the next."""
+    def next_part(self) -> None:
+        """Called before each part of the partitions: time has passed since the last one."""
 
     def is_quiet(self, partition: Partition, target: FetchTarget) -> bool:
-        """Whether there is nothing to read and nothing new to tell: most partitions of a large session, most of the
-        time. Asked of incremental fetches alone, which need not mention those.
+        """Whether there are no records and no changes to report: true of most partitions of a large session, most of
+        the time. Called for incremental fetches only, which leave such partitions out.
         """
 
     def read(self, partition: Partition, target: FetchTarget, left_bytes: int, first: bool) -> Found:
-        """What the partition has, at most `left_bytes` of records, but for the first batch if it is the `first` one
-        that has any. Raises KafkaError.
+        """Read at most `left_bytes` of records, but at least a batch if this is the `first` partition with records.
+        Raises KafkaError.
         """
 
     def watch(self, partition: Partition, waiter: ProgressWaiter) -> None:
-        """Have `waiter` told of what this fetcher may read."""
+        """Notify `waiter` of what this fetcher may read."""
 
     def answering(self, answers: list[Answer]) -> None:
-        """These become the answer, or a part of it."""
+        """Called with what goes into the response, or into a part of it."""
 
 
 def refuse_zstd(partition: Partition) -> None:
@@ -74,7 +74,7 @@ def read_to_log_end(partition: Partition, target: FetchTarget, left_bytes: int, 
 
 
 def diverging_answer(partition: Partition, target: FetchTarget) -> Any:
-    """The fetcher's last epoch ended earlier here than it believes (KIP-595): tell it where to truncate to."""
+    """The answer with the diverging epoch, to which the fetcher truncates (KIP-595); None: its log does not diverge."""
     epoch, end_offset = partition.log.end_offset_for_epoch(target.last_fetched_epoch)
     if epoch < 0 or target.fetch_offset < partition.log.state.log_start_offset:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -86,7 +86,7 @@ def diverging_answer(partition: Partition, target: FetchTarget) -> Any:
 
 
 def without_records(partition: Partition, target: FetchTarget) -> Any:
-    """The partition's answer, with its offsets alone."""
+    """The partition's answer with its offsets only."""
     return PartitionData(
         partition_index=target.index,
         high_watermark=partition.high_watermark,

@@ -1,14 +1,14 @@
-"""How one kind of fetcher is read for: from which replicas, up to which offset, and what must be told at once.
+"""Which reader serves a fetcher: it decides from which replicas, up to which offset, and what is sent immediately.
 
-`Fetch` (`barnabas.server.requests.fetch.fetching`) goes over the partitions, and waits; a `Reader` knows what one of
-them has for whoever asks. `reader_for` chooses it, once for each request:
+`Fetch` (`barnabas.server.requests.fetch.fetching`) iterates over the partitions, and waits; a `Reader` reads one of
+them. `reader_for` chooses it, once for each request:
 
-| who fetches | reads from | up to | reader |
+| fetcher | reads from | up to | reader |
 | --- | --- | --- | --- |
 | a consumer | the leader, v11+ any replica | high watermark or last stable offset | `consumers.ConsumerReader` |
 | … below v10 | the leader | the same, without zstd | `ReaderWithoutZstd` |
 | … below v4 | the leader | the same, to be converted | `old_clients.ConvertingReader` |
-| … that says its rack (KIP-392) | the leader, which may name another replica | the same | `RackReader` |
+| … with a rack (KIP-392) | the leader, which may name another replica | the same | `RackReader` |
 | a tool (replica id -2) | any replica | the log's end | `AnyReplicaReader` |
 | another broker (replica id 0 and above) | the leader | the log's end | `followers.FollowerReader` |
 """
@@ -42,17 +42,17 @@ _OF_CONSUMERS = tuple(
     )
     for read_committed in (False, True)
 )
-"""By whether they read committed records alone, and by version: they keep nothing."""
+"""By `read_committed` and version: they are stateless."""
 
 
 def reader_for(svc: Services, ctx: RequestContext, req: FetchRequest, scope: Scope) -> Reader:
-    """Who reads for whoever has sent this request. Those below v4 have a reader of their own."""
+    """The reader for a request of version 4 or higher; older ones have their own."""
     version = ctx.api_version
     replica_id = req.replica_state.replica_id if version >= REPLICA_STATE_FROM else req.replica_id
     if replica_id >= 0:
         _, session, incremental = scope
-        tell_high_watermark = session is not None and _selects_by_rack(svc)
-        return FollowerReader(svc, version, req, replica_id, incremental, tell_high_watermark)
+        notify_high_watermark = session is not None and _selects_by_rack(svc)
+        return FollowerReader(svc, version, req, replica_id, incremental, notify_high_watermark)
     read_committed = req.isolation_level == READ_COMMITTED
     if req.rack_id and version >= FOLLOWERS_FROM and replica_id != ANY_REPLICA and _selects_by_rack(svc):
         return RackReader(version, read_committed, svc, req.rack_id, ctx.listener)

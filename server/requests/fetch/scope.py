@@ -16,8 +16,8 @@ FULL_EPOCHS = (FINAL_EPOCH, INITIAL_EPOCH)
 
 
 Scope = tuple[dict[TargetKey, FetchTarget], FetchSession | None, bool]
-"""Targets, of the request or of its session; the session; whether the fetch is incremental: what the session's client
-knows need not be said.
+"""The targets, of the request or of its session; the session; whether the fetch is incremental: unchanged partitions
+are left out.
 """
 
 
@@ -34,12 +34,12 @@ def scope_of(svc: Services, ctx: RequestContext, req: FetchRequest) -> Scope:
 
 
 async def scope_in_turns(svc: Services, ctx: RequestContext, req: FetchRequest) -> Scope:
-    """As `scope_of`, of a request that names very many partitions: they are put together in turns."""
+    """As `scope_of`, for a request of very many partitions, which are processed in turns."""
     by_id = ctx.api_version >= BY_ID_FROM
     if ctx.api_version < SESSIONS_FROM or req.session_epoch in FULL_EPOCHS:
         return _opened(svc, ctx, req, await svc.turns.run(_targets_in_parts(req, by_id)))
     session = svc.fetch_sessions.use(req.session_id, req.session_epoch, by_id, svc.now())
-    session.advance()  # so that nobody else uses it meanwhile
+    session.advance()  # so that no other request uses it meanwhile
     await svc.turns.run(_apply_in_parts(session, req, by_id))
     return _continued(svc, req, session, by_id)
 
@@ -59,7 +59,7 @@ def _apply_in_parts(session: FetchSession, req: FetchRequest, by_id: bool) -> St
 
 
 def _opened(svc: Services, ctx: RequestContext, req: FetchRequest, targets: dict[TargetKey, FetchTarget]) -> Scope:
-    """A full request opens a session if it says so; whatever one it had is over."""
+    """A full request closes its session, and opens a new one if its epoch says so."""
     sessions = svc.fetch_sessions
     version = ctx.api_version
     if req.session_id:
@@ -72,7 +72,7 @@ def _opened(svc: Services, ctx: RequestContext, req: FetchRequest, targets: dict
 
 
 def _continued(svc: Services, req: FetchRequest, session: FetchSession, by_id: bool) -> Scope:
-    """What the session remembers, as the request has changed it. Raises KafkaError FETCH_SESSION_ID_NOT_FOUND."""
+    """The session's targets, as changed by the request. Raises KafkaError FETCH_SESSION_ID_NOT_FOUND."""
     if req.forgotten_topics_data:
         forget(session, req, by_id)
     if len(session.targets) != session.noted_size:

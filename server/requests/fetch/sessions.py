@@ -1,17 +1,16 @@
-"""Incremental fetch sessions (KIP-227): what a client fetches is remembered, so that requests and answers name only
-what changed.
+"""Incremental fetch sessions (KIP-227): the broker remembers what a client fetches, so that requests and answers name
+only what has changed.
 
 A session is a queue of `FetchTarget`s in the order in which they are served; those that returned data go to its end,
 so that a response limit does not starve the rest. Slots are few (`max.incremental.fetch.session.cache.slots`); a full
 cache evicts a session that was idle for `EVICTION_S`, or a smaller unprivileged one (followers are privileged).
 Never getting a slot is correct, only chattier.
 
-What is remembered is bounded by memory as well, which Apache Kafka does not do: a partition takes some 300 bytes here.
-All sessions together have at most `TARGETS_MAX` partitions, one of them `SESSION_TARGETS_MAX`; where there is no room,
-the largest unprivileged session goes, which may be the one that wants in. A connection has at most `OWNED_MAX`
-sessions, of which clients need one; they outlive it, as a client goes on with its session on another connection, until
-nobody has used them for `EVICTION_S` (housekeeping looks) and no longer: they hold on to partitions that may be
-deleted. To the connection they do not.
+Memory is bounded as well, unlike in Apache Kafka: a partition takes some 300 bytes here. All sessions together have at
+most `TARGETS_MAX` partitions, one of them `SESSION_TARGETS_MAX`; where there is no room, the largest unprivileged
+session is evicted, which may be the new one. A connection has at most `OWNED_MAX` sessions, of which clients need one.
+They outlive it, since a client may continue its session on another connection, until they were unused for `EVICTION_S`
+(housekeeping checks): they refer to partitions that may be deleted. They do not refer to the connection.
 
 Not done: session slots sharded over several caches (KIP-1079's answer to lock contention, which a single loop does
 not have).
@@ -36,17 +35,17 @@ FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 UNKNOWN_HIGH_WATERMARK = 2**63 - 1
 NOT_SENT = -2
-"""In place of an offset that was answered: none was, so the next incremental answer mentions the partition."""
+"""In place of an offset that was sent: none was, so the next incremental answer includes the partition."""
 
 TargetKey = tuple[str | bytes, int]
 
 
 class FetchTarget:
-    """One partition in a fetch: what is asked, and in a session what was last answered.
+    """One partition in a fetch: what is requested, and in a session what was last sent.
 
-    `known_high_watermark`: what the fetcher says it knows (v18), else the greatest number there is. `topic`: name, or
-    None while only the id is known. `key`: (name or topic id, partition). `settled`: a follower had everything, and
-    knew everything, when this was looked at last.
+    `known_high_watermark`: what the fetcher says it knows (v18), else the maximum int64. `topic`: name, or None while
+    only the id is known. `key`: (name or topic id, partition). `settled`: at the last read a follower was caught up and
+    knew all offsets.
     """
 
     __slots__ = (
@@ -78,7 +77,7 @@ class FetchTarget:
         self.max_bytes = 0
         self.settled = False
         self.known_high_watermark = UNKNOWN_HIGH_WATERMARK
-        # Where it was found the last time; looked up again when that one leads no more.
+        # The partition found last time; looked up again when it no longer leads.
         self.partition: Partition | None = None
         self.sent_high_watermark = NOT_SENT
         self.sent_log_start_offset = NOT_SENT
@@ -86,8 +85,8 @@ class FetchTarget:
 
 class FetchSession:
     """`epoch`: the one that the next request must carry. `by_id`: targets are named by topic id (Fetch 13+). `owner`:
-    the connection that opened it, which may be gone. `noted_size`: of `targets`, as the cache counts it. `allowed`: the
-    permissions by which all of the targets may be read, None while nobody knows (`fetch/access.py`).
+    the connection that opened it, which may be closed. `noted_size`: of `targets`, as the cache counts it. `allowed`:
+    the permissions with which all targets may be read, None while not checked (`fetch/access.py`).
     """
 
     __slots__ = ("allowed", "by_id", "epoch", "last_used", "noted_size", "owner", "privileged", "session_id", "targets")
@@ -104,7 +103,7 @@ class FetchSession:
         self.allowed: object = None
 
     def advance(self) -> None:
-        """The epoch after this request; it wraps to 1, since 0 and -1 have a meaning of their own."""
+        """Set the epoch of the next request; it wraps to 1, since 0 and -1 have special meanings."""
         self.epoch = 1 if self.epoch == 0x7FFFFFFF else self.epoch + 1
 
 
@@ -119,7 +118,7 @@ class FetchSessions:
 
     @property
     def size(self) -> int:
-        """How many partitions all sessions remember."""
+        """The partitions of all sessions."""
         return self._size
 
     def __len__(self) -> int:
@@ -151,8 +150,8 @@ class FetchSessions:
             self._size -= session.noted_size
 
     def resized(self, session: FetchSession) -> None:
-        """A request has changed what the session remembers. Raises KafkaError FETCH_SESSION_ID_NOT_FOUND when there is
-        no room for that: it is closed, and its client begins again.
+        """A request has changed the session's targets. Raises KafkaError FETCH_SESSION_ID_NOT_FOUND when there is no
+        room for them: the session is closed, and its client starts a new one.
         """
         grown = len(session.targets) - session.noted_size
         session.noted_size += grown
@@ -187,7 +186,7 @@ class FetchSessions:
         return session
 
     def close_idle(self, now: float) -> None:
-        """Close those that nobody has used for `EVICTION_S`."""
+        """Close sessions that were unused for `EVICTION_S`."""
         while self._sessions:
             oldest = next(iter(self._sessions.values()))
             if now - oldest.last_used <= EVICTION_S:
@@ -195,8 +194,8 @@ class FetchSessions:
             self.close(oldest.session_id)
 
     def _make_space(self, size: int, privileged: bool, added: int, session: FetchSession | None = None) -> bool:
-        """Room for one session of `size`, of which `added` are not counted yet: the largest go, as long as they are
-        larger than it, or less deserving.
+        """Room for one session of `size`, of which `added` are not counted yet: the largest are evicted, as long as
+        they are larger than it, or have a lower priority.
         """
         if size > SESSION_TARGETS_MAX:
             return False
@@ -213,7 +212,7 @@ class FetchSessions:
             return True
         if not self._sessions:
             return False
-        # Evict the least deserving: unprivileged before privileged, then the smallest.
+        # Evict unprivileged sessions before privileged ones, then the smallest.
         victim = min(self._sessions.values(), key=lambda session: (session.privileged, len(session.targets)))
         if (victim.privileged, len(victim.targets)) < (privileged, size):
             self.close(victim.session_id)

@@ -1,4 +1,4 @@
-"""What a Fetch request asks for, as targets: made of a full request, changed in a session by an incremental one."""
+"""What a Fetch request asks for, as targets: created by a full request, changed in a session by an incremental one."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from barnabas.server.requests.fetch.sessions import NOT_SENT, FetchSession, Fetc
 from barnabas.server.requests.services import Services
 
 REPLICA_STATE_FROM = 15
-"""The fetching broker is named in `replica_state`, before in `replica_id`."""
+"""From this version on the follower is in `replica_state`, before in `replica_id`."""
 PART = 250
-"""How many partitions of a large request are dealt with in one step (`barnabas.server.runtime.turns`)."""
+"""Partitions of a large request per step (`barnabas.server.runtime.turns`)."""
 
 
 def targets_of(topics: Iterable[FetchRequest.FetchTopic], by_id: bool) -> Iterable[tuple[TargetKey, FetchTarget]]:
     """What a full request asks for. `by_id`: topics are named by their ids."""
     for topic in topics:
-        for asked in topic.partitions:
-            target = _target(topic, asked.partition, by_id)
-            ask(target, asked)
+        for requested in topic.partitions:
+            target = _target(topic, requested.partition, by_id)
+            ask(target, requested)
             yield target.key, target
 
 
@@ -31,7 +31,7 @@ def _target(topic: FetchRequest.FetchTopic, index: int, by_id: bool) -> FetchTar
 
 
 def find_partition(svc: Services, target: FetchTarget) -> Partition:
-    """The partition that is meant. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID,
+    """The target's partition. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID,
     INCONSISTENT_TOPIC_ID.
     """
     topic = target.topic
@@ -43,17 +43,17 @@ def find_partition(svc: Services, target: FetchTarget) -> Partition:
     return svc.partitions.get_by_id(target.topic_id, target.index)
 
 
-def ask(target: FetchTarget, asked: FetchRequest.FetchPartition) -> None:
-    """Note what a request says of a partition."""
-    if target.current_leader_epoch != asked.current_leader_epoch:
-        target.current_leader_epoch = asked.current_leader_epoch
-        target.sent_high_watermark = NOT_SENT  # what was answered in the old epoch may have been dropped
-    target.fetch_offset = asked.fetch_offset
-    target.last_fetched_epoch = asked.last_fetched_epoch
-    target.log_start_offset = asked.log_start_offset
-    target.max_bytes = asked.partition_max_bytes
+def ask(target: FetchTarget, requested: FetchRequest.FetchPartition) -> None:
+    """Update a target from a request's partition."""
+    if target.current_leader_epoch != requested.current_leader_epoch:
+        target.current_leader_epoch = requested.current_leader_epoch
+        target.sent_high_watermark = NOT_SENT  # the fetcher may have dropped what was sent in the old epoch
+    target.fetch_offset = requested.fetch_offset
+    target.last_fetched_epoch = requested.last_fetched_epoch
+    target.log_start_offset = requested.log_start_offset
+    target.max_bytes = requested.partition_max_bytes
     target.settled = False
-    target.known_high_watermark = asked.high_watermark
+    target.known_high_watermark = requested.high_watermark
 
 
 def parts_of(topics: Iterable[FetchRequest.FetchTopic]) -> Iterable[list[FetchRequest.FetchTopic]]:
@@ -73,19 +73,19 @@ def parts_of(topics: Iterable[FetchRequest.FetchTopic]) -> Iterable[list[FetchRe
 
 
 def apply_changes(session: FetchSession, topics: Iterable[FetchRequest.FetchTopic], by_id: bool) -> None:
-    """Put what an incremental request adds or changes into the session."""
+    """Apply what an incremental request adds or changes."""
     targets = session.targets
     for topic in topics:
         name: str | bytes = topic.topic_id if by_id else topic.topic
-        for asked in topic.partitions:
-            target = targets.get((name, asked.partition))
+        for requested in topic.partitions:
+            target = targets.get((name, requested.partition))
             if target is None:
-                target = targets[name, asked.partition] = _target(topic, asked.partition, by_id)
-            ask(target, asked)
+                target = targets[name, requested.partition] = _target(topic, requested.partition, by_id)
+            ask(target, requested)
 
 
 def forget(session: FetchSession, req: FetchRequest, by_id: bool) -> None:
-    """Take what an incremental request does not want any more out of the session."""
+    """Apply what an incremental request removes."""
     targets = session.targets
     for forgotten in req.forgotten_topics_data:
         name = forgotten.topic_id if by_id else forgotten.topic

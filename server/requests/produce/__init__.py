@@ -1,1 +1,3 @@
-"""What a Produce does beside its handler: appends and waits, transactions, requests that are held as they take long."""
+"""What a Produce does beside its handler: appends and waits, transactions, requests that are held because they take
+long.
+"""

@@ -34,7 +34,7 @@ class Nothing(Enum):
 
 
 Outcome = bytearray | memoryview | KafkaError | Nothing | None
-"""Of the conversion of what an old client has sent for a partition; None: it has sent nothing at all."""
+"""Of the conversion of an old client's records for a partition; None: there were none."""
 
 _ZSTD = 4
 
@@ -42,9 +42,9 @@ _ZSTD = 4
 class PendingProduce:
     """A Produce request from its first append to its answer.
 
-    `appended`: partition, answer and end offset of what was staged, and is not known to be written. `commits`: what is
-    still to be committed, or synced, before the answer. The request itself is not kept: it is larger than its answer,
-    and there may be many.
+    `appended`: partition, answer and end offset of staged batches that are not yet known to be written. `commits`: what
+    must be committed, or synced, before the answer. The request itself is not kept: it is larger than its answer, and
+    there may be many.
     """
 
     __slots__ = (
@@ -84,8 +84,8 @@ class PendingProduce:
     # -- its batches
 
     def begin(self, req: ProduceRequest, converted: Sequence[Outcome] | None = None) -> None:
-        """Append all of them; from the first one on that would take too long, later. converted: to be appended instead
-        of what the request has, in its order.
+        """Append all batches; those from the first on that would take too long, later. converted: batches to append
+        instead of the request's, in its order.
         """
         svc = self.svc
         now_ms = svc.wall_ms()
@@ -117,8 +117,8 @@ class PendingProduce:
         now_ms: int,
         allowance: Allowance,
     ) -> None:
-        """Stage a batch, or put down why it cannot be. records: it, or an `Outcome`. Raises `TooMuchWork`, and then
-        nothing has happened.
+        """Stage a batch, or record its error. records: the batch, or an `Outcome`. Raises `TooMuchWork`, without any
+        change.
         """
         acks = self.acks
         version = self.ctx.api_version
@@ -147,7 +147,7 @@ class PendingProduce:
         except KafkaError as error:
             self.failed = True
             answer = _PartitionResponse(index=data.index)
-            _fill_error(answer, error.as_value(), version)  # it may be kept as an outcome
+            _fill_error(answer, error.as_value(), version)  # it may be stored as an outcome
         else:
             answer = _answer(data.index, info)
             self.appended.append((partition, answer, info.last_offset + 1))
@@ -156,7 +156,7 @@ class PendingProduce:
     # -- its answer
 
     def settle(self) -> None:
-        """What was staged so far is written, or lost."""
+        """What was staged so far was written, or the write failed."""
         for partition, answer, end_offset in self.appended:
             if end_offset > partition.log.state.log_end_offset:
                 error = partition.outcome_of(end_offset - 1)
@@ -176,7 +176,7 @@ class PendingProduce:
         return commit
 
     def written(self) -> None:
-        """The round's write is done, and all is appended."""
+        """The round's write is done, and all batches are appended."""
         self.settle()
         if self.acks == 0:
             self._finish_silently()
@@ -208,9 +208,9 @@ class PendingProduce:
                 self.timer.cancel()
             self._reply()
 
-    def let_go(self) -> str:
-        """Part of `Concerned`."""
-        return self.ctx.let_go()
+    def release_waiters(self) -> str:
+        """Part of `HasWaiters`."""
+        return self.ctx.release_waiters()
 
     def _timed_out(self) -> None:
         for commit in self.commits:
@@ -221,7 +221,7 @@ class PendingProduce:
 
 
 class _Rest:
-    """The batches of a request that were not appended at once: an `Appending` of
+    """The batches of a request that were not appended in its round: an `Appending` of
     `barnabas.server.requests.produce.held`.
     """
 
@@ -257,7 +257,7 @@ class _Rest:
 
     def replace(self, number: int, records: memoryview | KafkaError) -> None:
         self._records[number] = records
-        self._batches[number][1].records = None  # nobody needs what the request had
+        self._batches[number][1].records = None  # the request's records are not needed any more
 
     def config(self, number: int) -> LogConfig | None:
         topic, data, _ = self._batches[number]
@@ -288,14 +288,14 @@ class _Commit:
     def __call__(self, code: ErrorCode) -> None:
         self.pending.committed(self, code)
 
-    def let_go(self) -> str:
-        return self.pending.let_go()
+    def release_waiters(self) -> str:
+        return self.pending.release_waiters()
 
 
 def finish_staged(
     svc: Services, ctx: RequestContext, req: ProduceRequest, partition: Partition, info: AppendInfo
 ) -> None:
-    """A request's one batch was staged elsewhere, and is written: what is left to do until its answer."""
+    """A request whose one batch a fast path has staged and written: complete it."""
     topic = req.topic_data[0]
     answer = _answer(topic.partition_data[0].index, info)
     response = ProduceResponse(
@@ -329,7 +329,7 @@ def _one_batch(records: object, version: int, transactional_id: str | None) -> m
     """
     if not isinstance(records, memoryview) or len(records) < BATCH_OVERHEAD:
         if isinstance(records, bytearray):
-            return memoryview(records)  # what an old client sent, converted
+            return memoryview(records)  # an old client's records, converted
         raise KafkaError(ErrorCode.INVALID_RECORD, "one record batch per partition is expected, none was sent")
     if records[MAGIC_OFFSET] != 2:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"record format 2 is expected, {records[MAGIC_OFFSET]} was sent")

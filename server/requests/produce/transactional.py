@@ -4,11 +4,11 @@
                                      │ no
                                      └→ the coordinator is asked → append what it confirms
 
-While the coordinator is asked (`server.coordinators.verification`) nothing more is taken up from the connection, as the
-producer's next batches would overtake these, and the records are copied out of the round's receive buffer. Trouble that
-passes is told as NOT_ENOUGH_REPLICAS, which every client tries again without looking for another leader; only those of
-transaction.version 2 are told CONCURRENT_TRANSACTIONS.
-Source: `ReplicaManager.handleProduceAppend` of Apache Kafka 4.3.
+While the coordinator is asked (`server.coordinators.verification`) no further request of the connection is taken, as
+the producer's next batches would overtake these, and the records are copied out of the round's receive buffer.
+Transient errors become NOT_ENOUGH_REPLICAS, after which every client retries without looking for another leader; only
+clients of transaction.version 2 get CONCURRENT_TRANSACTIONS. Source: `ReplicaManager.handleProduceAppend` of Apache
+Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class _Batch(NamedTuple):
 def produce_in_transaction(
     svc: Services, ctx: RequestContext, req: ProduceRequest, append: Callable[[Admission | None], object]
 ) -> object:
-    """Handle a request with a transactional id; `append` goes on with it, now or later. What the handler returns."""
+    """Handle a request with a transactional id; `append` continues with it, now or later. Returns what the handler
+    returns.
+    """
     batches = _transactional(req)
     if not batches:
         return append(None)
@@ -97,7 +99,7 @@ def _refusal(code: ErrorCode, message: str) -> Admission:
 
 
 class _Request:
-    """One request on its way through the verification."""
+    """One request that is being verified."""
 
     def __init__(
         self,
@@ -120,9 +122,9 @@ class _Request:
         self._release: Callable[[], None] | None = None
         self._is_done = False
 
-    def let_go(self) -> str:
-        """Part of `Concerned`."""
-        return self._ctx.let_go()
+    def release_waiters(self) -> str:
+        """Part of `HasWaiters`."""
+        return self._ctx.release_waiters()
 
     def begin(self) -> object:
         self._verify()
@@ -139,7 +141,7 @@ class _Request:
         self._admitted.clear()
         self._asked.clear()
         for batch in self._batches:
-            self._look_at(batch)
+            self._examine(batch)
         if not self._asked:
             self._done()
             return
@@ -149,8 +151,8 @@ class _Request:
             transactional_id, who.producer_id, who.producer_epoch, list(self._asked), self._operation, self._told
         )
 
-    def _look_at(self, batch: _Batch) -> None:
-        """Whether the coordinator is to be asked for a batch. What is wrong with its partition is told by `append`."""
+    def _examine(self, batch: _Batch) -> None:
+        """Decide whether to ask the coordinator about a batch. Errors of its partition are left to `append`."""
         partitions = self._svc.partitions
         try:
             if self._ctx.api_version >= 13:
@@ -176,7 +178,7 @@ class _Request:
                 self._asked[key] = (partition, verification)
 
     def _told(self, errors: Errors) -> None:
-        """What the coordinator says."""
+        """The coordinator's answer."""
         if self._svc.verification.tries_again(self._operation, errors, self._since, self._verify):
             return
         if self._operation.bumps_epoch and self._is_overtaken(errors):
@@ -194,9 +196,9 @@ class _Request:
         self._done()
 
     def _is_overtaken(self, errors: Errors) -> bool:
-        """Whether the last transaction's marker came while the coordinator was asked for the next one, and took along
-        what it has confirmed now. It has to be asked again: to a client that did nothing wrong INVALID_TXN_STATE would
-        be the end (KAFKA-18575).
+        """Whether the last transaction's marker came while the coordinator was asked about the next one, and revoked
+        what it has confirmed now. It must be asked again: INVALID_TXN_STATE would be fatal for a client that did
+        nothing wrong (KAFKA-18575).
         """
         producer_id = self._batches[0].producer_id
         return any(
@@ -216,7 +218,7 @@ class _Request:
             self._ctx.connection.abort()
 
     def _error(self, code: ErrorCode) -> KafkaError:
-        """What a producer is told."""
+        """The error for the producer."""
         if code in _UNANSWERED or (code == ErrorCode.CONCURRENT_TRANSACTIONS and not self._operation.bumps_epoch):
             return KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,

@@ -67,14 +67,14 @@ def test_a_follower_that_consumers_read_from_is_told_high_watermarks_at_once(
 ) -> None:
     made = chosen(17, replica_id=2, session=session, selector=selector)
     assert isinstance(made, FollowerReader)
-    assert (made.replica_id, made.broker_epoch, made.tell_high_watermark) == (2, 5, tells)
+    assert (made.replica_id, made.broker_epoch, made.notify_high_watermark) == (2, 5, tells)
 
 
 def test_only_the_first_look_reports_a_followers_progress() -> None:
     made = chosen(17, replica_id=2)
     assert isinstance(made, FollowerReader)
     assert made.report
-    made.go_on()
+    made.next_part()
     assert made.report
-    made.begin_again()
+    made.read_again()
     assert not made.report

@@ -252,7 +252,7 @@ async def test_trouble_in_the_thread_costs_one_connection(
         with pytest.raises((trio.BrokenResourceError, EOFError)):
             await client.receive_frame()
         assert told(await witness.ask(request(batch(0, 1)), 9)) == [(0, 0)]
-    assert [record.getMessage() for record in caplog.records if "going on with PRODUCE" in record.getMessage()]
+    assert [record.getMessage() for record in caplog.records if "continuing with PRODUCE" in record.getMessage()]
 
 
 @pytest.mark.parametrize("long", [0, 1])

@@ -22,7 +22,7 @@ from barnabas.kproto.messages import HeartbeatResponse
 from barnabas.server.network.connection import Connection
 from barnabas.server.partitions.commit_queue import CommitQueue
 from barnabas.server.partitions.partition import Partition
-from barnabas.server.requests.access import everybody
+from barnabas.server.requests.access import unrestricted
 from barnabas.server.requests.api import PENDING, Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.dispatch import Dispatcher
@@ -38,7 +38,7 @@ from barnabas.server.tests.storage.test_flushing import SlowThread
 
 TOO_LONG = "x" * 40_000
 """More than a string may have in an answer."""
-SILENT = Api(ApiKey.HEARTBEAT, (0, 4), lambda svc, ctx, req: PENDING, access=everybody)
+SILENT = Api(ApiKey.HEARTBEAT, (0, 4), lambda svc, ctx, req: PENDING, access=unrestricted)
 
 
 class Peer:
@@ -71,15 +71,15 @@ class Peer:
 
 
 class Failing(Peer):
-    """A client whose callback raises. What the broker holds for it is this object, as `Concerned`."""
+    """A client whose callback raises. What the broker holds for it is this object, as `HasWaiters`."""
 
     def ask(self, *_: Any) -> None:
         raise ValueError("of the first client")
 
     progress = reply = ask
 
-    def let_go(self) -> str:
-        return self.context.let_go()
+    def release_waiters(self) -> str:
+        return self.context.release_waiters()
 
 
 class Serving(Peer):
@@ -302,7 +302,7 @@ def test_an_answer_that_cannot_be_encoded(caplog: pytest.LogCaptureFixture) -> N
     )
     (record,) = caplog.records
     assert record.getMessage() == (
-        "the answer to HEARTBEAT v3 of client 'cli' at 10.0.0.1 cannot be encoded: answered with UNKNOWN_SERVER_ERROR"
+        "cannot encode the answer to HEARTBEAT v3 of client 'cli' at 10.0.0.1: answered with UNKNOWN_SERVER_ERROR"
     )
     peer.context.reply(HeartbeatResponse())  # whoever still holds it is not heard, and nothing more is said
     assert len(caplog.records) == 1
@@ -314,7 +314,7 @@ def test_nor_can_its_error(knows_request: bool, caplog: pytest.LogCaptureFixture
         ApiKey.HEARTBEAT,
         (0, 4),
         SILENT.handle,
-        access=everybody,
+        access=unrestricted,
         on_error=lambda req, code, version: Unencodable(error_code=code),
     )
     peer = Peer(api)
@@ -332,7 +332,7 @@ def dispatched(handle: Callable[..., Any], **api: Any) -> Peer:
     peer = Peer()
     services: Any = SimpleNamespace(authorizer=None, quotas=SimpleNamespace(limits_requests=False))
     nursery: Any = None
-    dispatch = Dispatcher([Api(ApiKey.HEARTBEAT, (0, 4), handle, access=everybody, **api)], services, nursery)
+    dispatch = Dispatcher([Api(ApiKey.HEARTBEAT, (0, 4), handle, access=unrestricted, **api)], services, nursery)
     peer.connection._dispatch = dispatch
     peer.connection._slots.clear()
     header = b"\0\x0c\0\3\0\0\0\x09\0\1c"
@@ -383,7 +383,7 @@ def test_who_cannot_be_told(caplog: pytest.LogCaptureFixture) -> None:
     """Letting go fails as well: still one line, and nothing is raised."""
 
     class Stubborn:
-        def let_go(self) -> str:
+        def release_waiters(self) -> str:
             raise ValueError("no")
 
     first = Failing()

@@ -35,13 +35,13 @@ class Failing(Token):
 
     def __init__(self) -> None:
         super().__init__()
-        self.is_let_go = False
+        self.is_released = False
 
     def reply(self, response: Any) -> None:
         raise ValueError("by the test")
 
-    def let_go(self) -> str:
-        self.is_let_go = True
+    def release_waiters(self) -> str:
+        self.is_released = True
         return "the client in trouble"
 
 
@@ -185,7 +185,7 @@ async def test_held_answers(
             r.partition.high_watermark = r.partition.log_end_offset
             r.groups.runtime.results.committed(led, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
             expected = E.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        assert first.is_let_go
+        assert first.is_released
         assert second.answer == expected
         assert len(trouble) == 1
 

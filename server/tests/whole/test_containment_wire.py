@@ -180,7 +180,7 @@ async def test_an_answer_that_cannot_be_encoded(
     async with broker() as (made, witness), connected(made) as doomed, connected(made) as other:
         assert await outcome(doomed, asked, version) == "closed"
         assert len(trouble) == 1
-        assert "client 'doomed' at 127.0.0.1 cannot be encoded: closing the connection" in trouble[0].getMessage()
+        assert "client 'doomed' at 127.0.0.1: closing the connection" in trouble[0].getMessage()
         await other.ask(asked, version)  # the same question of somebody else
         await witness.ask(commit("mine", "t"), 8)
         await is_served(witness)
