@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(600)]
 
 MODULES = "org.apache.kafka.common.security"
 USERS = " ".join(f'user_{name}="{name}"' for name in ("alice", "bob", "carol"))
-EXPIRY_MS, LIFETIME_MS = 60_000, 600_000
+EXPIRY_MS, LIFETIME_MS = 600_000, 3_600_000
 SETTINGS = {
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
     "inter.broker.listener.name": "PLAINTEXT",

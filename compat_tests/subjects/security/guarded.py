@@ -30,7 +30,7 @@ from compat_tests.harness.brokers import Broker, start_barnabas, start_kafka, wa
 from compat_tests.harness.ports import free_ports
 
 USERS = ("alice", "bob", "carol")
-EXPIRY_MS, LIFETIME_MS = 60_000, 600_000
+EXPIRY_MS, LIFETIME_MS = 600_000, 3_600_000
 """Of tokens: `delegation.token.expiry.time.ms`, `delegation.token.max.lifetime.ms`."""
 _MODULES = "org.apache.kafka.common.security"
 

@@ -26,7 +26,7 @@ without log-in, describe: {NOT_HERE}
 for -1: {CAROLS} {USUAL} {LAST} 22 64
 for 0: {CAROLS} {USUAL} {LAST} 22 64
 for 30000: {CAROLS} 30 30 22 64
-for 60000: {CAROLS} {USUAL} 60 22 64
+for 60000: {CAROLS} 60 60 22 64
 for 60000000: {CAROLS} {USUAL} {LAST} 22 64
 for 9223372036854775807: {CAROLS} {USUAL} {LAST} 22 64
 a group renews: InvalidPrincipalTypeException

@@ -106,7 +106,10 @@ class Java:
         yield "request.timeout.ms", str(WITHIN_S * 500)
         yield "default.api.timeout.ms", str(WITHIN_S * 1000)
         if access.token:
-            self._token.write_text(access.token)
+            # Clients that log in again read it at any moment.
+            fresh = self._token.with_suffix(".new")
+            fresh.write_text(access.token)
+            fresh.replace(self._token)
             yield "sasl.login.callback.handler.class", f"{_MODULES}.oauthbearer.OAuthBearerLoginCallbackHandler"
             yield "sasl.oauthbearer.token.endpoint.url", self._token.as_uri()
 
