@@ -24,7 +24,7 @@ from compat_tests.harness.ports import free_ports
 from compat_tests.harness.processes import Background
 from compat_tests.harness.zookeeper import zookeeper
 
-pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(600)]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")} | {
     "PYTHONPATH": str(PROJECT_ROOT),
     "PYTHONUNBUFFERED": "1",

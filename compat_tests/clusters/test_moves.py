@@ -16,7 +16,7 @@ from compat_tests.clusters.replicas import epochs
 from compat_tests.clusters.test_mixed import judged, produce, same_everywhere
 from compat_tests.faults.cluster.load import Load
 
-pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(600)]
 TOPIC = "moving"
 
 

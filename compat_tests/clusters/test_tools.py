@@ -22,7 +22,7 @@ from compat_tests.faults.cluster.load import FAST_CLIENT
 from compat_tests.harness.brokers import KAFKA_JARS
 
 Names = Callable[..., str]
-pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(600)]
 
 VERSIONS = {"3.9.1": KAFKA_ZK_JARS, "4.3.1": KAFKA_JARS}
 
@@ -109,7 +109,7 @@ def described(tools: Tools, topic: str, *arguments: str) -> dict[int, dict[str, 
     return found
 
 
-def eventually(question: Callable[[], object], what: str, timeout: float = 60) -> None:
+def eventually(question: Callable[[], object], what: str, timeout: float = 120) -> None:
     """Ask again until the answer is yes."""
     deadline = time.monotonic() + timeout
     while not question():

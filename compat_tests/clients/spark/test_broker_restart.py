@@ -22,7 +22,7 @@ from compat_tests.harness.restartable import Restartable, start_restartable
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.jvm,
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 

@@ -41,7 +41,7 @@ from compat_tests.subjects.security.guarded import Guarded, start
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.jvm,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 MODULES = "org.apache.kafka.common.security"

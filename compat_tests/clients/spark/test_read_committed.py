@@ -23,7 +23,7 @@ from compat_tests.harness.brokers import Broker
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.jvm,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 

@@ -19,7 +19,7 @@ from compat_tests.harness.secured import USER, Access, Secured, java_settings
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.jvm,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 Names = Callable[..., str]

@@ -18,7 +18,7 @@ from compat_tests.clients.spark.topics import BASE_TIME_MS, CODECS, Topics, doub
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.jvm,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 

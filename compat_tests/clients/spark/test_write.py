@@ -16,7 +16,7 @@ from compat_tests.clients.spark.topics import CODECS, CREATE_TIME, Message, Row,
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.jvm,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 FAILURES = (PySparkException, Py4JJavaError)

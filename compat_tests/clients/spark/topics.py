@@ -22,9 +22,9 @@ from kafka import TopicPartition as AdminPartition
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 BASE_TIME_MS = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-ACKNOWLEDGE_TIMEOUT_S = 30
-READ_TIMEOUT_S = 60
-WAIT_TIMEOUT_S = 60
+ACKNOWLEDGE_TIMEOUT_S = 60
+READ_TIMEOUT_S = 120
+WAIT_TIMEOUT_S = 180
 _numbers = itertools.count()
 
 

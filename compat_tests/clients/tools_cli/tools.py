@@ -9,7 +9,7 @@ from compat_tests.harness.brokers import KAFKA_JARS
 from compat_tests.harness.jars import classpath, java
 from compat_tests.harness.processes import Background, Failed, run
 
-RUN_TIMEOUT_S = 90
+RUN_TIMEOUT_S = 180
 
 MAIN_CLASSES = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",

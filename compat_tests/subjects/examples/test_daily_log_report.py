@@ -14,7 +14,7 @@ from compat_tests.clients.spark.topics import Topics
 from compat_tests.harness.brokers import start_barnabas
 from compat_tests.subjects.examples.programs import attempt, run
 
-pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(600)]
 DAY_MS = 24 * 3600 * 1000
 
 

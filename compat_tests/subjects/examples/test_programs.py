@@ -9,7 +9,7 @@ import pytest
 
 from compat_tests.subjects.examples.programs import run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def case(title: str, client: str) -> pytest.MarkDecorator:

@@ -13,7 +13,7 @@ from compat_tests.clients.tools_cli.warm import WarmJvms
 from compat_tests.subjects.quotas import limited as brokers
 from compat_tests.subjects.quotas.limited import Limited
 
-IN_FORCE_WITHIN_S = 20
+IN_FORCE_WITHIN_S = 60
 
 
 @pytest.fixture(scope="package")

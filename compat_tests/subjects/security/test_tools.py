@@ -17,7 +17,7 @@ from compat_tests.subjects.security.guarded import LIFETIME_MS, Guarded
 
 Names = Callable[..., str]
 pytestmark = [pytest.mark.slow, pytest.mark.jvm]
-IN_FORCE_WITHIN_S = 20
+IN_FORCE_WITHIN_S = 60
 
 
 def case(title: str) -> pytest.MarkDecorator:
