@@ -84,10 +84,10 @@ def test_list(tools: Tools, bootstrap: str, topic: str, unique: Names) -> None:
     states = {"done": "CompleteCommit", "up": "CompleteAbort", "open": "Ongoing", "idle": "Empty"}
     done, given_up, open_, _idle = (transactional(bootstrap, f"{stem}.{name}") for name in states)
     begin(open_, topic, 0)
-    since = time.monotonic()
     begin(done, topic, 0)
     done.commit_transaction(ANSWER_TIMEOUT_S)
     begin(given_up, topic, 1)
+    since = time.monotonic()
     given_up.abort_transaction(ANSWER_TIMEOUT_S)
 
     def listed(*filters: str) -> dict[str, str]:
@@ -101,7 +101,7 @@ def test_list(tools: Tools, bootstrap: str, topic: str, unique: Names) -> None:
     matching = listed("--transactional-id-pattern", f"{stem.replace('.', '[.]')}[.](done|idle)")
     assert matching == {f"{stem}.{name}": states[name] for name in ("done", "idle")}
     assert listed("--transactional-id-pattern", f"{stem}.do") == {}, "the pattern is that of the whole id"
-    wait_until(lambda: time.monotonic() > since + 1, "a second of the open transaction")
+    wait_until(lambda: time.monotonic() > since + 1, "a second since the last one began")
     # It counts from the begin of the last transaction, open or not; without one from very long ago.
     assert listed("--duration-filter", "1000") == expected
     assert listed("--duration-filter", "1000000") == {f"{stem}.idle": "Empty"}
