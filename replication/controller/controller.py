@@ -4,9 +4,9 @@ Pure: events in, `effects.Effect`s out; no store, socket, clock. Its image chang
 notified, and everything that is also in the store changes in `committed`, after the store has accepted the write.
 Every write starts with a check of /controller_epoch's version: once another controller was elected, none is accepted.
 
-    elected ─► brokers_changed · topics_seen · deletions_seen · config_changed · create · expand · …
-                  │ Commit ──► committed / refused ──► Tell: LeaderAndIsr first, then UpdateMetadata, then StopReplica
-                  └ deletion: StopReplica ──► replicas_stopped ──► Remove ──► removed ──► Answer
+    elected ─► brokers_changed · topics_seen · deletions_seen · config_changed · create · expand · … │ Commit ──►
+    committed / refused ──► SendMessage: LeaderAndIsr first, then UpdateMetadata, then StopReplica └ deletion:
+    StopReplica ──► replicas_stopped ──► Remove ──► removed ──► Answer
 
 It is composed of parts that share one `ClusterState`. A part is given those above it that it uses, so each can be made
 and tried alone:

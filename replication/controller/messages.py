@@ -1,4 +1,4 @@
-"""What the controller tells brokers, as `Tell`s: who leads and follows, where the leaders are, what to stop.
+"""What the controller tells brokers, as `SendMessage`s: who leads and follows, where the leaders are, what to stop.
 
 LeaderAndIsr goes to replicas, UpdateMetadata to all, so that clients find the leaders; in this order, as a leader must
 know that it leads before clients come to it.
@@ -14,9 +14,9 @@ from barnabas.replication.messages.effects import (
     Effect,
     LeaderAndIsr,
     PartitionChange,
+    SendMessage,
     StoppedPartition,
     StopReplica,
-    Tell,
     UpdateMetadata,
 )
 
@@ -44,7 +44,7 @@ class Messages:
 
     def lead(
         self, changes: Sequence[PartitionChange], brokers: Iterable[int], *, adding_is_new: bool = False
-    ) -> Iterator[Tell]:
+    ) -> Iterator[SendMessage]:
         """Tell these brokers to lead or follow. One that shuts down hears of what it leads, and follows nobody."""
         for broker in brokers:
             leads_only = broker in self._state.shutting_down
@@ -56,21 +56,21 @@ class Messages:
             if mine:
                 yield self.lead_one(broker, mine)
 
-    def lead_one(self, broker: int, changes: tuple[PartitionChange, ...]) -> Tell:
+    def lead_one(self, broker: int, changes: tuple[PartitionChange, ...]) -> SendMessage:
         """Tell a live broker who leads these partitions, whether it is to follow or not."""
         state = self._state
         ids = {change.partition.leader for change in changes}
         leaders = tuple(image for image in state.image.brokers.values() if image.id in ids)
-        return Tell(broker, LeaderAndIsr(state.broker_id, state.epoch, state.epoch_of(broker), changes, leaders))
+        return SendMessage(broker, LeaderAndIsr(state.broker_id, state.epoch, state.epoch_of(broker), changes, leaders))
 
-    def update(self, brokers: Iterable[int], changes: Sequence[PartitionChange] = ()) -> Iterator[Tell]:
+    def update(self, brokers: Iterable[int], changes: Sequence[PartitionChange] = ()) -> Iterator[SendMessage]:
         """Tell these brokers who is live, and the present state of these partitions."""
         state = self._state
         everybody = tuple(state.image.brokers.values())
         shown = tuple(self._with_offline(change) for change in changes)
         for broker in brokers:
             message = UpdateMetadata(state.broker_id, state.epoch, state.epoch_of(broker), everybody, shown)
-            yield Tell(broker, message)
+            yield SendMessage(broker, message)
 
     def _with_offline(self, change: PartitionChange) -> PartitionChange:
         partition = change.partition
@@ -83,4 +83,4 @@ class Messages:
         state, partitions = self._state, tuple(stopped)
         if broker not in state.image.brokers or not partitions:
             return []
-        return [Tell(broker, StopReplica(state.broker_id, state.epoch, state.epoch_of(broker), partitions))]
+        return [SendMessage(broker, StopReplica(state.broker_id, state.epoch, state.epoch_of(broker), partitions))]

@@ -1,8 +1,8 @@
 """What the controller wants done, as values: writes to the store, and messages to brokers.
 
 A driver carries them out in the order given. Several `Commit`s that stand together are independent of each other and
-may run at the same time; their outcome goes back into the machine (`committed`, `refused`). `Tell`s are carried by
-the inter-broker connections, or by a direct call where the broker is this one. `Later` splits what is long.
+may run at the same time; their outcome goes back into the machine (`committed`, `refused`). `SendMessage`s are carried
+by the inter-broker connections, or by a direct call where the broker is this one. `Later` splits what is long.
 
 The messages hold values of the image, not of the wire: LeaderAndIsr (key 4), StopReplica (5), UpdateMetadata (6).
 """
@@ -86,7 +86,7 @@ Message = LeaderAndIsr | UpdateMetadata | StopReplica
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class SendMessage:
     """Send `message` to a broker, in order with everything else sent to it."""
 
     broker: int
@@ -164,7 +164,7 @@ class Later:
     decide: Callable[[], list[Effect]] = field(repr=False, compare=False)
 
 
-Effect = Tell | Commit | Remove | Answer | Later
+Effect = SendMessage | Commit | Remove | Answer | Later
 
 
 def answer(token: object, error: KafkaError | None = None) -> list[Effect]:

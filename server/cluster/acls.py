@@ -1,9 +1,9 @@
 """The access lists in force on this broker: read from the store before it serves, kept up to date, and changed.
 
-Any broker changes them: it writes the list and a notice in one commit, and puts the list in force itself; others read
-the list again when they see the notice. A session that was lost may have missed notices, so that everything is read
-again. A list that cannot be read closes what it is about. Source: `AclAuthorizer.scala` (3.9); as in Apache Kafka 4.3,
-each filter of DeleteAcls tells all that it matched, though another one may tell the same.
+Any broker changes them: it writes the list and a notice in one commit, and applies the list itself; others read the
+list again when they see the notice. A lost session may have missed notices, so everything is read again. A resource
+whose list cannot be read is closed to all but super users. Source: `AclAuthorizer.scala` (3.9); as in Apache Kafka 4.3,
+each filter of DeleteAcls reports all that it matched, even if another one reports the same.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _CLOSED = AccessControlEntry(WILDCARD_PRINCIPAL, WILDCARD, AclOperation.ALL, Per
 
 
 class Refusal(NamedTuple):
-    """Why something was not done."""
+    """Why a change was refused."""
 
     code: ErrorCode
     message: str
 
 
 class Deleted(NamedTuple):
-    """What came of one filter: the ACLs that it matched, each with the reason if it is still there; or why nothing
-    was looked for.
+    """The result of one filter: the ACLs that it matched, each with the reason if it was not removed; or why the
+    filter was refused.
     """
 
     matches: tuple[tuple[AclBinding, Refusal | None], ...]
@@ -65,15 +65,19 @@ class StoredAcls:
             ChangeNotices(store, place, acl_nodes.decode_change, wall_ms, self._reload, self._unreadable)
             for place in (acl_nodes.LITERAL_CHANGES, acl_nodes.PREFIXED_CHANGES)
         )
-        self._lock = trio.Lock()  # what is read must not come after what was written later
+        self._lock = trio.Lock()  # a value read must not be applied after one written later
 
     async def load(self) -> None:
-        """Put in force what the store has, all of it. Raises StoreError."""
+        """Read and apply all lists of the store. Raises StoreError."""
         await acl_nodes.make_acl_roots(self._store)
         for notices in self._notices:
             await notices.skip()
         await self._read_all()
-        log.info("%d ACLs of %d resource patterns", len(self._authorizer.index), len(self._authorizer.index.patterns()))
+        log.info(
+            "loaded %d ACLs of %d resource patterns",
+            len(self._authorizer.index),
+            len(self._authorizer.index.patterns()),
+        )
 
     async def run(self) -> None:
         """Follow the store until cancelled."""
@@ -100,7 +104,7 @@ class StoredAcls:
         matched: list[dict[AclBinding, Refusal | None]] = [{} for _ in filters]
         known = [numbered for numbered in enumerate(filters) if not numbered[1].is_unknown]
         places = dict.fromkeys(self._authorizer.index.patterns())
-        for _, one in known:  # others may have made some a moment ago
+        for _, one in known:  # other brokers may have just added some
             places.update(dict.fromkeys(one.exact_patterns()))
         for pattern in places:
             about = [(number, one) for number, one in known if one.matches_pattern(pattern)]
@@ -143,7 +147,7 @@ class StoredAcls:
             try:
                 acls = await acl_nodes.update_acls(self._store, _place(pattern), edit)
             except (StoreError, BadNode, TooManyConflicts) as error:
-                log.error("the ACLs of %s cannot be changed: %s", pattern, error)
+                log.error("cannot change the ACLs of %s: %s", pattern, error)
                 return Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "The metadata store did not take the change.")
             self._put(pattern, acls)
         return None
@@ -168,13 +172,13 @@ class StoredAcls:
             self._put(_pattern(place), acls)
 
     def _put(self, pattern: ResourcePattern, acls: Iterable[StoredAcl] | None) -> None:
-        """None: nobody can say what the list was, so nobody may do anything but super users."""
+        """None: the list cannot be read, so only super users have access."""
         if self._authorizer.put(pattern, [_CLOSED] if acls is None else map(_entry, acls)):
             log.debug("ACLs of %s: %s", pattern, ", ".join(map(str, self._authorizer.index.entries(pattern))) or "none")
 
     @staticmethod
     def _unreadable(error: BadNode) -> None:
-        log.error("an access list cannot be read, so what it is about is closed to all but super users: %s", error)
+        log.error("cannot read an access list, closing its resource to all but super users: %s", error)
 
 
 def _place(pattern: ResourcePattern) -> AclPlace:

@@ -1,4 +1,4 @@
-"""The controller's look at what old tools and older brokers leave in the tree: `replication.tree.admin_tree`."""
+"""Requests that old tools and older brokers leave in the tree for the controller: `replication.tree.admin_tree`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from barnabas.replication.tree import admin_tree
 Perform = Callable[[Iterable[Effect]], Awaitable[None]]
 
 
-async def look_at_admin_nodes(
+async def read_admin_nodes(
     store: Store, machine: Controller, about: Concerns, perform: Perform, unreadable: Callable[[BadNode], None]
 ) -> None:
-    """Do what has been asked for at the places that changed. `perform` carries out the machine's effects."""
+    """Read the requests at the places that changed, and carry them out. `perform` carries out the machine's effects."""
     if about.isr_changes:
         names, partitions = await admin_tree.read_isr_changes(store, unreadable)
         await perform(machine.states_seen(await read_states(store, machine.known(partitions))))

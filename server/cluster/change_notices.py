@@ -1,8 +1,8 @@
 """Notices of changes in the store, such as /config/changes/config_change_N: read once each, and removed when old.
 
-Whoever changes settings or access lists writes them, then a notice that names what changed. Every broker reads what the
-notices name, and removes those older than fifteen minutes: by then all have seen them. After a lost session only those
-are looked at that came meanwhile. Source: `ZkNodeChangeNotificationListener.scala` (3.9).
+A change of settings or access lists is written first, then a notice that names what changed. Every broker reads what
+the notices name, and removes notices older than fifteen minutes: by then all have seen them. After a lost session only
+new notices are read. Source: `ZkNodeChangeNotificationListener.scala` (3.9).
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class ChangeNotices(Generic[T]):
         self._seen: dict[str, int] = {}  # name → when (wall clock)
 
     async def skip(self) -> None:
-        """What is there now is older than what will be read."""
+        """Note the present notices as seen: what they name is about to be read."""
         changes = await read_changes(self._store, self.place, self._decode, (), self._unreadable)
         self._seen.update(dict.fromkeys(changes, self._wall_ms()))
 
-    async def look(self) -> None:
-        """Have everything read again that new notices name; remove old ones."""
+    async def refresh(self) -> None:
+        """Reload what new notices name; remove old ones."""
         now_ms = self._wall_ms()
         changes = await read_changes(self._store, self.place, self._decode, self._seen.keys(), self._unreadable)
         for changed in dict.fromkeys(changes.values()):
@@ -68,7 +68,7 @@ class ChangeNotices(Generic[T]):
                 except StoreError:
                     raise
                 except Exception as error:
-                    contain(log, f"putting a change of {changed} in force", error)
+                    contain(log, f"applying a change of {changed}", error)
         self._seen.update(dict.fromkeys(changes, now_ms))  # not before: the session may end in between
         old = [name for name, seen_ms in self._seen.items() if now_ms - seen_ms > LIFE_MS]
         await drop_changes(self._store, self.place, old)
@@ -79,13 +79,13 @@ class ChangeNotices(Generic[T]):
 async def follow(
     store: Store, notices: Sequence[ChangeNotices[Any]], read_all: Callable[[], Awaitable[None]], what: str
 ) -> None:
-    """Look at notices whenever there are some, and read everything again after a session that was lost, as it may have
-    missed some; until cancelled. what: the things that are read, for the log. Raises StoreFailed.
+    """Read notices as they appear, and everything again after a lost session, which may have missed some; until
+    cancelled. what: what the notices are about, for the log. Raises StoreFailed.
     """
 
-    async def look() -> None:
+    async def refresh() -> None:
         for each in notices:
-            await each.look()
+            await each.refresh()
 
     async def attempt(step: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -93,14 +93,14 @@ async def follow(
         except StoreFailed:
             raise
         except StoreError as error:
-            # Its session is being mended; the event that follows brings us back.
-            log.warning("%s cannot be read: %s", what, error)
+            # The session is being re-established; the event that follows has this repeated.
+            log.warning("cannot read %s: %s", what, error)
 
     async with store.changes([each.place for each in notices]) as events:
-        await attempt(look)  # what happened since everything was read first
+        await attempt(refresh)  # changes since everything was read first
         async for event in events:
             match event:
                 case Changed():
-                    await attempt(look)
+                    await attempt(refresh)
                 case SessionBack():
                     await attempt(read_all)

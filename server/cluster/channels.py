@@ -1,15 +1,15 @@
 """The controller's connections to the other brokers: one queue and one task each, for one term of office.
 
-A message is sent again every 100 ms until it is answered, the broker is gone (or has registered again), or the term has
-ended. One is in flight per broker, so they arrive in order, and a broker that is slow or cannot be reached holds up
-nobody else. Versions follow the inter-broker protocol, and the listener is the one between brokers.
+A message is resent every 100 ms until it is answered, the broker is no longer alive (or has re-registered), or the term
+has ended. One is in flight per broker, so they arrive in order, and a broker that is slow or unreachable delays no
+other. Versions follow the inter-broker protocol, and the listener is the one between brokers.
 
-UpdateMetadata that queue up for such a broker are merged where they stand next to each other: the brokers of the last
-one, and of each partition its last state. Deletions are not merged, for the receiver forgets by them.
+Consecutive UpdateMetadata in a queue are merged: the brokers of the last one, and the last state of each partition.
+Deletions are not merged, because the receiver drops topics by them.
 
 Errors of single partitions go back to the machine; errors of a whole message are not retried
-(STALE_CONTROLLER_EPOCH: a newer controller epoch has begun; STALE_BROKER_EPOCH: the broker has registered again and
-will be notified of everything). Source: `ControllerChannelManager.scala` (3.9).
+(STALE_CONTROLLER_EPOCH: there is a newer controller epoch; STALE_BROKER_EPOCH: the broker has re-registered and will
+get all messages again). Source: `ControllerChannelManager.scala` (3.9).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ RETRY_S = 0.1
 _COMPLAIN_EVERY = 100  # attempts between two log lines about the same broker
 
 Answered = Callable[[int, Message, ErrorCode, Mapping[tuple[str, int], ErrorCode]], None]
-"""broker, the message, error of the whole, codes by partition (none for UpdateMetadata)."""
+"""broker, message, top-level error, error codes by partition (none for UpdateMetadata)."""
 
 
 class ControllerChannels:
@@ -83,7 +83,7 @@ class ControllerChannels:
         channel.put(message)
 
     def keep(self, brokers: Mapping[int, BrokerImage]) -> None:
-        """These are alive: give up on the others, and on what was meant for earlier registrations."""
+        """These are alive: drop the queues of all others, and messages for earlier registrations."""
         for broker_id, channel in list(self._channels.items()):
             broker = brokers.get(broker_id)
             if broker is None or broker.epoch != channel.broker.epoch:
@@ -93,7 +93,7 @@ class ControllerChannels:
                 channel.broker = broker
 
     def close(self) -> None:
-        """The term has ended: nothing more is sent."""
+        """The term has ended: stop sending."""
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
@@ -105,7 +105,7 @@ class ControllerChannels:
 
 
 class _Channel:
-    """One broker under one registration. broker: as it is registered; its endpoints may change."""
+    """One registration of a broker. broker: as registered; its endpoints may change."""
 
     def __init__(
         self, broker: BrokerImage, connection: PeerConnection, config: Callable[[], BrokerConfig], answered: Answered
@@ -166,11 +166,11 @@ class _Channel:
                     codes.update(wire.stop_replica_codes(response))
                     error = error or ErrorCode.of(response.error_code)
         if error is not ErrorCode.NONE:
-            log.warning("broker %d refuses %s: %s", self.broker.id, type(message).__name__, error.name)
+            log.warning("broker %d rejected %s: %s", self.broker.id, type(message).__name__, error.name)
         self._answered(self.broker.id, message, error, codes)
 
     async def _ask(self, request: Any, version: int) -> Any:
-        """Until there is an answer."""
+        """Send until there is an answer."""
         attempts = 0
         while True:
             config = self._config()
@@ -183,17 +183,17 @@ class _Channel:
                 )
             except PeerError as error:
                 if attempts % _COMPLAIN_EVERY == 0:
-                    log.warning("connecting to broker %d failed: %s; retrying", self.broker.id, error)
+                    log.warning("cannot connect to broker %d, retrying: %s", self.broker.id, error)
                 attempts += 1
                 await trio.sleep(RETRY_S)
             else:
                 if attempts:
-                    log.info("connected to broker %d again", self.broker.id)
+                    log.info("reconnected to broker %d", self.broker.id)
                 return response
 
 
 def merge(first: Message, second: Message) -> Message | None:
-    """One message that tells as much as both, in this order; None if there is none."""
+    """One message equivalent to both, in this order; None: they cannot be merged."""
     if not isinstance(first, UpdateMetadata) or not isinstance(second, UpdateMetadata):
         return None
     if first.controller_epoch != second.controller_epoch or first.broker_epoch != second.broker_epoch:

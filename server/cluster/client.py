@@ -1,12 +1,12 @@
-"""What a broker asks of the controller for itself: producer ids, and to be relieved of its leaderships before a stop.
+"""Requests of a broker to the controller on its own behalf: producer ids, and ControlledShutdown before a stop.
 
-The controller may be this broker (a direct call), another one (a connection of its own), or nobody for a moment. Both
-questions may be repeated: a block of producer ids that nobody received is lost, and who leads nothing any more is told
-so again.
+The controller may be this broker (a direct call), another one (a connection of its own), or unknown during an election.
+Both requests may be repeated: a block of producer ids whose response is lost is never used, and a broker that leads
+nothing any more gets the same answer again.
 
 Controlled shutdown: up to `controlled.shutdown.max.retries` tries, `controlled.shutdown.retry.backoff.ms` apart, and no
-longer than `HAND_OVER_S` in all; then the broker stops in any case, and the controller finds out when the
-registration vanishes. Its version follows the inter-broker protocol, as other brokers' does; AllocateProducerIds has
+longer than `HAND_OVER_S` in all; then the broker stops in any case, and the controller notices that the registration
+is removed. Its version follows the inter-broker protocol, as other brokers' does; AllocateProducerIds has
 one version (KIP-730), and before 3.0 brokers take their blocks from the store themselves. Source:
 `KafkaServer.controlledShutdown`, `ZkProducerIdManager` (3.9).
 """
@@ -45,14 +45,14 @@ ALLOCATE_S = 5.0
 """How long a block of producer ids may take, with all tries; clients wait for it."""
 ALLOCATE_RETRY_S = 0.05
 HAND_OVER_S = 60.0
-"""How long a broker that stops asks to be relieved at most: service managers lose patience after 90 seconds."""
+"""The time limit of a controlled shutdown: service managers kill a process after 90 seconds."""
 STORE_S = 2.0
-"""How long the store may take to say who the controller is, before our image is believed."""
+"""How long to wait for the store's controller id before the one of our image is used."""
 _NO_CONTROLLER = "no controller is known"
 
 
 class ControllerClient:
-    """See the module. One per broker; the connection is opened by the first question."""
+    """See the module. One per broker; the connection is opened by the first request."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class ControllerClient:
     # -- producer ids ------------------------------------------------------------------------------------------------
 
     async def allocate_producer_ids(self) -> ProducerIdBlock:
-        """A block of producer ids that nobody else has. Raises ProducerIdsExhausted, StoreError, PeerError."""
+        """A block of producer ids of its own. Raises ProducerIdsExhausted, StoreError, PeerError."""
         config = self._config()
         if not config.is_clustered or not config.inter_broker_protocol.allocate_producer_ids:
             return await take_producer_ids(self._store, config.broker_id)
@@ -104,7 +104,9 @@ class ControllerClient:
         request = AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=self._member.broker_epoch)
         answer = await self._peer.ask(endpoint, request, 0)
         if answer.error_code != ErrorCode.NONE:
-            raise KafkaError(ErrorCode(answer.error_code), f"broker {image.controller_id} gives no producer ids")
+            raise KafkaError(
+                ErrorCode(answer.error_code), f"controller {image.controller_id} rejected AllocateProducerIds"
+            )
         return ProducerIdBlock(
             broker_id, answer.producer_id_start, answer.producer_id_start + answer.producer_id_len - 1
         )
@@ -112,7 +114,7 @@ class ControllerClient:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     async def hand_over(self) -> bool:
-        """Have the controller move all leaderships of this broker elsewhere. False: some are left, or nobody answered.
+        """Have the controller move all leaderships of this broker elsewhere. False: some are left, or no answer came.
 
         Takes as long as the settings allow; never raises.
         """
@@ -130,7 +132,7 @@ class ControllerClient:
             try:
                 remaining = await self._controlled_shutdown()
             except (PeerError, KafkaError, StoreError) as error:
-                log.warning("controlled shutdown: the controller refused or did not answer: %s", error)
+                log.warning("controlled shutdown: the controller rejected it or did not answer: %s", error)
             else:
                 if not remaining:
                     return True
@@ -141,7 +143,7 @@ class ControllerClient:
         return False
 
     async def _controlled_shutdown(self) -> list[tuple[str, int]]:
-        """One try: the partitions still led here. Raises PeerError, KafkaError, StoreError."""
+        """One attempt: returns the partitions still led here. Raises PeerError, KafkaError, StoreError."""
         broker_id, broker_epoch = self._config().broker_id, self._member.broker_epoch
         if self._member.is_active:
             with trio.move_on_after(self._timeout_s):
@@ -155,7 +157,7 @@ class ControllerClient:
         return [(row.topic_name, row.partition_index) for row in answer.remaining_partitions]
 
     async def _controller_endpoint(self) -> Endpoint:
-        """Of the controller that the store knows; of the one in our image, which may be older, if that is away."""
+        """The endpoint of the controller in the store; if the store is unreachable, of the one in our image."""
         image = self._image()
         controller = image.brokers.get(image.controller_id)
         with trio.move_on_after(STORE_S):

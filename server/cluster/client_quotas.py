@@ -1,7 +1,7 @@
 """The quotas of clients in force on this broker: read from the store before it serves, kept up to date, and changed.
 
-Any broker changes them, as any broker may serve the client. Host names that have a limit of connections are looked up
-when it is set; as in Apache Kafka, not again when their addresses change.
+Any broker changes them, as any broker may serve the client. Host names with a limit of connections are resolved when it
+is set; as in Apache Kafka, not again when their addresses change.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger("barnabas.quotas")
 
 class ClientQuotas:
     """`produce`, `fetch`: bytes; `request`: percents of a thread's time; `mutations`: partitions; `connections`: of
-    addresses. Each knows its limits, which change here alone.
+    addresses. Each has its limits, which change only here.
     """
 
     def __init__(self, member: ClusterMember, window: Window, mutation_window: Window) -> None:
@@ -36,16 +36,16 @@ class ClientQuotas:
         self.mutations = MutationQuota(mutation_window)
         self.connections = ConnectionRates(window)
         self.limits_requests = False
-        """There is a limit of any kind but of connections: the one thing that each request asks."""
+        """Whether there is any quota but of connections: the only check that each request makes."""
         self._member = member
         self._entities: dict[QuotaEntity, Mapping[QuotaKey, float]] = {}
-        self._addresses: dict[str, list[str]] = {}  # of hosts that have a limit
+        self._addresses: dict[str, list[str]] = {}  # of hosts with a limit
         self._unresolved: dict[str, None] = {}
         self._to_resolve = Wakeup()
         member.watch_clients(self._changed)
 
     def entities(self) -> Iterator[tuple[QuotaEntity, Mapping[QuotaKey, float]]]:
-        """Whoever has limits, and these."""
+        """The entities with limits, and the limits."""
         yield from list(self._entities.items())
 
     async def alter(self, entity: QuotaEntity, changes: Mapping[QuotaKey, str | None]) -> None:
@@ -66,7 +66,7 @@ class ClientQuotas:
         await write_entity(self._member, kind, name, edit)
 
     async def run(self) -> None:
-        """Look up hosts, for ever."""
+        """Resolve host names until cancelled."""
         while True:
             await self._to_resolve.wait()
             while self._unresolved:
@@ -75,7 +75,7 @@ class ClientQuotas:
                 try:
                     addresses = await addresses_of(host)
                 except OSError as error:
-                    log.error("the limit of connections of %s is not in force: %s", host, error)
+                    log.error("no connection_creation_rate for %s, it cannot be resolved: %s", host, error)
                 else:
                     self._put_addresses(host, addresses)
 

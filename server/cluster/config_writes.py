@@ -1,4 +1,4 @@
-"""Settings of one entity, written into the metadata store and put in force here: topics, brokers, groups, users."""
+"""Settings of one entity, written into the metadata store and applied here: topics, brokers, groups, users."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from barnabas.replication import CommitRefused, CommitTooLarge, NoSuchNode, Path
 from barnabas.server.cluster.member import ClusterMember
 
 EditConfig = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""Old settings to new ones; raises KafkaError for what may not be."""
+"""Old settings to new ones; raises KafkaError for invalid ones."""
 
 
 async def write_entity(member: ClusterMember, kind: str, name: str, edit: EditConfig) -> None:
-    """Replace the settings of an entity by `edit(settings)`, which is called again if somebody else changed them
-    meanwhile. On return they are in force here. Raises KafkaError INVALID_CONFIG for what the store does not take,
-    NOT_CONTROLLER when it has failed, which stops the broker; NoSuchNode for a topic that is gone.
+    """Replace the settings of an entity by `edit(settings)`, which is called again if they changed meanwhile. On
+    return they are in force here. Raises KafkaError INVALID_CONFIG for what the store rejects, NOT_CONTROLLER when it
+    has failed, which stops the broker; NoSuchNode for a topic that does not exist.
     """
     try:
         await write_config(member.store, kind, name, edit)

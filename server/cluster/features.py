@@ -1,8 +1,8 @@
 """The feature levels in force on this broker: what the cluster finalised, kept up to date.
 
-`load` reads them before the broker serves, `run` follows the store's node until cancelled. What a level decides is
-asked when it counts, `features.level("transaction.version")`: a transaction that is under way goes on as it began, as
-its producer chose. A change made through this broker holds when `update` returns; others hear of it from the store.
+`load` reads them before the broker serves, `run` follows the store's node until cancelled. A level is read where it
+matters, `features.level("transaction.version")`: an open transaction continues as it began, as its producer chose. A
+change made through this broker is in force when `update` returns; other brokers read it from the store.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = logging.getLogger("barnabas.features")
 
 
 class Features:
-    """See the module. clustered: other brokers share the store. changed: called when a level is another one."""
+    """See the module. clustered: other brokers share the store. changed: called when a level has changed."""
 
     def __init__(self, store: Store, broker_id: int, *, clustered: bool, changed: Callable[[], None]) -> None:
         self._store = store
@@ -30,17 +30,17 @@ class Features:
 
     @property
     def supported(self) -> Mapping[str, tuple[int, int]]:
-        """First and last level that this broker can do, by feature."""
+        """First and last level that this broker supports, by feature."""
         return features.SUPPORTED
 
     @property
     def finalised(self) -> Mapping[str, int]:
-        """Levels in force, without those that are switched off."""
+        """Levels in force, without features that are off."""
         return {name: level for name, level in self._levels.items() if level}
 
     @property
     def epoch(self) -> int:
-        """Rises with every change."""
+        """The epoch of the finalised features."""
         return self._epoch
 
     def level(self, name: str) -> int:
@@ -48,7 +48,7 @@ class Features:
         return self._levels.get(name, 0)
 
     async def load(self) -> None:
-        """Take over what the store says. Raises StoreError."""
+        """Read the levels from the store. Raises StoreError."""
         try:
             found = await features.read_finalised(self._store)
         except BadNode as error:
@@ -80,8 +80,8 @@ class Features:
         try:
             await self.load()
         except StoreError as error:
-            # Its session is being mended; the event that follows brings us back.
-            log.warning("finalised features cannot be read: %s", error)
+            # The session is being re-established; the event that follows has this repeated.
+            log.warning("cannot read the finalised features: %s", error)
 
     async def update(self, updates: Sequence[features.FeatureUpdate], *, validate_only: bool) -> None:
         """Change levels, all or none. Raises KafkaError INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED."""

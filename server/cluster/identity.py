@@ -1,14 +1,14 @@
-"""Whose member a broker is: which store holds the metadata, which number the broker has, when it may register.
+"""A broker's identity: which store holds the metadata, which id the broker has, when it may register.
 
 With `zookeeper.connect` the store is ZooKeeper, shared with the other brokers of the cluster; without it the broker
 runs alone and the store is a journal in one of its log directories.
 
-The number is that of the settings, of the data directory's meta.properties, or generated: the version of
-/brokers/seqid counts how often anybody wrote it, so each writer gets a number of its own, put above
-`reserved.broker.max.id`. Source: `KafkaServer.getOrGenerateBrokerId`, `KafkaZkClient.generateBrokerId` (3.9).
+The id is that of the settings, of the log directory's meta.properties, or generated: the version of /brokers/seqid
+counts its writes, so each writer gets a number of its own, which is added to `reserved.broker.max.id`. Source:
+`KafkaServer.getOrGenerateBrokerId`, `KafkaZkClient.generateBrokerId` (3.9).
 
-A broker that was killed leaves its registration behind until its session times out. Who starts again meanwhile waits
-for that (Apache Kafka ends with an error), and gives up when it stays: then another broker is alive with this number.
+The registration of a killed broker stays until its session times out. A broker that restarts meanwhile waits for that
+(Apache Kafka ends with an error), and fails when it stays: then another broker is alive with this id.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def open_store(
     config: BrokerConfig, offload: Offload, directory: str, on_failure: Callable[[StoreFailed], None]
 ) -> AbstractAsyncContextManager[Store]:
     """The store of the settings' choice, opened by entering the context. Of a broker alone, directory: where its store
-    is; on_failure: who hears that it cannot be written any more.
+    is; on_failure: called when it cannot be written any more.
     """
     if config.is_clustered:
-        # kazoo is imported by those who use it
+        # kazoo is imported only if it is used
         from barnabas.replication.store.zk import zookeeper_store
         from barnabas.server.cluster.zookeeper import zookeeper_settings
 
@@ -67,7 +67,7 @@ async def _embedded_store(
 
 
 async def settle_broker_id(config: BrokerConfig, meta: MetaProperties | None, store: Store) -> BrokerConfig:
-    """The settings with the number of this broker in them. Raises StoreError."""
+    """The settings with the id of this broker. Raises StoreError."""
     if config.broker_id >= 0:
         return config
     if meta is not None and meta.node_id is not None:
@@ -78,12 +78,14 @@ async def settle_broker_id(config: BrokerConfig, meta: MetaProperties | None, st
 
 
 async def wait_for_old_registration(store: Store, broker_id: int, session_timeout_s: float) -> None:
-    """Return when nobody is registered with `broker_id`. Raises BrokerIdTaken if somebody stays, StoreError."""
+    """Return when `broker_id` is not registered. Raises BrokerIdTaken if the registration stays, StoreError."""
     async with watch_registration(store, broker_id) as registration:
         if not await registration.is_there():
             return
         limit_s = session_timeout_s + REGISTRATION_GRACE_S
-        log.warning("broker %d is still registered, perhaps from its last run: waiting up to %g s", broker_id, limit_s)
+        log.warning(
+            "broker.id %d is still registered, perhaps from its last run: waiting up to %g s", broker_id, limit_s
+        )
         with trio.move_on_after(limit_s):
             await registration.until_gone()
             return

@@ -1,4 +1,4 @@
-"""Leadership goes back to preferred replicas now and then, while this broker is controller.
+"""Leadership returns to preferred replicas periodically, while this broker is controller.
 
 With `auto.leader.rebalance.enable`: five seconds into each term, and then every
 `leader.imbalance.check.interval.seconds`; which partitions, the machine decides (`Controller.rebalance_due`). Source:
@@ -25,11 +25,13 @@ class LeaderBalance:
         self._config = config
 
     async def run(self) -> None:
-        """Watch over the balance until cancelled."""
+        """Rebalance until cancelled."""
         member = self._member
         term = None
         while True:
-            await member.image_until(lambda image: member.is_active and len(image.brokers) > 1)  # nobody to share with
+            await member.image_until(
+                lambda image: member.is_active and len(image.brokers) > 1
+            )  # otherwise there is nothing to balance
             config = self._config()
             wait_s = _FIRST_S
             if member.is_active and member.machine() is term:

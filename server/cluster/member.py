@@ -1,18 +1,18 @@
 """This broker as a member of the cluster, and perhaps its controller: session, registration, election, events.
 
-`ClusterMember.run` registers the broker and stands for controller. Who wins reads the tree into an image, and a
+`ClusterMember.run` registers the broker and stands for controller. The winner reads the tree into an image, and a
 `ControllerTerm` carries out what the machine (`barnabas.replication.Controller`) decides. Changes in the store are
-looked at in batches: what changed is read again and given to the machine.
+processed in batches: what changed is read again and given to the machine.
 
     request ──► machine ──► effects ──┐                      ┌► Receiver, or a connection to another broker
     store.changes ──► read ──► machine ├► ControllerTerm ──► ┼► commit ──► machine ──► …
     answers of brokers ──► machine ────┘  one task, in order └► slots of requests filled
 
-While another broker is controller there is no term: requests are refused with NOT_CONTROLLER, and this broker does what
-that controller's messages say. When /controller vanishes, all stand again. A lost session or a refused guard ends the
-term. After a lost session the broker waits until its old registration is gone, registers again – with a higher broker
-epoch, by which every controller knows that it must be notified of everything – and stands again. Lost connections are
-waited for (`SteadyStore`).
+While another broker is controller there is no term: requests are rejected with NOT_CONTROLLER, and this broker obeys
+that controller's messages. When /controller is removed, all brokers stand again. A lost session or a failed guard ends
+the term. After a lost session the broker waits until its old registration is removed, re-registers – with a higher
+broker epoch, so that the controller sends it everything – and stands again. A lost connection is waited for
+(`SteadyStore`).
 
 Every broker watches for the controller and for changed settings; the controller alone watches brokers, topics and
 requests. Source: `KafkaController.scala`, `KafkaServer.scala` (3.9).
@@ -77,7 +77,7 @@ from barnabas.replication import (
     topic_names,
 )
 from barnabas.replication.tree import admin_tree, client_nodes
-from barnabas.server.cluster.admin_nodes import look_at_admin_nodes
+from barnabas.server.cluster.admin_nodes import read_admin_nodes
 from barnabas.server.cluster.change_notices import ChangeNotices
 from barnabas.server.cluster.identity import wait_for_old_registration
 from barnabas.server.cluster.receiver import Codes, LocalReplicas, Receiver
@@ -96,8 +96,8 @@ _CONTROLLER_WATCHES = tuple(place for place in WATCHED if place not in WATCHED_B
 
 
 ClientWatcher = Callable[[str, str, Mapping[str, str]], None]
-"""Gets the kind and the name of a user, a client id or an address (`barnabas.replication.tree.client_nodes`), and all
-that is stored of it: quotas, and a user's credentials; empty when there is nothing.
+"""Called with the kind and the name of a user, a client id or an address (`barnabas.replication.tree.client_nodes`),
+and all that is stored of it: quotas, and a user's credentials; empty when there is nothing.
 """
 
 
@@ -105,9 +105,10 @@ class ClusterMember:
     """See the module. One per broker; `run` once.
 
     broker: id, endpoints and rack to register. connect: opens connections to other brokers; None: there are none.
-    cluster_id: what the log directory says, or None; make_cluster_id: for the first broker of a cluster. recovered:
-    logs of this broker may have lost their ends since it last ran, so what it leads gets new leader epochs if no other
-    controller has seen it come. broker_configs_changed: gets the dynamic settings of brokers, by id and '<default>'.
+    cluster_id: of the log directory, or None; make_cluster_id: for the first broker of a cluster. recovered: logs of
+    this broker may have lost their ends since it last ran, so partitions that it leads get new leader epochs if no
+    other controller has seen it register. broker_configs_changed: called with the dynamic settings of brokers, by id
+    and '<default>'.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class ClusterMember:
         broker_configs_changed: Callable[[Mapping[str, Mapping[str, str]]], None] | None = None,
     ) -> None:
         self.store: Store = SteadyStore(store)
-        """What waits for lost connections; for those who ask something of the store beside the controller."""
+        """The store that waits for lost connections; for other users than the controller."""
         self._broker = broker
         self._config = config
         self._wall_ms = wall_ms
@@ -148,9 +149,9 @@ class ClusterMember:
             self._unreadable,
         )
         self._term: ControllerTerm | None = None
-        self._won: Term | None = None  # the last election that we won
+        self._won: Term | None = None  # the last election that this broker won
         self._watching: trio.CancelScope | None = None
-        self._session_lost = False  # and we have not joined again
+        self._session_lost = False  # and we have not rejoined
         self._inbox: list[Effect | StoreEvent] = []
         self._mail = Wakeup()
         self._beside: list[tuple[str, Callable[[], Awaitable[None]]]] = []
@@ -160,14 +161,14 @@ class ClusterMember:
         if connect is None:
             self.image_received.set()
 
-    # -- what others use ---------------------------------------------------------------------------------------------
+    # -- interface ---------------------------------------------------------------------------------------------------
 
     def run_beside(self, what: str, task: Callable[[], Awaitable[None]]) -> None:
         """Have `run` start a task (`what` names it in the log), once this broker serves."""
         self._beside.append((what, task))
 
     def attempt_soon(self, what: str, step: Callable[[], Awaitable[None]]) -> bool:
-        """Do something beside, as long as `run` runs; else nothing, and False."""
+        """Start a task, if `run` is running; otherwise do nothing, and return False."""
         if self._nursery is None:
             return False
         self._nursery.start_soon(attempt, log, what, step)
@@ -175,12 +176,12 @@ class ClusterMember:
 
     @property
     def has_image(self) -> bool:
-        """The image can be believed: in a cluster, a controller has sent this broker all that was there."""
+        """The image is complete: in a cluster, a controller has sent this broker everything."""
         return self.image_received.is_set()
 
     @property
     def image(self) -> Image:
-        """The cluster as this broker knows it; replaced whole."""
+        """The latest image of the cluster; replaced as a whole."""
         return self._receiver.image
 
     @property
@@ -194,11 +195,11 @@ class ClusterMember:
         return self._broker.epoch
 
     async def image_until(self, ready: Callable[[Image], bool]) -> None:
-        """Wait until the image is as wanted. Looks at every new image, at least once."""
+        """Wait until the image fulfils the condition. It is checked with every new image, and at least once."""
         await self._receiver.image_until(ready)
 
     def machine(self) -> Controller:
-        """The controller, to ask something of; hand its effects to `submit` before the next await.
+        """The controller's machine; hand its effects to `submit` before the next await.
 
         Raises KafkaError NOT_CONTROLLER.
         """
@@ -207,16 +208,16 @@ class ClusterMember:
         return self._term.machine
 
     def submit(self, effects: Iterable[Effect], slots: Iterable[Slot] = ()) -> None:
-        """Have the loop carry out what the machine wants. slots: tokens in `effects`, filled in any case."""
+        """Have the loop carry out effects of the machine. slots: tokens in `effects`, filled in any case."""
         if self._term is None:
             for slot in slots:
                 slot.fill(KafkaError(ErrorCode.NOT_CONTROLLER, "The controller has changed."))
             return
-        self._term.owe(slots)
+        self._term.register(slots)
         self._post(effects)
 
     async def receive(self, message: Message) -> Codes:
-        """Do what a message of a controller, ours or another broker's, says; outcome by partition.
+        """Apply a message of a controller, ours or another broker's; returns error codes by partition.
 
         Raises KafkaError STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH.
         """
@@ -226,7 +227,7 @@ class ClusterMember:
         return codes
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled; started once this broker is registered and, as controller, leads what it has to lead.
+        """Serve until cancelled; started once this broker is registered and, as controller, leads its partitions.
 
         Raises BrokerIdTaken, WrongCluster, StoreError.
         """
@@ -235,7 +236,7 @@ class ClusterMember:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._watch, changes)
-                nursery.start_soon(serve, log, "opening logs again", self._receiver.run)
+                nursery.start_soon(serve, log, "reopening logs", self._receiver.run)
                 try:
                     await self._step(self._elect)
                     for what, task in self._beside:
@@ -246,7 +247,7 @@ class ClusterMember:
                         mail, self._inbox = self._inbox, []
                         await self._handle(mail)
                 except* StoreFailed:
-                    self._resign("the metadata store has failed")  # whoever waits is answered
+                    self._resign("the metadata store has failed")  # requests that wait are answered
                     raise
                 finally:
                     self._nursery = None
@@ -254,7 +255,7 @@ class ClusterMember:
     # -- sessions and terms ------------------------------------------------------------------------------------------
 
     async def _join(self) -> None:
-        """The first session begins: be known, and learn the settings."""
+        """Start the first session: register, and read the settings."""
         await make_roots(self.store)
         self._cluster_id = await settle_cluster_id(self.store, self._cluster_id, self._make_cluster_id)
         await self._notices.skip()
@@ -270,18 +271,18 @@ class ClusterMember:
         self._broker = await register_broker(self.store, self._broker, self._wall_ms())
 
     async def _rejoin(self) -> None:
-        """Another session begins: register again, catch up with the settings, stand for controller."""
+        """Start another session: re-register, read changed settings, stand for controller."""
         registered = await read_broker(self.store, self._broker.id)
-        # Sessions may have changed several times: what was registered or won in the present one still stands.
+        # Sessions may have changed several times: what was registered or won in the present one is valid.
         if registered is None or registered.epoch != self._broker.epoch:
             session_s = self._config().get_int("zookeeper.session.timeout.ms") / 1000
             await wait_for_old_registration(self.store, self._broker.id, session_s)
             self._broker = await register_broker(self.store, self._broker, self._wall_ms())
-            log.info("registered broker %d again, with epoch %d", self._broker.id, self._broker.epoch)
+            log.info("re-registered broker %d with epoch %d", self._broker.id, self._broker.epoch)
         if self._won is not None:
             await leave_controller(self.store, self._won)
         self._session_lost = False
-        await self._notices.look()
+        await self._notices.refresh()
         await self._elect()
 
     async def _elect(self) -> None:
@@ -295,7 +296,7 @@ class ClusterMember:
         assert self._nursery is not None
         self._won = term
         config = self._config
-        # First watch, then read: nothing is missed in between.
+        # Watch before reading, so that nothing is missed.
         self._watching = await self._nursery.start(self._watch_as_controller)
         image, returned = await read_cluster(self.store, Image(cluster_id=self._cluster_id or ""), self._unreadable)
         machine = Controller(
@@ -331,7 +332,7 @@ class ClusterMember:
                 elections=requests.elections,
             )
         )
-        await self._look_at_topics(frozenset())
+        await self._refresh_topics(frozenset())
 
     def _resign(self, why: str) -> None:
         if self._watching is not None:
@@ -352,10 +353,10 @@ class ClusterMember:
     def _answered(
         self, broker: int, message: Message, error: ErrorCode, codes: Mapping[tuple[str, int], ErrorCode]
     ) -> None:
-        """Another broker has answered a message of this term."""
+        """Called with another broker's answer to a message of this term."""
         if self._term is None:
             return
-        if error is ErrorCode.STALE_CONTROLLER_EPOCH:  # it knows more than we do
+        if error is ErrorCode.STALE_CONTROLLER_EPOCH:  # it knows a newer controller
             self._post([Changed(frozenset(WATCHED_BY_ALL))])
         elif error is ErrorCode.NONE:
             self._post(self._term.answered(broker, message, codes))
@@ -373,7 +374,7 @@ class ClusterMember:
                         self._post([event])
 
     async def _handle(self, mail: Sequence[Effect | StoreEvent]) -> None:
-        """One batch. Effects first: they were decided before the store's events are looked at."""
+        """Process one batch. Effects first: they were decided before the store's events are read."""
         effects: list[Effect] = []
         changed: set[str] = set()
         back = False
@@ -393,33 +394,33 @@ class ClusterMember:
         await self._attempt(partial(self._perform, effects))
         if back:
             await self._attempt(self._rejoin)
-        elif changed and not self._session_lost:  # when we join again, everything is read
-            await self._attempt(partial(self._look, changed))
+        elif changed and not self._session_lost:  # rejoining reads everything
+            await self._attempt(partial(self._refresh, changed))
 
     async def _attempt(self, step: Callable[[], object]) -> None:
-        """A `_step`. If it fails by a fault of ours, what the controller has in mind may be half done: another term
-        shall read the tree again, of another broker if there is one.
+        """A `_step`. If it fails by a bug, the controller's decisions may be carried out in part: another term must
+        read the tree again, another broker's if there is one.
         """
         try:
             await self._step(step)
         except Exception as error:
             if _ends_broker(error):
                 raise
-            contain(log, "a step of the controller's", error)
-            self._resign("a step of it failed")
+            contain(log, "a step of the controller", error)
+            self._resign("a step failed")
             await trio.sleep(RESTART_S)
             if self._won is not None:
                 won, self._won = self._won, None
-                await self._step(partial(leave_controller, self.store, won))  # everybody stands again
+                await self._step(partial(leave_controller, self.store, won))  # all brokers stand again
 
     async def _step(self, step: Callable[[], object]) -> None:
-        """Something that ends with the term or the session, if need be."""
+        """Run a step that may end with the term or the session."""
         try:
             await step()  # type: ignore[misc]
         except TermEnded as ended:
             self._resign(str(ended))
         except SessionExpired:
-            self._resign(SESSION_EXPIRED)  # SessionLost and SessionBack are on their way
+            self._resign(SESSION_EXPIRED)  # SessionLost and SessionBack will follow
         except CommitRefused as error:
             if not is_over(error):
                 raise
@@ -429,12 +430,12 @@ class ClusterMember:
         if self._term is not None:
             await self._term.perform(effects)
 
-    async def _look(self, changed: set[str]) -> None:
+    async def _refresh(self, changed: set[str]) -> None:
         about = concerns(changed)
         if about.controller:
             controller = await self._controller()
             if controller is None:
-                self._resign("the controller's node was removed")
+                self._resign("/controller was removed")
                 await self._elect()
             elif controller != self._broker.id and self._term is not None:
                 raise TermEnded(f"broker {controller} is the controller")
@@ -445,15 +446,15 @@ class ClusterMember:
                 self._term.brokers_changed()
                 await self._perform(effects)
             if about.topics_changed:
-                await self._look_at_topics(about.topics)
+                await self._refresh_topics(about.topics)
             if about.deletions:
                 await self._perform(machine.deletions_seen(await read_deletions(self.store)))
-            await look_at_admin_nodes(self.store, machine, about, self._perform, self._unreadable)
+            await read_admin_nodes(self.store, machine, about, self._perform, self._unreadable)
         if about.configs:
-            await self._notices.look()
+            await self._notices.refresh()
 
-    async def _look_at_topics(self, touched: frozenset[str]) -> None:
-        """Give the machine topics that others have written: new ones, and those `touched`."""
+    async def _refresh_topics(self, touched: frozenset[str]) -> None:
+        """Give the machine topics that other brokers have written: new ones, and those `touched`."""
         machine = self.machine()
         names = await topic_names(self.store)
         present = set(names)
@@ -471,8 +472,8 @@ class ClusterMember:
         await self._perform(machine.topics_seen(seen, gone))
 
     async def reload_config(self, kind: str, name: str) -> None:
-        """Read the settings of a topic, of brokers, of a group or of clients again and put them in force. Other kinds
-        are not ours. Brokers' settings say whether topics may elect uncleanly.
+        """Read the settings of a topic, of brokers, of a group or of clients again and apply them. Other kinds are
+        ignored. Brokers' settings decide whether topics may elect uncleanly.
         """
         config = await read_config(self.store, kind, name, self._unreadable)
         if kind == TOPIC_CONFIG:
@@ -482,7 +483,7 @@ class ClusterMember:
         elif kind == BROKER_CONFIG:
             if self.image.broker_configs.get(name, {}) != config:
                 self._receiver.replace_image(self.image.with_broker_config(name, config))
-            # Though nothing is new: what is set again may name a file that is.
+            # Even if nothing has changed: the content of a file that it names may have.
             if self._broker_configs_changed is not None:
                 self._broker_configs_changed(self.image.broker_configs)
         elif kind == GROUP_CONFIG:
@@ -493,8 +494,8 @@ class ClusterMember:
             self._post(self._term.machine.reconsider())
 
     def watch_clients(self, watcher: ClientWatcher) -> None:
-        """Have `watcher` told of all users, client ids and addresses when this broker joins the cluster, and then of
-        each that changes.
+        """Notify `watcher` of all users, client ids and addresses when this broker joins the cluster, and then of each
+        that changes.
         """
         self._client_watchers.append(watcher)
 
@@ -502,10 +503,10 @@ class ClusterMember:
         for watcher in self._client_watchers:
             watcher(kind, name, config)
 
-    # -- small pieces ------------------------------------------------------------------------------------------------
+    # -- helpers ------------------------------------------------------------------------------------------------------
 
     async def _controller(self) -> int | None:
-        """Id of the present controller; −1 if somebody is whose entry cannot be read."""
+        """The id of the present controller; −1 if the entry cannot be read."""
         try:
             return await read_controller(self.store)
         except BadNode as error:
@@ -517,11 +518,11 @@ class ClusterMember:
 
     @staticmethod
     def _unreadable(error: BadNode) -> None:
-        log.error("skipping a node that cannot be read: %s", error)
+        log.error("skipping an unreadable node: %s", error)
 
 
 def _ends_broker(error: BaseException) -> bool:
-    """The broker has no place in the cluster any more, or no store. What the store refused is our mistake alone."""
+    """Whether the broker must leave the cluster, or has no store. A rejected commit is merely our bug."""
     if isinstance(error, BaseExceptionGroup):
         return any(_ends_broker(one) for one in error.exceptions)
     return isinstance(error, (BrokerIdTaken, WrongCluster, StoreError)) and not isinstance(error, CommitRefused)

@@ -1,8 +1,8 @@
-"""What brokers and administrators ask of the controller about single partitions; all of it waits for the store.
+"""Requests of brokers and administrators to the controller about single partitions; all of them wait for the store.
 
-AlterPartition, ControlledShutdown, AllocateProducerIds come from brokers (from this one by a direct call), moves and
-elections from administrators. The machine decides at once; its outcome is complete when the slot is filled, or the
-term has ended, which the slot then says.
+AlterPartition, ControlledShutdown, AllocateProducerIds come from brokers (from this one by a direct call),
+reassignments and elections from administrators. The machine decides immediately; the outcome is complete when the slot
+is filled, by the store or by the end of the term.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PartitionRequests:
         self._member = member
 
     async def alter_partition(self, request: AlterPartitionRequest, version: int = 3) -> AlterPartitionResponse:
-        """A leader's report of in-sync replicas. Errors are in the answer, of the whole and of each partition."""
+        """A leader's proposals of in-sync replicas. The answer has a top-level error and one for each partition."""
         try:
             return await self._alter_partition(request, version)
         except KafkaError as error:
@@ -79,7 +79,7 @@ class PartitionRequests:
         return AlterPartitionResponse(topics=[*answers.values(), *unknown])
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
-        """A broker is about to stop. Returns the partitions that it still leads and that nobody else can lead.
+        """A broker is about to stop. Returns the partitions that it still leads because no other broker can.
 
         Raises KafkaError NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE.
         """
@@ -90,7 +90,7 @@ class PartitionRequests:
         return remaining
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
-        """Producer ids for a broker, that nobody else has, 1000 of them.
+        """A block of 1000 producer ids for a broker.
 
         Raises KafkaError NOT_CONTROLLER, BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH, UNKNOWN_SERVER_ERROR.
         """
@@ -102,15 +102,15 @@ class PartitionRequests:
         try:
             return await take_producer_ids(self._member.store, broker_id)
         except (StoreError, ProducerIdsExhausted) as error:
-            log.warning("no block of producer ids for broker %d: %s", broker_id, error)
+            log.warning("cannot allocate producer ids for broker %d: %s", broker_id, error)
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
 
     async def reassign(
         self, targets: Mapping[TopicPartition, Sequence[int] | None]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Begin to move partitions to other replicas, or (None) call moves off; the errors of those that cannot be.
+        """Start reassignments of partitions, or (None) cancel them; returns the errors of those that are impossible.
 
-        On return the store has it; the moves go on. Raises KafkaError NOT_CONTROLLER.
+        On return the store has them; the reassignments continue. Raises KafkaError NOT_CONTROLLER.
         """
         slot = Slot()
         outcome, effects = self._member.machine().reassign(targets, slot)
@@ -119,15 +119,15 @@ class PartitionRequests:
         return dict(outcome)
 
     def list_reassignments(self, partitions: Iterable[TopicPartition] | None) -> list[PartitionChange]:
-        """Those of these partitions, or of all, that are on the move. Raises KafkaError NOT_CONTROLLER."""
+        """The ongoing reassignments, of these partitions or of all. Raises KafkaError NOT_CONTROLLER."""
         return self._member.machine().reassigning(partitions)
 
     async def elect_leaders(
         self, partitions: Collection[TopicPartition] | None, *, unclean: bool, timeout_ms: int
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Elect preferred leaders, or `unclean` any leader where there is none; None: wherever it is due.
+        """Elect preferred leaders, or `unclean` any leader where there is none; None: for all partitions.
 
-        Partitions that needed none are left out if all were asked for. Raises KafkaError NOT_CONTROLLER.
+        Partitions that needed no election are left out if all were requested. Raises KafkaError NOT_CONTROLLER.
         """
         machine = self._member.machine()
         wanted = partitions
@@ -139,7 +139,7 @@ class PartitionRequests:
         led: dict[TopicPartition, int] = {}
 
         def is_led(image: Image) -> bool:
-            """A later election may have moved the leader on: its epoch says that ours has been."""
+            """Whether our election is in the image, by leader epoch: a later one may have changed the leader again."""
             return all(
                 (partition := image.partition(*key)) is None or partition.leader_epoch >= epoch
                 for key, epoch in led.items()

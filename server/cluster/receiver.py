@@ -1,19 +1,19 @@
-"""What a controller tells this broker, done: lead, follow, stop, and the image of the cluster.
+"""Applies a controller's messages to this broker: lead, follow, stop, and the image of the cluster.
 
 Messages come from the controller of another broker (`server/apis/{leader_and_isr,update_metadata,stop_replica}.py`) or
-from our own (a direct call); one is done at a time, in the order in which they came. Refused as a whole: those of a
-controller whose epoch is below the highest seen (a deposed one, late), and those meant for an earlier registration of
-this broker. What cannot be done for a single partition is an error code of that partition.
+from our own (a direct call); they are applied one at a time, in order of arrival. Rejected as a whole: messages of a
+controller whose epoch is below the highest seen (a deposed one), and those for an earlier registration of this broker.
+A failure of a single partition is an error code of that partition.
 
-The image (`image`) changes by UpdateMetadata alone; settings of topics are read from the store when a topic is new,
-and when a notification says so (`ClusterMember`). A notification may come while a message about the same topic waits
+The image (`image`) changes only by UpdateMetadata; settings of topics are read from the store when a topic is new, and
+after a notification (`ClusterMember`). A notification may come while a message about the same topic waits
 for the store, or between the LeaderAndIsr that makes a topic's partitions and the UpdateMetadata that brings it into
 the image: what it says holds for both, whichever comes first. Source: `ReplicaManager.scala` (becomeLeaderOrFollower,
 stopReplicas, maybeUpdateMetadataCache), `ZkMetadataCache.scala` (3.9).
 
 A log that cannot be opened or made because the process lacks something (descriptors, memory), or was interrupted, is
-tried again every `AGAIN_S`, until a later message says otherwise (`run`). Meanwhile this broker has its role, unless it
-is to lead and others could: then the controller hears of it, and elects one of those.
+retried every `AGAIN_S`, until a later message replaces the role (`run`). Meanwhile this broker keeps its role, unless
+it is to lead and other replicas could: then the controller gets the error, and elects one of those.
 
 Not here: the migration to KRaft, whose controllers send LeaderAndIsr of type Full.
 """
@@ -57,11 +57,11 @@ from barnabas.server.runtime.wakeup import Wakeup
 log = logging.getLogger("barnabas.controller")
 
 _AT_ONCE = 8  # logs to open or delete between two checkpoints; each takes 0.1 to 1 ms
-_NEW = 4  # the share of a log that is made: up to 4 ms
+_NEW = 4  # the cost of creating a log, in such units: up to 4 ms
 _NO_BROKER_EPOCH = -1  # from controllers older than broker epochs
 
 AGAIN_S = 1.0
-"""After how many seconds a log that could not be opened is tried again."""
+"""The time between two attempts to open a log. Seconds."""
 
 TopicPartition = tuple[str, int]
 Codes = dict[TopicPartition, ErrorCode]
@@ -69,9 +69,9 @@ T = TypeVar("T")
 
 
 class LocalReplicas(Protocol):
-    """What the controller's messages do to this broker (`barnabas.server.partitions.registry.Partitions`).
+    """Changes of this broker's replicas (`barnabas.server.partitions.registry.Partitions`).
 
-    All raise KafkaError, or OSError, for the partition.
+    All methods raise KafkaError, or OSError, for the partition.
     """
 
     def become_leader(
@@ -92,14 +92,14 @@ class LocalReplicas(Protocol):
     def stop(self, topic: str, index: int, leader_epoch: int, delete: bool) -> None: ...
 
     async def settle_deletions(self) -> None:
-        """What was stopped with `delete` is gone for good, also over a power failure."""
+        """Make the deletions of replicas stopped with `delete` durable, also against a power failure."""
 
     def config_changed(self, topic: str, config: Mapping[str, str]) -> None: ...
 
 
 class Receiver:
-    """See the module. broker_epoch(): of our present registration; decided(topic): what our own controller has in mind
-    about a topic, if we are controller.
+    """See the module. broker_epoch(): of our present registration; decided(topic): the topic in our own controller's
+    machine, if we are controller.
     """
 
     def __init__(
@@ -120,13 +120,13 @@ class Receiver:
         self._moved = trio.Event()
         self._controller_epoch = 0
         self._turn = trio.Lock()
-        # Settings of topics that have changed since the present message, or the last one, was begun.
+        # Settings of topics that have changed since the present message, or the last one, arrived.
         self._just_changed: dict[str, Mapping[str, str]] = {}
         self._postponed: dict[TopicPartition, tuple[LeaderAndIsr, PartitionChange]] = {}
         self._some_postponed = Wakeup()
 
     async def run(self) -> None:
-        """Try again, until cancelled, what the process lacked something for."""
+        """Retry, until cancelled, changes that failed for lack of resources."""
         while True:
             if not self._postponed:
                 self._some_postponed.clear()
@@ -142,24 +142,24 @@ class Receiver:
 
     @property
     def image(self) -> Image:
-        """The cluster as this broker knows it; replaced whole."""
+        """The latest image of the cluster; replaced as a whole."""
         return self._image
 
     def replace_image(self, image: Image) -> None:
-        """Put another image in place, and wake who waits for one."""
+        """Replace the image, and wake tasks that wait for a new one."""
         if image is not self._image:
             self._image = image
             moved, self._moved = self._moved, trio.Event()
             moved.set()
 
     async def image_until(self, ready: Callable[[Image], bool]) -> None:
-        """Wait until the image is as wanted. Looks at every new image, at least once."""
+        """Wait until the image fulfils the condition. It is checked with every new image, and at least once."""
         await trio.lowlevel.checkpoint()
         while not ready(self._image):
             await self._moved.wait()
 
     def topic_config_changed(self, name: str, config: Mapping[str, str]) -> None:
-        """A topic has other settings now. It need not be in the image for that: its partitions may be there before."""
+        """Apply the changed settings of a topic. It need not be in the image: its partitions may exist before."""
         self._just_changed[name] = config
         topic = self._image.topics.get(name)
         if topic is not None and topic.config != config:
@@ -167,26 +167,26 @@ class Receiver:
         try:
             self._partitions.config_changed(name, config)
         except Exception as error:
-            contain(log, f"putting settings of topic {name} in force", error)
+            contain(log, f"applying the settings of topic {name}", error)
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
     async def receive(self, message: Message) -> Codes:
-        """Do what a controller tells. Outcome by partition for LeaderAndIsr and StopReplica.
+        """Apply a message. Returns error codes by partition for LeaderAndIsr and StopReplica.
 
         Raises KafkaError STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH.
         """
         async with self._turn:
             if message.controller_epoch < self._controller_epoch:
                 log.warning(
-                    "refused a %s of broker %d: its controller epoch is %d, and %d has begun",
+                    "rejected a %s of broker %d: its controller epoch %d is older than %d",
                     type(message).__name__,
                     message.controller_id,
                     message.controller_epoch,
                     self._controller_epoch,
                 )
                 raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
-            # A higher one than ours is of a registration whose answer has not reached us yet.
+            # A higher one is of a registration whose response we have not received yet.
             if _NO_BROKER_EPOCH < message.broker_epoch < self._broker_epoch():
                 raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
             self._controller_epoch = message.controller_epoch
@@ -207,7 +207,7 @@ class Receiver:
         leaders = {broker.id: broker for broker in message.leaders}
         mine = self._broker_id
         codes: Codes = {}
-        # Leaders first: what they serve is waited for.
+        # Leaders first: clients wait for them.
         ordered = [change for change in message.partitions if change.partition.leader == mine]
         ordered += [change for change in message.partitions if change.partition.leader != mine]
         done = 0
@@ -224,7 +224,7 @@ class Receiver:
             done += _NEW if change.is_new else 1
             if done >= _AT_ONCE:
                 done = 0
-                await trio.lowlevel.checkpoint()  # thousands of logs must not hold up everybody else
+                await trio.lowlevel.checkpoint()  # thousands of logs must not block the loop
         return codes
 
     def _or_later(self, message: LeaderAndIsr, change: PartitionChange, work: Callable[[], object]) -> None:
@@ -241,7 +241,7 @@ class Receiver:
             if not error.is_ours or error.errno == errno.ENAMETOOLONG:
                 raise
             level = logging.DEBUG if waits is change else logging.WARNING
-            log.log(level, "%s-%d is tried again every %g s: %s", *key, AGAIN_S, error.message)
+            log.log(level, "%s-%d: retrying every %g s: %s", *key, AGAIN_S, error.message)
             self._postponed[key] = message, change
             self._some_postponed.set()
             if partition.leader == mine and any(replica != mine for replica in partition.isr):
@@ -257,11 +257,11 @@ class Receiver:
                 await trio.lowlevel.checkpoint()
         deleted = [(one.topic, one.index) for one in message.partitions if one.delete]
         if deleted:
-            # The metadata forget the topic next: its directories must not come back without it.
+            # Next the topic is removed from the metadata: its directories must not reappear without it.
             try:
                 await self._partitions.settle_deletions()
             except OSError as error:
-                log.error("deleting partitions failed: %s", error)
+                log.error("cannot delete partitions: %s", error)
                 codes |= dict.fromkeys(deleted, ErrorCode.KAFKA_STORAGE_ERROR)
         return codes
 
@@ -289,7 +289,7 @@ class Receiver:
 
     async def _configs_of(self, changes: Sequence[PartitionChange]) -> Mapping[str, Mapping[str, str]]:
         """Settings of the topics of `changes`, by name; read from the store where the image does not have them. Those
-        of `_just_changed`, which begins anew here, are newer.
+        of `_just_changed`, which starts empty here, are newer.
         """
         self._just_changed.clear()
         configs: dict[str, Mapping[str, str]] = {}
@@ -314,12 +314,12 @@ class Receiver:
     async def _read(read: Callable[[], Awaitable[T]]) -> T:
         try:
             return await read()
-        except SessionExpired:  # and with it the registration that the message was meant for
+        except SessionExpired:  # and with it the registration that the message was for
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH) from None
 
     @staticmethod
     def _attempt(what: PartitionChange | StoppedPartition, work: Callable[[], object]) -> ErrorCode:
-        """One partition that cannot be opened or deleted must not take the others with it."""
+        """Apply a change of one partition: its failure must not affect the others."""
         try:
             work()
         except KafkaError as error:
@@ -340,11 +340,11 @@ class Receiver:
 
     @staticmethod
     def _unreadable(error: BadNode) -> None:
-        log.error("skipping what cannot be read: %s", error)
+        log.error("skipping an unreadable node: %s", error)
 
 
 def _name(what: PartitionChange | StoppedPartition) -> tuple[str, int]:
     return what.topic, what.partition.index if isinstance(what, PartitionChange) else what.index
 
 
-_ORDINARY = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH)  # a message that says nothing new
+_ORDINARY = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH)  # an outdated message

@@ -1,13 +1,13 @@
-"""A store whose connection may come and go: what the controller's loop and the receiver of its messages work with.
+"""A store that survives lost connections: for the controller's loop and the receiver of its messages.
 
-A lost connection is not the end of the session: the client connects again, perhaps to another server of the ensemble.
-Until then reads wait and are repeated. A commit whose outcome is unknown is repeated as well; if the store refuses the
-repetition, the nodes themselves tell whether the first attempt did it (each has the data and version it would have
-given them), and then it counts as done. So whoever calls sees neither ConnectionLost nor a commit done twice – but for
-sequential nodes (notifications, which may come twice) and writes to whatever version, which mean the same twice.
+A lost connection does not end the session: the client reconnects, perhaps to another server of the ensemble. Until then
+reads wait and are repeated. A commit of unknown outcome is repeated as well; if the store rejects the repetition, the
+nodes show whether the first attempt succeeded (each has the data and version that the commit gave it), and then it
+counts as done. So callers see neither ConnectionLost nor a commit done twice – except for sequential nodes
+(notifications, which may appear twice) and writes to any version, which are idempotent.
 
-Waits end when the session does: SessionExpired. A cut-off broker therefore waits here; what others decide meanwhile
-is protected from it by versions and epochs. Apache Kafka's `KafkaZkClient.retryRequestsUntilConnected` does this.
+Waits end when the session does: SessionExpired. A partitioned broker waits here; versions and epochs protect
+what others decide meanwhile. Apache Kafka's `KafkaZkClient.retryRequestsUntilConnected` does this.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SteadyStore:
                 if repeated:
                     done = await self._until_answered(lambda: done_already(self._store, ops))
                     if done is not None:
-                        log.info("commit of %s: its outcome was unknown, it had been done", ops[-1].path)
+                        log.info("commit of %s: its outcome was unknown, it had succeeded", ops[-1].path)
                         return done
                 raise
 

@@ -1,9 +1,9 @@
-"""One term of office: carries out what the controller machine wants, in order, until somebody else is controller.
+"""One term of the controller: carries out its machine's effects, in order, until another broker is controller.
 
-Commits that stand together are written at the same time, so that they share a sync. Messages to this broker are calls
-(`Receiver.receive`), the others go out through `ControllerChannels`; what brokers answer goes back into the machine.
-A refused guard – /controller_epoch has another version – ends the term (`TermEnded`): the machine is dropped with all
-it had in hand, for its successor reads the tree.
+Consecutive commits are written at the same time, so that they share a sync. Messages to this broker are calls
+(`Receiver.receive`), the others go out through `ControllerChannels`; the brokers' answers go back into the machine.
+A failed guard – /controller_epoch has another version – ends the term (`TermEnded`): the machine is dropped with all
+its pending effects, as its successor reads the tree.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from barnabas.replication import (
     LeaderAndIsr,
     Message,
     Remove,
+    SendMessage,
     SessionExpired,
     StopReplica,
     Store,
-    Tell,
     ensure_nodes,
     is_over,
     read_states,
@@ -42,21 +42,21 @@ if TYPE_CHECKING:
 log = logging.getLogger("barnabas.controller")
 
 Receive = Callable[[Message], Awaitable[Mapping[tuple[str, int], ErrorCode]]]
-NEWER_EPOCH = "a newer controller epoch has begun"
+NEWER_EPOCH = "there is a newer controller epoch"
 SESSION_EXPIRED = "the session has expired"
 _COMMITS_AT_ONCE = 100
-"""Of those that stand together: what they mean to the machine, and the messages about it, are put together in one step
-of the loop, as are their syncs.
+"""Consecutive commits that are written together: the machine processes their outcomes, and the messages that follow, in
+one step of the loop.
 """
 _STATES_AT_ONCE = 1000
-"""The same for the partition states in them."""
+"""The same limit for the partition states in them."""
 _REMOVALS_AT_ONCE = 250
 
-_ORDINARY = (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH)  # the latter: it knew that already
+_ORDINARY = (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH)  # the latter: it knew a newer one
 
 
 class Slot:
-    """Where the outcome of a request to the controller arrives, once."""
+    """Receives the outcome of a request to the controller, once."""
 
     __slots__ = ("_done", "error")
 
@@ -65,23 +65,23 @@ class Slot:
         self._done = trio.Event()
 
     def fill(self, error: KafkaError | None) -> None:
-        """Called by the loop. A second outcome is ignored: the first one may have been the end of the term."""
+        """Called by the loop. A second outcome is ignored: the end of the term may have been the first."""
         if not self._done.is_set():
             self.error = error
             self._done.set()
 
     async def wait(self) -> KafkaError | None:
-        """The outcome: None, or why not."""
+        """The outcome: None, or the error."""
         await self._done.wait()
         return self.error
 
 
 class TermEnded(Exception):
-    """Somebody else is controller, or our session is gone."""
+    """Another broker is controller, or our session has expired."""
 
 
 class ControllerTerm:
-    """See the module. receive: the messages to this broker; channels: to the others; None: there are no others.
+    """See the module. receive: takes the messages to this broker; channels: to the others; None: there are no others.
 
     `scope` holds the tasks that live as long as the term.
     """
@@ -101,12 +101,12 @@ class ControllerTerm:
         self._channels = channels
         self._slots: set[Slot] = set()
 
-    def owe(self, slots: Iterable[Slot]) -> None:
-        """These are filled in any case, at the latest when the term ends."""
+    def register(self, slots: Iterable[Slot]) -> None:
+        """Register slots: they are filled in any case, at the latest when the term ends."""
         self._slots.update(slots)
 
     def end(self) -> None:
-        """Nothing more is done or sent; whoever waits for an outcome hears that the controller has changed."""
+        """End the term: nothing more is done or sent, and requests that wait are answered NOT_CONTROLLER."""
         self.is_over = True
         self.scope.cancel()
         if self._channels is not None:
@@ -116,12 +116,12 @@ class ControllerTerm:
         self._slots.clear()
 
     def brokers_changed(self) -> None:
-        """The machine knows of other live brokers: connections to those that are gone are given up."""
+        """The live brokers have changed: close connections to those that are no longer alive."""
         if self._channels is not None:
             self._channels.keep(self.machine.image.brokers)
 
     def answered(self, broker: int, message: Message, codes: Mapping[tuple[str, int], ErrorCode]) -> list[Effect]:
-        """What follows from a broker's answer."""
+        """The effects of a broker's answer."""
         if isinstance(message, LeaderAndIsr):
             refused = {key: code.name for key, code in codes.items() if code not in _ORDINARY}
             if refused:
@@ -137,7 +137,7 @@ class ControllerTerm:
         return []
 
     async def perform(self, effects: Iterable[Effect]) -> None:
-        """Carry out effects in order, with what follows from them. Raises TermEnded, SessionExpired."""
+        """Carry out effects in order, and those that follow from them. Raises TermEnded, SessionExpired."""
         queue = deque(effects)
         while queue:
             if self.is_over:
@@ -159,12 +159,12 @@ class ControllerTerm:
                         names.append(first.topic)
                         queue.popleft()
                     queue.extend(await self._remove_all(names))
-                case Tell():
-                    tells: list[Tell] = []
-                    while queue and isinstance(ahead := queue[0], Tell):
-                        tells.append(ahead)
+                case SendMessage():
+                    sends: list[SendMessage] = []
+                    while queue and isinstance(ahead := queue[0], SendMessage):
+                        sends.append(ahead)
                         queue.popleft()
-                    queue.extend(await self._tell_all(tells))  # at the end: removals come to stand together
+                    queue.extend(await self._send_all(sends))  # at the end, so that removals become consecutive
                 case Later(decide):
                     await trio.lowlevel.checkpoint()
                     if self.is_over:
@@ -189,7 +189,7 @@ class ControllerTerm:
                 await self._store.commit(one.ops)
                 accepted.append(one)
             except CommitRefused as exc:
-                refused.append((one, exc.with_traceback(None)))  # whose frames refer to it: a cycle
+                refused.append((one, exc.with_traceback(None)))  # its frames refer to the exception: a cycle
             except SessionExpired:
                 over.append(SESSION_EXPIRED)
 
@@ -201,14 +201,14 @@ class ControllerTerm:
                     nursery.start_soon(commit, one)
         if over or any(is_over(error) for _, error in refused):
             raise TermEnded(over[0] if over else NEWER_EPOCH)
-        order = {id(one): number for number, one in enumerate(commits)}  # the scheduler has shuffled them
+        order = {id(one): number for number, one in enumerate(commits)}  # they ended in any order
         accepted.sort(key=lambda one: order[id(one)])
         effects = self.machine.committed(accepted)
         for one in accepted:
             if one.event:
                 log.info("topic %s %s", one.topics[0].name, one.event)
         for one, error in sorted(refused, key=lambda pair: order[id(pair[0])]):
-            log.info("the metadata store refused a write: %s; reading again", error)
+            log.info("the metadata store rejected a commit, reading again: %s", error)
             effects += self.machine.refused(one, error, await read_states(self._store, one.states))
         return effects
 
@@ -224,7 +224,7 @@ class ControllerTerm:
                     if is_over(exc):
                         over.append(NEWER_EPOCH)
                         return
-                    log.info("removing topic %s failed: %s; retrying", name, exc)
+                    log.info("cannot remove topic %s, retrying: %s", name, exc)
                 except SessionExpired:
                     over.append(SESSION_EXPIRED)
                     return
@@ -238,32 +238,32 @@ class ControllerTerm:
             log.info("topic %s deleted", name)
         return self.machine.removed(names)
 
-    async def _tell_all(self, tells: Sequence[Tell]) -> list[Effect]:
-        """In order for each broker. The others first: opening thousands of logs here must not hold them up."""
+    async def _send_all(self, sends: Sequence[SendMessage]) -> list[Effect]:
+        """In order for each broker. Other brokers first: opening thousands of logs here must not delay them."""
         mine = self.machine.broker_id
-        for tell in tells:
-            if tell.broker != mine:
-                self._send(tell.broker, tell.message)
+        for each in sends:
+            if each.broker != mine:
+                self._send(each.broker, each.message)
         effects: list[Effect] = []
-        for tell in tells:
-            if tell.broker == mine:
-                effects += await self._tell_ourselves(tell.message)
+        for each in sends:
+            if each.broker == mine:
+                effects += await self._receive_ourselves(each.message)
         return effects
 
-    async def _tell_ourselves(self, message: Message) -> list[Effect]:
+    async def _receive_ourselves(self, message: Message) -> list[Effect]:
         try:
             codes = await self._receive(message)
         except KafkaError as error:
-            if error.code is ErrorCode.STALE_BROKER_EPOCH:  # we have registered again, and will read of it
+            if error.code is ErrorCode.STALE_BROKER_EPOCH:  # we have re-registered, and will get it again
                 return []
             raise TermEnded(NEWER_EPOCH) from None
         return self.answered(self.machine.broker_id, message, codes)
 
     def _send(self, broker_id: int, message: Message) -> None:
         broker = self.machine.image.brokers.get(broker_id)
-        if broker is None or broker.epoch > message.broker_epoch:  # gone; or back, and notified of everything since
-            log.debug("dropped a message to broker %d, which is gone or has restarted: %s", broker_id, message)
+        if broker is None or broker.epoch > message.broker_epoch:  # dead; or re-registered, and sent everything since
+            log.debug("dropped a message to broker %d, which is dead or has restarted: %s", broker_id, message)
         elif self._channels is None:
-            log.error("broker %d cannot be reached: this broker has no connections to others", broker_id)
+            log.error("cannot send to broker %d: this broker has no connections to others", broker_id)
         else:
             self._channels.send(broker, message)

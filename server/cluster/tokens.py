@@ -1,8 +1,8 @@
 """The delegation tokens of the cluster: read from the store before this broker serves, kept up to date, and changed.
 
-Any broker changes them: it writes the token and a notice in one commit, and knows it itself at once; others read it
-again when they see the notice. A token that cannot be read is not known. The controller removes those that have
-expired. Source: `DelegationTokenManagerZk.scala`, `KafkaController.scala` (3.9).
+Any broker changes them: it writes the token and a notice in one commit, and applies it itself; others read it again
+when they see the notice. An unreadable token is ignored. The controller removes expired ones. Source:
+`DelegationTokenManagerZk.scala`, `KafkaController.scala` (3.9).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ log = logging.getLogger("barnabas.security")
 
 
 class StoredTokens:
-    """`known`: the tokens as this broker knows them. wall_ms(): milliseconds since the epoch. new_id(): a text for a
-    token that nobody can guess.
+    """`known`: the tokens in force on this broker. wall_ms(): milliseconds since the epoch. new_id(): an unguessable
+    text for a token.
     """
 
     def __init__(
@@ -48,21 +48,21 @@ class StoredTokens:
         self._new_id = new_id
         decode = token_nodes.decode_change
         self._notices = ChangeNotices(store, token_nodes.CHANGES, decode, wall_ms, self._reload, self._unreadable)
-        self._lock = trio.Lock()  # what is read must not come after what was written later
+        self._lock = trio.Lock()  # a value read must not be applied after one written later
 
     async def load(self) -> None:
-        """Know what the store has, all of it. Raises StoreError."""
+        """Read all tokens of the store. Raises StoreError."""
         await token_nodes.make_token_roots(self._store)
         await self._notices.skip()
         await self._read_all()
-        log.info("%d delegation tokens", len(self.known))
+        log.info("loaded %d delegation tokens", len(self.known))
 
     async def run(self) -> None:
         """Follow the store until cancelled."""
         await follow(self._store, [self._notices], self._read_all, "the delegation tokens")
 
     async def sweep(self, member: ClusterMember) -> None:
-        """While this broker is the controller, remove what has expired, now and after each
+        """While this broker is the controller, remove expired tokens, now and after each
         `delegation.token.expiry.check.interval.ms`.
         """
         while True:
@@ -72,14 +72,14 @@ class StoredTokens:
             except StoreFailed:
                 raise
             except StoreError as error:
-                log.warning("expired delegation tokens cannot be removed: %s", error)
+                log.warning("cannot remove expired delegation tokens: %s", error)
             await trio.sleep(self._check_interval_s)
 
     async def create(
         self, owner: Principal, requester: Principal, renewers: Sequence[Principal], max_lifetime_ms: int
     ) -> DelegationToken:
-        """A new token. max_lifetime_ms: 0 or less: as long as may be. Raises KafkaError: INVALID_PRINCIPAL_TYPE, and
-        UNKNOWN_SERVER_ERROR when the store does not take it.
+        """A new token. max_lifetime_ms: 0 or less: the longest allowed. Raises KafkaError: INVALID_PRINCIPAL_TYPE, and
+        UNKNOWN_SERVER_ERROR when the store rejects it.
         """
         token = self._rules.issued(self._new_id(), owner, requester, renewers, max_lifetime_ms, self._wall_ms())
         async with self._lock:
@@ -92,8 +92,9 @@ class StoredTokens:
         return token
 
     async def renew(self, caller: Principal, secret: bytes, period_ms: int) -> int:
-        """Move the end of a token to `period_ms` from now, as far as may be; 0 or less: the usual time. Returns when it
-        is, in ms since the epoch. Raises KafkaError: DELEGATION_TOKEN_NOT_FOUND, and as `TokenRules.renewed`, `create`.
+        """Set the expiry of a token to `period_ms` from now, within its lifetime; 0 or less: the default period.
+        Returns it, in ms since the epoch. Raises KafkaError: DELEGATION_TOKEN_NOT_FOUND, and as `TokenRules.renewed`,
+        `create`.
         """
         now_ms = self._wall_ms()
         after = await self._change(secret, lambda token: self._rules.renewed(token, caller, period_ms, now_ms))
@@ -102,7 +103,7 @@ class StoredTokens:
         return after.expiry_ms
 
     async def expire(self, caller: Principal, secret: bytes, period_ms: int) -> int:
-        """Move the end of a token to `period_ms` from now, below 0: remove it. Returns and raises as `renew`."""
+        """Set the expiry of a token to `period_ms` from now; below 0: remove it. Returns and raises as `renew`."""
         now_ms = self._wall_ms()
         after = await self._change(secret, lambda token: expired(token, caller, period_ms, now_ms))
         if after is None:
@@ -111,7 +112,7 @@ class StoredTokens:
         return after.expiry_ms
 
     async def remove_expired(self) -> None:
-        """Remove tokens that have expired, all that are known. Raises StoreError."""
+        """Remove all expired tokens. Raises StoreError."""
         now_ms = self._wall_ms()
         for token in self.known:
             if not token.is_expired(now_ms):
@@ -120,9 +121,9 @@ class StoredTokens:
                 try:
                     await self._edit(token.token_id, lambda now: None if now.is_expired(now_ms) else now)
                 except NoSuchNode:
-                    pass  # somebody else has removed it
+                    pass  # another broker has removed it
                 except (BadNode, TooManyChanges) as error:
-                    log.error("an expired delegation token cannot be removed: %s", error)
+                    log.error("cannot remove an expired delegation token: %s", error)
 
     async def _change(
         self, secret: bytes, edit: Callable[[DelegationToken], DelegationToken | None]
@@ -141,7 +142,7 @@ class StoredTokens:
     async def _edit(
         self, token_id: str, edit: Callable[[DelegationToken], DelegationToken | None]
     ) -> DelegationToken | None:
-        """Change what the store has, and what is known. Raises NoSuchNode: there is no such token any more."""
+        """Change a token in the store, and apply it here. Raises NoSuchNode: the token does not exist any more."""
 
         def edit_stored(stored: StoredToken) -> StoredToken | None:
             after = edit(_token(stored))
@@ -154,7 +155,7 @@ class StoredTokens:
             raise
         if stored is None:
             self.known.drop(token_id)
-            log.info("delegation token %s is gone", token_id)
+            log.info("delegation token %s was removed", token_id)
             return None
         token = _token(stored)
         self.known.put(token)
@@ -184,11 +185,11 @@ class StoredTokens:
 
     @staticmethod
     def _unreadable(error: BadNode) -> None:
-        log.error("a delegation token cannot be read, so nobody logs in with it: %s", error)
+        log.error("cannot read a delegation token, rejecting log-ins with it: %s", error)
 
 
 def _not_taken(token_id: str, error: Exception) -> KafkaError:
-    log.error("delegation token %s cannot be changed: %s", token_id, error)
+    log.error("cannot change delegation token %s: %s", token_id, error)
     return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The metadata store did not take the change.")
 
 

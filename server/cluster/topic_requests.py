@@ -1,11 +1,11 @@
-"""What handlers ask about topics: creation, deletion, more partitions, settings. All of it may wait.
+"""Requests of handlers about topics: creation, deletion, more partitions, settings. All of them may wait.
 
-Requests about single partitions are in `partition_requests.py`. Each asks the machine at once (what is wrong is known
-before anything is written), hands its effects to the member's loop, and waits until the outcome is there *and* this
-broker's image shows it, or the time is over: then the answer is REQUEST_TIMED_OUT though the work continues, as in
-Apache Kafka. A time limit of 0 or less means not to wait for the image.
+Requests about single partitions are in `partition_requests.py`. Each calls the machine immediately (errors are known
+before anything is written), hands its effects to the member's loop, and waits until the outcome is known *and* in this
+broker's image, or until its time limit: then the answer is REQUEST_TIMED_OUT while the work continues, as in Apache
+Kafka. A time limit of 0 or less means not to wait for the image.
 
-Errors of a single topic are values (`TopicOutcome`); NOT_CONTROLLER is raised, for it concerns the whole request.
+Errors of a single topic are values (`TopicOutcome`); NOT_CONTROLLER is raised, as it concerns the whole request.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from barnabas.server.config.broker import BrokerConfig
 
 log = logging.getLogger("barnabas.controller")
 
-_TOLD_MAX = 20
-"""How many topics that could not be created are named in the log, for one request."""
+_LOGGED_MAX = 20
+"""Failed topics that are logged for one request."""
 
 _AT_ONCE = 100
-"""How many topics are planned between two rounds of the loop: one takes up to 50 us."""
+"""Topics planned between two rounds of the loop: one takes up to 50 us."""
 
 _AT_ONCE_KNOWN = 1000
-"""The same, where there is nothing to plan."""
+"""The same for requests without placement of replicas."""
 
 AUTO_CREATE_WAIT_S = 1.0
 """How long `auto_create` waits for leaders. Seconds."""
@@ -65,16 +65,16 @@ AUTO_CREATE_WAIT_S = 1.0
 TopicPartition = tuple[str, int]
 
 Charge = Callable[[int], None]
-"""Gets the number of partitions that a topic is about to change by; raises KafkaError if that may not be."""
+"""Called with the number of partitions that a topic is about to gain or lose; raises KafkaError beyond a quota."""
 
 
 def _nothing(count: int) -> None:
-    """Whoever does not ask for a client is not charged."""
+    """For requests without a client: no quota."""
 
 
 @dataclass(slots=True)
 class TopicOutcome:
-    """How it went for one topic. new: what was, or would be, created."""
+    """The outcome for one topic. new: what was, or would be, created."""
 
     error: KafkaError | None = None
     new: NewTopic | None = None
@@ -82,9 +82,9 @@ class TopicOutcome:
 
 
 class TopicRequests:
-    """See the module. Time limits are milliseconds of trio's clock. rng: for topic ids and the places of replicas.
+    """See the module. Time limits are milliseconds of trio's clock. rng: for topic ids and the placement of replicas.
 
-    `auto_creating`: topics that `auto_create_soon` has on their way.
+    `auto_creating`: topics that `auto_create_soon` is creating.
     """
 
     def __init__(self, member: ClusterMember, config: Callable[[], BrokerConfig], rng: Random) -> None:
@@ -143,7 +143,7 @@ class TopicRequests:
         return outcomes
 
     async def _pause(self, effects: list[Effect], slots: list[Slot]) -> tuple[list[Effect], list[Slot]]:
-        """Let others have a turn, with what the machine has decided on its way; returns empty lists to go on with."""
+        """Submit what the machine has decided so far, and yield to other tasks; returns empty lists to refill."""
         self._member.submit(effects, slots)
         await trio.lowlevel.checkpoint()
         return [], []
@@ -151,7 +151,7 @@ class TopicRequests:
     async def delete_topics(
         self, names: Iterable[str], *, timeout_ms: int, charge: Charge = _nothing
     ) -> dict[str, TopicOutcome]:
-        """Delete topics, and wait until nothing is left of them. Raises KafkaError NOT_CONTROLLER."""
+        """Delete topics, and wait until they are removed. Raises KafkaError NOT_CONTROLLER."""
         machine = self._member.machine()
         outcomes: dict[str, TopicOutcome] = {}
         effects: list[Effect] = []
@@ -217,10 +217,10 @@ class TopicRequests:
         return outcomes
 
     async def alter_topic_config(self, topic: str, edit: EditConfig) -> None:
-        """Replace a topic's own settings by `edit(settings)`, which raises KafkaError for what may not be.
+        """Replace a topic's own settings by `edit(settings)`, which raises KafkaError for invalid ones.
 
-        `edit` is called again if somebody else changed them meanwhile. On return they are in force here. Raises also
-        KafkaError UNKNOWN_TOPIC_OR_PARTITION.
+        `edit` is called again if they were changed meanwhile. On return they are in force here. Also raises KafkaError
+        UNKNOWN_TOPIC_OR_PARTITION.
         """
         if topic not in self._member.image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
@@ -241,10 +241,10 @@ class TopicRequests:
     async def auto_create(self, names: Collection[str]) -> dict[str, ErrorCode]:
         """Create topics that a client or a coordinator needs; NONE means that the image has them, with leaders.
 
-        Waits a little for that: LEADER_NOT_AVAILABLE says that they are on their way. Internal topics get their own
-        settings. Of names for more partitions than a request may create (`MAX_NEW_PARTITIONS`) the last ones are not
-        created, POLICY_VIOLATION. A broker that is not the controller writes them into the store, where the controller
-        finds them.
+        Waits a little for that: LEADER_NOT_AVAILABLE means that they are being created. Internal topics get their own
+        settings. Topics beyond the partitions that a request may create (`MAX_NEW_PARTITIONS`) are rejected with
+        POLICY_VIOLATION. A broker that is not the controller writes topics into the store, where the controller finds
+        them.
         """
         codes: dict[str, ErrorCode] = {}
         requests = []
@@ -264,8 +264,8 @@ class TopicRequests:
         return codes | await self.ensure_topics(requests)
 
     async def ensure_topics(self, requests: Sequence[TopicRequest]) -> dict[str, ErrorCode]:
-        """Create topics unless they exist; the codes mean what they mean for `auto_create`. Of requests for one name
-        the last counts.
+        """Create topics unless they exist; the codes are those of `auto_create`. Of requests for one name the last
+        counts.
         """
         codes: dict[str, ErrorCode] = {}
         requests = list({request.name: request for request in requests}.values())
@@ -282,7 +282,7 @@ class TopicRequests:
             if name in exist:
                 code = ErrorCode.NONE if _has_leaders(self._member.image, name) else ErrorCode.LEADER_NOT_AVAILABLE
             elif code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER):
-                # on its way; or its controller is gone, and another one finds the topic, if it was written
+                # being created; or the controller died, and its successor finds the topic, if it was written
                 code = ErrorCode.LEADER_NOT_AVAILABLE
             codes[name] = code
         return codes
@@ -290,14 +290,14 @@ class TopicRequests:
     async def _leave_topics(self, requests: Iterable[TopicRequest]) -> dict[str, TopicOutcome]:
         """Write topics for the controller, another broker, to find; as Apache Kafka's brokers do.
 
-        A topic written has the error TOPIC_ALREADY_EXISTS: what is left is to wait for its leaders.
+        A topic written has the error TOPIC_ALREADY_EXISTS: the caller then waits for its leaders.
         """
         config = self._config()
         outcomes: dict[str, TopicOutcome] = {}
         try:
             deleting = await read_deletions(self._member.store)
         except StoreError as error:
-            log.info("creating internal topics failed: %s", error)
+            log.info("cannot create internal topics: %s", error)
             unknown = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return {request.name: TopicOutcome(unknown) for request in requests}
         defaults = TopicDefaults(config.get_int("num.partitions"), config.get_int("default.replication.factor"))
@@ -318,17 +318,17 @@ class TopicRequests:
                 outcome.error = error.as_value()
             except CommitTooLarge:
                 outcome.error = KafkaError(ErrorCode.POLICY_VIOLATION, "The topic is too large to store.")
-            except CommitRefused:  # somebody was faster
+            except CommitRefused:  # another broker was faster
                 outcome.error = KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS)
             except StoreError as error:
-                log.info("creating topic %s failed: %s", request.name, error)
+                log.info("cannot create topic %s: %s", request.name, error)
                 outcome.error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return outcomes
 
     def auto_create_soon(self, names: Iterable[str]) -> None:
-        """`auto_create` for callers that do not wait. Impossible names, and those on their way, are passed over; so are
-        those for which there is no room: of all callers together no more partitions are on their way than one request
-        may create. Whoever needs them asks again.
+        """`auto_create` for callers that do not wait. Invalid names, and those being created, are ignored; so are those
+        beyond the limit: for all callers together no more partitions are being created than one request may create.
+        Callers try again later.
         """
         room = MAX_NEW_PARTITIONS // max(1, self._config().get_int("num.partitions")) - len(self.auto_creating)
         fresh = (name for name in names if name not in self.auto_creating and name_fault(name) is None)
@@ -342,12 +342,12 @@ class TopicRequests:
             finally:
                 self.auto_creating.difference_update(wanted)
             failed = [(name, code) for name, code in codes.items() if code is not ErrorCode.NONE]
-            for name, code in failed[:_TOLD_MAX]:
-                log.info("creating topic %s automatically failed: %s", name, code.name)
-            if len(failed) > _TOLD_MAX:
-                log.info("creating %d more topics automatically failed", len(failed) - _TOLD_MAX)
+            for name, code in failed[:_LOGGED_MAX]:
+                log.info("cannot auto-create topic %s: %s", name, code.name)
+            if len(failed) > _LOGGED_MAX:
+                log.info("cannot auto-create %d more topics", len(failed) - _LOGGED_MAX)
 
-        if self._member.attempt_soon(f"creating {len(wanted)} topics that were asked for", create):
+        if self._member.attempt_soon(f"auto-creating {len(wanted)} topics", create):
             self.auto_creating.update(wanted)
 
     async def _conclude(
@@ -358,10 +358,10 @@ class TopicRequests:
         *,
         slow: bool = False,
     ) -> None:
-        """Wait for the slots, then for the image. slow: the slots themselves are filled when all is over.
+        """Wait for the slots, then for the image. slow: the slots are filled at the very end.
 
-        Without time to wait, the slots of quick requests are awaited nevertheless: whether the store took the request
-        is what the answer is about.
+        Even with a time limit of 0 the slots of quick requests are awaited: the answer says whether the store has
+        accepted the request.
         """
         pending = {name: outcome for name, outcome in outcomes.items() if outcome.slot is not None}
         limit_s = max(0, timeout_ms) / 1000
@@ -384,7 +384,7 @@ class TopicRequests:
 
 
 def auto_topic(name: str, config: BrokerConfig) -> TopicRequest:
-    """How a topic is made that nobody described: internal ones in the form their coordinators need."""
+    """An auto-created topic: internal ones with the settings that their coordinators need."""
     if name == GROUP_METADATA_TOPIC:
         return TopicRequest(
             name,
@@ -415,7 +415,7 @@ def auto_topic(name: str, config: BrokerConfig) -> TopicRequest:
 
 
 def _exists(outcome: TopicOutcome) -> bool:
-    """Somebody was faster, or it has been left for the controller."""
+    """The topic exists already, or was written for the controller."""
     return outcome.error is not None and outcome.error.code is ErrorCode.TOPIC_ALREADY_EXISTS
 
 

@@ -1,6 +1,6 @@
-"""Users of the cluster: their SCRAM credentials as this broker knows them, and how these are changed.
+"""Users of the cluster: the SCRAM credentials in force on this broker, and their changes.
 
-Quotas may stand beside them, which are `barnabas.server.cluster.client_quotas`'s. Both leave what the other one wrote.
+A user's node may also have quotas, which belong to `barnabas.server.cluster.client_quotas`. Each keeps the other's.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Users:
         member.watch_clients(self._changed)
 
     async def alter(self, name: str, edit: EditConfig) -> None:
-        """Replace what is stored of a user by `edit(what is stored)`: credentials and quotas alike. On return it is in
-        force here. Raises KafkaError: what `edit` raises, and as `write_entity`.
+        """Replace what is stored of a user by `edit(stored)`: credentials and quotas alike. On return it is in force
+        here. Raises KafkaError: what `edit` raises, and as `write_entity`.
         """
         await write_entity(self._member, USER_CONFIG, name, edit)
 

@@ -1,7 +1,7 @@
 """The settings `zookeeper.*` and the login file as one value for the store.
 
-What cannot be used is refused by name, before a connection is tried: files that are missing or neither PEM nor PKCS12,
-access lists without a login, Kerberos. A login file without a section `Client` means no login, as for Apache Kafka.
+Invalid settings are rejected by name, before connecting: files that are missing or neither PEM nor PKCS12, access lists
+without a login, Kerberos. A login file without a section `Client` means no login, as for Apache Kafka.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _IDENTITY = "zookeeper.ssl.keystore.location"
 
 
 def zookeeper_settings(config: BrokerConfig) -> ZooKeeperSettings:
-    """How a broker with `zookeeper.connect` reaches ZooKeeper. Reads the files named. Raises SettingsRefused, for all
-    that is wrong.
+    """How a broker with `zookeeper.connect` reaches ZooKeeper. Reads the files named. Raises SettingsRefused with
+    all problems.
     """
     connect = config.get_str("zookeeper.connect")
     problems: list[str] = []
@@ -90,8 +90,8 @@ def _login(config: BrokerConfig) -> Login | None:
 
 
 def _tls(config: BrokerConfig, problems: list[str]) -> ssl.SSLContext | None:
-    """None: something is wrong with the files, and has been added to `problems`."""
-    # TLS is loaded by those who use it.
+    """None: the files cannot be used, and `problems` says why."""
+    # TLS is loaded only if it is used.
     from barnabas.server.security.tls.contexts import TlsSettings, client_context
     from barnabas.server.security.tls.stores import BadStore, is_pem, read_identity, read_trust
 
@@ -104,7 +104,7 @@ def _tls(config: BrokerConfig, problems: list[str]) -> ssl.SSLContext | None:
     )
 
     def identity() -> None:
-        # ZooKeeper's clients have one password for a store: in PEM it is that of the key, or of nothing.
+        # ZooKeeper's clients have one password for a store: in PEM it is the key's, if the key has one.
         if is_pem(stores, "ssl.keystore."):
             stores["ssl.key.password"] = stores.pop("ssl.keystore.password")
         read_identity(stores)

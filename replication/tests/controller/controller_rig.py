@@ -28,8 +28,8 @@ from barnabas.replication.messages.effects import (
     Later,
     LeaderAndIsr,
     Remove,
+    SendMessage,
     StopReplica,
-    Tell,
     UpdateMetadata,
     apply_update,
 )
@@ -109,7 +109,7 @@ class Cluster:
                     commits.append(head)
                     self.queue.popleft()
                 self.queue.extendleft(reversed(self._commit_all(commits)))
-            case Tell():
+            case SendMessage():
                 self.queue.extend(self._told(effect))
             case Later(decide):
                 self.queue.extendleft(reversed(decide()))
@@ -184,7 +184,7 @@ class Cluster:
         doomed = [*reversed(doomed), paths.config_entity("topics", topic), paths.topic_deletion(topic)]
         self.tree.apply([Delete(path) for path in doomed if self.tree.get(path)], 1)
 
-    def _told(self, tell: Tell) -> list[Effect]:
+    def _told(self, tell: SendMessage) -> list[Effect]:
         broker, message = tell.broker, tell.message
         known = self.live.get(broker)
         if known is None or message.broker_epoch != known.epoch:

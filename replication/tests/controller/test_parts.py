@@ -25,8 +25,8 @@ from barnabas.replication.messages.effects import (
     LeaderAndIsr,
     PartitionChange,
     Remove,
+    SendMessage,
     StopReplica,
-    Tell,
     UpdateMetadata,
     Work,
 )
@@ -52,7 +52,7 @@ def state_with(*partitions: PartitionImage, live: tuple[int, ...] = (1, 2, 3)) -
 
 def tells(effects: list[Effect]) -> list[tuple[int, type]]:
     """Who hears what."""
-    return [(effect.broker, type(effect.message)) for effect in effects if isinstance(effect, Tell)]
+    return [(effect.broker, type(effect.message)) for effect in effects if isinstance(effect, SendMessage)]
 
 
 def written(effects: list[Effect]) -> list[PartitionImage]:
@@ -99,7 +99,7 @@ def test_replicas_hear_first_and_a_broker_that_stops_follows_nobody() -> None:
     effects = Messages(state).announce(state.everything())
     assert tells(effects) == [(1, LeaderAndIsr), (1, UpdateMetadata), (2, UpdateMetadata), (3, UpdateMetadata)]
     update = effects[-1]
-    assert isinstance(update, Tell)
+    assert isinstance(update, SendMessage)
     assert isinstance(update.message, UpdateMetadata)
     assert update.message.controller_epoch == 7
     assert update.message.partitions[0].partition.offline_replicas == (2,)

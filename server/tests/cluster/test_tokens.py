@@ -166,7 +166,7 @@ async def test_what_cannot_be_read_is_not_known(caplog: pytest.LogCaptureFixture
         await one.session.commit([Set(path, b"nonsense"), notice])
         await trio.testing.wait_all_tasks_blocked()
         assert one.ends() == other.ends() == {}
-        assert f"a delegation token cannot be read, so nobody logs in with it: {path}" in caplog.text
+        assert f"cannot read a delegation token, rejecting log-ins with it: {path}" in caplog.text
 
 
 class Failing(EmbeddedSession):

@@ -393,7 +393,7 @@ async def test_tokens_outlive_a_restart_and_the_expired_are_removed(
                 assert (await client.ask(METADATA, 12)).brokers
             await trio.sleep(61)
             assert await seen(alice) == set()
-    assert f"delegation token {gone.token_id} is gone" in caplog.text
+    assert f"delegation token {gone.token_id} was removed" in caplog.text
 
 
 async def test_a_token_of_one_broker_is_good_at_the_others(autojump_clock: MockClock) -> None:
