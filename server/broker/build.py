@@ -44,7 +44,7 @@ from barnabas.server.network.admission import Admission
 from barnabas.server.network.peers import Connect
 from barnabas.server.network.reactor import Reactor
 from barnabas.server.partitions.registry import Partitions
-from barnabas.server.partitions.roles import NOBODY, RoleListeners
+from barnabas.server.partitions.roles import NO_LISTENER, RoleListeners
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.before_login import BeforeLogin
 from barnabas.server.requests.dispatch import Dispatcher
@@ -178,9 +178,9 @@ def build(ground: Ground) -> Parts:
         RoleListeners(
             groups,
             transactions,
-            followers=NOBODY if followers is None else followers,
-            isr=NOBODY if isr is None else isr,
-            moves=NOBODY if moves is None else moves,
+            followers=NO_LISTENER if followers is None else followers,
+            isr=NO_LISTENER if isr is None else isr,
+            moves=NO_LISTENER if moves is None else moves,
         )
     )
 

@@ -1,23 +1,24 @@
-"""Partitions on this broker: their logs, their roles, who waits for them, and how they are replicated.
+"""Partitions on this broker: their logs, their roles, their waiters, and their replication.
 
-`registry` has them all and their changes of role, `partition` is one of them; `followers` fetches what is led
-elsewhere, `in_sync` tells the controller who keeps up with what is led here. May import `network` and
-below, not `cluster`.
+`registry` has all of them and changes their roles, `partition` is one of them; `followers` fetches from leaders on
+other brokers, `in_sync` proposes ISRs of partitions led here to the controller. May import `network` and below, not
+`cluster`.
 
 Not obvious:
 
-- Staged is not written. Between `append` and `write` offsets are assigned and nobody can read them. A failed write
-  takes them back, and may be noticed early: by a later `append` of the round that starts a segment, or because a read
-  took the directory offline. Whoever staged asks `Partition.outcome_of` at the write's end; until then the partition
-  takes nothing more, lest a lost offset be given to somebody else. Outside a round call `append` and `write` together.
-- What the process lacks is not a broken disk. Without descriptors or memory, or interrupted (`StorageError.is_ours`),
-  the request gets KAFKA_STORAGE_ERROR and the next attempt is made as usual. Coordinators have replayed what was
-  staged, so they load their partition again (`CoordinatorRuntime.write_failed`). Everything else, a full disk too,
-  ends the log directory.
-- A failed log directory is offline, not the broker. Its partitions vanish from `svc.partitions` (look-ups raise
-  KAFKA_STORAGE_ERROR), its logs are `abandoned`, it gets no mark of a clean stop; the controller elects others. Only
-  with the last one the broker ends.
-- Keep no `partition.log` over an await: a move between directories puts another object there.
-- A stop answers whoever waits (`Partitions.end`): fetches with what there is, members with NOT_COORDINATOR, acks=all
-  with NOT_LEADER_OR_FOLLOWER.
+- Staged is not written. Between `append` and `write` offsets are assigned but not readable. A failed write revokes
+  them, and may be noticed early: by a later `append` of the round that starts a segment, or because a read took the
+  directory offline. The caller of `append` gets its result from `Partition.outcome_of` after the write; until then the
+  partition rejects appends, so that no lost offset is assigned twice. Outside a round call `append` and `write`
+  together.
+- A lack of resources is not a broken disk. Without descriptors or memory, or interrupted (`StorageError.is_ours`), the
+  request gets KAFKA_STORAGE_ERROR and the next attempt is made as usual. Coordinators have replayed what was staged,
+  so they reload their partition (`CoordinatorRuntime.write_failed`). Any other error, a full disk too, takes the log
+  directory offline.
+- A failed log directory is offline, not the broker. Its partitions are removed from `svc.partitions` (look-ups
+  raise KAFKA_STORAGE_ERROR), its logs are `abandoned`, it gets no clean-shutdown mark; the controller elects other
+  leaders. The broker stops only with the last directory.
+- Keep no `partition.log` over an await: a move between directories replaces it.
+- A stop answers all waiting requests (`Partitions.end`): fetches with the records there are, members with
+  NOT_COORDINATOR, acks=all with NOT_LEADER_OR_FOLLOWER.
 """

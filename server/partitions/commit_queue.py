@@ -1,7 +1,7 @@
-"""Who waits for the high watermark of a partition to reach an offset: producers with acks=all, coordinators.
+"""Callbacks that wait for a partition's high watermark to reach an offset: of producers with acks=all, of coordinators.
 
-A heap by offset; whoever waits no longer is passed over when its turn comes. A callback is called once, with what came
-of it, or never if it was dropped. One that fails does not keep the others from being called.
+A heap by offset; dropped callbacks are skipped when they come up. A callback is called once, with the outcome, or never
+if it was dropped. One that fails does not prevent the others from being called.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from barnabas.server.runtime.containment import contain
 log = logging.getLogger("barnabas.partition")
 
 DROPPED_MAX = 256
-"""How many callbacks nobody waits for any more are kept before they are looked for."""
+"""Dropped callbacks that are kept before the heap is cleaned."""
 
 CommitCallback = Callable[[ErrorCode], None]
 
@@ -40,7 +40,7 @@ class CommitQueue:
         heappush(self._waiting, (offset, next(self._serial), callback))
 
     def drop(self, callback: CommitCallback) -> None:
-        """`callback` was added once, was not called, and waits no longer."""
+        """Drop `callback`, which was added once and not called."""
         dropped = self._dropped
         dropped[callback] = None
         if len(dropped) > DROPPED_MAX and len(dropped) * 2 > len(self._waiting):
@@ -49,8 +49,8 @@ class CommitQueue:
             dropped.clear()
 
     def answer(self, offset: int, code: ErrorCode) -> None:
-        """The high watermark has reached `offset`."""
-        # A callback may drop others, or end the leadership, which answers everybody.
+        """Call the callbacks up to `offset`, the new high watermark."""
+        # A callback may drop others, or end the leadership, which calls all of them.
         while self._waiting and self._waiting[0][0] <= offset:
             callback = heappop(self._waiting)[2]
             if callback in self._dropped:
@@ -62,7 +62,7 @@ class CommitQueue:
                     contain(log, "answering a request that waited for a commit", error, callback)
 
     def give_up(self, code: ErrorCode) -> None:
-        """Answer everybody, wherever the high watermark is."""
+        """Call all callbacks, wherever the high watermark is."""
         waiting, self._waiting = self._waiting, []
         dropped, self._dropped = self._dropped, {}
         for _, _, callback in waiting:

@@ -1,8 +1,8 @@
-"""How fast this broker copies partitions, or lets others copy them (KIP-73).
+"""Replication throttling: how fast this broker copies partitions, or lets others copy them (KIP-73).
 
 `leader.replication.throttled.rate` and `follower.replication.throttled.rate` limit, in bytes per second, the copying of
-the replicas that the topics' `….replication.throttled.replicas` name: reassignments, which must not crowd out clients.
-Replicas that are in sync are never held back.
+the replicas that the topics' `….replication.throttled.replicas` name: reassignments, which must not starve clients.
+Replicas that are in sync are never throttled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ UNLIMITED = 2**63 - 1
 
 
 class Side(NamedTuple):
-    """Which settings: of the broker, in bytes per second, and of a topic."""
+    """The settings' names: of the broker, in bytes per second, and of a topic."""
 
     rate: str
     replicas: str
@@ -30,7 +30,7 @@ FOLLOWER: Final = Side("follower.replication.throttled.rate", "follower.replicat
 
 
 class CopyThrottle:
-    """One side of the copying. `limited`: there is a limit, which by default there is not. `now`: seconds of trio's
+    """One side of the copying. `limited`: there is a limit; by default there is none. `now`: seconds of trio's
     clock.
     """
 
@@ -45,8 +45,8 @@ class CopyThrottle:
         self._named: dict[str, tuple[Mapping[str, str], Collection[int]]] = {}
         self.limited = False
 
-    def look_at(self, config: BrokerConfig) -> None:
-        """Take over settings that changed."""
+    def refresh(self, config: BrokerConfig) -> None:
+        """Apply changed settings."""
         if config is self._config:
             return
         self._config = config
@@ -68,9 +68,9 @@ class CopyThrottle:
         return index in kept[1]
 
     def exceeded(self, now: float) -> bool:
-        """More was copied lately than may be."""
+        """Whether the limit is exceeded."""
         return self._measured.exceeded(now)
 
     def record(self, size: int, now: float) -> None:
-        """`size` bytes of covered partitions came from a leader, or are on their way to a follower."""
+        """Count `size` bytes of covered partitions that came from a leader, or are sent to a follower."""
         self._measured.record(size, now)

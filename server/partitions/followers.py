@@ -1,22 +1,23 @@
-"""Fetching from leaders: what this broker follows, one task and one connection per leader broker and fetcher number.
+"""Fetching from leaders: one task and one connection per leader broker and fetcher number.
 
-`Partitions` says whom to follow (`follow`, `unfollow`; both act at once and never wait for a request in flight). What
-to ask and what answers mean is decided by `barnabas.replication.Fetcher`; here are the tasks, the connections, and the
-hands that append and truncate. A partition's fetcher is chosen by hash among `num.replica.fetchers` per leader, so that
-one slow partition holds up its neighbours only.
+`Partitions` says which leaders to follow (`follow`, `unfollow`; both act immediately and never wait for a request in
+flight). `barnabas.replication.Fetcher` decides what to fetch and what answers mean; here are the tasks, the
+connections, the appends and truncations. A partition's fetcher is chosen by hash among `num.replica.fetchers` per
+leader, so that a slow partition delays only others of its fetcher.
 
-A leader may sit on a Fetch for `replica.fetch.wait.max.ms` while there is nothing to send. What is added meanwhile does
-not wait for that: unless the answer comes within `GRACE_S` the request is given up with its connection, and all is
-asked for on a new one. A new topic, or a new leader, thus has its in-sync replicas at once (Apache Kafka waits).
+A leader may hold a Fetch for `replica.fetch.wait.max.ms` while there is nothing to send. A partition that is added
+meanwhile does not wait for that: unless the answer comes within `GRACE_S` the request is abandoned with its connection,
+and all partitions are fetched on a new one. So a new topic, or a new leader, has its in-sync replicas immediately
+(Apache Kafka waits).
 
-A fetcher that has nothing left is ended with its connection. A leader that comes back at another address, or as a new
-process, is asked there at once. Trouble with a leader is logged when it begins and when it is over.
+A fetcher without partitions is stopped, and its connection closed. A leader that returns at another address, or as a
+new process, is fetched from there immediately. Errors of a leader are logged when they begin and when they end.
 
 Throttles (KIP-73): `follower.replication.throttled.rate` in bytes per second for the topics' `follower.replication.
-throttled.replicas`; replicas that are in sync are never held back.
+throttled.replicas`; replicas that are in sync are never throttled.
 
-While the process lacks descriptors or memory a partition rests and tries again: the broker drops out of the in-sync
-replicas and comes back by itself. Any failure of the disk, a full one among them, takes the log directory offline
+While the process lacks descriptors or memory a partition pauses and retries: the broker leaves the ISR and rejoins it
+by itself. Any failure of the disk, a full one among them, takes the log directory offline
 (`Partitions.dir_failed`).
 """
 
@@ -50,14 +51,14 @@ Key = tuple[str, int]
 
 GRACE_S = 0.03
 SHORTEST_REST_S = 0.01
-"""`replica.fetch.backoff.ms` may be 0, which is no reason to ask without end."""
+"""The shortest backoff: `replica.fetch.backoff.ms` may be 0, which must not become a busy loop."""
 YIELD_BYTES = 1 << 20
-"""After so many bytes, or so many partitions, appended in one go others get their turn."""
+"""Bytes, or partitions, to append before yielding to other tasks."""
 YIELD_PARTITIONS = 64
 
 
 class LocalLog:
-    """A partition's log as `replication` looks at it."""
+    """A partition's log as `replication` sees it."""
 
     __slots__ = ("partition",)
 
@@ -112,7 +113,7 @@ class Followers:
         self._idle = Wakeup()
 
     async def run(self) -> None:
-        """Fetch until cancelled; what is followed before is fetched from now on."""
+        """Fetch until cancelled; partitions that were followed before are fetched from now on."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
@@ -143,7 +144,7 @@ class Followers:
         self._followed[key] = (partition, leader, fetcher)
 
     def unfollow(self, partition: Partition) -> None:
-        """Do not fetch it any more; nothing is appended to it from now on."""
+        """Stop fetching it; nothing is appended to it from now on."""
         known = self._followed.pop((partition.topic, partition.index), None)
         if known is not None:
             self._leave((partition.topic, partition.index), known[2])
@@ -168,12 +169,12 @@ class Followers:
     # -- settings ----------------------------------------------------------------------------------------------------
 
     def look_at_config(self) -> None:
-        """Take over settings that changed while the broker runs."""
+        """Apply settings that changed while the broker runs."""
         config = self._current_config()
         if config is self._config:
             return
         self._config = config
-        self.throttle.look_at(config)
+        self.throttle.refresh(config)
         count = max(config.get_int("num.replica.fetchers"), 1)
         if count != self._fetcher_count:
             self._fetcher_count = count
@@ -185,7 +186,7 @@ class Followers:
         return self.throttle.covers(*key)
 
     def held_back(self, now: float) -> Callable[[Key], bool] | None:
-        """Which partitions the throttle holds back at the moment, None for none."""
+        """The partitions that are throttled at the moment, None for none."""
         return self.is_throttled if self.throttle.exceeded(now) else None
 
 
@@ -216,7 +217,7 @@ class LeaderFetcher:
     # -- from the owner ----------------------------------------------------------------------------------------------
 
     def reach(self, leader: BrokerImage, endpoint: Endpoint | None) -> None:
-        """Where the leader is. Whatever was asked elsewhere, or of an earlier process, is given up."""
+        """Set the leader's endpoint. Requests to another one, or to an earlier process, are cancelled."""
         known = self._leader
         moved = known is not None and (endpoint != self._endpoint or leader.epoch > known.epoch >= 0)
         if moved and self._asking is not None:
@@ -236,7 +237,7 @@ class LeaderFetcher:
         self._wake.set()
 
     def _hurry(self) -> None:
-        """Do not let a Fetch in flight wait long, but not at the price of one connection after the other."""
+        """Shorten the wait for a Fetch in flight, without replacing one connection after the other."""
         wait_s = self.machine.settings.max_wait_ms / 1000
         now = trio.current_time()
         if self._asking is not None and self._fetching and now >= self._gave_up + wait_s:
@@ -252,7 +253,7 @@ class LeaderFetcher:
     # -- the task ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Ask, append, ask again, until `end`."""
+        """Fetch and append until `end`."""
         try:
             with self._life:
                 while True:
@@ -280,7 +281,7 @@ class LeaderFetcher:
             await self._wait(step)
 
     def _look_for_ids(self) -> None:
-        """A topic from before topic ids may have got one since."""
+        """Look up ids of topics that had none: they may have got one."""
         for key, followed in list(self.machine.partitions.items()):
             assert isinstance(followed.log, LocalLog)
             topic_id = followed.log.partition.topic_id
@@ -298,7 +299,7 @@ class LeaderFetcher:
             self._asking = asking
             try:
                 if self._endpoint is None:
-                    raise PeerError(f"broker {self._leader_id} has no listener between brokers")
+                    raise PeerError(f"broker {self._leader_id} has no inter-broker listener")
                 response = await self._connection.ask(self._endpoint, ask.request, ask.version)
             except PeerError as error:
                 self._trouble(error)
@@ -313,7 +314,7 @@ class LeaderFetcher:
             return
         if self._in_trouble:
             self._in_trouble = False
-            log.info("broker %d answers again", self._leader_id)
+            log.info("fetching from broker %d works again", self._leader_id)
         await self._carry_out(self.machine.answered(ask, response, trio.current_time()))
 
     def _trouble(self, error: PeerError) -> None:
@@ -324,7 +325,7 @@ class LeaderFetcher:
     async def _carry_out(self, actions: list[FollowerAction]) -> None:
         size = 0
         for number, action in enumerate(actions, 1):
-            # Others had their turn meanwhile, and may have taken the partition away.
+            # Other tasks ran meanwhile, and may have removed the partition.
             if self.machine.is_current(action.partition):
                 size += self._do(action)
                 if size >= YIELD_BYTES or number % YIELD_PARTITIONS == 0:
@@ -338,13 +339,13 @@ class LeaderFetcher:
             and action.partition.log.partition.log.flush_due
         ]
         while due:
-            # `flush.messages`: before the next Fetch, which tells the leader what is here.
+            # `flush.messages`: before the next Fetch, whose offset acknowledges it to the leader.
             due = await self._owner.offload(_flush, due)
             if due:
                 await trio.sleep(self.machine.settings.backoff_s)
 
     def _do(self, action: FollowerAction) -> int:
-        """Carry one action out; what it took, in bytes appended."""
+        """Carry one action out; returns its cost, in bytes appended."""
         machine = self.machine
         followed = action.partition
         now = trio.current_time()
@@ -360,7 +361,7 @@ class LeaderFetcher:
             elif isinstance(action, Truncate):
                 if action.offset < partition.high_watermark:
                     log.warning(
-                        "%s-%d is truncated to %d, below its high watermark %d",
+                        "%s-%d: truncating to %d, below the high watermark %d",
                         *followed.key,
                         action.offset,
                         partition.high_watermark,
@@ -376,8 +377,8 @@ class LeaderFetcher:
         except KafkaError as error:
             self._not_done(action, error, now, rest=False)
         except Exception:
-            # Ours, not the leader's; its neighbours go on.
-            log.exception("%s-%d: applying what the leader sent failed; no longer fetching", *followed.key)
+            # Our error, not the leader's; other partitions continue.
+            log.exception("%s-%d: cannot apply the leader's records, no longer fetching", *followed.key)
             machine.not_done(action, ErrorCode.UNKNOWN_SERVER_ERROR, now)
         else:
             machine.done(action, now)
@@ -385,7 +386,7 @@ class LeaderFetcher:
 
     def _not_done(self, action: FollowerAction, error: KafkaError, now: float, *, rest: bool) -> None:
         log.warning(
-            "%s-%d at offset %d: what broker %d sent could not be used: %s",
+            "%s-%d at offset %d: invalid response of broker %d: %s",
             *action.partition.key,
             action.partition.fetch_offset,
             self._leader_id,
@@ -403,13 +404,13 @@ class LeaderFetcher:
             end = partition.log_end_offset
             if not (partition.log_start_offset == end and error.first_offset < end <= error.last_offset):
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.message) from error
-            # The leader's log starts inside this batch (DeleteRecords): it is the first one to be had.
+            # The leader's log starts inside this batch (DeleteRecords): it is the first one available.
             partition.restart_at(error.first_offset)
             partition.append_as_follower(records, epoch, action.high_watermark, action.log_start_offset)
 
 
 def _flush(partitions: list[Partition]) -> list[Partition]:
-    """In a thread. What cannot be flushed takes no more records; returned are those that can be, later."""
+    """Flush in a thread. Returns partitions to retry later; one that cannot be flushed takes no more records."""
     later = []
     for partition in partitions:
         if partition.write_error is None:

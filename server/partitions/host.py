@@ -1,4 +1,4 @@
-"""What a partition needs of its broker, and who may wait for it."""
+"""What a partition needs of its broker, and the interface of its waiters."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 log = logging.getLogger("barnabas.partition")
 
 P = TypeVar("P", contravariant=True)
-"""The partition, whose file imports this one."""
+"""The partition; its module imports this one."""
 
 
 class ProgressWaiter(Protocol):
-    """Waits for readable bytes, in perhaps several partitions. `progress` is called after `added_bytes` more became
-    readable, or with 0 when something else changed.
+    """Waits for readable bytes, perhaps in several partitions. `progress` is called after `added_bytes` became
+    readable, or with 0 after another change.
     """
 
     def progress(self, added_bytes: int) -> None: ...
 
     def answer_now(self) -> None:
-        """Wait no longer: answer with what there is."""
+        """Stop waiting: answer with the records there are."""
 
 
-def tell_progress(waiters: Iterable[ProgressWaiter], added_bytes: int) -> None:
-    """Tell all of `waiters`, who may come and go meanwhile: `waiters` is copied. One that fails is let go of."""
+def notify_progress(waiters: Iterable[ProgressWaiter], added_bytes: int) -> None:
+    """Notify all `waiters`, which may change meanwhile: `waiters` is copied. One that fails is released."""
     for waiter in tuple(waiters):
         try:
             waiter.progress(added_bytes)
         except Exception as error:
-            contain(log, "a fetch that was waiting", error, waiter)
+            contain(log, "notifying a waiting fetch", error, waiter)
 
 
 class PartitionHost(Protocol[P]):
@@ -55,18 +55,18 @@ class PartitionHost(Protocol[P]):
     def is_alive(self, broker_id: int) -> bool: ...
 
     def stage(self, partition: P) -> None:
-        """It wants to be written at the end of the round."""
+        """Write it at the end of the round."""
 
     def write_failed(self, partition: P, error: StorageError) -> None:
-        """Something staged is lost, and the partition takes nothing more (`write_error`): at the end of this round,
-        when all who staged something have heard of it, its directory is given up, or the error is cleared.
+        """Something staged is lost, and the partition rejects appends (`write_error`). At the end of this round, when
+        all callers of `append` know, its directory is taken offline, or the error is cleared.
         """
 
     def flush(self, partition: P) -> None:
-        """Sync its log, and call its `flushed`, at once or later."""
+        """Sync its log, and call its `flushed`, now or later."""
 
     def propose(self, partition: P, proposal: Proposal) -> None:
-        """Ask the controller for another ISR."""
+        """Propose another ISR to the controller."""
 
     def storage_failed(self, partition: P, error: StorageError) -> None:
         """The disk cannot be read or written."""

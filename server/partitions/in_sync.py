@@ -1,18 +1,17 @@
-"""Wishes of this broker's partitions for another in-sync set, carried to the controller; and the look for laggards.
+"""Proposals of this broker's partitions for another ISR, sent to the controller; and the search for lagging replicas.
 
-Partitions propose (`barnabas.replication.replica.leader`); `submit` takes a proposal down and `run` sends all there
-are, one request at a time: to the controller's inter-broker endpoint, or by a direct call where this broker is the
-controller. The answers go back to the partitions. What gets no answer (no controller, connection lost, an error of the
-whole request) is sent again after `RETRY_S`, without end: the partition waits, in a state that commits nothing too
-early, until it hears of a new leader epoch. A proposal that the partition has dropped meanwhile is not sent any more.
+Partitions propose (`barnabas.replication.replica.leader`); `submit` queues a proposal and `run` sends all queued ones,
+one request at a time: to the controller's inter-broker endpoint, or by a direct call where this broker is the
+controller. The answers go back to the partitions. Without an answer (no controller, connection lost, a top-level error)
+a proposal is resent after `RETRY_S`, indefinitely: until a new leader epoch the partition waits, in a state that
+commits nothing too early. A proposal that the partition has dropped meanwhile is not resent.
 
 AlterPartition (key 56, KIP-497) exists from inter-broker protocol 2.7-IV2 on. Its version is negotiated: the newest
-that both know up to 3; 0 and 1 name topics, 2 and 3 need topic ids (KIP-841), 3 has broker epochs, which count in KRaft
-alone and are -1 here. Before 2.7-IV2 the leader writes the partition's state itself, if nobody else has since, and
-tells of it by a notification node: when there was no change for `LINGER_S`, or for `DELAY_MAX_S` no
-notification.
+that both support, up to 3; 0 and 1 name topics, 2 and 3 need topic ids (KIP-841), 3 has broker epochs, which matter in
+KRaft only and are -1 here. Before 2.7-IV2 the leader writes the partition's state itself, if it is unchanged, and
+creates a notification node: when there was no change for `LINGER_S`, or no notification for `DELAY_MAX_S`.
 
-Who lags is looked at every half `replica.lag.time.max.ms`.
+Replicas are checked for lag every half `replica.lag.time.max.ms`.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class OwnController(Protocol):
 
 
 class _Unanswered(Exception):
-    """The whole request came to nothing; it is to be sent again."""
+    """The whole request failed, and is to be resent."""
 
 
 class IsrManager:
@@ -103,7 +102,7 @@ class IsrManager:
         self._changed_at = self._notified_at = 0.0
 
     def submit(self, partition: Partition, proposal: Proposal) -> None:
-        """Carry `proposal` to the controller, instead of an older one of this partition that was not sent yet."""
+        """Queue `proposal` for the controller, instead of an older one of this partition that was not sent yet."""
         self._wanted[partition] = proposal
         self._mail.set()
 
@@ -112,10 +111,10 @@ class IsrManager:
         self._changed_at = self._notified_at = trio.current_time()
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(serve, log, "looking for laggards", self._look_for_laggards)
-                nursery.start_soon(serve, log, "looking for the controller", self._leave_old_controllers)
+                nursery.start_soon(serve, log, "checking for lagging replicas", self._find_laggards)
+                nursery.start_soon(serve, log, "following the controller", self._leave_old_controllers)
                 if not self._config().inter_broker_protocol.alter_partition:
-                    nursery.start_soon(serve, log, "telling the controller of in-sync sets", self._notify)
+                    nursery.start_soon(serve, log, "proposing ISRs to the controller", self._notify)
                 while True:
                     await self._mail.wait()
                     while self._wanted:
@@ -124,29 +123,29 @@ class IsrManager:
         finally:
             await self._peer.close()
 
-    async def _look_for_laggards(self) -> None:
+    async def _find_laggards(self) -> None:
         while True:
             await trio.sleep(max(self._config().get_int("replica.lag.time.max.ms") / 2000, 0.001))
             for number, partition in enumerate(self._partitions, 1):
                 try:
                     partition.shrink_isr(trio.current_time())
                 except Exception as error:
-                    contain(log, f"looking for lagging replicas of {partition}", error)
+                    contain(log, f"checking for lagging replicas of {partition}", error)
                 if number % _LOOKS_AT_ONCE == 0:
                     await trio.lowlevel.checkpoint()
 
     async def _leave_old_controllers(self) -> None:
-        """Stop waiting for a broker that is no longer controller, perhaps because it is partitioned from the rest."""
+        """Cancel requests to a broker that is no longer controller, perhaps because it is partitioned from the rest."""
         while True:
-            asked = self._image().controller_id
-            await self._member.image_until(lambda image, asked=asked: image.controller_id != asked)  # type: ignore[misc]
+            controller_id = self._image().controller_id
+            await self._member.image_until(lambda image, before=controller_id: image.controller_id != before)  # type: ignore[misc]
             if self._asking is not None:
                 self._asking.cancel()
 
     # -- one round ---------------------------------------------------------------------------------------------------
 
     async def _send_all(self) -> bool:
-        """Send everything there is. False if something has to be sent again, after a pause."""
+        """Send all queued proposals. False if some must be resent, after a pause."""
         wanted, self._wanted = self._wanted, {}
         batch = {partition: proposal for partition, proposal in wanted.items() if _is_pending(partition, proposal)}
         if not batch:
@@ -166,7 +165,7 @@ class IsrManager:
         except Exception as error:
             if repr(error) != self._trouble:
                 self._trouble = repr(error)
-                contain(log, f"asking for {len(batch)} ISR changes", error)
+                contain(log, f"proposing {len(batch)} ISR changes", error)
             self._again(batch.items())
             return False
         self._trouble = ""
@@ -181,7 +180,7 @@ class IsrManager:
                     partition.isr_accepted(proposal, isr, leader_epoch, partition_epoch)
             except Exception as error:
                 contain(log, f"applying the ISR of {partition}", error)
-                again.append((partition, proposal))  # the answer will tell what is the case
+                again.append((partition, proposal))  # the next answer will show the actual state
         self._again(again)
         return not again
 
@@ -191,11 +190,11 @@ class IsrManager:
 
     @staticmethod
     def _refused(partition: Partition, proposal: Proposal, code: ErrorCode) -> bool:
-        """Tell the partition; True if the same is to be sent again."""
+        """Give the partition a refusal; True if the same proposal is to be resent."""
         what = partition.isr_refused(proposal, code)
         if what is not Refusal.STALE:
             log.info(
-                "%s-%d: the controller refused ISR %s with %s: %s",
+                "%s-%d: the controller rejected ISR %s with %s: %s",
                 partition.topic,
                 partition.index,
                 proposal.isr,
@@ -217,7 +216,7 @@ class IsrManager:
             with trio.move_on_after(self._timeout_s):
                 response = await self._controller.alter_partition(self._request(batch, version), version)
             if response is None:
-                raise _Unanswered("this broker, the controller, does not answer itself")
+                raise _Unanswered("the controller, this broker, did not answer in time")
         else:
             image = self._image()
             controller = image.brokers.get(image.controller_id)
@@ -235,7 +234,7 @@ class IsrManager:
             if response is None:
                 raise _Unanswered(f"broker {image.controller_id} is no longer the controller")
         if response.error_code != ErrorCode.NONE:
-            raise _Unanswered(f"the controller refuses with {_name(response.error_code)}")
+            raise _Unanswered(f"the controller answered {_name(response.error_code)}")
         return _outcomes(batch, response, version)
 
     def _request(self, batch: Batch, version: int) -> AlterPartitionRequest:
@@ -273,7 +272,7 @@ class IsrManager:
             except StoreError:
                 if not outcomes:
                     raise
-                break  # the rest is sent again
+                break  # the rest is resent
             except BadNode as error:
                 log.error("%s", error)
                 written = ErrorCode.INVALID_REQUEST
@@ -297,7 +296,7 @@ class IsrManager:
                 await notify_isr_changes(self._store, changed)
                 self._notified_at = now
             except StoreError as error:
-                log.warning("notifying the controller of ISR changes failed: %s; retrying", error)
+                log.warning("cannot notify the controller of ISR changes, retrying: %s", error)
                 self._to_notify = {**changed, **self._to_notify}
 
 

@@ -1,26 +1,25 @@
-"""One partition on this broker: its log, its role, its high watermark, and who waits for either end to move.
+"""One partition on this broker: its log, its role, its high watermark, and its waiters.
 
 Appending has two steps so that a round of requests shares one file write: `append` checks, assigns offsets and
 *stages*; `write` writes all that is staged, moves the log end offset and the high watermark, and wakes the waiters.
-Whoever appends outside of a round calls both.
+Outside of a round call both.
 
-Two ends move and two kinds of waiters watch them: consumers wait for the high watermark, followers for the log end.
-Of a partition with one replica both ends are the same, `leader` is None and nothing of what follows costs anything.
-A replicated one has, where it is led, a `LeaderState` (`barnabas.replication.replica.leader`): it is told of every
-fetch of a follower (`follower_fetched`), and what it says moves the high watermark or goes to the controller as a wish
-for another ISR (`PartitionHost.propose`; then `isr_accepted` or `isr_refused`). A follower takes its high watermark
-from the leader's answers (`append_as_follower`); it serves consumers up to it (KIP-392). The high watermark survives
-changes of role. It moves back only when the log is cut below it.
+Consumers wait for the high watermark to rise, followers for the log end offset. Of a partition with one replica both
+are the same, `leader` is None and replication costs nothing. A replicated one has, on its leader, a `LeaderState`
+(`barnabas.replication.replica.leader`): it gets every fetch of a follower (`follower_fetched`), moves the high
+watermark, and proposes another ISR to the controller (`PartitionHost.propose`; then `isr_accepted` or `isr_refused`). A
+follower takes its high watermark from the leader's responses (`append_as_follower`), and serves consumers up to it
+(KIP-392). The high watermark survives changes of role. It falls only when the log is truncated below it.
 
-While the partition is copied to another log directory, `future` is the copy (`server/storage/dir_moves.py`); what is
-cut from the log is cut from it too. When the copy is complete, it becomes `log`.
+While the partition is copied to another log directory, `future` is the copy (`server/storage/dir_moves.py`), which is
+truncated with the log. When the copy is complete, it becomes `log`.
 
 A write may fail after its offsets were assigned, in any `append` that starts a segment, at the round's end, or because
 the whole log directory failed meanwhile. From then on nothing more is appended in that round (`write_error`), so that
-no lost offset is given to somebody else, and `outcome_of` tells everybody exactly whether what he staged is written.
+no lost offset is assigned twice, and `outcome_of` says of each staged batch whether it was written.
 
-When `flush.messages` records are not synced the host is asked for a flush, and until `flushed` says that it is done
-what was appended is held back: `held_at` is the offset behind which nothing is acknowledged or committed.
+When `flush.messages` records are not synced the host is asked for a flush, and until `flushed` confirms it, appended
+records are held back: beyond the offset `held_at` nothing is acknowledged or committed.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from barnabas.kproto.allowance import Allowance
 from barnabas.logdir import AppendInfo, AppendOrigin, FileSlice, InTransaction, PartitionLog, StorageError
 from barnabas.replication import LeaderState, PartitionImage, Proposal, Refusal
 from barnabas.server.partitions.commit_queue import CommitCallback, CommitQueue
-from barnabas.server.partitions.host import PartitionHost, ProgressWaiter, tell_progress
+from barnabas.server.partitions.host import PartitionHost, ProgressWaiter, notify_progress
 from barnabas.server.partitions.uncommitted import Uncommitted
 
 log = logging.getLogger("barnabas.partition")
@@ -44,10 +43,10 @@ class Partition:
     """See the module. All offsets are log offsets; the high watermark is the first offset that is *not* yet
     committed.
 
-    `leader_id` -1: nobody leads. `partition_epoch`: version of the state that the role was taken from. `isr`: the
+    `leader_id` -1: no leader. `partition_epoch`: version of the state that the role was taken from. `isr`: the
     committed one, empty where this broker does not lead. `leader`: set where this broker leads and is not the only
-    replica. `truncations`: how often records were truncated from the log's end. `resigned_with`: what those hear who
-    come too late.
+    replica. `truncations`: how often records were truncated from the log's end. `resigned_with`: the error of
+    callbacks that come after the end of leadership.
     """
 
     __slots__ = (
@@ -128,7 +127,7 @@ class Partition:
     # -- role --------------------------------------------------------------------------------------------------------
 
     def lead(self, image: PartitionImage) -> None:
-        """Become leader, or stay it with a new epoch, assignment or ISR."""
+        """Become leader, or remain leader with a new epoch, assignment or ISR."""
         host = self._host
         end = self.log.state.next_offset
         if image.leader_epoch > self.leader_epoch:
@@ -144,7 +143,7 @@ class Partition:
         self.leader_id = host.broker_id
         self._take(image)
         self.isr = tuple(image.isr)
-        # What a follower has just appended may not be synced; as a leader it must not count it before.
+        # Records just appended as a follower may not be synced; a leader must not count them before.
         self._hold_unflushed()
         if self.leader is None:
             self._uncommitted.clear()
@@ -154,8 +153,8 @@ class Partition:
             self.wake_all()
 
     def follow(self, image: PartitionImage) -> None:
-        """Be a follower, of the leader that `image` names or of nobody. Whoever waits for a commit is told to look
-        elsewhere.
+        """Become a follower, of the leader in `image` or without a leader. Callbacks that wait for a commit get
+        NOT_LEADER_OR_FOLLOWER.
         """
         self.leader_id = image.leader
         self._take(image)
@@ -168,7 +167,7 @@ class Partition:
         self.adding_replicas = tuple(image.adding_replicas)
 
     def resign(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
-        """Stop leading (deleted, offline, or somebody else leads): whoever waits is told."""
+        """Stop leading (deleted, offline, or another broker leads): all waiters are notified."""
         self.resigned_with = code
         self.is_leader = False
         self.leader = None
@@ -178,17 +177,17 @@ class Partition:
         self.wake_all()
 
     def _give_up(self, code: ErrorCode) -> None:
-        """Tell everybody who waits for what was appended."""
+        """Call all callbacks that wait for a commit or a flush."""
         self._flushes.give_up(code)
         self._commits.give_up(code)
 
     def wake_all(self) -> None:
-        """Something changed that is not more bytes: a role, the log's start."""
-        tell_progress(self.waiters, 0)
+        """Notify waiters of another change than new records: of the role, of the log start offset."""
+        notify_progress(self.waiters, 0)
 
     @property
     def waiters(self) -> list[ProgressWaiter]:
-        """Who waits for something to read, each once."""
+        """The waiters for readable bytes, each once."""
         return list({**self._tail_waiters, **self._waiters})
 
     # -- offsets -----------------------------------------------------------------------------------------------------
@@ -216,7 +215,7 @@ class Partition:
 
     @property
     def lags_behind_its_epoch(self) -> bool:
-        """A new leader that does not know yet how much of what it has is committed."""
+        """Whether this is a new leader whose high watermark has not reached its own epoch."""
         return self.epoch_start_offset > self.high_watermark
 
     def check_leader_epoch(self, current_leader_epoch: int, *, only_leader: bool = True) -> None:
@@ -265,12 +264,12 @@ class Partition:
         self._host.write_failed(self, error)
 
     def write_failure_is_over(self) -> None:
-        """Everybody who staged something has heard of it, and the log can be used."""
+        """Clear the error: all callers of `append` know it, and the log can be used."""
         self.write_error = None
 
     def outcome_of(self, last_offset: int) -> KafkaError | None:
-        """What became of what `append` has put at `last_offset`, once the round's write is over: None if it is written,
-        else why not. A duplicate has the outcome of the batch that it repeats.
+        """The outcome of the batch that `append` has staged up to `last_offset`, after the round's write: None if it is
+        written, else the error. A duplicate has the outcome of the batch that it repeats.
         """
         if last_offset < self.log.state.log_end_offset:
             return None
@@ -279,12 +278,12 @@ class Partition:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR if self.is_leader else self.resigned_with)
 
     def _lacks_replicas(self) -> bool:
-        """Too few are in sync for acks=-1. More in-sync replicas than there are replicas cannot be asked for."""
+        """Whether the ISR is too small for acks=-1. `min.insync.replicas` is capped at the number of replicas."""
         in_sync = len(self.isr)
         return in_sync < self.log.state.config.min_insync_replicas and in_sync < len(self.replicas)
 
     def append_run(self, batches: list[memoryview], *, now_ms: int, required_acks: int) -> list[int]:
-        """As `Appender.append_run`: what is not plain stays for `append`."""
+        """As `Appender.append_run`: batches that are not plain are left to `append`."""
         if not self.is_leader or self.write_error is not None or (required_acks == -1 and self._lacks_replicas()):
             return []
         lasts = self.log.appender.append_run(batches, leader_epoch=self.leader_epoch, now_ms=now_ms)
@@ -294,11 +293,11 @@ class Partition:
         return lasts
 
     def write(self) -> None:
-        """Write what is staged, then let readers and waiters see it. Raises `StorageError`; then it is offline."""
+        """Write what is staged, then make it visible to readers and waiters. Raises `StorageError`: it is offline."""
         self._advance(self.write_quietly())
 
     def write_quietly(self) -> int:
-        """The first half of `write`; `announce` its result. A round writes all first, as answers hold some of each."""
+        """The first half of `write`; pass its result to `announce`. A round first writes all partitions."""
         added, self._staged_bytes = self._staged_bytes, 0
         try:
             self.log.writer.write()
@@ -310,24 +309,24 @@ class Partition:
         return added
 
     def _hold_unflushed(self) -> None:
-        """Have flushed what `flush.messages` demands, and hold it back until then."""
+        """Request the flush that `flush.messages` demands, and hold records back until then."""
         if (self.log.flush_due or self.held_at is not None) and not self._is_flushing:
             if self.held_at is None:
                 self.held_at = max(self.high_watermark, self.log.state.recovery_point)
-            self._ask_for_flush()
+            self._request_flush()
 
-    def _ask_for_flush(self) -> None:
+    def _request_flush(self) -> None:
         self._is_flushing = True
         self._host.flush(self)
 
     def flush_again(self) -> None:
-        """Some time after a flush that has failed."""
+        """Retry a failed flush, some time later."""
         if not self.log.abandoned:
             self._hold_unflushed()
 
     def flushed(self, error: StorageError | None = None) -> None:
-        """The flush that the host was asked for is done, or has failed. If the log can be used all the same, what was
-        held back stays so until the next one, whom the next write or `flush_again` asks for.
+        """The requested flush is done, or has failed. If the log can be used all the same, records stay held back until
+        the next flush, which the next write or `flush_again` requests.
         """
         self._is_flushing = False
         if error is not None:
@@ -336,9 +335,9 @@ class Partition:
             self._give_up(error.code)
             return
         if self.log.flush_due and not self.log.abandoned:
-            # More came meanwhile. Held back is what this flush did not cover.
+            # More came meanwhile: what this flush did not cover stays held back.
             self.held_at = end = max(self.high_watermark, self.log.state.recovery_point)
-            self._ask_for_flush()
+            self._request_flush()
         else:
             self.held_at = None
             end = NEVER
@@ -361,14 +360,14 @@ class Partition:
         self._advance(added_bytes)
 
     def _advance(self, added_bytes: int) -> None:
-        """Move the high watermark as far as the in-sync replicas allow, and wake whom that concerns."""
+        """Advance the high watermark as far as the in-sync replicas allow, and notify waiters."""
         if not self.is_leader:
-            return  # it was lost since the write
+            return  # leadership or log was lost since the write
         if self.leader is not None:
             if added_bytes:
                 self._uncommitted.add(self.log.state.log_end_offset, added_bytes)
             self._advance_replicated()
-            tell_progress(self._tail_waiters, added_bytes)
+            notify_progress(self._tail_waiters, added_bytes)
             return
         end = self.log.state.log_end_offset
         if self.held_at is not None:
@@ -379,7 +378,7 @@ class Partition:
             if self._commits:
                 self._commits.answer(end, self._outcome())
         if self._waiters:
-            tell_progress(self._waiters, added_bytes)
+            notify_progress(self._waiters, added_bytes)
 
     def _advance_replicated(self) -> None:
         leader = self.leader
@@ -404,16 +403,16 @@ class Partition:
             self._commits.answer(offset, self._outcome())
         readable = self._uncommitted.take(offset)
         if self._waiters:
-            tell_progress(self._waiters, readable)
+            notify_progress(self._waiters, readable)
 
     def _outcome(self) -> ErrorCode:
-        """Of what is committed with acks=all: the ISR may have shrunk since it was appended."""
+        """The error for what is committed with acks=all: the ISR may have shrunk since the append."""
         if self.leader is None or self.leader.has_enough(self.log.state.config.min_insync_replicas):
             return ErrorCode.NONE
         return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
     def when_committed(self, offset: int, callback: CommitCallback) -> None:
-        """Call `callback(NONE)` once the high watermark reaches `offset`, at once if it has; with
+        """Call `callback(NONE)` once the high watermark reaches `offset`, immediately if it has; with
         NOT_ENOUGH_REPLICAS_AFTER_APPEND when fewer than `min.insync.replicas` are in sync by then, with another error
         when leadership is lost.
         """
@@ -425,16 +424,15 @@ class Partition:
             self._commits.add(offset, callback)
 
     def drop_commit(self, callback: CommitCallback) -> None:
-        """Whoever left `callback` (and left it once) with `when_committed`, and was not called, waits no longer."""
+        """Drop a `callback` that was given to `when_committed`, once, and was not called."""
         self._commits.drop(callback)
 
     # -- the leader's side of replication ----------------------------------------------------------------------------
 
     def check_follower(self, replica_id: int, current_leader_epoch: int) -> None:
-        """May this broker fetch as a follower? Raises as `check_leader_epoch`.
+        """Check that this broker may fetch as a follower. Raises as `check_leader_epoch`.
 
-        A broker that is no replica here is one of an assignment that this leader does not know yet: it shall try
-        again.
+        A broker that is no replica belongs to an assignment that this leader has not received yet: it must retry.
         """
         self.check_leader_epoch(current_leader_epoch)
         if self.leader is None or replica_id not in self.leader.followers:
@@ -457,20 +455,19 @@ class Partition:
             proposal = leader.expand(follower, self.high_watermark, self._host.is_alive)
             if proposal is not None:
                 self._host.propose(self, proposal)
-        # Also when nothing moved: the high watermark may have waited for somebody who is dead by now, and producers
-        # wait for it.
+        # Even if nothing moved: the high watermark may have waited for a replica that is dead by now.
         if moved or self.high_watermark < end:
             self._advance_replicated()
 
     def shrink_isr(self, now: float) -> None:
-        """Time passed: propose that those leave the ISR who lag for longer than `replica.lag.time.max.ms`, and wait
-        no longer for those out of it.
+        """Propose to remove replicas that lag for longer than `replica.lag.time.max.ms` from the ISR, and stop waiting
+        for lagging ones outside of it.
         """
         leader = self.leader
         if leader is None:
             return
         if self.high_watermark < self.log.state.log_end_offset:
-            self._advance_replicated()  # whoever was about to join may have given up
+            self._advance_replicated()  # a replica that was about to join may have stopped
         proposal = leader.shrink(self.log.state.log_end_offset, self._host.lag_s, now)
         if proposal is not None:
             lagging = "; ".join(str(leader.followers.get(each, each)) for each in proposal.removed)
@@ -487,7 +484,7 @@ class Partition:
             self._host.propose(self, proposal)
 
     def isr_accepted(self, proposal: Proposal, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int) -> bool:
-        """The controller took `proposal`, and this is the state now. False if that is out of date."""
+        """The controller accepted `proposal`, and this is the new state. False if that is outdated."""
         leader = self.leader
         if leader is None or not leader.accepted(proposal, isr, leader_epoch, partition_epoch):
             return False
@@ -498,12 +495,12 @@ class Partition:
         return True
 
     def isr_refused(self, proposal: Proposal, code: ErrorCode) -> Refusal:
-        """The controller refused `proposal`. On RETRY it is to be sent again."""
+        """The controller refused `proposal`. On RETRY it is to be resent."""
         if self.leader is None:
             return Refusal.STALE
         outcome = self.leader.refused(proposal, code)
         if outcome is Refusal.REVERTED:
-            self._advance_replicated()  # nobody waits for those any more who were to join
+            self._advance_replicated()  # replicas that were to join no longer count
         return outcome
 
     # -- the follower's side -----------------------------------------------------------------------------------------
@@ -531,7 +528,7 @@ class Partition:
         return info
 
     def follow_offsets(self, leader_high_watermark: int, leader_log_start_offset: int) -> None:
-        """Take over what the leader says of its high watermark and log start, within what there is here."""
+        """Adopt the leader's high watermark and log start offset, within the local log."""
         partition_log = self.log
         reached = min(leader_high_watermark, partition_log.state.log_end_offset)
         if reached > self.high_watermark:
@@ -546,10 +543,10 @@ class Partition:
         try:
             self.log.truncate_to(offset, self._host.wall_ms())
         finally:
-            self._truncated()  # without the disk's fault the log is shorter all the same, or as long as it was
+            self._truncated()  # the log may be truncated or not; without a disk error it is usable
 
     def restart_at(self, offset: int) -> None:
-        """Drop everything and start again, empty, at `offset`. Raises `StorageError`."""
+        """Drop all records and restart the log, empty, at `offset`. Raises `StorageError`."""
         try:
             self.log.truncate_fully(offset, self._host.wall_ms())
         finally:
@@ -563,12 +560,12 @@ class Partition:
             try:
                 self.future.truncate_to(self.log.log_end_offset, self._host.wall_ms())
             except StorageError as error:
-                log.error("moving %s-%d stopped: %s", self.topic, self.index, error)
+                log.error("stopped the move of %s-%d to another log directory: %s", self.topic, self.index, error)
         self.wake_all()
 
     @property
     def is_moving(self) -> bool:
-        """It is being copied to another log directory."""
+        """Whether it is being copied to another log directory."""
         return self.future is not None
 
     # -- read --------------------------------------------------------------------------------------------------------
@@ -588,7 +585,7 @@ class Partition:
             raise
 
     def add_waiter(self, waiter: ProgressWaiter, *, at_log_end: bool = False) -> None:
-        """Tell `waiter` of what becomes readable: below the high watermark, or at the log's end (followers)."""
+        """Notify `waiter` of readable bytes: below the high watermark, or at the log end (followers)."""
         if at_log_end:
             self._tail_waiters[waiter] = None
         else:

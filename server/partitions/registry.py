@@ -2,12 +2,12 @@
 
 The controller's messages say which to lead, to follow, or to stop (`become_leader`, `become_follower`, `stop`);
 handlers look them up. `write_staged` ends a round: every partition that staged something writes once, then waiters
-are woken, then the callbacks left with `after_write` answer the Produce requests of the round.
+are notified, then the callbacks of `after_write` answer the Produce requests of the round.
 
-Who else must know of a role hears it from here (`barnabas.server.partitions.roles`).
+Other parts are notified of changes of role from here (`barnabas.server.partitions.roles`).
 
-A log directory that fails takes its partitions offline (`dir_failed`): they are not found any more, look-ups and the
-controller get KAFKA_STORAGE_ERROR until the broker is started again, and the others go on.
+A log directory that fails takes its partitions offline (`dir_failed`): look-ups and the controller get
+KAFKA_STORAGE_ERROR until the broker is restarted, and the other directories continue.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ NO_EPOCH = -1
 
 SETTLE_TRIES = 5
 SETTLE_AGAIN_S = 0.2
-"""How often, and after how many seconds, a sync is tried again for which the process had no descriptor."""
+"""How often, and after how many seconds, to retry a sync that failed for lack of descriptors."""
 
 
 class Partitions:
     """See the module. `log_config(topic_config)` turns a topic's own settings into its effective `LogConfig`;
-    `now()`: seconds of trio's clock. `wall_ms()`: the wall clock. `lag_ms()`: `replica.lag.time.max.ms`. offload: where
-    the syncs of directories go.
+    `now()`: seconds of trio's clock. `wall_ms()`: the wall clock. `lag_ms()`: `replica.lag.time.max.ms`. offload: runs
+    the syncs of directories.
 
     Part of `barnabas.server.partitions.partition.PartitionHost`.
     """
@@ -89,17 +89,17 @@ class Partitions:
         self._refusing: list[Partition] = []
         self._is_writing = False
         self.allowance = Allowance()
-        """How much work the batches of a round may be."""
+        """The allowance of work for the batches of a round."""
         self._after_write: list[Callable[[], None]] = []
 
     def listen(self, listeners: RoleListeners) -> None:
-        """Who must know of roles; before any partition has one."""
+        """Set the listeners of roles; before any partition has one."""
         self._listeners = listeners
 
     @contextmanager
     def flushing_by(self, flusher: Callable[[Partition], None]) -> Iterator[None]:
-        """Meanwhile `flusher` syncs a partition's log, elsewhere (`barnabas.server.storage.flushing`); without it that
-        is done on the spot.
+        """While the context is open `flusher` syncs logs, in a thread (`barnabas.server.storage.flushing`); otherwise
+        that happens inline.
         """
         before, self._flusher = self._flusher, flusher
         try:
@@ -150,7 +150,7 @@ class Partitions:
     def __len__(self) -> int:
         return len(self._by_name)
 
-    # -- roles, told by the controller -------------------------------------------------------------------------------
+    # -- roles, set by the controller --------------------------------------------------------------------------------
 
     def become_leader(
         self,
@@ -161,8 +161,8 @@ class Partitions:
         *,
         is_new: bool = True,
     ) -> Partition:
-        """Lead a partition; its log is opened, or created when there is none. is_new: the controller has not told of it
-        before, so it cannot lie in a log directory that is offline.
+        """Lead a partition; its log is opened, or created when there is none. is_new: the controller has just
+        created it, so it cannot be in a log directory that is offline.
 
         Raises KafkaError for this partition: STALE_CONTROLLER_EPOCH (the leader epoch is not newer than ours),
         UNKNOWN_TOPIC_OR_PARTITION (this broker is no replica), INCONSISTENT_TOPIC_ID, KAFKA_STORAGE_ERROR.
@@ -173,7 +173,7 @@ class Partitions:
         self._listeners.followers.unfollow(partition)
         self._write_now(partition)
         partition.lead(image)
-        self._go_on_moving(partition)
+        self._resume_move(partition)
         coordinators = self._coordinators(topic)
         if coordinators is not None:
             coordinators.lead(partition)
@@ -189,8 +189,8 @@ class Partitions:
         *,
         is_new: bool = True,
     ) -> Partition:
-        """Follow the leader that `image` names; its address is `leader`, None if it is not known or there is none,
-        and then nothing is fetched. Raises KafkaError as `become_leader`.
+        """Follow the leader that `image` names; `leader` is its address; None: unknown, or there is none, and
+        nothing is fetched. Raises KafkaError as `become_leader`.
         """
         partition = self._admit(topic, topic_id, image, config, is_new)
         if partition is None:
@@ -198,7 +198,7 @@ class Partitions:
         self._write_now(partition)
         led = partition.is_leader
         partition.follow(image)
-        self._go_on_moving(partition)
+        self._resume_move(partition)
         coordinators = self._coordinators(topic)
         if led and coordinators is not None:
             coordinators.resign(partition.index)
@@ -209,7 +209,7 @@ class Partitions:
         return partition
 
     def _coordinators(self, topic: str) -> CoordinatorRoles | None:
-        """Who works with a topic of this name, mostly nobody."""
+        """The coordinators of a topic of this name, usually none."""
         if topic == GROUP_METADATA_TOPIC:
             return self._listeners.groups
         return self._listeners.transactions if topic == TRANSACTION_STATE_TOPIC else None
@@ -217,7 +217,7 @@ class Partitions:
     def _admit(
         self, topic: str, topic_id: bytes, image: PartitionImage, config: Mapping[str, str], is_new: bool
     ) -> Partition | None:
-        """The partition, opened or made if it is not there; None if there is no change of role. Raises KafkaError."""
+        """The partition, opened or created if necessary; None if there is no change of role. Raises KafkaError."""
         if (topic, image.index) in self._offline:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "its log directory is offline")
         partition = self._by_name.get((topic, image.index))
@@ -236,7 +236,7 @@ class Partitions:
             return self._open(topic, topic_id, image.index, config, is_new)
         if known != topic_id and any(topic_id):
             self._assign_topic_id(partition, topic_id)
-        # More was decided of it by an answer to our own wish than this message knows.
+        # The answer to our own proposal is newer than this message.
         return partition if image.partition_epoch >= partition.partition_epoch else None
 
     def _open(self, topic: str, topic_id: bytes, index: int, config: Mapping[str, str], is_new: bool) -> Partition:
@@ -266,7 +266,7 @@ class Partitions:
         return partition
 
     def _found_copy(self, topic: str, index: int, partition_log: PartitionLog) -> PartitionLog | None:
-        """The copy that a move has begun before the broker was started, unless it is one of an earlier topic."""
+        """The copy of a move that began before the broker was restarted, unless it is of an earlier topic."""
         copy = self.log_dirs.future(topic, index)
         if copy is None or copy.topic_id == partition_log.topic_id or not copy.topic_id:
             return copy
@@ -274,14 +274,14 @@ class Partitions:
         return None
 
     def _assign_topic_id(self, partition: Partition, topic_id: bytes) -> None:
-        """A topic from before topic ids got one."""
+        """Set the id of a topic that had none."""
         self.log_dirs.open_or_create(partition.topic, partition.index, topic_id, partition.log.config)
         self._by_id.pop((partition.topic_id, partition.index), None)
         partition.topic_id = topic_id
         self._by_id[topic_id, partition.index] = partition
 
     def _write_now(self, partition: Partition) -> None:
-        """What the round staged belongs to the old role. Raises `StorageError` if the log cannot be used any more."""
+        """Write what the round staged in the old role. Raises `StorageError` if the log cannot be used any more."""
         if partition in self._staged:
             del self._staged[partition]
             try:
@@ -290,13 +290,13 @@ class Partitions:
                 if partition.log.failure is not None:
                     self.storage_failed(partition, error)
                     raise
-                # Lost is what was staged, and those who staged it hear of that; the role may change.
+                # What was staged is lost, and its callers get the error; the role may change.
                 log.warning("%s", error)
 
     def stop(self, topic: str, index: int, leader_epoch: int, delete: bool) -> None:
-        """Follow no longer, and with `delete` give the log up as well, also one that nobody leads or follows.
+        """Stop following, and with `delete` remove the log as well, also one without a role.
 
-        Without `delete` a leader goes on leading until it hears of another one, as in Apache Kafka. Raises KafkaError
+        Without `delete` a leader continues to lead until there is another one, as in Apache Kafka. Raises KafkaError
         FENCED_LEADER_EPOCH if `leader_epoch` is older than ours (-2 and -1 are not compared), KAFKA_STORAGE_ERROR.
         """
         if (topic, index) in self._offline:
@@ -310,7 +310,7 @@ class Partitions:
             self.delete(topic, index)
 
     def delete(self, topic: str, index: int) -> None:
-        """Stop serving a partition and give its directory up for removal. Not safe before `settle_deletions`."""
+        """Stop serving a partition and mark its directory for removal. Not durable before `settle_deletions`."""
         home = self.log_dirs.home(topic, index)
         if home is not None:
             self._unsettled[home] = None
@@ -333,8 +333,8 @@ class Partitions:
         self.log_dirs.delete(topic, index)
 
     async def settle_deletions(self) -> None:
-        """What was deleted so far does not come back after a power failure: one sync for each directory. Raises
-        `StorageError`, when the others are done.
+        """Make deletions durable against a power failure: one sync for each directory. Raises `StorageError`, after all
+        others are done.
         """
         unsettled, self._unsettled = self._unsettled, {}
         failed: StorageError | None = None
@@ -356,8 +356,8 @@ class Partitions:
             raise failed
 
     def _forget(self, topic: str, index: int) -> Partition | None:
-        """Take a partition out of the tables: it is not found any more, and nothing of it is written. Who staged
-        something hears so from `Partition.outcome_of`.
+        """Remove a partition from the tables: it is not found any more, and nothing of it is written, which
+        `Partition.outcome_of` reports.
         """
         partition = self._by_name.pop((topic, index), None)
         if partition is None:
@@ -374,7 +374,7 @@ class Partitions:
     # -- log directories ---------------------------------------------------------------------------------------------
 
     def dir_failed(self, failed: LogDir) -> None:
-        """A log directory has failed: whoever waits for its partitions is told, and moves to or from it are over.
+        """Take a failed log directory offline: waiters of its partitions are notified, and moves to or from it end.
         Calling it again does nothing.
         """
         lost = [key for key in failed.logs if key in self._by_name]
@@ -396,26 +396,26 @@ class Partitions:
             except Exception as error:
                 contain(log, f"taking {partition} offline", error)
         if lost:
-            log.error("%s is offline, and with it %d partitions", failed.path, len(lost))
+            log.error("log directory %s is offline, with %d partitions", failed.path, len(lost))
 
     def _note_offline(self, topic: str, index: int, topic_id: bytes) -> None:
         self._offline[topic, index] = topic_id
         self._offline_ids.add((topic_id, index))
 
     def storage_failed(self, partition: Partition, error: StorageError) -> None:
-        """Reading or writing a partition failed: its directory is given up."""
+        """Reading or writing a partition failed: take its directory offline."""
         home = self.log_dirs.home(partition.topic, partition.index)
         if home is not None and home.logs[partition.topic, partition.index] is partition.log:
             home.storage_failed(error)
             self.dir_failed(home)
 
-    def _go_on_moving(self, partition: Partition) -> None:
+    def _resume_move(self, partition: Partition) -> None:
         if partition.future is not None:
-            self._listeners.moves.go_on(partition)
+            self._listeners.moves.resume(partition)
 
     def move(self, partition: Partition, target: LogDir) -> None:
-        """Copy a partition to another directory, and have it served from there when that is done; or call a move off,
-        when it is there already. Raises KafkaError KAFKA_STORAGE_ERROR.
+        """Copy a partition to another directory, and serve it from there when that is done; or cancel a move, when it
+        is there already. Raises KafkaError KAFKA_STORAGE_ERROR.
         """
         topic, index = partition.topic, partition.index
         on_the_way_to = self.log_dirs.future_home(topic, index)
@@ -424,13 +424,15 @@ class Partitions:
             self.log_dirs.drop_future(topic, index)
         if self.log_dirs.home(topic, index) is not target and partition.future is None:
             if self.log_dirs.offline:
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "there may be a copy in the directory that is offline")
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, "there may be a copy in a log directory that is offline"
+                )
             partition.future = self.log_dirs.create_future(topic, index, target)
-        self._go_on_moving(partition)
+        self._resume_move(partition)
 
     def promote(self, partition: Partition) -> Promoted | None:
-        """Serve the copy from now on, which has everything; None if there are answers that wait for a flush of the
-        original. Raises `StorageError`.
+        """Serve the complete copy from now on; None if requests wait for a flush of the original. Raises
+        `StorageError`.
         """
         self._write_now(partition)
         copy, original = partition.future, partition.log
@@ -453,8 +455,8 @@ class Partitions:
                 partition.future.config = effective
 
     def end(self) -> None:
-        """The broker stops, and takes up no more requests: whoever waits is answered now. Who waits for records gets
-        what there is; who waits for a commit, or for a group, looks elsewhere.
+        """The broker stops, and takes no more requests: answer all that wait. Fetches get the records there are;
+        requests that wait for a commit, or for a group, get an error that has the client find the new leader.
         """
         self.write_staged()
         for partition in self:
@@ -462,7 +464,7 @@ class Partitions:
                 try:
                     waiter.answer_now()
                 except Exception as error:
-                    contain(log, "a fetch that was waiting", error, waiter)
+                    contain(log, "answering a waiting fetch", error, waiter)
         self._listeners.groups.resign_all()
         self._listeners.transactions.resign_all()
         for partition in self:
@@ -498,7 +500,7 @@ class Partitions:
         self._staged[partition] = None
 
     def after_write(self, callback: Callable[[], None]) -> None:
-        """Call back when everything staged so far was written, or has failed (`Partition.outcome_of` tells)."""
+        """Call `callback` when everything staged so far was written, or has failed (see `Partition.outcome_of`)."""
         self._after_write.append(callback)
 
     def write_staged(self) -> None:
@@ -507,7 +509,7 @@ class Partitions:
         was_writing, self._is_writing = self._is_writing, True
         try:
             while self._staged or self._after_write or self._failed:
-                # What is staged while others are told, and whoever waits for that, has its turn in the next pass.
+                # What callbacks stage meanwhile is written in the next pass.
                 staged, self._staged = self._staged, {}
                 callbacks, self._after_write = self._after_write, []
                 written = []
@@ -531,7 +533,7 @@ class Partitions:
         finally:
             self._is_writing = was_writing
         if self._refusing and not was_writing:
-            # Nobody is left who asks for the outcome of what was lost: its offsets may be given away again.
+            # All outcomes of lost appends were read: their offsets may be assigned again.
             refusing, self._refusing = self._refusing, []
             for partition in refusing:
                 partition.write_failure_is_over()
@@ -542,8 +544,8 @@ class Partitions:
             contain(log, f"writing {partition}", error.__cause__)  # a fault of ours
 
     def _deal_with_failures(self) -> None:
-        """Give up the directories that failed. A log that can still be used has lost what was staged: coordinators, who
-        have replayed it, must know before anybody asks them.
+        """Take failed directories offline. A log that can still be used has lost what was staged: coordinators have
+        replayed it, and must be notified before the next request.
         """
         failed, self._failed = self._failed, {}
         for partition, error in failed.items():

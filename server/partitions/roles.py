@@ -1,7 +1,7 @@
-"""Who must know what becomes of the partitions of this broker: coordinators, replication, copies to other directories.
+"""Listeners of the roles of this broker's partitions: coordinators, replication, copies to other directories.
 
-They need `Partitions` to be made, so it gets them afterwards, once (`Partitions.listen`). Where a broker has no such
-part, `NOBODY` stands for it.
+They are made from `Partitions`, so it gets them afterwards, once (`Partitions.listen`). `NO_LISTENER` replaces a part
+that a broker does not have.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from barnabas.server.partitions.partition import Partition
 
 
 class CoordinatorRoles(Protocol):
-    """Who coordinates groups or transactions, and so must know what becomes of the partitions of its topic."""
+    """Coordinates groups or transactions; notified of the roles of its topic's partitions."""
 
     def lead(self, partition: Partition) -> None: ...
 
@@ -24,17 +24,17 @@ class CoordinatorRoles(Protocol):
     def resign_all(self) -> None: ...
 
     def write_failed(self, index: int) -> None:
-        """Something that was staged for the partition may be lost, though its log can be used."""
+        """Staged records of the partition may be lost, though its log can be used."""
 
 
 class GroupRoles(CoordinatorRoles, Protocol):
-    """Whose groups commit offsets, and so must know what becomes of topics."""
+    """Has groups with committed offsets; notified of deleted topics."""
 
     def topics_deleted(self, topics: Collection[str]) -> None: ...
 
 
 class FollowerRoles(Protocol):
-    """Who fetches from leaders. Both may be called again for a partition that it knows, with a newer epoch."""
+    """Fetches from leaders. Both may be called again for a known partition, with a newer epoch."""
 
     def follow(self, partition: Partition, leader: BrokerImage) -> None: ...
 
@@ -42,20 +42,20 @@ class FollowerRoles(Protocol):
 
 
 class IsrProposals(Protocol):
-    """Who carries wishes for another ISR to the controller."""
+    """Sends proposals of ISRs to the controller."""
 
     def submit(self, partition: Partition, proposal: Proposal) -> None: ...
 
 
 class LogDirMoves(Protocol):
-    """Who copies partitions from one log directory to another."""
+    """Copies partitions from one log directory to another."""
 
-    def go_on(self, partition: Partition) -> None:
-        """There is a copy (`Partition.future`): fill it. It may be known already."""
+    def resume(self, partition: Partition) -> None:
+        """Fill the copy (`Partition.future`). It may be known already."""
 
 
-class Nobody:
-    """Stands for all of them where there is none."""
+class NoListener:
+    """Implements all of them, and does nothing."""
 
     def lead(self, partition: Partition) -> None:
         """Part of `CoordinatorRoles`."""
@@ -81,21 +81,21 @@ class Nobody:
     def submit(self, partition: Partition, proposal: Proposal) -> None:
         """Part of `IsrProposals`."""
 
-    def go_on(self, partition: Partition) -> None:
+    def resume(self, partition: Partition) -> None:
         """Part of `LogDirMoves`."""
 
 
-NOBODY: Final = Nobody()
+NO_LISTENER: Final = NoListener()
 
 
 @dataclass(frozen=True)
 class RoleListeners:
-    """`groups`, `transactions`: the coordinators. `followers` fetches from leaders, `isr` carries proposals to the
+    """`groups`, `transactions`: the coordinators. `followers` fetches from leaders, `isr` sends proposals to the
     controller, `moves` copies to other log directories.
     """
 
-    groups: GroupRoles = NOBODY
-    transactions: CoordinatorRoles = NOBODY
-    followers: FollowerRoles = NOBODY
-    isr: IsrProposals = NOBODY
-    moves: LogDirMoves = NOBODY
+    groups: GroupRoles = NO_LISTENER
+    transactions: CoordinatorRoles = NO_LISTENER
+    followers: FollowerRoles = NO_LISTENER
+    isr: IsrProposals = NO_LISTENER
+    moves: LogDirMoves = NO_LISTENER

@@ -1,6 +1,4 @@
-"""How many bytes of a replicated partition become readable when its high watermark rises: for fetches that wait, which
-count bytes.
-"""
+"""How many bytes of a replicated partition become readable when its high watermark rises, for waiting fetches."""
 
 from __future__ import annotations
 
@@ -24,8 +22,8 @@ class Uncommitted:
         return len(self._entries)
 
     def add(self, end_offset: int, size: int) -> None:
-        """`size` bytes more were written up to `end_offset`. When the high watermark rests for long, the last entry
-        stands for all that follows.
+        """`size` bytes were written up to `end_offset`. While the high watermark does not move for long, the last entry
+        covers all that follow.
         """
         entries = self._entries
         if len(entries) >= ENTRIES_MAX:
@@ -33,7 +31,7 @@ class Uncommitted:
         entries.append((end_offset, size))
 
     def take(self, high_watermark: int) -> int:
-        """How many bytes are below it now that were not."""
+        """Advance the high watermark; returns the bytes that are newly below it."""
         entries = self._entries
         readable = passed = 0
         for end, size in entries:

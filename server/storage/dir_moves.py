@@ -56,7 +56,7 @@ class Moves:
         self._known: set[Partition] = set()
         self._due, self._taken = trio.open_memory_channel["Partition"](math.inf)
 
-    def go_on(self, partition: Partition) -> None:
+    def resume(self, partition: Partition) -> None:
         """Part of `barnabas.server.partitions.registry.LogDirMoves`."""
         if partition not in self._known:
             self._known.add(partition)
@@ -82,12 +82,12 @@ class Moves:
             if partition.future is copy is not None:
                 nursery.start_soon(self._go_on_later, partition)
             elif partition.future is not None:  # it was sent elsewhere meanwhile
-                self.go_on(partition)
+                self.resume(partition)
 
     async def _go_on_later(self, partition: Partition) -> None:
         await trio.sleep(REST_S)
         if partition.future is not None:
-            self.go_on(partition)
+            self.resume(partition)
 
     # -- one move ----------------------------------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ class FollowerReader:
         self.report = True
         self.now = svc.now()
         self.throttle = svc.partitions.leader_throttle
-        self.throttle.look_at(svc.config)
+        self.throttle.refresh(svc.config)
         self.throttled_bytes = 0
 
     def read_again(self) -> None:

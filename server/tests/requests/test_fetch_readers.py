@@ -19,7 +19,7 @@ def chosen(
     version: int, *, replica_id: int = -1, rack: str = "", selector: str = "", session: object = None, level: int = 0
 ) -> Reader:
     settings = {"replica.selector.class": selector} if selector else {}
-    throttle = SimpleNamespace(look_at=lambda config: None)
+    throttle = SimpleNamespace(refresh=lambda config: None)
     svc: Any = SimpleNamespace(
         config=BrokerConfig.from_values(settings),
         now=lambda: 7.0,
