@@ -5,7 +5,7 @@
 
 Not obvious:
 
-- A process ends by `barnabas.server.runtime.signals` until the broker hears signals itself, then by `process`: one
-  FATAL line, in the words of `barnabas.server.runtime.wording`.
-- A bug that ends the broker still has its logs flushed and checkpointed, without the mark of a clean stop (`stopping`).
+- Signals end a process through `barnabas.server.runtime.signals` until the broker handles them itself, then through
+  `process`. A failure is one FATAL line, worded by `barnabas.server.runtime.wording`.
+- After a bug that ends the broker its logs are still flushed and checkpointed, but not marked clean (`stopping`).
 """

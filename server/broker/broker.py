@@ -1,15 +1,15 @@
 """The life of a broker: has its parts built once (`build.py`), starts and stops them in order.
 
-Start: lock the log directories → open the metadata store, its own or ZooKeeper → settle who we are, and check it
-against the directories → load the logs (recovering after an unclean stop) → bind the listeners → register, perhaps
-become controller, lead and follow what the controller says → serve. Ready means: a client that connects is answered.
+Start: lock the log directories → open the metadata store, its own or ZooKeeper → determine cluster and broker id, and
+check them against the directories → load the logs (recovering after an unclean stop) → bind the listeners → register,
+perhaps become controller, lead and follow as the controller says → serve. Ready means: clients are answered.
 
-Stop: in a cluster, hand the leaderships over (controlled shutdown) → stop accepting and taking up requests → answer
-those that wait for something to happen, let those that are at work finish, until the deadline → stop the tasks →
-flush, checkpoint, mark the clean stop → close the store, which ends the registration (`server/broker/stopping.py`). A
-log directory that cannot be used any more gets no mark, so that the next start recovers it; the broker continues with
-the others, unless there is none, or it has its metadata there (`server/storage/log_dirs.py`). A bug that ends the
-broker costs the mark of all of them, but not the flush.
+Stop: in a cluster, hand the leaderships over (controlled shutdown) → stop accepting connections and requests →
+answer requests that wait, let those in progress finish, until the deadline → stop the tasks → flush, checkpoint, mark
+the clean stop → close the store, which ends the registration (`server/broker/stopping.py`). A
+failed log directory gets no mark, so that the next start recovers it; the broker continues with the others, unless
+there is none, or its metadata is in the failed one (`server/storage/log_dirs.py`). After a bug that ends the broker no
+directory is marked, but all are flushed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ log = logging.getLogger("barnabas.broker")
 
 IMAGE_S = 10.0
 TOPICS_S = 5.0
-"""How long a broker that has joined a cluster waits for the controller's first word before it calls itself ready."""
+"""How long a broker in a cluster waits for the controller's first image before it is ready."""
 
 
 class BrokerFailed(Exception):
@@ -123,7 +123,7 @@ class Broker:
         self._failed_dirs: FailedDirs
         self._parts: Parts | None = None
 
-    # -- what others use ---------------------------------------------------------------------------------------------
+    # -- interface ---------------------------------------------------------------------------------------------------
 
     @property
     def config(self) -> BrokerConfig:
@@ -139,19 +139,19 @@ class Broker:
 
     @property
     def parts(self) -> Parts:
-        """What it is made of, once `run` has built it; not before."""
+        """Its parts, once `run` has built them; not before."""
         assert self._parts is not None, "the broker has not been built yet"
         return self._parts
 
     @property
     def services(self) -> Services:
-        """What handlers reach; for tests."""
+        """The services of handlers; for tests."""
         return self.parts.services
 
     async def stop(self, *, now: bool = False) -> None:
-        """Stop in order; returns when `run` is done. now: without waiting for others to take the leaderships over.
+        """Stop in order; returns when `run` is done. now: without a controlled shutdown.
 
-        A start that is under way is cancelled.
+        A start in progress is cancelled.
         """
         if not self._has_started:
             self._start_scope.cancel()
@@ -171,7 +171,7 @@ class Broker:
 
     @property
     def is_open(self) -> bool:
-        """New connections are taken."""
+        """Whether new connections are accepted."""
         return self._is_open
 
     @property
@@ -189,7 +189,7 @@ class Broker:
     ) -> None:
         """Serve one client over a stream instead of a socket (tests, under a mock clock too).
 
-        listener: the name of the one it came in on; None: the first. principal: who it is; None: not known.
+        listener: the name of the one it came in on; None: the first. principal: who it is; None: anonymous.
         """
         parts = self.parts
         transport = StreamTransport(stream, parts.services.partitions.write_staged)
@@ -259,14 +259,12 @@ class Broker:
     async def _serve(
         self, dirs: LogDirs, listening: list[tuple[socket.socket, str]], task_status: trio.TaskStatus[None]
     ) -> None:
-        """From the first task to the last. Those that meet the failure of the metadata store, which stops the broker,
-        just end.
-        """
+        """Run all tasks. A failure of the metadata store stops the broker, and ends the tasks that notice it."""
         try:
             async with trio.open_nursery() as nursery:
                 parts = self._parts = build(self._ground(dirs, nursery))
                 self._is_open = True
-                self._start_scope = trio.CancelScope()  # from here on a stop is one in order
+                self._start_scope = trio.CancelScope()  # from here on a stop is orderly
                 with self._start_scope:
                     await self._start(parts, dirs, listening)
                     self._has_started = True
@@ -291,7 +289,7 @@ class Broker:
         return open_store(self._config, self._offload, directory, lambda error: self._must_stop(str(error)))
 
     async def _settle_identity(self, dirs: LogDirs) -> None:
-        """Who we are: our number, and that the log directories belong to it and to this cluster."""
+        """Determine the broker id, and check that the log directories belong to it and to this cluster."""
         session, meta = self._store_session, dirs.meta
         self._config = await settle_broker_id(self._config, meta, session)
         known = meta.cluster_id if meta is not None else None
@@ -345,21 +343,21 @@ class Broker:
             nursery.start_soon(partial(serve, log, "removing expired tokens", sweep_tokens, fatal=StoreFailed))
         nursery.start_soon(partial(serve, log, "following the features", services.features.run, fatal=StoreFailed))
         nursery.start_soon(
-            partial(serve, log, "telling of failed directories", self._failed_dirs.run, fatal=StoreFailed)
+            partial(serve, log, "reporting failed directories", self._failed_dirs.run, fatal=StoreFailed)
         )
         if parts.moves is not None:
             nursery.start_soon(parts.moves.run)
         upkeep = services.partitions, self._current_config, self._wall_ms, self._offload
         cleaner: Cleaner | None = None
         if self._config.get_bool("log.cleaner.enable"):
-            # A process sees the system's files only, and needs time that passes by itself.
+            # A process sees only the system's files, and needs the real clock.
             in_process = self._disk is None and self._offload is in_thread
             cleaner = Cleaner(*upkeep, ProcessCompactor if in_process else lambda: OffloadCompactor(self._offload))
             nursery.start_soon(cleaner.run)
         sessions = services.fetch_sessions
         nursery.start_soon(Housekeeping(*upkeep, dirs, cleaner, lambda: sessions.close_idle(trio.current_time())).run)
         for jwks, url in parts.jwks:
-            from barnabas.server.network.jwks_fetch import JwksFetcher  # with what reads URLs
+            from barnabas.server.network.jwks_fetch import JwksFetcher  # loads what reads URLs
 
             await nursery.start(JwksFetcher(jwks, url).run)
         await nursery.start(parts.admission.hosts.run)
@@ -374,14 +372,12 @@ class Broker:
         nursery.start_soon(serve, log, "closing idle connections", sweep)
         if self._config.is_clustered:
             forget = partial(services.groups.forget_deleted_topics, services.cluster.image_until)
-            nursery.start_soon(serve, log, "looking for deleted topics", forget)
-            nursery.start_soon(serve, log, "learning of the cluster", partial(self._learn_of_cluster, services.cluster))
+            nursery.start_soon(serve, log, "deleting offsets of deleted topics", forget)
+            nursery.start_soon(serve, log, "reading the cluster", partial(self._learn_of_cluster, services.cluster))
             with trio.move_on_after(IMAGE_S) as limit:
                 await services.cluster.image_received.wait()
             if limit.cancelled_caught:
-                log.warning(
-                    "no controller has sent this broker an image of the cluster for %g s: serving without", IMAGE_S
-                )
+                log.warning("no controller has sent an image of the cluster within %g s: serving without", IMAGE_S)
         descriptors.warn_if_too_few(sum(len(each.logs) for each in dirs.online))
         log.info(
             "broker %d of cluster %s serves %s from %s",
@@ -392,7 +388,7 @@ class Broker:
         )
 
     async def _control(self, member: ClusterMember, task_status: trio.TaskStatus[None]) -> None:
-        """This broker as a member of its cluster. If its store or its place ends, the broker stops in order."""
+        """Run the membership. If the store fails or the broker id is taken, the broker stops in order."""
         try:
             await member.run(task_status)
         except* (StoreError, BrokerIdTaken, WrongCluster) as group:
@@ -401,25 +397,25 @@ class Broker:
             self._must_stop("; ".join(map(str, group.exceptions)))
 
     async def _learn_of_cluster(self, member: ClusterMember) -> None:
-        """Until a controller has sent the brokers, and all topics there were at the start, clients have to wait:
-        it begins with the brokers alone, and continues with what it need not decide first.
+        """Wait until a controller has sent the brokers, and all topics that existed at the start: it sends the brokers
+        first, and topics as it decides on them.
         """
         config, image_until = self._config, member.image_until
         await image_until(lambda image: config.broker_id in image.brokers)
-        with trio.move_on_after(TOPICS_S):  # some may be gone by now, or on their way out
+        with trio.move_on_after(TOPICS_S):  # some may be deleted already, or soon
             await image_until(lambda image: all(name in image.topics for name in self._topics_at_start))
         self._topics_at_start = ()
         member.image_received.set()
 
     async def _hand_over(self, controller: ControllerClient) -> None:
-        """In a cluster, let others lead what this broker leads while it still serves."""
+        """In a cluster, hand over the leaderships while this broker still serves."""
         if self._config.is_clustered and self._has_started and self._failure is None:
             with self._hand_over_scope:
                 if await controller.hand_over():
-                    log.info("broker %d leads no partition any more: stopping", self._config.broker_id)
+                    log.info("stopping: broker %d leads no partition any more", self._config.broker_id)
             await controller.close()
 
-    # -- pieces ------------------------------------------------------------------------------------------------------
+    # -- helpers -----------------------------------------------------------------------------------------------------
 
     def _bind(self) -> list[tuple[socket.socket, str]]:
         listening = bind_all(self._config)
@@ -436,15 +432,15 @@ class Broker:
         return await read_topic_configs(session, await topic_names(session), self._unreadable)
 
     async def _found_topics(self, log_dirs: Sequence[LogDir]) -> Adoption | None:
-        """Topics on disk that a broker alone does not know of; None mostly."""
+        """Topics on disk that are not in the metadata of a broker alone; usually None."""
         if self._config.is_clustered:
             return None
-        from barnabas.server.storage.adoption import find_topics  # a broker in a cluster starts without it
+        from barnabas.server.storage.adoption import find_topics  # not loaded by a broker in a cluster
 
         return await find_topics(self._store_session, log_dirs, self._config, self._rng, self._offload)
 
     async def _settle_secret(self, session: Store) -> bytes:
-        """What unknown users are shown is derived from it: kept, where somebody could be shown something."""
+        """The secret from which salts of unknown users are derived; kept in a file, where log-ins need it."""
         if self._protection.has_scram:
             return await settle_secret(session, lambda: token_bytes(SECRET_BYTES))
         return token_bytes(SECRET_BYTES)
@@ -459,9 +455,7 @@ class Broker:
         return int(self._wall_clock() * 1000)
 
     def _apply_broker_configs(self, configs: Mapping[str, Mapping[str, str]]) -> None:
-        """Dynamic settings of brokers changed: a new `BrokerConfig`, handed to the parts that keep something made of
-        it.
-        """
+        """Dynamic settings of brokers changed: make a new `BrokerConfig`, and notify parts that depend on it."""
         known = set(self._config.notices)
         self._config = self._config.with_dynamic(
             cluster=configs.get(DEFAULT_ENTITY, {}), broker=configs.get(str(self._config.broker_id), {})
@@ -484,12 +478,12 @@ class Broker:
         log.error("%s", error)
 
     def _disk_failed(self, failed: LogDir) -> None:
-        """As `_dir_failed`, perhaps from a thread."""
+        """As `_dir_failed`, also from a thread."""
         assert self._token is not None
         self._token.run_sync_soon(self._dir_failed, failed)
 
     def _dir_failed(self, failed: LogDir) -> None:
-        """A log directory has failed: what is under way is answered with the error; stop if we cannot do without it."""
+        """A log directory has failed: answer waiting requests with the error; stop if it is indispensable."""
         if self._parts is None:
             return
         self._parts.services.partitions.dir_failed(failed)

@@ -72,12 +72,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Ground:
-    """What the parts stand on, all of it known once the logs are loaded and the listeners bound.
+    """What the parts are built from, known once the logs are loaded and the listeners bound.
 
     `current_config()`: the settings in force. `wall_ms()`: milliseconds since the epoch. `rng`: for ids that need not
-    be secret. `connect`: opens connections to other brokers. `broker_configs_changed`: gets the dynamic settings of
-    brokers, by id, when they change. `stand_in_secret`: what unknown users are shown is derived from it. `sasl`: who
-    logs in, on which listeners; `tls`: those with TLS, by name.
+    be secret. `connect`: opens connections to other brokers. `broker_configs_changed`: called with the dynamic
+    settings of brokers, by id, when they change. `stand_in_secret`: salts of unknown users are derived from it. `sasl`:
+    the listeners with SASL; `tls`: those with TLS, by name.
     """
 
     dirs: LogDirs
@@ -98,7 +98,7 @@ class Ground:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Parts:
-    """What a broker is made of. `services`: the parts that handlers reach. `followers`, `isr`: in a cluster only;
+    """The parts of a broker. `services`: what handlers use. `followers`, `isr`: in a cluster only;
     `moves`: with several log directories only; `jwks`: keys to be fetched, with their URL.
     """
 
@@ -292,7 +292,7 @@ def _member(ground: Ground, partitions: Partitions) -> ClusterMember:
         recovered=not ground.dirs.was_clean,
         broker_configs_changed=ground.broker_configs_changed,
     )
-    member.run_beside("looking for preferred leaders", LeaderBalance(member, ground.current_config).run)
+    member.run_beside("electing preferred leaders", LeaderBalance(member, ground.current_config).run)
     return member
 
 
@@ -301,7 +301,7 @@ def _quotas(config: BrokerConfig, member: ClusterMember) -> ClientQuotas:
         config.get_int("controller.quota.window.num"), config.get_int("controller.quota.window.size.seconds")
     )
     quotas = ClientQuotas(member, _quota_window(config), mutation_window)
-    member.run_beside("looking up hosts that have a limit of connections", quotas.run)
+    member.run_beside("resolving hosts with connection limits", quotas.run)
     return quotas
 
 
@@ -331,7 +331,7 @@ def _replication(
     controller: PartitionRequests,
     current_image: Callable[[], Image],
 ) -> tuple[Followers | None, IsrManager | None]:
-    """What replicas need of other brokers. A broker alone has neither, and starts without loading them."""
+    """Followers and ISR proposals. A broker alone has neither, and does not load them."""
     config = ground.current_config()
     if not config.is_clustered:
         return None, None
@@ -359,7 +359,7 @@ def _replication(
 
 
 def _moves(ground: Ground, partitions: Partitions) -> Moves | None:
-    """Moves of replicas between log directories. With one directory there are none, and they are not loaded."""
+    """Moves of replicas between log directories. With one directory there are none, and nothing is loaded."""
     if len(ground.dirs.dirs) == 1:
         return None
     from barnabas.server.storage.dir_moves import Moves

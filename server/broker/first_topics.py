@@ -1,9 +1,9 @@
-"""Topics that a broker is started with: `barnabas dev --topic` and the variable KAFKA_CREATE_TOPICS.
+"""Topics that exist from the start: `barnabas dev --topic` and the variable KAFKA_CREATE_TOPICS.
 
 The variable is that of container images (wurstmeister/kafka and others): `orders:3:1,clicks:1:1:compact`, that is name,
-partitions, replicas and cleanup.policy; what is left out is what the broker's settings say. Topics that exist stay as
-they are. In a cluster topics can need brokers that have not come yet, so they are tried for a while, while the broker
-serves; a broker alone has them before it says that it is ready.
+partitions, replicas and cleanup.policy; defaults are the broker's settings. Existing topics are left
+unchanged. In a cluster topics may need brokers that have not started yet, so creation is retried for a while, while the
+broker serves; a broker alone has them before it is ready.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def parse_topic(text: str) -> TopicRequest:
 
 
 def topics_in(environ: Mapping[str, str]) -> list[TopicRequest]:
-    """Those that the environment asks for. Raises ValueError, naming the variable."""
+    """The topics in the environment. Raises ValueError, naming the variable."""
     text = environ.get(VARIABLE, "")
     try:
         return [parse_topic(part) for part in re.split(r"[,\s]+", text) if part]
@@ -56,16 +56,16 @@ def topics_in(environ: Mapping[str, str]) -> list[TopicRequest]:
 
 
 async def make_topics(broker: Broker, topics: Sequence[TopicRequest]) -> None:
-    """Create those that do not exist; what cannot be is logged. In a cluster it is tried `TRIES` times."""
+    """Create those that do not exist; failures are logged. In a cluster up to `TRIES` attempts."""
     left = {topic.name: topic for topic in topics}
     for tries_left in reversed(range(TRIES if broker.config.is_clustered else 1)):
         codes = await broker.services.topics.ensure_topics(list(left.values()))
         for name, code in codes.items():
-            if code in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):  # the latter: on its way
+            if code in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):  # the latter: being created
                 del left[name]
         if not left:
             return
         if tries_left:
             await trio.sleep(REST_S)
     for name in left:
-        log.warning("creating topic %s failed: %s", name, codes[name].name)
+        log.warning("cannot create topic %s: %s", name, codes[name].name)

@@ -1,7 +1,7 @@
-"""Log-ins of a broker, made of its settings: for each listener with SASL its mechanisms, and what they ask.
+"""Log-ins of a broker, made from its settings: for each listener with SASL its mechanisms, and their sources of users.
 
-What only some mechanisms need is loaded with the first that does: a broker without OAUTHBEARER never loads the package
-for signatures.
+Modules that only some mechanisms need are loaded on demand: a broker without OAUTHBEARER never loads the package for
+signatures.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Logins:
 def make_logins(
     settings: SaslSettings, users: ScramUsers, tokens: KnownTokens | None, now: Callable[[], float]
 ) -> Logins:
-    """`tokens` None: nobody logs in with one. `now()`: seconds of the clock that keys are fetched by."""
+    """`tokens` None: there are no log-ins with tokens. `now()`: seconds of the clock for fetching keys."""
     jwks: list[tuple[Jwks, str]] = []
 
     def begin(mechanism: SaslMechanism) -> NewExchange:

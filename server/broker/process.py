@@ -1,4 +1,4 @@
-"""A broker as this process: runs one until a signal, with as many open files as the system lets it have."""
+"""A broker as this process: runs one until a signal, with as many open files as the system allows."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from barnabas.server.runtime.wording import causes, crash, in_words, system_says
 log = logging.getLogger("barnabas.broker")
 
 _REASONS = (LogDirError, StorageError, StoreError, WrongCluster, BrokerIdTaken, BrokerFailed, CannotListen)
-"""What a broker ends with and says all about in its message."""
+"""Failures whose message says everything."""
 
 SWITCH_S = 0.0005
-"""So long the loop waits for the interpreter while a thread works in Python (`barnabas.server.requests.produce.held`),
+"""How long the loop waits for the interpreter while a thread runs Python (`barnabas.server.requests.produce.held`),
 after each system call. The default, 5 ms, would be a second for a round of 64 clients.
 """
 
@@ -58,7 +58,7 @@ def _say_why(error: Exception) -> None:
         if isinstance(cause, _REASONS) or (isinstance(cause, OSError) and cause.filename is not None):
             said.append(in_words(cause))
         else:
-            log.error("stopping: an error inside the broker", exc_info=cause)
+            log.error("stopping: internal error", exc_info=cause)
             said.append(f"crashed: {crash(cause)}")
     log.critical("%s", "; ".join(said))
 
@@ -83,23 +83,21 @@ async def _run_until_signal(config: BrokerConfig, ready: Callable[[str], None], 
             async def wait_for_signal() -> None:
                 again = False
                 async for number in signals:
-                    log.info("stopping%s on %s", " at once" if again else "", signal.Signals(number).name)
+                    log.info("stopping%s on %s", " immediately" if again else "", signal.Signals(number).name)
                     nursery.start_soon(partial(broker.stop, now=again))
                     again = True
 
             nursery.start_soon(wait_for_signal)
             nursery.start_soon(_give_back)
             await nursery.start(broker.run)
-            # What start-up made lives as long as the process: the collector need not look at it again and again.
+            # Objects of the start live as long as the process: keep them out of garbage collections.
             gc.collect()
             gc.freeze()
             gc.set_threshold(50_000, 20, 50)
             if broker.is_open and topics:
                 from barnabas.server.broker.first_topics import make_topics
 
-                make = partial(
-                    attempt, log, "creating the topics that were asked for", partial(make_topics, broker, topics)
-                )
+                make = partial(attempt, log, "creating the first topics", partial(make_topics, broker, topics))
                 if config.is_clustered:
                     nursery.start_soon(make)
                 else:
@@ -108,7 +106,7 @@ async def _run_until_signal(config: BrokerConfig, ready: Callable[[str], None], 
                 try:
                     ready(broker.bootstrap)
                 except BrokenPipeError:
-                    log.info("stopping: nobody reads standard output any more")
+                    log.info("stopping: standard output was closed")
                     await broker.stop()
                 except OSError as error:
                     failure = f"standard output cannot be written: {system_says(error)}"

@@ -1,5 +1,5 @@
-"""TLS and log-ins of a broker, as its listeners have them. What carries them out is loaded by those who have some: that
-is a twentieth of a start.
+"""TLS and log-ins of a broker's listeners. Their modules are loaded only if some listener has them: that is a twentieth
+of a start.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _SASL: Final = ("SASL_PLAINTEXT", "SASL_SSL")
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Protection:
-    """`connect`: to other brokers, through TLS and logged in where they want it. `sasl`: None without a listener that
-    asks for log-ins. `tls`: by listener.
+    """`connect`: to other brokers, with TLS and log-in where their listener has them. `sasl`: None without a listener
+    with SASL. `tls`: by listener.
     """
 
     connect: Connect
@@ -31,7 +31,7 @@ class Protection:
 
     @property
     def has_scram(self) -> bool:
-        """Somebody may log in by SCRAM."""
+        """Whether any listener has SCRAM."""
         return self.sasl is not None and self.sasl.has_scram
 
 

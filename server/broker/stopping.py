@@ -1,4 +1,4 @@
-"""The end of a broker: what becomes of the requests under way, and of the logs."""
+"""The end of a broker: requests in progress, and the logs."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ STOP_S = 3.0
 FAILED_STOP_S = 0.1
 """The same when it stops after a failure."""
 ANSWERS_S = 0.01
-"""How often is looked whether all answers have left by then."""
+"""How often to check whether all answers were sent."""
 
 
 async def finish_requests(reactor: Reactor, partitions: Partitions, *, seconds: float) -> None:
-    """Accept nothing new. Requests that wait for others, or for records, are answered at once (Apache Kafka closes
-    these connections); what is at work may be answered for so many seconds.
+    """Stop accepting. Requests that wait for other members, or for records, are answered immediately (Apache Kafka
+    closes these connections); those in progress may finish for that many seconds.
     """
     reactor.remove_listeners()
     reactor.stop_reading()
     partitions.end()
     deadline = trio.current_time() + seconds
     while True:
-        await trio.sleep(ANSWERS_S)  # what was just answered leaves
+        await trio.sleep(ANSWERS_S)  # answers just made are sent
         if not reactor.drop_idle() or trio.current_time() >= deadline:
             return
 
 
 async def close_logs(dirs: LogDirs, partitions: Partitions, offload: Offload, *, failed: bool) -> None:
-    """Flush, checkpoint, mark the clean stop. Raises `StorageError`, unless the broker stops because something has
-    `failed`, which is what others should hear of then.
+    """Flush, checkpoint, mark the clean stop. Raises `StorageError`, unless the broker stops because of another
+    failure (`failed`), which must be the one reported.
     """
     with trio.CancelScope(shield=True):
         try:
@@ -51,8 +51,8 @@ async def close_logs(dirs: LogDirs, partitions: Partitions, offload: Offload, *,
 
 
 async def save_logs(dirs: LogDirs, partitions: Partitions, offload: Offload) -> None:
-    """After a crash: what was written is made safe, as far as that goes; without the mark of a clean stop, for nobody
-    knows what the fault has left behind, so that the next start has a look.
+    """After a crash: flush and checkpoint what was written, as far as possible; without the mark of a clean stop, so
+    that the next start recovers the logs.
     """
     with trio.CancelScope(shield=True):
         try:

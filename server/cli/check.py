@@ -1,4 +1,4 @@
-"""`barnabas config --check`: all there is to say about a file of settings, not only the first of it."""
+"""`barnabas config --check`: all problems of a settings file, not only the first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Findings:
 
 
 def check(file: str) -> Findings:
-    """What `serve` would say about `file` alone, without the environment. Raises OSError, PropertiesError."""
+    """The problems that `serve` would find in `file` alone, without environment. Raises OSError, PropertiesError."""
     builder = ConfigBuilder().file(file)
     values = builder.static
     refusals: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ def check(file: str) -> Findings:
 
 
 def _rest(values: dict[str, str]) -> BrokerConfig:
-    """What is left without the refused settings, as far as it goes together: for what looks at some of it only."""
+    """The configuration without the refused settings, if it is consistent: for checks of single settings."""
     try:
         return BrokerConfig.from_values(values)
     except SettingsRefused as error:

@@ -1,8 +1,8 @@
-"""What a file for `--command-config` says, as Apache Kafka's own commands take it: how to come to a broker that wants
-TLS or a log-in.
+"""Reads a file for `--command-config`, as Apache Kafka's own commands take it: how to connect to a broker with TLS or
+SASL.
 
 Read are `security.protocol`, `ssl.…` (PEM and PKCS12 stores, `ssl.endpoint.identification.algorithm`),
-`sasl.mechanism` (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512) and `sasl.jaas.config`. What else is there is for other commands.
+`sasl.mechanism` (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512) and `sasl.jaas.config`. Other keys are for other commands.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Unusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Approach:
-    """`tls`: to encrypt with, `credentials`: to log in with; None: without."""
+    """`tls`: the context for TLS, `credentials`: to authenticate with; None: without."""
 
     tls: ssl.SSLContext | None = None
     credentials: ClientCredentials | None = None

@@ -1,8 +1,8 @@
-"""`barnabas dev --security`: an authority, certificates and users, made on the spot for a broker that is thrown away.
+"""`barnabas dev --security`: an authority, certificates and users, created for a throw-away broker.
 
 In the directory of the files (`client_access` names them): `ca.pem`; for each user `<user>.pem`, a key and its
-certificate, and `<user>.properties`, for the commands and clients of Apache Kafka. What is there already is used again,
-so that a broker that is started again is the one that its clients trust.
+certificate, and `<user>.properties`, for the commands and clients of Apache Kafka. Existing files are reused, so that
+clients trust a restarted broker.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ADMINISTRATOR: Final = "admin"
 USERS: Final = {ADMINISTRATOR: "admin-secret", "alice": "alice-secret"}
-"""Who there is if nobody is named; the first one always."""
+"""The users if none is named; the first one always exists."""
 _HOSTS: Final = ("127.0.0.1", "::1", "localhost")
 _ITERATIONS: Final = 4096
 _NAME: Final = re.compile("[A-Za-z0-9._-]+")
@@ -107,7 +107,7 @@ class DevSecurity:
         return found
 
     def add_users(self, config: BrokerConfig) -> None:
-        """Those who log in by SCRAM, into the store. Raises LogDirError, StoreError, OSError."""
+        """Write users of SCRAM into the store. Raises LogDirError, StoreError, OSError."""
         if not self._protocol.startswith("SASL"):
             return
         from barnabas.server.cli.users import add
@@ -148,7 +148,7 @@ def _identity(issued: LeafCert) -> bytes:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """For its owner alone to read."""
+    """Readable only by its owner."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "wb") as file:
         file.write(data)

@@ -1,7 +1,7 @@
 """`barnabas health`: does a broker answer? For a container's health check, and for scripts that wait for a broker.
 
 Healthy means that it says which versions it speaks, and that its image of the cluster has brokers and a controller.
-Partitions without a leader do not count: to restart this broker would not help them.
+Partitions without a leader do not count: restarting this broker would not help them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _LOCALHOST: Final = "localhost"
 
 
 class Unhealthy(Exception):
-    """The broker is not there or not well; the message says why."""
+    """The broker is unreachable or unhealthy; the message says why."""
 
 
 def check(bootstrap: str, timeout_s: float, command_config: str | None = None) -> str:
-    """What a healthy broker says of its cluster. command_config: a file that says how to come to it. Raises
+    """A summary of a healthy broker's cluster. command_config: a file that says how to connect to it. Raises
     Unhealthy.
     """
     approach = _approach(command_config)
@@ -49,9 +49,9 @@ def check(bootstrap: str, timeout_s: float, command_config: str | None = None) -
     except NoAnswer as error:
         raise Unhealthy(str(error)) from None
     if not cluster.brokers:
-        raise Unhealthy(f"{bootstrap} answers, and knows of no brokers yet")
+        raise Unhealthy(f"{bootstrap} answers, but knows no brokers yet")
     if cluster.controller_id < 0:
-        raise Unhealthy(f"{bootstrap} answers, and knows of no controller")
+        raise Unhealthy(f"{bootstrap} answers, but knows no controller")
     count = len(cluster.brokers)
     return f"{bootstrap} answers: {count} broker{'' if count == 1 else 's'}, controller {cluster.controller_id}"
 
@@ -59,7 +59,7 @@ def check(bootstrap: str, timeout_s: float, command_config: str | None = None) -
 def _approach(command_config: str | None) -> Approach | None:
     if command_config is None:
         return None
-    from barnabas.server.cli.command_config import Unusable, read_approach  # with what TLS wants
+    from barnabas.server.cli.command_config import Unusable, read_approach  # loads TLS
 
     try:
         return read_approach(command_config)
@@ -68,7 +68,7 @@ def _approach(command_config: str | None) -> Approach | None:
 
 
 def bootstrap_of(environ: Mapping[str, str]) -> str:
-    """Where a broker listens that this environment configures, as a container's does: its first listener."""
+    """The first listener of the broker that this environment configures, as a container's does."""
     try:
         config = load(environ=environ)
     except SettingsRefused:

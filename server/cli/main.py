@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 OK, FAILED, REFUSED = 0, 1, 2
 INTERRUPTED = 130
-"""By Ctrl-C, as by a shell's custom; a broker that is stopped by it has ended as asked."""
+"""After Ctrl-C, as in shells; a broker that is stopped by it exits with 0."""
 
 _DESCRIPTION = "A broker that speaks Apache Kafka's protocol: point any Kafka client at it."
 _EPILOG = """\
@@ -249,7 +249,7 @@ def main(
 
 
 def _write_to_nobody() -> None:
-    """Our output cannot be written; what is left of it must not be complained about at the end."""
+    """Our output cannot be written: discard the rest, so that the interpreter does not complain at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -282,7 +282,7 @@ def _load(file: str | None, environ: Mapping[str, str] | None, overrides: Sequen
             if config.is_clustered:
                 from barnabas.server.cluster.zookeeper import zookeeper_settings
 
-                zookeeper_settings(config)  # what it refuses is refused before anything starts
+                zookeeper_settings(config)  # its problems are reported before anything starts
             if any(listener.protocol.startswith("SASL_") for listener in config.listeners):
                 from barnabas.server.config.sasl import sasl_settings
 
@@ -294,7 +294,7 @@ def _load(file: str | None, environ: Mapping[str, str] | None, overrides: Sequen
 
 @contextmanager
 def _refused_files(file: str | None) -> Iterator[None]:
-    """`_Refused` for a file of settings that cannot be read."""
+    """Raises `_Refused` for a settings file that cannot be read."""
     from barnabas.server.config.properties import PropertiesError
 
     try:
@@ -340,8 +340,8 @@ def _serve(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _first_topics(environ: Mapping[str, str]) -> Sequence[TopicRequest]:
-    """Topics that the environment asks for, or `_Refused`."""
-    if "KAFKA_CREATE_TOPICS" not in environ:  # few do, and the rest starts without what reads it
+    """The topics in the environment; raises `_Refused`."""
+    if "KAFKA_CREATE_TOPICS" not in environ:  # usually not, and then its module need not be loaded
         return ()
     from barnabas.server.broker.first_topics import topics_in
 
@@ -417,7 +417,7 @@ def _dev(chosen: argparse.Namespace, signals: ModuleType | None) -> int:
 
 
 def _secured(chosen: argparse.Namespace, files: str | None) -> DevSecurity | None:
-    """What `--security` asks for, or `_Refused`."""
+    """The value of `--security`; raises `_Refused`."""
     if not chosen.security:
         if chosen.user or chosen.security_files:
             raise _Refused("--user and --security-files have no effect without --security")
@@ -445,7 +445,7 @@ def _run(
     import gc
     import logging
 
-    gc.disable()  # modules are no garbage: looking for some while they are made is a twentieth of the start
+    gc.disable()  # loading modules makes no garbage: collections would be a twentieth of the start
     from barnabas.server.broker import process
     from barnabas.server.config import default_file
 
@@ -522,7 +522,7 @@ def _check(file: str) -> int:
 
 
 def _unusable_stores(config: BrokerConfig) -> Sequence[str]:
-    """What is wrong with the keys and certificates of listeners, as far as their files tell."""
+    """Problems of the listeners' keys and certificates, as far as their files show."""
     if all(address.protocol in ("PLAINTEXT", "SASL_PLAINTEXT") for address in config.listeners):
         return ()
     from barnabas.server.config.problems import SettingsRefused
@@ -546,7 +546,7 @@ def _show(config: BrokerConfig, keys: Sequence[str], *, everything: bool) -> int
 
     unknown = [key for key in keys if key not in BROKER and not config.is_set(key)]
     if unknown:
-        return _complain([f"{key} is no setting" for key in unknown])
+        return _complain([f"unknown setting: {key}" for key in unknown])
     names = list(keys) or (sorted(BROKER) if everything else [])
     for entry in broker_entries(config, names or [*config.static, ""]):
         value = "(hidden)" if entry.sensitive else "(not set)" if entry.value is None else entry.value

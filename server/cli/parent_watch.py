@@ -1,8 +1,8 @@
-"""The parent watch: a broker that another program started ends with that program, however that ended.
+"""The parent watch: a broker that another program started stops when that program ends, in whatever way.
 
-Standard input is a pipe whose other end only that program holds; it ends when the program is gone, `kill -9`
+Standard input is a pipe whose other end only that program holds; it ends with the program, `kill -9`
 included. Not the kernel's "signal on the parent's death": that one ends the child when the parent's *thread* ends, and
-asks for code between fork and exec.
+needs code between fork and exec.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import signal
 import threading
 
 PATIENCE_S = 10.0
-"""How long an orderly stop may take once nobody is there any more."""
+"""How long an orderly stop may take once the parent has ended."""
 
 
 class ParentWatch:
     """Watches standard input from a thread and ends this process as SIGTERM does. `directory` is removed at the end if
-    the parent went without stopping us first: otherwise that is the parent's business.
+    the parent ended without stopping us first: otherwise the parent removes it.
 
     The code that handles SIGTERM calls `ended` before the process exits.
     """

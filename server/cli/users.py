@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def run(chosen: argparse.Namespace, config: BrokerConfig) -> int:
-    """Do what was asked for; the exit code."""
+    """Run the action; returns the exit code."""
     try:
         added = _added(chosen.scram) if chosen.action == "add" else []
     except ValueError as error:
@@ -82,7 +82,7 @@ async def _with_store(config: BrokerConfig, act: Callable[[Store], Awaitable[T]]
         rng=SystemRandom(),
         on_failure=lambda failed: None,
     )
-    dirs.open()  # and lock: a broker that runs would not see what changes
+    dirs.open()  # and lock: a running broker would not see the changes
     try:
         async with open_store(config, in_thread, metadata_dir(dirs).path, lambda error: None) as store:
             return await act(store)

@@ -4,9 +4,10 @@ Layers, highest first (KIP-226): set on this broker while it runs (`/config/brok
 (`/config/brokers/<default>`), static (command line over environment over file), default. A change while the broker runs
 makes a new `BrokerConfig` (`with_dynamic`). What one listener sees is `for_listener`.
 
-A static value that is malformed, out of range or not supported refuses the start with one sentence per key, all at once
-(`SettingsRefused`). Unknown keys and keys without effect here are taken and reported in `notices`. A *stored* dynamic
-value that is bad is left out with a notice instead: it must not keep a broker from starting, as in Apache Kafka.
+A static value that is malformed, out of range or not supported prevents the start with one sentence per key, all
+together (`SettingsRefused`). Unknown keys and keys without effect here are accepted and reported in `notices`. A
+*stored* dynamic value that is bad is left out with a notice instead: it must not keep a broker from starting, as in
+Apache Kafka.
 
 Not here: topic settings (server/config/topics.py), the rows (server/settings/), rules over several keys (`rules`,
 `listener_rules`).
@@ -70,7 +71,7 @@ class BrokerConfig(TypedValues):
         try:
             return self.with_checked(cluster=cluster, broker=broker)
         except SettingsRefused:
-            # rules over several keys; find who breaks them by taking one at a time
+            # rules over several keys; find those that break them by adding one at a time
             good: tuple[dict[str, str], dict[str, str]] = ({}, {})
             bad: list[Notice] = []
             for level, layer in enumerate((cluster, broker)):
@@ -109,11 +110,11 @@ class BrokerConfig(TypedValues):
         """Where the static value of `key` was written: a file and its line, a variable, `--set`; "" for a default."""
         return self._origins.get(key, "")
 
-    # -- what is made of several keys --------------------------------------------------------------------------------
+    # -- derived from several keys -----------------------------------------------------------------------------------
 
     @property
     def is_clustered(self) -> bool:
-        """Its metadata are in ZooKeeper, shared with other brokers; if not, the broker runs alone."""
+        """Whether its metadata is in ZooKeeper, shared with other brokers; if not, the broker runs alone."""
         return self.get_optional_str("zookeeper.connect") is not None
 
     @property
@@ -142,7 +143,7 @@ class BrokerConfig(TypedValues):
 
     @property
     def inter_broker_protocol(self) -> InterBrokerProtocol:
-        """What brokers of one cluster speak to each other."""
+        """`inter.broker.protocol.version`."""
         from barnabas.replication import InterBrokerProtocol  # `barnabas config` is quicker without it
 
         return InterBrokerProtocol.parse(self.get_str("inter.broker.protocol.version"))
@@ -165,7 +166,7 @@ class BrokerConfig(TypedValues):
 
 
 class ConfigBuilder:
-    """Collects the texts of all layers, and makes one `BrokerConfig` of them or says all that is wrong.
+    """Collects the texts of all layers, and makes one `BrokerConfig` of them or reports all problems.
 
     Sources are given lowest first: `file`, `environment`, `overrides`; a later one beats an earlier one, key by key.
     """

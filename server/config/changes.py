@@ -1,6 +1,6 @@
-"""Changes of settings while the broker runs: what AlterConfigs and IncrementalAlterConfigs may ask, and what comes out.
+"""Changes of settings while the broker runs: what AlterConfigs and IncrementalAlterConfigs may change, and the result.
 
-Pure: from what is stored and what is asked to what shall be stored, or a `KafkaError` that names key and value. Error
+Pure: from the stored settings and a request to the new settings, or a `KafkaError` that names key and value. Error
 codes are Apache Kafka's: INVALID_REQUEST for requests that make no sense and for broker settings, INVALID_CONFIG for
 settings of topics and groups.
 """
@@ -29,7 +29,7 @@ VALUE_BYTES_MAX = 32_767
 
 
 _SOME = frozenset({"max.connections", "max.connection.creation.rate"})
-"""Without any connection, nobody could change that again."""
+"""Without any connection, the limit could not be changed again."""
 
 CHANGES_MAX = 10_000
 """Of one resource in one request; there are some hundred settings."""
@@ -45,7 +45,7 @@ class Operation(IntEnum):
 
 
 class Change(NamedTuple):
-    """`operation` is the number as sent, which may be none of ours."""
+    """`operation` is the number as sent, perhaps an unknown one."""
 
     name: str
     operation: int
@@ -64,7 +64,9 @@ def check_request(changes: Sequence[Change]) -> None:
     times = Counter(change.name for change in changes)
     twice = sorted(name for name, count in times.items() if count > 1)
     if twice:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a setting may stand in a request once: {', '.join(twice)}")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"a setting may be named only once in a request: {', '.join(twice)}"
+        )
     empty = [change.name for change in changes if change.value is None and change.operation != Operation.DELETE]
     if empty:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"a value is missing for: {', '.join(empty)}")
@@ -80,7 +82,7 @@ def apply(
             operation = Operation(change.operation)
         except ValueError:
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"{change.operation} is no operation on {change.name}"
+                ErrorCode.INVALID_REQUEST, f"unknown operation {change.operation} on {change.name}"
             ) from None
         if operation is Operation.DELETE:
             after.pop(change.name, None)
@@ -145,10 +147,10 @@ def check_group(config: BrokerConfig, group_id: str, after: Mapping[str, str]) -
 
 
 def check_broker(config: BrokerConfig, after: Mapping[str, str], *, per_broker: bool) -> BrokerConfig:
-    """Whether exactly these may be the dynamic settings of this broker, or of all brokers; returns what comes of them.
+    """Whether exactly these may be the dynamic settings of this broker, or of all brokers; returns the result.
 
-    Raises KafkaError INVALID_REQUEST. Keys that are not known are let in with a warning, as Apache Kafka does for its
-    plug-ins; what is known and has no effect is let in and said in the log when the new configuration is made.
+    Raises KafkaError INVALID_REQUEST. Unknown keys are accepted with a warning, as Apache Kafka does for its plug-ins;
+    known keys without effect are accepted and logged when the new configuration is made.
     """
     for name, text in after.items():
         row = broker_row(name)

@@ -1,4 +1,4 @@
-"""What stands in for a settings file where none is given: the few settings that suit a first try.
+"""The settings used without a settings file: a few that suit a first try.
 
 Apache Kafka starts with the `server.properties` that comes with it, not with the bare defaults; a user who starts a
 broker without a file expects that one, too: reachable from this machine, under a name that always works, and without a

@@ -1,7 +1,7 @@
 """Settings on their way to a `BrokerConfig`: texts of all layers become values, and problems are collected.
 
-A draft takes what it is given and never raises: what is wrong stands in `problems` and `notices`, so that all of it is
-said at once. Rules over several keys are in `rules` and `listener_rules`.
+A draft accepts all input and never raises: errors go into `problems` and `notices`, so that all are reported together.
+Rules over several keys are in `rules` and `listener_rules`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from barnabas.server.settings.listener_keys import PREFIX, ListenerKey, lacks_li
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
-# Keys that Apache Kafka had once. They would be "unknown", which helps nobody who still has them in a file.
+# Former keys of Apache Kafka: "unknown" would not help a user who still has them in a file.
 _FORMER = {
     "host.name": "listeners",
     "port": "listeners",
@@ -86,7 +86,7 @@ class Draft:
                 self.notice(key, f"has no effect here: {row.note}", text=text, dynamic=dynamic)
             return True
         if dynamic:
-            self.notice(key, f"is stored as a dynamic setting but left out: {why}", text=text, dynamic=True)
+            self.notice(key, f"is stored as a dynamic setting but ignored: {why}", text=text, dynamic=True)
         else:
             self.problem(key, why, text=text)
         return False
@@ -95,7 +95,7 @@ class Draft:
         hint = ""
         if key in _FORMER:
             better = f"; use {_FORMER[key]}" if _FORMER[key] else ""
-            self.notice(key, f"is no setting of Apache Kafka any more and is ignored{better}", text=text)
+            self.notice(key, f"was removed from Apache Kafka and is ignored{better}", text=text)
             return
         if lacks_listener(key):
             hint = f" (is {PREFIX}<listener>.{key} meant?)"
@@ -104,9 +104,9 @@ class Draft:
 
             close = get_close_matches(key, BROKER, n=1, cutoff=0.85)
             hint = f" (is {close[0]} meant?)" if close else ""
-        self.notice(key, f"is not known and is ignored{hint}", text=text, dynamic=dynamic)
+        self.notice(key, f"is unknown and is ignored{hint}", text=text, dynamic=dynamic)
 
-    # -- what is wrong ----------------------------------------------------------------------------------------------
+    # -- problems ---------------------------------------------------------------------------------------------------
 
     def text(self, key: str) -> str:
         """The text in force: as given, else the default's; "" where there is none."""
@@ -131,7 +131,7 @@ class Draft:
     # -- listeners --------------------------------------------------------------------------------------------------
 
     def listener_configs(self, names: tuple[str, ...]) -> dict[str, ListenerConfig]:
-        """What each listener of `names` (in upper case) sees. What is set for others is said in a notice."""
+        """The settings of each listener of `names` (in upper case). Settings for other listeners become notices."""
         for key, prefixed in self._listener_keys.items():
             if key not in self.texts:
                 continue  # refused, or left out

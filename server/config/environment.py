@@ -1,9 +1,9 @@
 """Settings from the environment, as Kafka's Docker images map them: `KAFKA_NUM_PARTITIONS=3` is `num.partitions=3`.
 
 `_` stands for `.`, `__` for `-`, `___` for `_`; upper case for lower. `KAFKA_CFG_…` (another image's spelling) means
-the same. Not settings, and left alone: what configures a JVM or its logging, what Kubernetes puts there for a service
-called kafka, and what topics there shall be (`barnabas.server.broker.first_topics`). Of KAFKA_OPTS, a JVM's arguments,
-the one that names the login file for ZooKeeper is taken.
+the same. Ignored, as they are no settings: what configures a JVM or its logging, what Kubernetes sets for a service
+called kafka, and topics to create (`barnabas.server.broker.first_topics`). Of KAFKA_OPTS, a JVM's arguments, only the
+one that names the login file for ZooKeeper is used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a file of settings leaves open to others: a sentence for each, for whoever has it checked.
+"""What a settings file exposes to others: a warning for each, for `barnabas config --check`.
 
-All of it is allowed, in Apache Kafka too, and right in some places: on a machine of one's own, in a network that is
-closed. So nothing is refused for it. Looked at are the settings and the modes of files that hold secrets.
+All of it is allowed, in Apache Kafka too, and right in some places: on one's own machine, in a closed network. So
+nothing is refused. Checked are the settings and the modes of files that hold secrets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ANONYMOUS: Final = "User:ANONYMOUS"
 _KEYSTORE: Final = "ssl.keystore.location"
 _JWKS: Final = "sasl.oauthbearer.jwks.endpoint.url"
 _IN_CLEAR: Final = {"PLAIN": "passwords", "OAUTHBEARER": "tokens"}
-"""What can be used again by whoever reads it on the way."""
+"""Secrets that an eavesdropper can reuse."""
 
 
 def exposures(config: BrokerConfig, file: Path) -> Iterator[str]:
@@ -52,7 +52,7 @@ def _carried_in_clear(address: ListenAddress, seen: ListenerConfig) -> Iterator[
         if mechanism == "OAUTHBEARER":
             url = seen.for_mechanism(mechanism).get_optional_str(_JWKS) or ""
             if url.startswith("http://") and not _is_loopback(urlsplit(url).hostname or ""):
-                yield f"{_JWKS}={url} is read without TLS: who changes it on the way decides who may log in"
+                yield f"{_JWKS}={url} is read without TLS: an attacker on the network could decide who may log in"
 
 
 def _open(address: ListenAddress) -> Iterator[str]:
@@ -64,7 +64,7 @@ def _open(address: ListenAddress) -> Iterator[str]:
 
 
 def _anonymous(address: ListenAddress, seen: ListenerConfig) -> Iterator[str]:
-    """With an authorizer: certificates that nobody has to show."""
+    """With an authorizer: client certificates that are optional."""
     if address.protocol != "SSL":
         return
     match seen.get_str("ssl.client.auth"):
@@ -96,10 +96,10 @@ def _lets_nobody_in_particular_in(address: ListenAddress, seen: ListenerConfig) 
 
 
 def _strangers_as_brokers(address: ListenAddress, seen: ListenerConfig) -> Iterator[str]:
-    """Brokers that connect without looking whom they meet."""
+    """Brokers that do not verify the host name of the broker they connect to."""
     key = "ssl.endpoint.identification.algorithm"
     if address.protocol in ("SSL", "SASL_SSL") and not seen.get_str(key):
-        yield f"{key} is empty: brokers do not look whether it is a broker that they meet at {address.name}"
+        yield f"{key} is empty: brokers do not verify the host names of brokers at listener {address.name}"
 
 
 def _readable_by_others(config: BrokerConfig, file: Path) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """The settings of one group (resource type GROUP): values, checks, and what the group machine needs of them.
 
-What is set on the group stands over the broker setting behind it (`barnabas.server.settings.consumer_groups`), and must
+A group's setting overrides the broker setting behind it (`barnabas.server.settings.consumer_groups`), and must
 lie within the bounds that the broker sets for that. Only KIP-848 groups look at theirs, but any group id may have some,
 also of a group that does not exist. They are kept in the metadata store, under `/config/groups`
 (`barnabas.replication.tree.paths`). Milliseconds.
@@ -26,7 +26,7 @@ def _default(config: BrokerConfig, name: str) -> Value:
 
 
 def _value(config: BrokerConfig, stored: Mapping[str, str], name: str) -> Value:
-    """The value in force. What is stored and cannot be one (somebody else may have written it) does not count."""
+    """The value in force. Invalid stored values (another broker may have written them) are ignored."""
     text = stored.get(name)
     if text is not None:
         try:
@@ -37,7 +37,7 @@ def _value(config: BrokerConfig, stored: Mapping[str, str], name: str) -> Value:
 
 
 def settings_of(config: BrokerConfig, stored: Mapping[str, str]) -> GroupSettings:
-    """What the group machine asks for, of a group with these settings of its own."""
+    """The values for the group machine, of a group with these settings of its own."""
 
     def number(name: str) -> int:
         value = _value(config, stored, name)
@@ -86,7 +86,7 @@ def _out_of_bounds(config: BrokerConfig, name: str, value: Value) -> str | None:
 
 
 def remarks(after: Mapping[str, str]) -> list[str]:
-    """What a person should know about settings that a group gets: those without effect here."""
+    """Warnings about settings of a group: those without effect here."""
     lines = []
     for name, text in after.items():
         row = GROUP.get(name)

@@ -1,4 +1,4 @@
-"""What is wrong with settings, in sentences: refusals that stop a start or a change, and warnings."""
+"""Problems of settings, in sentences: refusals that prevent a start or a change, and warnings."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Notice(NamedTuple):
 
 
 class SettingsRefused(ValueError):
-    """The settings cannot be used. `problems`: one sentence per key, naming key, value and what is allowed; `keys`: of
-    what was refused; `notices`: what else there is to say about the settings.
+    """The settings cannot be used. `problems`: one sentence per key, naming key, value and what is allowed; `keys`: the
+    refused ones; `notices`: warnings about other settings.
     """
 
     def __init__(self, problems: Iterable[str], *, keys: Iterable[str] = (), notices: Iterable[Notice] = ()) -> None:
@@ -32,7 +32,7 @@ class SettingsRefused(ValueError):
 
 
 def shown(key: str, text: str | None) -> str:
-    """A value as it may stand in a log or an error: secrets are never shown."""
+    """A value for a log line or an error: secrets are hidden."""
     row = row_of(key)
     if text is None:
         return "null"

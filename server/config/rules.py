@@ -89,7 +89,7 @@ def cleaners(draft: Draft) -> None:
 
 
 def replicas_of_one_broker(draft: Draft) -> None:
-    """What only other brokers could give: no fault, as Apache Kafka starts with it too, but nothing will work."""
+    """Settings that need other brokers: allowed, as in Apache Kafka, but requests would wait indefinitely."""
     if draft.values["zookeeper.connect"] is not None:
         return
     for key, what in (
@@ -99,7 +99,7 @@ def replicas_of_one_broker(draft: Draft) -> None:
     ):
         wanted = draft.values[key]
         if isinstance(wanted, int) and wanted > 1:
-            draft.notice(key, f"makes {what} wait without end: this broker runs alone; set it to 1")
+            draft.notice(key, f"makes {what} wait indefinitely: this broker runs alone; set it to 1")
 
 
 def connection_overrides(draft: Draft) -> dict[str, int]:

@@ -1,5 +1,5 @@
-"""What the settings say about log-ins: for each listener with SASL its mechanisms and what those need, and what this
-broker shows to others. Reads the login file that is named.
+"""The settings of SASL: for each listener its mechanisms and what those need, and this broker's own credentials. Reads
+the login file that is named.
 
 The login entry of a mechanism is, the first that there is (`JaasContext.java`, 4.3):
 
@@ -8,7 +8,7 @@ The login entry of a mechanism is, the first that there is (`JaasContext.java`, 
 3. there the section `KafkaServer`.
 
 Sections may hold the modules of several mechanisms. PLAIN needs an entry, which names its users; SCRAM's are in the
-metadata store, and who signs tokens is said by `sasl.oauthbearer.…`.
+metadata store, and the issuers of tokens are set by `sasl.oauthbearer.…`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class SaslListener:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLogin:
-    """What this broker logs in to other brokers with. by_token: user and password are a delegation token's."""
+    """This broker's credentials at other brokers. by_token: user and password are a delegation token's."""
 
     mechanism: str
     user: str
@@ -105,7 +105,7 @@ class SaslSettings:
 
     @property
     def has_scram(self) -> bool:
-        """Some listener takes users of the metadata store."""
+        """Whether a listener has users in the metadata store."""
         return any(
             mechanism.name.startswith("SCRAM-")
             for listener in self.listeners.values()
@@ -114,7 +114,7 @@ class SaslSettings:
 
 
 def sasl_settings(config: BrokerConfig) -> SaslSettings:
-    """All that the settings say about log-ins. Raises SettingsRefused, for all that is wrong."""
+    """The settings of SASL. Raises SettingsRefused with all problems."""
     return _Reading(config).settings()
 
 
@@ -143,7 +143,7 @@ class _Reading:
         return SaslSettings(listeners, between)
 
     def _enabled(self, seen: ListenerConfig) -> tuple[str, ...]:
-        """The mechanisms of a listener that there are; Apache Kafka's default is none of them."""
+        """The supported mechanisms of a listener; Apache Kafka's default is not among them."""
         key = "sasl.enabled.mechanisms"
         enabled = seen.get_list(key)
         if any(name not in MECHANISMS for name in enabled):
@@ -255,7 +255,7 @@ def _key(seen: ListenerConfig, mechanism: str, key: str) -> str:
 
 
 def _users(module: LoginModule) -> dict[str, str]:
-    """Passwords by name; without one there is no such user."""
+    """Passwords by user name."""
     return {key[len(_USER) :]: value for key, value in module.options.items() if key.startswith(_USER) and value}
 
 

@@ -1,7 +1,7 @@
 """A topic's settings: what is set on it over the broker's defaults, as values, as a `LogConfig`, and checked.
 
 Precedence is Kafka's: the topic's own setting, then the broker settings behind it (`barnabas.server.settings.topic`) in
-their layers, then the default. Two of them have more to say than one value each: the bounds of timestamps fall back to
+their layers, then the default. One exception: the bounds of timestamps fall back to
 `message.timestamp.difference.max.ms` while they are not set (KIP-937).
 """
 
@@ -38,7 +38,7 @@ NOT_OF_THE_LOG = frozenset(
 
 
 def default_value(config: BrokerConfig, name: str) -> Value:
-    """What a topic that does not set `name` gets. Raises KeyError for an unknown name."""
+    """The value for a topic that does not set `name`. Raises KeyError for an unknown name."""
     row = TOPIC[name]
     for broker_key in row.broker_keys:
         value = config.get_value(broker_key.name)
@@ -54,7 +54,7 @@ def default_value(config: BrokerConfig, name: str) -> Value:
 
 
 def values_of(config: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, Value]:
-    """Every topic setting's value. Overrides that are unknown or bad (they may come from a store) do not count."""
+    """Every topic setting's value. Unknown or invalid overrides (they may come from a store) are ignored."""
     values = {name: default_value(config, name) for name in TOPIC}
     for name, text in overrides.items():
         if name in TOPIC:
@@ -66,7 +66,7 @@ def values_of(config: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, V
 
 
 def log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
-    """What the log needs to know. Never raises for what is in `overrides` (see `values_of`)."""
+    """The settings of the log. Never raises for invalid `overrides` (see `values_of`)."""
     from barnabas.logdir import LogConfig  # here, so that showing settings does not load the log code
 
     values = values_of(config, overrides)
@@ -82,8 +82,8 @@ def log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
 
 
 class LogConfigs:
-    """`log_config` for many partitions: what was made of the same settings is made once. A start with 2,000 partitions
-    asks 4,000 times, at 0.15 ms each.
+    """`log_config` for many partitions: equal settings share one value. A start with 2,000 partitions needs 4,000, at
+    0.15 ms each.
     """
 
     def __init__(self, current_config: Callable[[], BrokerConfig]) -> None:
@@ -92,7 +92,7 @@ class LogConfigs:
         self._made: dict[tuple[tuple[str, str], ...], LogConfig] = {}
 
     def __call__(self, overrides: Mapping[str, str]) -> LogConfig:
-        """What the log of a topic with these settings needs to know, by the broker's settings in force."""
+        """The log settings of a topic with these settings, with the broker's settings in force."""
         config = self._current_config()
         if config is not self._made_of or len(self._made) > REMEMBERED_MAX:
             self._made_of = config
@@ -127,16 +127,16 @@ def check(config: BrokerConfig, overrides: Mapping[str, str | None]) -> None:
 
 
 def remarks(overrides: Mapping[str, str]) -> list[str]:
-    """What a person should know about settings that are stored on a topic: unknown, bad, or without effect here."""
+    """Warnings about settings stored on a topic: unknown, invalid, or without effect here."""
     lines = []
     for name, text in overrides.items():
         row = TOPIC.get(name)
         if row is None:
-            lines.append(f"{name}={shown(name, text)} is not known and is ignored")
+            lines.append(f"{name}={shown(name, text)} is unknown and is ignored")
             continue
         why = row.setting.why_not(text)
         if why is not None:
-            lines.append(f"{name}={text} does not count: {why}")
+            lines.append(f"{name}={text} is ignored: {why}")
         elif row.setting.support is Support.NO_EFFECT:
             lines.append(f"{name}={text} has no effect here: {row.setting.note}")
     return lines

@@ -17,7 +17,7 @@ class TypedValues:
     """The value in force of every setting in the table.
 
     Getters raise KeyError for a name that is not in the table, and TypeError when the value has another type: both are
-    mistakes of the caller, never of a configuration.
+    errors of the caller, never of a configuration.
     """
 
     _values: Mapping[str, Value]

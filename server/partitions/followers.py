@@ -314,7 +314,7 @@ class LeaderFetcher:
             return
         if self._in_trouble:
             self._in_trouble = False
-            log.info("fetching from broker %d works again", self._leader_id)
+            log.info("resumed fetching from broker %d", self._leader_id)
         await self._carry_out(self.machine.answered(ask, response, trio.current_time()))
 
     def _trouble(self, error: PeerError) -> None:

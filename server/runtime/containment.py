@@ -1,43 +1,43 @@
-"""Where control passes from one owner to another, the trouble of the one ends.
+"""Containment of errors: where control passes from one owner to another, an exception of the one ends.
 
-The loop's thread runs on behalf of everybody: a round's end answers many clients, a timer serves many groups, a task's
-exception would end the nursery and the broker with it. So each place that calls somebody else's code in the name of a
-third does it as
+The loop's thread serves all clients: a round's end answers many clients, a timer serves many groups, a task's exception
+would end the nursery and the broker with it. So each place that calls another owner's code on behalf of a third does it
+as
 
     try:
         callback()
     except Exception as error:
         contain(log, "what it was", error, callback)
 
-which logs once, notifies those concerned, and continues with the rest. The places are listed in ARCHITECTURE.md
-("Containment"). It costs nothing while nothing fails: a `try` is free, and who is concerned is only then looked for.
+which logs once, releases the waiters, and continues with the rest. The places are listed in ARCHITECTURE.md
+("Containment"). It costs nothing without a failure: a `try` is free, and waiters are only searched for then.
 
-Who is concerned: whatever has a method `release_waiters` (`HasWaiters`), and is the callback, the object that it is a
-method of, or what it was made with (`functools.partial`, a closure's variables). A request's context closes its
-connection, for the answer will not come; a collector of answers passes it on to its context; a broker's own request is
-taken as unanswered.
+Waiters are released by whatever has a method `release_waiters` (`HasWaiters`), and is the callback, the object that it
+is a method of, or what it was made with (`functools.partial`, a closure's variables). A request's context closes its
+connection, as no answer will come; a collector of answers passes the call on to its context; a broker's own request
+counts as unanswered.
 
-Tasks: `serve` runs what serves until it is cancelled, again after a rest when it failed; `attempt` is for a task that
-does one thing.
+Tasks: `serve` runs a task until it is cancelled, and restarts it after a failure; `attempt` runs a task that does one
+thing.
 
-What ends a task of the broker, and what then:
+What ends a task of the broker, and what follows:
 
-- the reactor's: whatever a round's end raises beside what is contained in it. The broker ends, without the marks of a
-  clean stop, so that recovery looks at the logs;
+- the reactor's: whatever a round's end raises and does not contain itself. The broker stops, without clean-shutdown
+  marks, so that the next start recovers the logs;
 - timers, flusher, moves, fetchers, loading, changes of ISR, verification: nothing, for each callback, log, partition
   or request is contained by itself;
 - creation of internal topics, expiry, expressions, laggards, producer ids, the sweep, features, preferred leaders, the
   duties of housekeeping: any exception that was not one log's or shard's alone. `serve` runs it again;
 - handlers, auto-creation, markers to a broker, look-ups, a producer id, a cleaner: any exception (`attempt`, or a
-  clause of their own). The request gets an error, what is left is asked for again;
-- a channel to a broker: nothing, a message that cannot be sent or whose answer cannot be used is left out;
-- the controller's loop: a step that fails ends the term. After a rest all stand for election, and the winner reads the
-  tree;
+  clause of their own). The request gets an error, or what is left is retried;
+- a channel to a broker: nothing, a message that cannot be sent, or whose answer cannot be used, is dropped;
+- the controller's loop: a step that fails ends the term. After a pause all brokers stand for election, and the winner
+  reads the tree;
 - whatever uses the store: StoreFailed, BrokerIdTaken, WrongCluster. The broker stops in order.
 
-What is not contained: exceptions that are no `Exception` (cancellation, the interpreter's end), and whatever leaves
-data in doubt. A log whose write failed by a fault of ours is taken offline (`PartitionLog.write_failure`); a shard that
-could not replay what it wrote is loaded again (`barnabas.server.coordinators.results`).
+Not contained: exceptions that are no `Exception` (cancellation, the interpreter's end), and whatever leaves data in
+doubt. A log whose write failed because of a bug is taken offline (`PartitionLog.write_failure`); a shard that could not
+replay what it wrote is reloaded (`barnabas.server.coordinators.results`).
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ from typing import Protocol, runtime_checkable
 import trio
 
 RESTART_S = 1.0
-"""How long a task that failed rests before it is run again."""
+"""The pause before a failed task is restarted."""
 
 
 @runtime_checkable
 class HasWaiters(Protocol):
-    """Somebody who waits, or whom others wait for."""
+    """Something that waits for an answer, or that others wait for."""
 
     def release_waiters(self) -> str:
-        """What you were called for, or were to call, has failed and will not be tried again: release who waits. May
-        be called again, and when there is nothing to release. Returns who it is, for the log.
+        """An operation has failed and will not be retried: release its waiters. May be called again, and without
+        waiters. Returns who was released, for the log.
         """
 
 
 def contain(log: logging.Logger, what: str, error: BaseException, *concerned: object) -> None:
-    """Log `error`, which came out of `what`, and release those of `concerned` who wait. Never raises."""
+    """Log `error`, raised by `what`, and release the waiters of `concerned`. Never raises."""
     released = []
     for one in _concerned(concerned):
         try:
@@ -75,7 +75,7 @@ def contain(log: logging.Logger, what: str, error: BaseException, *concerned: ob
 
 
 def _concerned(candidates: tuple[object, ...]) -> Iterator[HasWaiters]:
-    """Those of the candidates, and of what they are made of, who can be released."""
+    """Those of the candidates, and of their parts, that have waiters."""
     for one in candidates:
         if isinstance(one, HasWaiters):
             yield one
@@ -90,7 +90,7 @@ def _concerned(candidates: tuple[object, ...]) -> Iterator[HasWaiters]:
 
 
 async def attempt(log: logging.Logger, what: str, act: Callable[[], Awaitable[object]], *concerned: object) -> bool:
-    """Run a task that does one thing. False: it failed, which is logged, and `concerned` are released."""
+    """Run a task that does one thing. False: it failed, which is logged, and waiters of `concerned` are released."""
     try:
         await act()
     except Exception as error:
@@ -107,8 +107,8 @@ async def serve(
     fatal: type[Exception] | tuple[type[Exception], ...] = (),
     rest_s: float = RESTART_S,
 ) -> None:
-    """Run a task that serves until it is cancelled; again after a rest when it failed. It ends when `act` does. fatal:
-    what is for others to deal with.
+    """Run a task until it is cancelled; restart it after a pause when it failed. Returns when `act` does. fatal:
+    exceptions to pass on.
     """
     while True:
         try:

@@ -1,9 +1,9 @@
-"""Descriptors: how many the process may have (`ulimit -n`), and who gets them.
+"""Descriptors: how many the process may have (`ulimit -n`), and how they are budgeted.
 
 Each connection takes one, and so does each open log segment. Half of them, but no more than some thousand, are the
-logs' (`barnabas.logdir.half_of_the_limit`); `RESERVE` are kept for what must not fail however many clients come:
-checkpoints, the metadata journal, new segments, connections to other brokers, code that is read when it is first
-needed. The rest is for clients: at that number further ones wait in the backlog.
+logs' (`barnabas.logdir.half_of_the_limit`); `RESERVE` are kept for what must not fail however many clients connect:
+checkpoints, the metadata journal, new segments, connections to other brokers, code that is read on
+demand. The rest is for clients: beyond that number they wait in the backlog.
 """
 
 from __future__ import annotations
@@ -27,28 +27,30 @@ def limit() -> int:
 
 
 def raise_limit() -> None:
-    """Up to what the system allows this process, as servers do."""
+    """Raise the limit to what the system allows this process, as servers do."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError) as error:
-        log.warning("limit of open files and connections: %d, raising it to %d failed: %s", soft, hard, error)
+        log.warning(
+            "limit of open files and connections (ulimit -n) is %d, cannot raise it to %d: %s", soft, hard, error
+        )
     else:
-        log.info("limit of open files and connections: %d, raised from %d", hard, soft)
+        log.info("raised the limit of open files and connections (ulimit -n) to %d from %d", hard, soft)
 
 
 def reserve() -> int:
-    """So many stay free of connections."""
+    """Descriptors that connections must leave free."""
     return min(RESERVE, limit() // 4)
 
 
 class Allowance:
-    """How many connections there may be: so many as leave the logs and the reserve theirs, and none while something
-    else has taken more than it should (answers on their way hold segments open too).
+    """Limits connections so that the logs and the reserve have theirs; none is admitted while something else exceeds
+    its share (responses in flight hold segments open too).
 
-    False when it is reached; the log says it once, and again when there was room meanwhile.
+    Reaching the limit is logged once, and again after there was room meanwhile.
     """
 
     def __init__(self) -> None:
@@ -58,7 +60,7 @@ class Allowance:
         self._reached_at = 0
 
     def admits(self, connections: int, any_fd: int) -> bool:
-        """May one be taken in beside `connections`? any_fd: one that is open."""
+        """Whether another connection may be accepted beside `connections`. any_fd: one that is open."""
         if connections < self.connections_max and not self.is_short(any_fd):
             if connections < self._reached_at // 2:
                 self._reached_at = 0
@@ -74,7 +76,7 @@ class Allowance:
         return False
 
     def is_short(self, any_fd: int) -> bool:
-        """The reserve is being used up."""
+        """Whether the reserve is in use."""
         return self._next_fd(any_fd) >= self._free_below
 
     def _next_fd(self, any_fd: int) -> int:
@@ -88,7 +90,7 @@ class Allowance:
 
 
 def warn_if_too_few(partitions: int) -> None:
-    """Say so when not all partitions can keep one segment open: reading and writing opens and closes files then."""
+    """Log a warning if not all partitions can keep one segment open: reads and writes then open and close files."""
     files = half_of_the_limit()
     if partitions > files:
         log.warning(

@@ -6,10 +6,10 @@ time under a librdkafka producer (1.9 s for a GiB, 0.7 s with what is set here).
 gives the pages at the heap's end back all the same.
 
 What a burst leaves is given back too, but only now and then: holes once a minute, and all that is free when the broker
-is at rest, which is when spare pages help nobody (`give_back`).
+is idle and needs no spare pages (`give_back`).
 
-Threads have no heaps of their own, which would each keep as much: they take turns with the interpreter anyhow, and
-codecs, which work without it, ask for memory a few times per batch.
+Threads have no heaps of their own, each of which would keep as much: they share the interpreter anyway, and codecs,
+which release it, allocate only a few times per batch.
 
 Small objects lie in arenas of the interpreter, which go back to the system when nothing at all lies in them. After a
 burst, a few objects that stay, as the state of a producer, hold many of them: measured, 16 MiB of 42 were free after an
@@ -33,15 +33,15 @@ from typing import Final
 MAPPED_FROM_BYTES: Final = 4 << 20
 """Blocks above come and go as mappings; `message.max.bytes` is 1 MiB unless set otherwise."""
 SPARE_BYTES_MAX: Final = 16 << 20
-"""So much is kept at the heap's end for the next requests."""
+"""The free memory kept at the heap's end for the next requests."""
 TRIM_INTERVAL_S: Final = 60.0
 """How often holes are given back: seldom enough to cost nothing under load, which fills them again."""
 AT_REST: Final = 0.02
-"""Who uses less than this share of a core is at rest: consumers may wait at it, and ask again and again."""
+"""A process that uses less of a core is at rest: waiting consumers poll repeatedly."""
 BUSY: Final = 0.1
-"""Who uses more needs what a `Balloon` holds. In between it stays: what is let go of is resident again at once."""
+"""A process that uses more needs what a `Balloon` holds. In between it stays: released pages become resident again."""
 COLLECTED_BLOCKS_MAX: Final = 500_000
-"""With more, a full collection would hold up the loop for too long; a broker starts with 200,000, which are frozen."""
+"""With more, a full collection would block the loop for too long; a broker starts with 200,000, which are frozen."""
 SLICE_BLOCKS: Final = 512
 """What a `Balloon` does at a time: less than a millisecond."""
 _LARGEST_BLOCK = 512
@@ -54,7 +54,7 @@ _POOL_NOTES_WORDS = _POOL_NOTES_BYTES // 8
 _POOL_NEXT = 40
 """Where a pool notes the offset of its first block that was never used."""
 _HARDLY_ANY = 16
-"""Blocks: of a new pool some are taken by who looks at it."""
+"""Blocks: reading a new pool takes some of it."""
 _STATM = Path("/proc/self/statm")
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
@@ -62,7 +62,7 @@ _M_ARENA_MAX = -8
 
 
 def keep_freed_pages() -> bool:
-    """Tell the C library, for the whole process; whether it took it."""
+    """Configure the C library, for the whole process; returns whether it accepted."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False

@@ -1,4 +1,4 @@
-"""The seam through which blocking work leaves the event loop.
+"""Runs blocking work off the event loop.
 
 A hop to a thread costs some 200 us, so appends and cached reads stay in the loop; fsync, recovery and deletion go
 through here. Under a mock clock a thread would let virtual time run away, so tests pass `inline`.
@@ -24,8 +24,8 @@ async def in_thread(fn: Callable[..., T], *args: Any) -> T:
     """Run in a worker thread of trio; not cancellable once started, so that files are left whole.
 
     What `fn` raises is brought here in a list that is empty then. Raised through trio, or referred to by a frame below
-    `fn`, it would be in a cycle, and all that `fn` and its callers were about, as a request of 100 MB, would stay in
-    memory until the collector comes by.
+    `fn`, it would be in a cycle, and all that `fn` and its callers refer to, such as a request of 100 MB, would stay
+    in memory until the next garbage collection.
     """
     values: list[T] = []
     errors: list[Exception] = []

@@ -1,11 +1,11 @@
-"""Filters that clients send as regular expressions: RE2's syntax, as Apache Kafka uses it (KIP-1152), and its promise
-that matching takes time in proportion to the text, whatever the expression.
+"""Filters that clients send as regular expressions: RE2's syntax, as Apache Kafka uses it (KIP-1152), which
+guarantees matching in linear time for any expression.
 
 The library, google-re2, has no wheel for every Python and platform, so an installation may lack it (`barnabas[regex]`
-brings it). Such a broker says so when it starts, refuses every expression, and serves all else.
+brings it). Such a broker logs that at its start, rejects every expression, and serves everything else.
 
 The library keeps the last 128 expressions in memory, each of which may take 8 MiB, from whichever client; here none
-outlives its use.
+is kept after its use.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class NoExpressions(KafkaError):
 
 
 def say_if_unsupported() -> None:
-    """For the broker's log, when it starts. The library itself is loaded by who first needs it."""
+    """For the broker's log, when it starts. The library itself is loaded on first use."""
     if find_spec("re2") is None:
         log.info(
             "regular expressions of consumers (group.protocol=consumer) and of admin clients are refused with "

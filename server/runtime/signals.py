@@ -1,12 +1,12 @@
 """SIGINT and SIGTERM around a broker's life: while the program still loads, and while it cleans up.
 
-A broker hears signals itself (`barnabas.server.broker.process`) and stops in order, with exit code 0. Before it can,
+A broker handles signals itself (`barnabas.server.broker.process`) and stops in order, with exit code 0. Before that,
 Python would end with a traceback, or leave a throw-away broker's directory behind; so a process that is stopped before
-the broker is there just goes, with the same exit code. Other commands end with 128 and the signal's number, as by a
-shell's custom.
+the broker exists exits silently, with the same exit code. Other commands end with 128 and the signal's number, as
+shells do.
 
-This imports next to nothing: it is to be there first. What nothing can be done about are the first hundredths of a
-second, in which Python itself starts.
+This imports next to nothing, to be ready first. The first hundredths of a second, in which Python itself starts, cannot
+be covered.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ BROKERS = ("serve", "dev")
 
 
 def leave_at_once(clean_up: Callable[[], object] | None = None) -> None:
-    """From now on, a signal ends the process: without a word, and after `clean_up`."""
+    """From now on, a signal ends the process: silently, and after `clean_up`."""
 
     def leave(number: int, frame: FrameType | None) -> None:
-        # No exception: it could come up in the middle of anything, also where it would be swallowed.
+        # No exception: it could be raised anywhere, also where it would be swallowed.
         ignore()
         if clean_up is not None:
             clean_up()
@@ -51,7 +51,7 @@ def ignore() -> None:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Signals that arrive meanwhile count afterwards."""
+    """Signals that arrive meanwhile are delivered afterwards."""
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
         yield

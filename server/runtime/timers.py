@@ -1,7 +1,7 @@
 """Timers of the broker: one heap, one trio task, callbacks instead of tasks.
 
-A long poll costs a heap entry here and nothing else; a cancelled timer stays in the heap until its time (the usual
-case: a fetch is answered long before its `max_wait_ms`), so arming one rarely has to wake the task. Times are seconds
+A long poll costs a heap entry here and nothing else; a cancelled timer stays in the heap until its time (usually
+a fetch is answered long before its `max_wait_ms`), so arming one rarely has to wake the task. Times are seconds
 of trio's clock, so that a mock clock drives everything.
 """
 
@@ -61,7 +61,7 @@ class Timers:
         return self.at(trio.current_time() + seconds, callback)
 
     def cancelled(self) -> None:
-        """Sweep the heap when most of it is dead: 10-minute timers cancelled at once must not pile up."""
+        """Sweep the heap when most of it is dead: 10-minute timers cancelled immediately must not pile up."""
         self._dead += 1
         if self._dead > 1024 and self._dead * 2 > len(self._heap):
             self._heap = [entry for entry in self._heap if entry[2].callback is not None]

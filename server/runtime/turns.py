@@ -1,19 +1,19 @@
-"""Long requests take turns with everything else: work in steps, so that no request holds up the loop.
+"""Long requests take turns with all other work: they run in steps, so that no request blocks the loop.
 
-A handler that may have many items to go through is a generator: it yields after each of them what that was worth, in
-*units*, and returns the response. One unit is an item whose answer has a few fields: some 3 us with its share of the
+A handler that may have many items to process is a generator: after each of them it yields its cost, in *units*, and
+returns the response. One unit is an item whose answer has a few fields: some 3 us with its share of the
 encoding. `first_turn` runs a generator within the reactor's round, and most requests are answered by then; what takes
 longer continues in a task (`Turns.run`), one turn at a time for the whole broker, first come, first served. So the loop
-goes round after each turn however many long requests there are, and ten of them take as long together as they would one
-after the other.
+makes a round after each turn however many long requests there are, and ten of them take as long together as one after
+the other.
 
-Units are counted, not measured: under virtual time a request is split at the same places whatever the machine does.
+Units are counted, not measured: under virtual time a request is always split at the same places.
 
 What cannot be split, because it is one call (decoding a large frame, encoding a large answer), leaves the loop
-(`Turns.elsewhere`), also one at a time: the thread gives the interpreter back every few milliseconds.
+(`Turns.elsewhere`), also one at a time: the thread yields the interpreter every few milliseconds.
 
-Between two turns everything may change but the request and an image of the cluster that was kept. A generator must not
-stage a write in one turn and rely on it in another.
+Between two turns everything may change except the request and an image of the cluster that was kept. A generator must
+not stage a write in one turn and rely on it in another.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ T = TypeVar("T")
 Steps = Generator[int, None, T]
 
 TURN_UNITS = 1500
-"""What is done in one turn: less than 5 ms."""
+"""The units of one turn: less than 5 ms."""
 
 LARGE_FRAME_BYTES = 1 << 16
 """Frames above this are decoded off the loop. An element of an array takes a byte at least."""
 
 ROUND_FRAME_BYTES = 1 << 13
-"""Frames above this, up to 10 ms each, are decoded in turns: a round takes up a request of each connection."""
+"""Frames above this, up to 10 ms each, are decoded in turns: a round decodes a request of each connection."""
 
 LARGE_ANSWER_ITEMS = 10_000
 """Answers with more elements in their arrays are encoded off the loop: one takes up to a microsecond."""
@@ -61,7 +61,7 @@ def first_turn(steps: Steps[Any]) -> Any:
 
 
 class Turns:
-    """Whose turn it is; one per broker. The nursery is for `start`."""
+    """Hands out turns, one at a time; one per broker. The nursery is for `start`."""
 
     def __init__(self, offload: Offload, nursery: trio.Nursery | None = None) -> None:
         self._offload = offload
@@ -70,13 +70,13 @@ class Turns:
 
     @property
     def mine(self) -> trio.Lock:
-        """For a task that does its portions itself: `async with turns.mine`, around each of them."""
+        """For a task that splits its work itself: `async with turns.mine` around each portion."""
         return self._turn
 
     async def run(self, steps: Steps[T], is_wanted: Callable[[], bool] = lambda: True) -> T:
-        """Run a generator to its end, turn by turn, or until it is not wanted any more: raises Abandoned."""
+        """Run a generator to its end, turn by turn, or until it is not wanted any more: then raises Abandoned."""
         while True:
-            async with self._turn:  # goes round the loop, whether anybody else holds it or not
+            async with self._turn:  # a round of the loop, also if the lock is free
                 if not is_wanted():
                     steps.close()
                     raise Abandoned
@@ -85,30 +85,30 @@ class Turns:
                 return value  # type: ignore[no-any-return]
 
     def start(self, what: str, work: Callable[[], Awaitable[object]]) -> None:
-        """Go on in a task, from where nothing can be awaited. what: it is, for the log."""
+        """Continue in a task, from synchronous code. what: for the log."""
         assert self._nursery is not None, "not running"
         self._nursery.start_soon(attempt, log, what, work)
 
     async def here(self, function: Callable[..., T], *args: Any) -> T:
-        """Call something pure that takes a turn's time, or a few."""
+        """Call a pure function that takes one turn's time, or a few."""
         async with self._turn:
             return function(*args)
 
     async def elsewhere(self, function: Callable[..., T], *args: Any) -> T:
-        """Call something pure, and long, off the loop."""
+        """Call a long pure function off the loop."""
         async with self._turn:
             return await self._offload(function, *args)
 
 
 class Place:
-    """There is one; who wants it waits, first come, first served. It may be left early, before who has it is done."""
+    """A lock, first come, first served, that its holder may release before the end of its `async with`."""
 
     def __init__(self) -> None:
         self._free = trio.Semaphore(1)
 
     @asynccontextmanager
     async def taken(self) -> AsyncIterator[Callable[[], None]]:
-        """Take it; what is given leaves it, at the end at the latest."""
+        """Take it; the function returned releases it, the end of the context at the latest."""
         await self._free.acquire()
         is_taken = True
 
@@ -125,11 +125,11 @@ class Place:
 
 
 class Abandoned(Exception):
-    """Nobody waits for the outcome."""
+    """The outcome is not wanted any more."""
 
 
 class Arrays:
-    """Where the arrays of a message are, to count their elements. `struct`: of its class's `__description__`."""
+    """The positions of a message's arrays, to count their elements. `struct`: of its class's `__description__`."""
 
     __slots__ = ("_fields",)
 

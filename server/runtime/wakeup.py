@@ -1,4 +1,4 @@
-"""A flag that one task waits for, and anybody may set."""
+"""A flag that one task waits for, and any code may set."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import trio
 
 
 class Wakeup:
-    """`set` before `wait` is not lost: `wait` returns at the next checkpoint, and has the flag taken down. Setting it
-    again before that is the same as once: whoever wakes up looks at all that there is to do.
+    """`set` before `wait` is not lost: `wait` returns at the next checkpoint, and clears the flag. Setting it again
+    before that has no effect: the task processes everything when it wakes up.
     """
 
     __slots__ = ("_event",)
@@ -16,15 +16,15 @@ class Wakeup:
         self._event = trio.Event()
 
     def set(self) -> None:
-        """Wake whoever waits, or will."""
+        """Set the flag: wakes the task, now or when it waits."""
         self._event.set()
 
     def clear(self) -> None:
-        """Take the flag down: what it was set for is done already."""
+        """Clear the flag: its work is done already."""
         if self._event.is_set():
             self._event = trio.Event()
 
     async def wait(self) -> None:
-        """Until it is set. For one task at a time."""
+        """Wait until it is set. For one task at a time."""
         await self._event.wait()
         self._event = trio.Event()

@@ -1,8 +1,8 @@
-"""What failed, for people: no errno numbers, no tuples, no class names where a sentence is known.
+"""Failures in plain words: no errno numbers, no tuples, no class names where a sentence is known.
 
     FATAL broker: cannot listen on PLAINTEXT://127.0.0.1:9092: address already in use (…)
 
-Everything that ends a broker passes here on its way to the log (`barnabas.server.broker.process`).
+Everything that ends a broker is worded here for the log (`barnabas.server.broker.process`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from barnabas.kproto import KafkaError
 
 
 def in_words(error: BaseException) -> str:
-    """The message of an exception, on one line. A system's error: what it was about, if known, and what the system
-    says.
+    """The message of an exception, on one line. A system error: its subject, if known, and the system's
+    message.
     """
     if isinstance(error, KafkaError):
         return error.message or error.code.name
@@ -29,7 +29,7 @@ def in_words(error: BaseException) -> str:
 
 def system_says(error: OSError) -> str:
     """`address already in use`: the system's own words for the error, in the middle of a sentence. Libraries add
-    addresses to them, which have been said.
+    addresses to them, which the message already has.
     """
     text = error.strerror or ""
     if error.errno is not None and error.errno > 0 and text.startswith(os.strerror(error.errno)):
@@ -39,7 +39,7 @@ def system_says(error: OSError) -> str:
 
 
 def causes(error: BaseException) -> list[BaseException]:
-    """The exceptions inside of nested groups; those that say the same once."""
+    """The exceptions in nested groups; equal ones once."""
     if not isinstance(error, BaseExceptionGroup):
         return [error]
     found: dict[tuple[type, str], BaseException] = {}

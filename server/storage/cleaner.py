@@ -3,26 +3,26 @@
 Each of `log.cleaner.threads` cleaners looks for the log with the largest dirty share over all directories, has it
 compacted, and looks again; when no log needs it, it waits `log.cleaner.backoff.ms`. What is to be done, and putting
 the results in place, is logdir's business (`barnabas.logdir.compaction.plan`, `PartitionLog.begin_compaction`); the
-reading and writing happens in a process per cleaner (cleaner_process.py). Here is who, when, how fast, and what if it
-fails:
+reading and writing happens in a process per cleaner (cleaner_process.py). Here is which log, when, how
+fast, and what follows a failure:
 
 | what happens | then |
 | --- | --- |
 | the log is truncated, deleted, moved, or its directory fails | the compaction is aborted, what was written removed |
-| records that cannot be read, or a bug | said once; the log is left out until the broker starts again |
-| the disk is full, or we are out of descriptors or memory | said; tried again after the next wait |
+| records that cannot be read, or a bug | logged once; the log is excluded until the broker restarts |
+| the disk is full, or we are out of descriptors or memory | logged; retried after the next wait |
 | another failure of the disk | the log directory has failed |
-| the process dies | said; tried again, three times for one log |
+| the process dies | logged; retried, three times for one log |
 | the broker stops | the process is killed, what was written removed |
 
-Logs that are compacted also get their retention here, after each look, as in Apache Kafka: with `compact,delete` old
+Retention of compacted logs is done here too, after each pass, as in Apache Kafka: with `compact,delete` old
 segments go, and with `compact` those below the log start. Settings count from the next log on, `log.cleaner.enable`
-from the next start. The role does not matter: followers compact on their own. A look costs 6 us a log.
+from the next start. The role does not matter: followers compact on their own. Checking a log costs 6 us.
 
 Why a process: a thread that filters records keeps Python's lock for 5 ms at a time, and every wake-up of the loop waits
 for that. Beside a compaction, a tick every 2 ms came late by 6 to 10 ms in the median with a thread, by 2 to 7 with a
 process and by 2 to 3 with a process of lower priority (two busy cores; 1 to 2 ms without any compaction). The process
-takes 0.2 s of CPU to start and 30 MB beside the map of keys, and is there only while logs wait for it.
+takes 0.2 s of CPU to start and 30 MB beside the map of keys, and exists only while there is work.
 
 Facts: LogCleaner, LogCleanerManager (3.9); KIP-58, KIP-354. Not here: metrics.
 """
@@ -65,9 +65,9 @@ log = logging.getLogger("barnabas.cleaner")
 
 DEATHS_MAX = 3
 BURST_S = 0.3
-"""What may be caught up by the throttle after a pause, as in Apache Kafka."""
+"""The burst of the throttle after a pause, as in Apache Kafka."""
 LOOK_AT = 50
-"""So many logs are looked at between two checkpoints of trio: some milliseconds."""
+"""Logs that are checked between two checkpoints of trio: some milliseconds."""
 MIB = 1 << 20
 
 
@@ -116,13 +116,13 @@ class Cleaner:
         self._running: set[int] = set()
 
     def keeps(self, partition_log: PartitionLog) -> bool:
-        """Does the cleaner see to the retention of this log?"""
+        """Whether the cleaner does the retention of this log."""
         if partition_log in self._busy:
             return True
         return self._wanted > 0 and partition_log.config.compact and partition_log not in self._left_out
 
     async def run(self) -> None:
-        """Compact what needs it, until cancelled."""
+        """Compact logs until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 for number in range(self._wanted):
@@ -139,7 +139,7 @@ class Cleaner:
         await trio.sleep(max(self._current_config().get_int("log.cleaner.backoff.ms") / 1000, 0.001))
 
     async def _serve(self, number: int) -> None:
-        """One cleaner, until fewer are wanted."""
+        """One cleaner, until `log.cleaner.threads` is reduced."""
         compactor = self._make_compactor()
         try:
             while number < self._wanted:
@@ -153,7 +153,7 @@ class Cleaner:
     # -- choosing ----------------------------------------------------------------------------------------------------
 
     async def _clean_dirtiest(self, compactor: Compactor) -> bool:
-        """Compact the log that needs it most; False if none does, or if it is better to wait before the next."""
+        """Compact the dirtiest log; False if none needs it, or to wait before the next."""
         found = await self._dirtiest()
         went_well = found is not None and await self._clean(compactor, *found)
         await self._retain()
@@ -165,11 +165,11 @@ class Cleaner:
             try:
                 state = self._state(partition)
             except StorageError as error:
-                log.error("choosing whether to compact %s-%d failed: %s", partition.topic, partition.index, error)
+                log.error("cannot check whether %s-%d needs compaction: %s", partition.topic, partition.index, error)
             except KafkaError as error:
                 self._leave_out(partition, partition.log, error.message or error.code.name)
             except Exception as error:
-                contain(log, f"choosing whether to compact {partition.topic}-{partition.index}", error)
+                contain(log, f"checking whether {partition.topic}-{partition.index} needs compaction", error)
                 self._left_out.add(partition.log)
             else:
                 if state is not None:
@@ -185,7 +185,7 @@ class Cleaner:
         return None if chosen is None else (chosen, states[chosen])
 
     async def _free(self) -> AsyncIterator[Partition]:
-        """The partitions whose logs are compacted and are at our disposal at this moment."""
+        """The partitions whose logs may be compacted now."""
         for number, partition in enumerate(self._partitions):
             if number % LOOK_AT == 0:
                 await trio.lowlevel.checkpoint()
@@ -213,7 +213,7 @@ class Cleaner:
         checkpoint = self._checkpoint(home)
         if self._topic_ids.setdefault(key, partition.topic_id) != partition.topic_id:
             self._topic_ids[key] = partition.topic_id
-            if checkpoint.drop(key) is not None:  # of a topic that is gone
+            if checkpoint.drop(key) is not None:  # of a deleted topic
                 self._changed.append(checkpoint)
         elif key not in checkpoint.offsets:
             self._take_along(key, checkpoint)
@@ -237,7 +237,7 @@ class Cleaner:
         known = self._checkpoints.get(log_dir)
         if known is None:
             known = CleanerCheckpoint(log_dir.disk, log_dir.path)
-            known.load()  # if that fails it is tried again: an empty one would be written over it
+            known.load()  # after a failure it is retried: an empty one would overwrite it
             self._checkpoints[log_dir] = known
         return known
 
@@ -253,7 +253,7 @@ class Cleaner:
         )
 
     async def _clean(self, compactor: Compactor, partition: Partition, state: CompactionState) -> bool:
-        """Compact one log; whether to continue with the next at once."""
+        """Compact one log; returns whether to continue with the next immediately."""
         each = partition.log
         home = self._partitions.log_dirs.home(partition.topic, partition.index)
         if home is None:
@@ -296,7 +296,7 @@ class Cleaner:
         _check(partition, each)
 
     async def _put_in_place(self, each: PartitionLog, plan: CompactionPlan, cleaned: CleanedSegment) -> None:
-        """In five steps, those that block in a thread; once begun it is ended, also when the broker stops."""
+        """In five steps, the blocking ones in a thread; once begun it is completed, also when the broker stops."""
         with trio.CancelScope(shield=True):
             swap = each.begin_swap(plan, cleaned, self._wall_ms())
             await self._offload(swap.prepare)
@@ -308,7 +308,7 @@ class Cleaner:
         try:
             await self._offload(checkpoint.save)
         except (OSError, StorageError) as error:
-            # Lost, it costs a compaction of what is compacted already.
+            # If it is lost, compacted records are compacted again.
             log.error("%s", error)
 
     def _failed(self, partition: Partition, each: PartitionLog, home: LogDir, error: Exception) -> bool:
@@ -344,9 +344,7 @@ class Cleaner:
     def _leave_out(self, partition: Partition, each: PartitionLog, why: str) -> None:
         self._deaths.pop(each, None)
         self._left_out.add(each)
-        log.error(
-            "%s-%d is not compacted any more until the broker starts again: %s", partition.topic, partition.index, why
-        )
+        log.error("%s-%d: no more compaction until the broker restarts: %s", partition.topic, partition.index, why)
 
     def _tell(
         self, partition: Partition, state: CompactionState, end_offset: int, stats: CompactionStats, seconds: float
@@ -374,7 +372,7 @@ class Cleaner:
 
 
 def _check(partition: Partition, each: PartitionLog) -> None:
-    """Raises CompactionAborted if it is of no use any more."""
+    """Raises CompactionAborted if the compaction is obsolete."""
     if not each.compacting:
         raise CompactionAborted("the log was truncated or deleted")
     if partition.is_moving or partition.log is not each:

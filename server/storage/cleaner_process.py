@@ -1,8 +1,8 @@
-"""Where a compaction is carried out: in a process of its own, or, for tests and other disks, through `offload`.
+"""Carries out a compaction: in a process of its own, or, for tests and other disks, through `offload`.
 
-Both take a plan and give the finished groups of segments one by one, each to be put in place before the next is made,
-as in Apache Kafka: only one group's space is needed on the disk at a time. What is read and written is asked for before
-it continues, so a throttle may make it wait and an order to stop is heard within a mebibyte.
+Both take a plan and return the finished groups of segments one by one, each to be put in place before the next is made,
+as in Apache Kafka: only one group's space is needed on the disk at a time. They request permission for the bytes read
+and written, so a throttle may delay them, and an order to stop is obeyed within a mebibyte.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from barnabas.server.runtime.offload import Offload
 from barnabas.server.runtime.wording import in_words
 
 Spend = Callable[[int], Awaitable[None]]
-"""So many bytes were read or written: wait until the next may be. Raises CompactionAborted to abort it."""
+"""Called with the bytes read or written: waits as long as the throttle demands. Raises CompactionAborted to abort."""
 PutInPlace = Callable[[CleanedSegment], Awaitable[None]]
 """A group is finished. Raises CompactionAborted, `StorageError`."""
 Done = tuple[int, CompactionStats]
@@ -39,7 +39,7 @@ class WorkerFailed(Exception):
 
 
 class CannotStart(Exception):
-    """The process cannot be started now: the system, or what it lets us have, is short of something."""
+    """The process cannot be started now, for lack of resources."""
 
 
 class WorkerDied(Exception):
@@ -52,7 +52,7 @@ class Compactor(Protocol):
     async def compact(
         self, disk: Disk, plan: CompactionPlan, limits: CompactionLimits, spend: Spend, put_in_place: PutInPlace
     ) -> Done:
-        """Carry out `plan`; nothing of it runs any more when this returns or raises.
+        """Carry out `plan`; nothing of it runs after this returns or raises.
 
         Raises CompactionAborted (the log was truncated or deleted, or a callback raised it), KafkaError (its records
         cannot be read), OSError (the disk), `CannotStart`, `WorkerFailed`, `WorkerDied`, and what `put_in_place`
@@ -60,11 +60,11 @@ class Compactor(Protocol):
         """
 
     async def rest(self) -> None:
-        """There is nothing to do for a while, or ever again: release memory and process."""
+        """No work for a while, or ever: release memory and process."""
 
 
 class OffloadCompactor:
-    """Compacts in this process. A group of segments is one piece of work: the throttle and an order to stop count
+    """Compacts in this process. A group of segments is one step: the throttle and an order to stop take effect
     between two of them.
     """
 
@@ -101,7 +101,7 @@ class ProcessCompactor:
 
     @property
     def pid(self) -> int | None:
-        """Of the child, None while there is none."""
+        """The child's pid, None while there is none."""
         return None if self._process is None else self._process.pid
 
     async def compact(
@@ -126,7 +126,7 @@ class ProcessCompactor:
                 await self._send("go" if stopped is None else "stop")
         finally:
             if not at_rest:
-                # It is in the middle of something, or not there any more.
+                # It is busy, or not running any more.
                 await self._end()
 
     async def rest(self) -> None:
@@ -143,7 +143,7 @@ class ProcessCompactor:
                     stdout=subprocess.PIPE,
                     process_group=0,  # a terminal's Ctrl-C is for the broker
                 )
-            except OSError as error:  # no fault of the disk whose log is to be compacted
+            except OSError as error:  # not an error of the log's disk
                 raise CannotStart(f"the process that compacts cannot be started: {in_words(error)}") from error
         return self._process
 
@@ -198,7 +198,7 @@ class ProcessCompactor:
 
 
 def _failure(kind: str, text: str, errno: int) -> Exception:
-    """What the worker's last word means."""
+    """Interpret the worker's last message."""
     from barnabas.server.storage.cleaner_worker import ABORTED, CORRUPT, STORAGE
 
     if kind == ABORTED:

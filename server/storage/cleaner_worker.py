@@ -1,23 +1,23 @@
-"""The process that compacts: reads closed segments, writes `.cleaned` files, and speaks with the broker over two pipes.
+"""The process that compacts: reads closed segments, writes `.cleaned` files, and talks to the broker over two pipes.
 
-It imports the log code only, neither trio nor the rest of the broker. A message is a length (4 bytes, big-endian) and
+It imports only the log code, neither trio nor the rest of the broker. A message is a length (4 bytes, big-endian) and
 a pickled tuple; both ends are ours.
 
 | from the broker | meaning |
 | --- | --- |
 | ("compact", plan, limits) | one log; the next one may come when this one is done |
 | ("go",) | the answer to "spent" and "cleaned": continue |
-| ("stop",) | the answer to "spent": give this log up, remove what was written |
+| ("stop",) | the answer to "spent": abort this log, remove what was written |
 
 | to the broker | meaning |
 | --- | --- |
-| ("spent", bytes) | so many were read or written; waits for an answer, which comes when the throttle allows |
+| ("spent", bytes) | bytes read or written; waits for an answer, which comes when the throttle allows |
 | ("cleaned", segment) | a group is written and synced; waits until the broker has put it in place |
 | ("done", end offset, stats) | the whole plan is carried out |
 | ("failed", kind, text, errno) | it is not; kind is one of `FAILURES` |
 
-Standard input is the parent watch too: a thread reads it, and when it ends, the broker is gone, `kill -9` included, and
-this process ends at once. It could otherwise write into files that the next broker writes as well.
+Standard input is the parent watch too: a thread reads it, and its end means that the broker has ended, `kill -9`
+included; then this process exits immediately. Otherwise it could write into files of the next broker.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ ABORTED, CORRUPT, STORAGE, BROKEN = "aborted", "corrupt", "storage", "broken"
 FAILURES: Final = (ABORTED, CORRUPT, STORAGE, BROKEN)
 """The log was truncated or deleted · its records cannot be read · the disk failed · a bug."""
 NICENESS: Final = 5
-"""Where cores are short, clients come first; a third of what the broker itself would get is left."""
+"""The priority: where cores are short, it gets a third of the broker's share."""
 SPEND_BYTES: Final = 1 << 20
-"""So many bytes are asked for at once: some tens of round trips a second."""
+"""Bytes per request for permission: some tens of round trips a second."""
 
 
 def encode(message: tuple[Any, ...]) -> bytes:
@@ -52,7 +52,7 @@ def encode(message: tuple[Any, ...]) -> bytes:
 
 
 def decode(data: bytes) -> tuple[Any, ...]:
-    """What stood behind the length."""
+    """Decode what follows the length."""
     message: tuple[Any, ...] = pickle.loads(data)
     return message
 
@@ -97,7 +97,7 @@ class Worker:
     def _ask(self, *message: Any) -> None:
         self._send(*message)
         if self._inbox.get()[0] == "stop":
-            raise CompactionAborted("the broker gave it up")
+            raise CompactionAborted("aborted by the broker")
 
 
 def compact(
@@ -106,7 +106,7 @@ def compact(
     spend: Callable[[int], None],
     hand_over: Callable[[object], None],
 ) -> tuple[Any, ...]:
-    """Carry a plan out; the last message about it."""
+    """Carry out a plan; returns the last message about it."""
     from barnabas.logdir.compaction.run import CompactionRun  # the broker imports this module too, for the messages
 
     try:

@@ -1,16 +1,16 @@
 """Moves of partitions from one log directory of this broker to another (KIP-113).
 
-Where a partition is to go there is an empty copy (`Partition.future`, a `-future` directory). It is filled from the log
-that is served, piece by piece: read in a thread, appended on the loop as a follower appends what it fetched. When it
-has everything it is synced and marked; the last records, those that came meanwhile, are copied without giving anybody a
-turn, and in the same turn the copy takes the log's place. Then, in a thread, the copy's last records, its checkpoints
-and its name are made safe, and only after that the original is removed, and when that is safe, too, the mark removed.
-So at every moment, through any crash, one whole log is there, and the next start knows which (`LogDirs`).
+The target directory has an empty copy (`Partition.future`, a `-future` directory). It is filled from the log that is
+served, piece by piece: read in a thread, appended on the loop as a follower appends what it fetched. When it is
+complete it is synced and marked; the last records, those that came meanwhile, are copied without a checkpoint, and in
+the same step the copy replaces the log. Then, in a thread, the copy's last records, its checkpoints and its name are
+synced, only then the original is removed, and when that is synced, too, the mark. So at any moment, through any crash,
+one whole log exists, and the next start knows which (`LogDirs`).
 
 What is truncated from the log is truncated from the copy (`Partition`); a copy that was found at the start is first
 truncated to what both have in common, by leader epochs. What retention removes at its start meanwhile need not be
-copied. A move ends, too, when its partition is deleted or goes offline, or when it is asked to be elsewhere
-(`Partitions.move`). A full disk in the target lets it rest.
+copied. A move ends, too, when its partition is deleted or goes offline, or when another target is requested
+(`Partitions.move`). A full target disk pauses it.
 
 Throttle: `replica.alter.log.dirs.io.max.bytes.per.second`, over all moves. As many at a time as
 `num.replica.alter.log.dirs.threads` says, the others wait. Source: `ReplicaAlterLogDirsThread.scala`,
@@ -40,9 +40,9 @@ log = logging.getLogger("barnabas.moves")
 PIECE_BYTES = 256 * 1024
 """Read in one go."""
 REST_S = 5.0
-"""How long a move rests that cannot continue, because of a full disk for instance. Seconds."""
+"""The pause of a move that cannot continue, because of a full disk for instance. Seconds."""
 LOOK_S = 0.1
-"""How often a throttled move looks whether it may continue. Seconds."""
+"""How often a throttled move checks whether it may continue. Seconds."""
 
 
 class Moves:
@@ -63,7 +63,7 @@ class Moves:
             self._due.send_nowait(partition)
 
     async def run(self) -> None:
-        """Move what there is to move, until cancelled."""
+        """Carry out moves until cancelled."""
         at_once = self._current_config().get_optional_int("num.replica.alter.log.dirs.threads")
         async with trio.open_nursery() as nursery:
             for _ in range(max(at_once or len(self._partitions.log_dirs.dirs), 1)):
@@ -75,13 +75,15 @@ class Moves:
             try:
                 await self._move(partition)
             except StorageError as error:
-                log.warning("moving %s-%d stopped: %s", partition.topic, partition.index, error)
+                log.warning(
+                    "stopped the move of %s-%d to another log directory: %s", partition.topic, partition.index, error
+                )
             except Exception:
                 log.exception("moving %s-%d failed", partition.topic, partition.index)
             self._known.discard(partition)
             if partition.future is copy is not None:
                 nursery.start_soon(self._go_on_later, partition)
-            elif partition.future is not None:  # it was sent elsewhere meanwhile
+            elif partition.future is not None:  # its target changed meanwhile
                 self.resume(partition)
 
     async def _go_on_later(self, partition: Partition) -> None:
@@ -92,7 +94,7 @@ class Moves:
     # -- one move ----------------------------------------------------------------------------------------------------
 
     async def _move(self, partition: Partition) -> None:
-        """Copy until there is nothing left, and put the copy in place; or until nobody wants it any more."""
+        """Copy everything, and put the copy in place; or until the move is cancelled."""
         copy = partition.future
         if copy is None:
             return
@@ -136,9 +138,7 @@ class Moves:
         return copy.log_end_offset == partition.log.log_end_offset
 
     async def _copy_piece(self, partition: Partition, copy: PartitionLog, *, at_once: bool) -> bool:
-        """Copy some of what is missing; whether that was all, when it was looked at. at_once: without giving anybody
-        else a turn.
-        """
+        """Copy some of what is missing; returns whether that was all. at_once: without a checkpoint."""
         original, now_ms = partition.log, self._partitions.wall_ms()
         start, end = original.log_start_offset, original.log_end_offset
         if copy.log_end_offset < start:
@@ -178,7 +178,7 @@ class Moves:
         copy.write()
 
     async def _until_allowed(self) -> None:
-        """Wait while more was copied lately than may be."""
+        """Wait while the throttle is exceeded."""
         throttle = self._throttle
         while True:
             config = self._current_config()
@@ -190,7 +190,7 @@ class Moves:
             await trio.sleep(LOOK_S)
 
     def _cut_to_common(self, original: PartitionLog, copy: PartitionLog) -> None:
-        """While the copy was out of sight the original may have been truncated, and have grown again."""
+        """Truncate the copy to what both logs have in common: the original may have been truncated, and have grown."""
         now_ms = self._partitions.wall_ms()
         while copy.log_end_offset > copy.log_start_offset:
             epoch, end = original.end_offset_for_epoch(copy.latest_epoch)
@@ -207,9 +207,9 @@ class Moves:
             copy.truncate_fully(original.log_start_offset, now_ms)
 
     async def _finish(self, partition: Partition, promoted: Promoted) -> None:
-        """The copy is served: make it safe, and then give the original up. Raises StorageError: both stay."""
+        """The copy is served: make it durable, then remove the original. Raises StorageError: both stay."""
         target = promoted.target
-        with trio.CancelScope(shield=True):  # a stop must not leave both behind
+        with trio.CancelScope(shield=True):  # a stop must not leave both
             try:
                 await self._offload(promoted.log.flush)
                 await self._offload(target.sync_names)

@@ -8,8 +8,8 @@ disk, one sync serves many requests.
 
 A partition has one flush under way at most; those of different ones run side by side.
 
-A flush that fails because the process lacks something (descriptors, memory) is reported to those who wait, and tried
-again after `RETRY_S`; what it was to cover is held back until then.
+A flush that fails for lack of descriptors or memory is reported to waiting requests, and retried after `RETRY_S`; its
+records are held back until then.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The work that time asks for: flushes, retention, checkpoints, forgotten producers, files to be removed.
+"""Periodic work: flushes, retention, checkpoints, expired producers, files to be removed.
 
 Each duty is a task that sleeps on trio's clock and reads its interval again every round, so a changed setting counts
 from the next round on. What blocks (fdatasync, checkpoint files, unlinking) goes through `offload`; renaming old
@@ -14,12 +14,12 @@ segments and counting does not, with a checkpoint of trio's between two logs.
 | log start offsets | `log.flush.start.offset.checkpoint.interval.ms` |
 | high watermarks | `replica.high.watermark.checkpoint.interval.ms` |
 | producers that wrote nothing for `producer.id.expiration.ms` | `producer.id.expiration.check.interval.ms` |
-| fetch sessions that nobody uses any more | every minute |
+| unused fetch sessions | every minute |
 | removal of `.deleted` files and `-delete` directories | when `file.delete.delay.ms` is over |
 
 Every log directory has its own checkpoints and removals. A disk that fails is reported by the directory itself, which
-is passed over from then on. Whatever else is wrong with one log is logged, and its neighbours are seen to all the same.
-Logs that are compacted are the cleaner's business (cleaner.py), their retention too.
+is skipped from then on. Any other error of a log is logged, and the other logs are processed all the same. Compaction,
+and the retention of compacted logs, is done by cleaner.py.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ NEVER_MS = 2**63 - 1
 """`flush.ms` of a topic that leaves flushing to the operating system."""
 REMOVAL_S = 1.0
 LOOK_S = 5.0
-"""How late a removal may be noticed that was asked for while an earlier one was waited for."""
+"""How late a removal may be noticed that was requested while waiting for an earlier one."""
 ROLL_S = 1.0
 """Segments that roll within this time share one checkpoint of recovery points."""
 SESSIONS_S = 60.0
 FLUSH_MAX_S = 5.0
-"""Without any `flush.ms` set the flush round only looks whether that has changed."""
+"""Without any `flush.ms` set, how often to check whether that has changed."""
 
 
 class Housekeeping:
@@ -100,7 +100,7 @@ class Housekeeping:
                 ("producer.id.expiration.check.interval.ms", self.expire_producers),
             ):
                 nursery.start_soon(self._repeat, key, duty)
-            nursery.start_soon(serve, log, "flushing in time", self._flush_in_time)
+            nursery.start_soon(serve, log, "flushing by time", self._flush_in_time)
 
     async def _repeat(self, key: str, duty: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -110,7 +110,7 @@ class Housekeeping:
     # -- duties ------------------------------------------------------------------------------------------------------
 
     async def retain(self) -> None:
-        """Give up segments that are too old, too many, or below the log start."""
+        """Delete segments that are too old, too many, or below the log start offset."""
         for partition in self._partitions:
             if self._cleaner is not None and self._cleaner.keeps(partition.log):
                 continue
@@ -142,7 +142,7 @@ class Housekeeping:
                 contain(log, f"writing a checkpoint of {log_dir.path}", error)
 
     async def expire_producers(self) -> None:
-        """Forget the sequence numbers of producers that have been silent for long."""
+        """Expire the state of producers that were inactive for long."""
         for partition in self._partitions:
             try:
                 partition.log.expire_producers(
@@ -169,8 +169,8 @@ class Housekeeping:
         self._roll_seen.set()
 
     async def _flush_rolled(self) -> None:
-        """A complete segment is made safe soon, and the recovery point behind it is written down at once: under a load
-        that fills a segment in some seconds, the next round of checkpoints would leave many to be read by a recovery.
+        """Flush a complete segment soon, and write the recovery point after it immediately: under a load that fills a
+        segment in seconds, the next round of checkpoints would leave many to be read by a recovery.
         """
         while True:
             await self._roll_seen.wait()

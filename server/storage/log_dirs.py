@@ -1,16 +1,16 @@
-"""The broker's log directories: opening and loading them, where its metadata lie, and what follows when one fails.
+"""The broker's log directories: opening and loading them, where its metadata is, and what follows when one fails.
 
-A broker alone keeps its metadata (`metadata.journal`) in one of its log directories: where they are already, in a new
+A broker alone keeps its metadata (`metadata.journal`) in one of its log directories: where it is already, in a new
 broker the first. It cannot continue without that one, as Apache Kafka without its `metadata.log.dir`, nor when all have
 failed. Otherwise the partitions of a failed directory are offline and the others are served; the controller is notified
-by a node under /log_dir_event_notification (KIP-112), also where it is this broker itself, and asks which replicas are
-lost.
+by a node under /log_dir_event_notification (KIP-112), also where it is this broker itself, and queries which replicas
+are lost.
 
-A full disk counts as a failure of what is led there, as in Apache Kafka: a replica on a disk with room can take over.
-Followers, and copies on their way from another directory, wait for room. So is it for the metadata: a journal that
-cannot be written, for want of room or otherwise, ends a broker alone in order, with its logs made safe.
+A full disk counts as a failure for partitions that are led there, as in Apache Kafka: a replica on a disk with room can
+take over. Followers, and copies from another directory, wait for room. A metadata journal that cannot be written, for
+lack of room or otherwise, stops a broker alone in order, with its logs flushed.
 
-Not done: a directory that works again is taken back by a restart only, as in Apache Kafka.
+Not done: a directory that works again is used again only after a restart, as in Apache Kafka.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def make_dirs(
 
 
 def metadata_dir(dirs: LogDirs) -> LogDir:
-    """Where a broker alone has its metadata, or a new one puts them. Raises LogDirError, OSError."""
+    """Where a broker alone has its metadata, or a new one puts it. Raises LogDirError, OSError."""
     found = [each for each in dirs.online if _has_metadata(each)]
     if len(found) > 1:
         raise LogDirError(
@@ -126,6 +126,6 @@ class FailedDirs:
             try:
                 await admin_tree.leave_log_dir_event(self._store, self._broker_id)
             except StoreError as error:
-                log.warning("notifying the controller of a failed log directory failed: %s; retrying", error)
+                log.warning("cannot notify the controller of a failed log directory, retrying: %s", error)
                 self._news.set()
                 await trio.sleep(TELL_AGAIN_S)

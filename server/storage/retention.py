@@ -12,7 +12,7 @@ log = logging.getLogger("barnabas.housekeeping")
 
 
 def retain(partition: Partition, now_ms: int) -> None:
-    """Give up segments that are too old, too many, or below the log start; says so, also what goes wrong."""
+    """Delete segments that are too old, too many, or below the log start offset; logs that, and errors."""
     try:
         gone = partition.log.retain(now_ms, partition.high_watermark)
     except StorageError as error:

@@ -64,7 +64,7 @@ async def test_they_are_created_unless_they_exist(caplog: pytest.LogCaptureFixtu
         assert {name: len(topic.partitions) for name, topic in topics.items()} == {"a": 2, "b": 3, "c": 1}
         assert topics["c"].config == {"cleanup.policy": "compact"}
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warnings == ["creating topic d failed: INVALID_REPLICATION_FACTOR"]
+    assert warnings == ["cannot create topic d: INVALID_REPLICATION_FACTOR"]
 
 
 class Controller:
@@ -95,7 +95,7 @@ async def test_in_a_cluster_other_brokers_are_waited_for(
     never = Controller({"a": missing})
     await make_topics(member(never), [parse_topic("a:1:3")])
     assert len(never.asked) == TRIES
-    assert caplog.messages == ["creating topic a failed: INVALID_REPLICATION_FACTOR"]
+    assert caplog.messages == ["cannot create topic a: INVALID_REPLICATION_FACTOR"]
 
 
 async def test_a_member_that_is_not_the_controller_makes_them_once_there_are_brokers_enough(
@@ -114,5 +114,5 @@ async def test_a_member_that_is_not_the_controller_makes_them_once_there_are_bro
         await cluster.image_until(lambda image: "orders" in image.topics)
         topic = second.services.cluster.image.topics["orders"]
         assert [sorted(partition.replicas) for partition in topic.partitions] == [[1, 2, 3]] * 2
-    assert not any("creating topic" in text for text in caplog.messages)
+    assert not any("cannot create topic" in text for text in caplog.messages)
     assert "topic orders found in the store: 2 partitions, replication factor 3" in caplog.messages

@@ -102,7 +102,7 @@ def test_a_crash_ends_with_one_fatal_line(ended: Callable[..., list[str]]) -> No
     assert [line for line in lines if " FATAL " in line] == lines[-1:]
     said = r" FATAL broker: crashed: IndexError: list index out of range \(test_process.py:\d+\); no disk"
     assert re.search(said + "$", lines[-1])
-    assert " ERROR broker: stopping: an error inside the broker" in lines[0]
+    assert " ERROR broker: stopping: internal error" in lines[0]
     assert lines[1] == "Traceback (most recent call last):"
     assert "ExceptionGroup" not in "".join(lines)
 

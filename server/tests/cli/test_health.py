@@ -88,7 +88,7 @@ def test_nobody(capsys: pytest.CaptureFixture[str]) -> None:
         (lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak Kafka's protocol"),
         (lambda _: b"\0\0\0\4\0\0\0\x63", "unreadable answer to API_VERSIONS: the answer is to another request"),
         (lambda _: b"", "did not answer API_VERSIONS within 0.05 s"),
-        (old_broker(MetadataResponse(brokers=[], controller_id=1)), "knows of no brokers yet"),
+        (old_broker(MetadataResponse(brokers=[], controller_id=1)), "knows no brokers yet"),
     ],
 )
 def test_what_is_no_healthy_broker(answer: Answers, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,7 +106,7 @@ def test_an_old_broker(controller: int, code: int, capsys: pytest.CaptureFixture
     out, err = capsys.readouterr()
     assert out + err in (
         f"{address} answers: 2 brokers, controller 7\n",
-        f"barnabas: {address} answers, and knows of no controller\n",
+        f"barnabas: {address} answers, but knows no controller\n",
     )
 
 

@@ -137,7 +137,7 @@ def test_notices_are_logged_first(runs: Runs, capsys: pytest.CaptureFixture[str]
     lines = [line for line in lines if line["level"] != "INFO"]
     assert [(line["level"], line["logger"]) for line in lines] == [("WARN", "barnabas.config")] * 2
     assert lines[0]["message"].startswith("num.io.threads=3 has no effect here: ")
-    assert lines[1]["message"] == "no.such=1 is not known and is ignored (--set)"
+    assert lines[1]["message"] == "no.such=1 is unknown and is ignored (--set)"
 
 
 REFUSED = [
@@ -413,7 +413,7 @@ def test_config_explains(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_config_of_unknown_keys(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("config", "no.such") == 2
-    assert capsys.readouterr().err == "barnabas: no.such is no setting\n"
+    assert capsys.readouterr().err == "barnabas: unknown setting: no.such\n"
 
 
 def test_config_all(capsys: pytest.CaptureFixture[str]) -> None:

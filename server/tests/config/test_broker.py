@@ -137,11 +137,9 @@ def test_what_a_broker_alone_can_never_have_is_said(key: str) -> None:
 
 
 def test_unknown_settings_warn_and_guess() -> None:
-    assert notices({"num.partition": "3"}) == ["num.partition=3 is not known and is ignored (is num.partitions meant?)"]
-    assert notices({"confluent.x": "3"}) == ["confluent.x=3 is not known and is ignored"]
-    assert notices({"port": "9092"}) == [
-        "port=9092 is no setting of Apache Kafka any more and is ignored; use listeners"
-    ]
+    assert notices({"num.partition": "3"}) == ["num.partition=3 is unknown and is ignored (is num.partitions meant?)"]
+    assert notices({"confluent.x": "3"}) == ["confluent.x=3 is unknown and is ignored"]
+    assert notices({"port": "9092"}) == ["port=9092 was removed from Apache Kafka and is ignored; use listeners"]
 
 
 def test_a_kraft_file_of_one_node_starts() -> None:

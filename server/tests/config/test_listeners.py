@@ -145,7 +145,7 @@ def test_what_a_mechanism_sees_of_the_listener() -> None:
             "is ignored: no listener is called OTHER, there is IN, OUT_SIDE",
         ),
         ("listener.name.IN.ssl.client.auth", "is ignored: the listener's name must be in lower case, in"),
-        ("listener.name.in.such.key", "is not known and is ignored"),
+        ("listener.name.in.such.key", "is unknown and is ignored"),
     ],
 )
 def test_keys_of_listeners_that_count_for_nothing_are_said(key: str, what: str) -> None:
@@ -156,7 +156,7 @@ def test_keys_of_listeners_that_count_for_nothing_are_said(key: str, what: str) 
 def test_a_login_without_a_listener_is_said() -> None:
     (notice,) = made({"plain.sasl.jaas.config": "hunter2"}).notices
     assert notice.text == (
-        "plain.sasl.jaas.config=[hidden] is not known and is ignored "
+        "plain.sasl.jaas.config=[hidden] is unknown and is ignored "
         "(is listener.name.<listener>.plain.sasl.jaas.config meant?)"
     )
 

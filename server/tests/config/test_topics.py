@@ -87,9 +87,9 @@ def test_bad_stored_values_fall_back() -> None:
     made = topic_config.log_config(broker({"log.segment.bytes": "555"}), stored)
     assert (made.segment_bytes, made.retention_ms, made.max_message_bytes) == (555, 604800000, 77)
     assert topic_config.remarks(stored) == [
-        "segment.bytes=x does not count: it must be a whole number",
-        "retention.ms=-7 does not count: it must be at least -1",
-        "no.such=1 is not known and is ignored",
+        "segment.bytes=x is ignored: it must be a whole number",
+        "retention.ms=-7 is ignored: it must be at least -1",
+        "no.such=1 is unknown and is ignored",
     ]
 
 

@@ -285,7 +285,7 @@ async def test_leader_that_is_gone_is_tried_again(autojump_clock: MockClock, cap
         await asked.answer(fetched(part(0)))
         messages = [record.getMessage() for record in caplog.records]
         assert len([text for text in messages if text.startswith("fetching from broker 1")]) == 1
-        assert "fetching from broker 1 works again" in messages
+        assert "resumed fetching from broker 1" in messages
         assert max(record.levelno for record in caplog.records) == logging.WARNING
 
 
