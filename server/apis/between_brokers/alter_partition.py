@@ -5,8 +5,11 @@ leader thinks, and answers what is in the store then; see `barnabas.replication.
 partition. Answers when the store has accepted all. Elsewhere NOT_CONTROLLER; an unknown or older broker epoch is
 STALE_BROKER_EPOCH.
 
-Versions: 1 recovery after an unclean election; 2 topic ids, and INELIGIBLE_REPLICA (OPERATION_NOT_ATTEMPTED before);
-3 the broker epochs of the replicas.
+Versions:
+
+- 1: recovery after an unclean election
+- 2: topic ids, and INELIGIBLE_REPLICA (OPERATION_NOT_ATTEMPTED before)
+- 3: the broker epochs of the replicas
 """
 
 from __future__ import annotations

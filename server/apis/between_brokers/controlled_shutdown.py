@@ -5,7 +5,10 @@ lists what it still leads because nobody else is in sync; partitions with one re
 tries those again. NOT_CONTROLLER elsewhere; BROKER_NOT_AVAILABLE for an unknown broker, STALE_BROKER_EPOCH for one that
 has registered again since.
 
-Versions: 2 broker epoch; 3 flexible.
+Versions:
+
+- 2: broker epoch
+- 3: flexible
 """
 
 from __future__ import annotations

@@ -5,12 +5,12 @@ have their role. From version 5 on the answer is grouped by topic id. Between br
 
 | error | where | when |
 | --- | --- | --- |
-| 11 | whole, and every partition | a newer controller epoch is known |
-| 77 | whole, and every partition | meant for an earlier registration of this broker |
-| 11 | partition | its leader epoch is not newer than ours |
-| 3 | partition | this broker is none of its replicas |
-| 103 | partition | the topic has another id here |
-| 56 | partition | its log cannot be opened |
+| STALE_CONTROLLER_EPOCH | whole, and every partition | a newer controller epoch is known |
+| STALE_BROKER_EPOCH | whole, and every partition | meant for an earlier registration of this broker |
+| STALE_CONTROLLER_EPOCH | partition | its leader epoch is not newer than ours |
+| UNKNOWN_TOPIC_OR_PARTITION | partition | this broker is none of its replicas |
+| INCONSISTENT_TOPIC_ID | partition | the topic has another id here |
+| KAFKA_STORAGE_ERROR | partition | its log cannot be opened |
 
 Not done: type Full, which only controllers of a migration to KRaft send.
 """

@@ -1,4 +1,4 @@
-"""StopReplica (5), versions 0–4: the controller tells which partitions to follow no longer, and which to delete.
+"""StopReplica (5), versions 0–4: the controller says which partitions to stop following, and which to delete.
 
 A partition that is not known here is deleted from the disk if that was asked for: the topic may have been deleted while
 this broker was down. Versions up to 2 say for all partitions whether to delete, and no leader epochs. Between brokers
@@ -6,11 +6,11 @@ only.
 
 | error | where | when |
 | --- | --- | --- |
-| 31 | whole, and each partition | who asks has no ClusterAction on the cluster |
-| 11 | whole | a newer controller epoch is known |
-| 77 | whole | meant for an earlier registration of this broker |
-| 74 | partition | its leader epoch is older than ours (−2, being deleted, and −1, none, are not compared) |
-| 56 | partition | its log cannot be deleted |
+| CLUSTER_AUTHORIZATION_FAILED | whole, and each partition | the caller has no ClusterAction on the cluster |
+| STALE_CONTROLLER_EPOCH | whole | a newer controller epoch is known |
+| STALE_BROKER_EPOCH | whole | meant for an earlier registration of this broker |
+| FENCED_LEADER_EPOCH | partition | its leader epoch is older than ours (−2, deletion, and −1, none, are not compared) |
+| KAFKA_STORAGE_ERROR | partition | its log cannot be deleted |
 """
 
 from __future__ import annotations

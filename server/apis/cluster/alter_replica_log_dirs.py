@@ -2,18 +2,21 @@
 
 Behaviour: for each directory the partitions that shall be there. A replica that is elsewhere is copied while it is
 served, and the copy takes its place when it is complete (`server/storage/dir_moves.py`); the answer does not wait for
-that, whoever asks looks with DescribeLogDirs. Named again with another directory the move goes there instead; named
+that, DescribeLogDirs shows the progress. Named again with another directory the move goes there instead; named
 with the one that it is in, it is called off. A partition that this broker does not have yet gives
 REPLICA_NOT_AVAILABLE, and if it comes later it will be made in that directory: so tools can choose the place before
 they move a replica here.
 
-Per partition: 57 LOG_DIR_NOT_FOUND (no such directory in `log.dirs`, by its whole path), 56 KAFKA_STORAGE_ERROR (the
+Per partition: LOG_DIR_NOT_FOUND (no such directory in `log.dirs`, by its whole path), KAFKA_STORAGE_ERROR (the
 directory or the partition is offline; or any directory is, and a copy would have to be made, for there may be one
-already), 9 REPLICA_NOT_AVAILABLE, 17 INVALID_TOPIC_EXCEPTION (a name too long to be moved, KAFKA-4893). In this order
+already), REPLICA_NOT_AVAILABLE, INVALID_TOPIC_EXCEPTION (a name too long to be moved, KAFKA-4893). In this order
 and with these codes as `ReplicaManager.alterReplicaLogDirs` (3.9). A partition that stands under two directories goes
 to the last one.
 
-Versions: 1 is as 0; 2 flexible.
+Versions:
+
+- 1: as version 0
+- 2: flexible
 """
 
 from __future__ import annotations

@@ -6,8 +6,10 @@ version is answered with INVALID_REQUEST and an empty list, in the asked version
 answered by the dispatcher in format 0 with UNSUPPORTED_VERSION and the range of this API alone, so that the client
 can try again (KIP-511).
 
-Versions: 3 is flexible in its body, while the response header stays at version 0; 4 may name features whose minimum
-is 0, and before 4 those are left out.
+Versions:
+
+- 3: flexible in its body, while the response header stays at version 0
+- 4: may name features whose minimum is 0, and before 4 those are left out
 
 From v3 on the feature levels that this broker can do and those that are in force (`barnabas.server.cluster.features`):
 a Java client takes up KIP-890's second part, and asks for groups of KIP-848, by them.

@@ -4,9 +4,12 @@ Behaviour: the brokers alive on the listener the request came in on; the control
 them. Asked for controllers (`endpoint_type` 2) a broker answers MISMATCHED_ENDPOINT_TYPE, for anything else
 UNSUPPORTED_ENDPOINT_TYPE (both INVALID_REQUEST in version 0, which cannot ask).
 
-Versions: 1 endpoint types (KIP-919); 2 fenced brokers (KIP-1073), of which a cluster without KRaft has none.
+Versions:
 
-Who may not describe the cluster is told of no operations on it.
+- 1: endpoint types (KIP-919)
+- 2: fenced brokers (KIP-1073), of which a cluster without KRaft has none
+
+A caller that may not describe the cluster gets no operations on it.
 """
 
 from __future__ import annotations

@@ -5,8 +5,13 @@ how far they lag behind the high watermark. Partitions that are not here are lef
 its way to another directory is in both: there as a copy (`is_future_key`), whose lag is what is still to be copied; -1
 if the original cannot be reached. A directory that has failed is answered with KAFKA_STORAGE_ERROR and nothing else.
 
-Versions: 1 is as 0; 2 flexible; 3 an error for the whole request; 4 size and free bytes of the file system (KIP-827);
-5 says whether the directory is cordoned (KIP-1066), which it never is.
+Versions:
+
+- 1: as version 0
+- 2: flexible
+- 3: an error for the whole request
+- 4: size and free bytes of the file system (KIP-827)
+- 5: says whether the directory is cordoned (KIP-1066), which it never is
 """
 
 from __future__ import annotations

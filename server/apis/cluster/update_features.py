@@ -5,8 +5,11 @@ the metadata store. A level may rise by an upgrade and fall by a downgrade (safe
 of ours depends on a level), to 0, which switches the feature off. Every registered broker must support the level. What
 is refused is answered with INVALID_UPDATE_VERSION and the first reason.
 
-Versions: 0 has `allow_downgrade` instead of the upgrade type; 1 upgrade types and `validate_only`; 2 no longer has a
-result per feature, which before is there when all went well.
+Versions:
+
+- 0: has `allow_downgrade` instead of the upgrade type
+- 1: upgrade types and `validate_only`
+- 2: no longer has a result per feature, which before is there when all went well
 """
 
 from __future__ import annotations

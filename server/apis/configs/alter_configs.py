@@ -3,7 +3,9 @@
 Behaviour: what is not named goes back to its default; each resource succeeds or fails by itself and as a whole. The
 older of the two APIs (IncrementalAlterConfigs replaces it), still sent by old tools.
 
-Versions: 2 is flexible, nothing else.
+Versions:
+
+- 2: flexible
 
 Not done: log levels (not part of this API, as in Apache Kafka), client metrics (INVALID_REQUEST).
 """

@@ -7,7 +7,12 @@ with the broker settings behind them. Sensitive values and those of unknown keys
 twice in the same way is answered once, and what resources have alike (topics without settings of their own, most of
 all) is put together once.
 
-Versions: 0 has `is_default` in place of the source; 1 synonyms; 3 types and documentation; 4 flexible.
+Versions:
+
+- 0: has `is_default` in place of the source
+- 1: synonyms
+- 3: types and documentation
+- 4: flexible
 
 Not done: client metrics, which have no settings here (INVALID_REQUEST).
 """

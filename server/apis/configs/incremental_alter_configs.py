@@ -6,7 +6,9 @@ for lists (KIP-339). The outcome is checked before anything is stored; `validate
 topics, brokers and groups are stored by the controller and hold over restarts; log levels (KIP-412) change in this
 process and do not.
 
-Versions: 1 is flexible, nothing else.
+Versions:
+
+- 1: flexible
 
 Not done: client metrics (INVALID_REQUEST).
 """

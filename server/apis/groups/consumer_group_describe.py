@@ -1,11 +1,14 @@
 """ConsumerGroupDescribe (key 69, versions 0-1): state, epochs and members of KIP-848 groups.
 
-Behaviour: of every member what it has and what it is to have. Each group is told once, with its own error:
+Behaviour: of every member what it has and what it is to have. Each group is answered once, with its own error:
 GROUP_ID_NOT_FOUND, with a text, also for a classic group, which makes clients ask DescribeGroups. While the protocol is
 off all of them get UNSUPPORTED_VERSION.
 
-Versions: 1 tells whether a member speaks the classic protocol still. What the client may do with the group: all that
-there is, as long as there are no ACLs.
+Versions:
+
+- 1: tells whether a member speaks the classic protocol still
+
+What the client may do with the group: all that there is, as long as there are no ACLs.
 """
 
 from __future__ import annotations

@@ -8,7 +8,10 @@ committed.
 While the protocol is off (`group.coordinator.rebalance.protocols` without consumer, or group.version 0) the answer is
 UNSUPPORTED_VERSION, though ApiVersions lists the API, as in Apache Kafka.
 
-Versions: 0 gets its member id from the broker; 1 brings its own, and may subscribe by a regular expression (RE2).
+Versions:
+
+- 0: gets its member id from the broker
+- 1: brings its own, and may subscribe by a regular expression (RE2)
 """
 
 from __future__ import annotations

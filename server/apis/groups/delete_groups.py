@@ -3,7 +3,10 @@
 Behaviour: each group has its own error, NON_EMPTY_GROUP while it has members. The offsets and the group's own record
 are removed by tombstones, and the answer waits until they are committed.
 
-Versions: 1 is the same; 2 is flexible.
+Versions:
+
+- 1: the same
+- 2: flexible
 """
 
 from __future__ import annotations

@@ -1,10 +1,14 @@
 """DescribeGroups (key 15, versions 0-6): state and members of groups.
 
-Behaviour: subscriptions are told of stable groups only, for the protocol that was chosen; assignments always. Each
-group has its own error, and is told once. A group nobody has heard of is "Dead".
+Behaviour: subscriptions are reported of stable groups only, for the protocol that was chosen; assignments always. Each
+group has its own error, and is answered once. A group nobody has heard of is "Dead".
 
-Versions: 3 can ask for what the client may do with the group: all that there is, as long as there are no ACLs; 4
-tells instance ids; 5 is flexible; 6 reports an unknown group as GROUP_ID_NOT_FOUND, with a text.
+Versions:
+
+- 3: can ask for what the client may do with the group: all that there is, as long as there are no ACLs
+- 4: tells instance ids
+- 5: flexible
+- 6: reports an unknown group as GROUP_ID_NOT_FOUND, with a text
 """
 
 from __future__ import annotations

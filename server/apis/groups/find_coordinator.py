@@ -1,14 +1,20 @@
 """FindCoordinator (key 10, versions 0-6): which broker looks after a group, or after a transactional id.
 
 Behaviour: the coordinator of a group is the leader of the partition of `__consumer_offsets` that its id hashes to, that
-of a transactional id the leader of its partition of `__transaction_state`; told with the address of the listener the
-question came in on. The first question creates the topic (settings `offsets.topic.*`, `transaction.state.log.*`). Until
+of a transactional id the leader of its partition of `__transaction_state`; answered with its address on the listener of
+the request. The first request creates the topic (settings `offsets.topic.*`, `transaction.state.log.*`). Until
 the partition has a leader the answer is COORDINATOR_NOT_AVAILABLE, which clients retry; it waits `WAIT_S` for something
 better, unlike in Apache Kafka, where such moments are rarer: librdkafka 2.16 stands still for good when its third try
 in a row is refused while it gives offsets to a transaction.
 
-Versions: 1 adds the key type and an error message; 3 is flexible; 4 asks for several keys at once; 5 and 6 change
-nothing that is served here. A key that is asked for twice is answered once.
+Versions:
+
+- 1: adds the key type and an error message
+- 3: flexible
+- 4: asks for several keys at once
+- 5 and 6: change nothing that is served here
+
+A key that is asked for twice is answered once.
 
 Not done: share groups. A question for their coordinator (key type 2) is answered with INVALID_REQUEST, as from an
 Apache Kafka without them.

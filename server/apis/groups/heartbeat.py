@@ -3,7 +3,10 @@
 Behaviour: REBALANCE_IN_PROGRESS tells the member to join again; ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID and
 FENCED_INSTANCE_ID, to start over. While the group is being loaded every heartbeat is fine: nobody's session runs yet.
 
-Versions: 3 adds static members; 4 is flexible.
+Versions:
+
+- 3: adds static members
+- 4: flexible
 """
 
 from __future__ import annotations

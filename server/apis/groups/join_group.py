@@ -4,10 +4,15 @@ Behaviour: the request is parked until all members of the group have joined, or 
 answered together, the leader alone with the list of members and what they support. See
 `barnabas.coordinator.group.classic`.
 
-Versions: 1 adds the rebalance time-out (0: the session time-out stands in); 4 sends a new dynamic member back with
-MEMBER_ID_REQUIRED and its id, which it joins with (KIP-394); 5 adds static members (KIP-345); 6 is flexible; 7 tells
-the protocol type, and the protocol name may be null; 8 adds the client's reason (only logged); 9 tells a static
-leader that comes back to skip the assignment (KIP-814).
+Versions:
+
+- 1: adds the rebalance time-out (0: the session time-out stands in)
+- 4: sends a new dynamic member back with MEMBER_ID_REQUIRED and its id, which it joins with (KIP-394)
+- 5: adds static members (KIP-345)
+- 6: flexible
+- 7: tells the protocol type, and the protocol name may be null
+- 8: adds the client's reason (only logged)
+- 9: tells a static leader that comes back to skip the assignment (KIP-814)
 """
 
 from __future__ import annotations

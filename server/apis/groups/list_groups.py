@@ -3,8 +3,13 @@
 Behaviour: a client asks every broker. While a partition of `__consumer_offsets` is being loaded the answer carries
 COORDINATOR_LOAD_IN_PROGRESS and the groups of the others.
 
-Versions: 3 is flexible; 4 filters by states and tells them (KIP-518); 5 filters by types and tells them (KIP-848):
-all groups here are "classic". Names in filters may be in any case; those that nobody knows match nothing.
+Versions:
+
+- 3: flexible
+- 4: filters by states and tells them (KIP-518)
+- 5: filters by types and tells them (KIP-848): all groups here are "classic"
+
+Names in filters may be in any case; those that nobody knows match nothing.
 """
 
 from __future__ import annotations

@@ -6,10 +6,15 @@ Topics and partitions that do not exist get their own error, the others are stor
 `__consumer_offsets` (very many in portions: `barnabas.server.requests.portions`) and answered when that is committed. A
 topic that is named twice is answered once, with all of its partitions.
 
-Versions: 1 adds the generation and a time of commit; 2 takes that back and adds a retention time of its own, which 5
-takes back: such offsets expire at their own time; 6 adds the leader epoch; 7 static members; 8 is flexible; members of
-KIP-848 groups need 9 (below UNSUPPORTED_VERSION), from which on an epoch that is over is STALE_MEMBER_EPOCH; 10 names
-topics by id.
+Versions:
+
+- 1: adds the generation and a time of commit
+- 2: takes that back and adds a retention time of its own, which 5 takes back: such offsets expire at their own time
+- 6: adds the leader epoch
+- 7: static members
+- 8: flexible; members of KIP-848 groups need 9 (below UNSUPPORTED_VERSION), from which on an epoch that is over is
+  STALE_MEMBER_EPOCH
+- 10: names topics by id
 
 Version 0 stored offsets in ZooKeeper, for consumers that knew no coordinator. Here it goes the same way as the
 others, as a commit from outside the group, and version 0 of OffsetFetch finds it.

@@ -1,14 +1,20 @@
 """OffsetFetch (key 9, versions 0-10): how far groups have read.
 
-Behaviour: answers from memory, in any state of the group; an offset that is not committed to the log yet is not told.
+Behaviour: answers from memory, in any state of the group; an offset that is not committed to the log yet is left
+out.
 Offset -1 without an error: nothing stored. A group or topic that nobody has heard of is no error. A group that is asked
 for twice in the same way is answered once.
 
-Versions: 2 allows null topics, all of the group's, and has an error for the whole request (before, each partition
-carries it); 5 adds the leader epoch; 6 is flexible; 7 can ask for stable offsets, UNSTABLE_OFFSET_COMMIT while a
-transaction is open (KIP-447); 8 asks for several groups; in 9 a member may tell its id and epoch, which are checked
-in a KIP-848 group (STALE_MEMBER_EPOCH); 10 names topics by id: an unknown one gets UNKNOWN_TOPIC_ID, and with null
-topics those without an id any more are left out.
+Versions:
+
+- 2: allows null topics, all of the group's, and has an error for the whole request (before, each partition carries it)
+- 5: adds the leader epoch
+- 6: flexible
+- 7: can ask for stable offsets, UNSTABLE_OFFSET_COMMIT while a transaction is open (KIP-447)
+- 8: asks for several groups; in 9 a member may tell its id and epoch, which are checked in a KIP-848 group
+  (STALE_MEMBER_EPOCH)
+- 10: names topics by id: an unknown one gets UNKNOWN_TOPIC_ID, and with null topics those without an id any more are
+  left out
 
 Version 0 read ZooKeeper and told a missing offset by UNKNOWN_TOPIC_OR_PARTITION. It reads the same store as the
 others here and keeps that error.

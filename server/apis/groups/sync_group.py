@@ -4,8 +4,11 @@ Behaviour: parked until the leader's request has brought the assignment and it i
 While the group is being loaded the answer is REBALANCE_IN_PROGRESS: the rebalance that this belongs to is lost, and
 old clients do not know COORDINATOR_LOAD_IN_PROGRESS here.
 
-Versions: 3 adds static members; 4 is flexible; 5 makes the client name protocol type and protocol, which must be the
-group's (KIP-559).
+Versions:
+
+- 3: adds static members
+- 4: flexible
+- 5: makes the client name protocol type and protocol, which must be the group's (KIP-559)
 """
 
 from __future__ import annotations

@@ -8,7 +8,10 @@ high watermark or below -1 (OFFSET_OUT_OF_RANGE), an internal topic (INVALID_TOP
 `delete` in its `cleanup.policy` (POLICY_VIOLATION). An offset below the log start is fine and changes nothing. Of a
 partition that is named twice the last offset counts.
 
-Versions: 1 is as 0; 2 is flexible.
+Versions:
+
+- 1: as version 0
+- 2: flexible
 
 A wait looks again every `LOOK_AGAIN_S`: an administrator's request is not worth a hook in every fetch.
 """

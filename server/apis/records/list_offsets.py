@@ -15,7 +15,7 @@ Behaviour: the timestamp of each partition asks for
     >= 0  v0     the first record at or after that time, with its own timestamp
     ====  =====  ==================================================================================================
 
--1, -2 and -4 answer timestamp -1. A record that the asker may not read yet, and a time after all records, answer
+-1, -2 and -4 answer timestamp -1. A record that the caller may not read yet, and a time after all records, answer
 offset -1. Any other negative number, or one that is newer than the request's version, gives UNSUPPORTED_VERSION; a
 partition named twice INVALID_REQUEST. While the high watermark of a new leader is below the start of its epoch,
 "latest" and what lies behind it give OFFSET_NOT_AVAILABLE. Only the leader answers; the replica id -2 of a debugging
@@ -115,7 +115,7 @@ def handle(svc: Services, ctx: RequestContext, req: ListOffsetsRequest) -> Steps
                 if requested.timestamp not in (LATEST, EARLIEST):
                     yield _LOOK_UP_UNITS
                     partition = _checked(svc, topic.name, requested, req)
-                answers[index] = _told(index, _look_up(partition, requested.timestamp, req), version)
+                answers[index] = _result_of(index, _look_up(partition, requested.timestamp, req), version)
             except KafkaError as error:
                 answers[index] = _failed(index, error, version)
             except LongBatch:
@@ -148,7 +148,7 @@ async def _look_longer(
         index = each.requested.partition_index
         try:
             found = await _found(svc, each.topic, each.requested)
-            answer = _told(index, _readable(_checked(svc, each.topic, each.requested, req), found, req), version)
+            answer = _result_of(index, _readable(_checked(svc, each.topic, each.requested, req), found, req), version)
         except KafkaError as error:
             answer = _failed(index, error, version)
         for name in _TOLD:
@@ -172,7 +172,7 @@ async def _found(svc: Services, topic: str, requested: ListOffsetsRequest.ListOf
             start_offset = long.batch.last_offset + 1  # what was in there has been deleted
 
 
-def _told(index: int, found: _Found, version: int) -> ListOffsetsResponse.ListOffsetsPartitionResponse:
+def _result_of(index: int, found: _Found, version: int) -> ListOffsetsResponse.ListOffsetsPartitionResponse:
     timestamp, offset, epoch = found
     return _Answer(
         partition_index=index, timestamp=timestamp, offset=offset, leader_epoch=epoch if version >= 4 else -1
@@ -220,7 +220,7 @@ def _look_up(partition: Partition, timestamp: int, req: ListOffsetsRequest) -> _
 
 
 def _limit(partition: Partition, req: ListOffsetsRequest) -> int:
-    """The offset up to which the asker may read."""
+    """The offset up to which the caller may read."""
     if req.replica_id != CONSUMER:
         return partition.log.log_end_offset
     return partition.last_stable_offset if req.isolation_level == READ_COMMITTED else partition.high_watermark
@@ -231,7 +231,7 @@ def _is_lagging(partition: Partition, req: ListOffsetsRequest) -> bool:
 
 
 def _readable(partition: Partition, found: _Found | None, req: ListOffsetsRequest) -> _Found:
-    """What was found, if the asker may read it. Raises KafkaError OFFSET_NOT_AVAILABLE."""
+    """What was found, if the caller may read it. Raises KafkaError OFFSET_NOT_AVAILABLE."""
     if found is not None and found[1] < _limit(partition, req):
         return found
     if _is_lagging(partition, req):

@@ -9,12 +9,21 @@ loses its place answers NOT_LEADER_OR_FOLLOWER. Where `flush.messages` asks for 
 done (`Partition.held_at`). Trouble of one partition is a value in its answer. Requests of one connection are pipelined:
 the next is taken up while an acks=all one waits, and answers leave in order.
 
-Versions: 0-2 carry message sets, of either format in any of them, which are converted first
-(`barnabas.server.requests.old_formats`) by a task, so these are not pipelined; a set without a whole message is a
-success at offset -1; 2 log-append time; 3 batches of format 2 alone; 5 log start offset; 7 zstd; 8 errors of single
-records; 9 flexible; 10 with NOT_LEADER_OR_FOLLOWER the leader and its address (KIP-951); 11 knows
-TRANSACTION_ABORTABLE; 12 comes from clients of transaction.version 2, whose partitions are added to the transaction on
-the way; 13 topic ids instead of names.
+Versions:
+
+- 0-2: carry message sets, of either format in any of them, which are converted first
+  (`barnabas.server.requests.old_formats`) by a task, so these are not pipelined; a set without a whole message is a
+  success at offset -1
+- 2: log-append time
+- 3: batches of format 2 alone
+- 5: log start offset
+- 7: zstd
+- 8: errors of single records
+- 9: flexible
+- 10: with NOT_LEADER_OR_FOLLOWER the leader and its address (KIP-951)
+- 11: knows TRANSACTION_ABORTABLE
+- 12: comes from clients of transaction.version 2, whose partitions are added to the transaction on the way
+- 13: topic ids instead of names
 
 Transactional batches need the request to have a transactional id (else TRANSACTIONAL_ID_AUTHORIZATION_FAILED), and one
 producer id (else INVALID_PRODUCER_ID_MAPPING); what else is checked before they are appended is

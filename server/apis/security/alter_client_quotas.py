@@ -10,7 +10,12 @@ INVALID_REQUEST is the answer to
 - an unknown key, one that stands twice, a value of 0 or less, too large, or with a fraction where none may be;
 - an entity that stands in the request more than once: nothing of it is done.
 
-The user `<default>` has no limits of his own: his node's name is taken. Versions: 1 is flexible, nothing else.
+The user `<default>` has no limits of his own: his node's name is taken.
+
+Versions:
+
+- 1: flexible
+
 Sources: `ClientQuotaControlManager.java` (4.3), `ZkAdminManager.scala` (3.9); they do one entry of an entity that
 stands there twice (the first, the last), and take limits that are no finite number.
 """

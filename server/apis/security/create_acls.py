@@ -1,11 +1,15 @@
 """CreateAcls (key 30, versions 0-3): ACLs are added, each by itself.
 
 Behaviour: any broker does it, and answers when the store has them; it has them in force then, other brokers when they
-are told. What is there already counts as added. INVALID_REQUEST for what no ACL can be
+read the notice. What is there already counts as added. INVALID_REQUEST for what no ACL can be
 (`barnabas.server.security.acls.validation`), SECURITY_DISABLED without an authorizer, UNKNOWN_SERVER_ERROR when the
 store does not take it. A zero in place of a number closes the connection.
 
-Versions: 1 pattern types, before it LITERAL; 2 flexible; 3 the resource type USER.
+Versions:
+
+- 1: pattern types, before it LITERAL
+- 2: flexible
+- 3: the resource type USER
 """
 
 from __future__ import annotations

@@ -14,7 +14,12 @@ once. Any broker does it.
 | the store does not take it | UNKNOWN_SERVER_ERROR |
 
 Owner and requester are answered in any case. Apache Kafka has no limit of renewers but the size of what it stores:
-here that would be long work for everybody. Versions: 2 flexible; 3 another owner, the requester.
+here that would be long work for everybody.
+
+Versions:
+
+- 2: flexible
+- 3: another owner, the requester
 """
 
 from __future__ import annotations

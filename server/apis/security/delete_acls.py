@@ -1,11 +1,15 @@
-"""DeleteAcls (key 31, versions 0-3): the ACLs that filters match are removed, and told.
+"""DeleteAcls (key 31, versions 0-3): the ACLs that filters match are removed, and returned.
 
 Behaviour: any broker does it, and answers when the store has it. One result for each filter with all that it matched,
 though another one may have matched the same; none is success. INVALID_REQUEST for a filter that names something
 unknown, SECURITY_DISABLED without an authorizer, UNKNOWN_SERVER_ERROR at each ACL that the store does not take out.
 A zero in place of a number closes the connection.
 
-Versions: 1 pattern types, before it LITERAL; 2 flexible; 3 the resource type USER.
+Versions:
+
+- 1: pattern types, before it LITERAL
+- 2: flexible
+- 3: the resource type USER
 """
 
 from __future__ import annotations

@@ -3,7 +3,11 @@
 Behaviour: any broker answers, from what it has in force. Without an authorizer SECURITY_DISABLED. A filter that names
 something unknown matches nothing; a zero in place of a number closes the connection.
 
-Versions: 1 pattern types, before it LITERAL; 2 flexible; 3 the resource type USER.
+Versions:
+
+- 1: pattern types, before it LITERAL
+- 2: flexible
+- 3: the resource type USER
 """
 
 from __future__ import annotations

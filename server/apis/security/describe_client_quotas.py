@@ -8,7 +8,11 @@ has in force.
 INVALID_REQUEST is the answer to an empty type, one that stands twice, `ip` beside others, another way to match, a name
 too many or too few; UNSUPPORTED_VERSION to a type that there is not.
 
-Versions: 1 is flexible, nothing else. Sources: `ClientQuotasImage.java` (4.3), `ZkAdminManager.scala` (3.9).
+Versions:
+
+- 1: flexible
+
+Sources: `ClientQuotasImage.java` (4.3), `ZkAdminManager.scala` (3.9).
 """
 
 from __future__ import annotations

@@ -2,11 +2,14 @@
 
 Behaviour: his own, those that he may renew, and those that he had made for others; more with DESCRIBE on the token or
 DESCRIBE_TOKENS on the resource USER of the name `User:<owner>` (KIP-373). Without an authorizer he sees all. Owners
-that are asked for stand for the same three kinds of tokens; null: all, none: no token. What has expired and is not
-removed yet is told as well. Any broker answers, from what it knows. DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
+that are asked for stand for the same three kinds of tokens; null: all, none: no token. Expired tokens that are not
+removed yet are included. Any broker answers, from what it knows. DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
 DELEGATION_TOKEN_AUTH_DISABLED as for the other APIs of tokens.
 
-Versions: 2 flexible; 3 the requester.
+Versions:
+
+- 2: flexible
+- 3: the requester
 """
 
 from __future__ import annotations
@@ -75,15 +78,15 @@ def _amend(check: AccessCheck, response: DescribeDelegationTokenResponse) -> Gen
     tokens = check.services.tokens
     caller = {check.session.principal}
     seen = []
-    for told in response.tokens:
-        yield 1 + len(told.renewers)
-        token = None if tokens is None else tokens.known.with_hmac(bytes(told.hmac))
+    for each in response.tokens:
+        yield 1 + len(each.renewers)
+        token = None if tokens is None else tokens.known.with_hmac(bytes(each.hmac))
         if (
             (token is not None and token.concerns(caller))
-            or check.would_allow(Op.DESCRIBE, DELEGATION_TOKEN, told.token_id)
-            or check.would_allow(Op.DESCRIBE_TOKENS, USER, f"{told.principal_type}:{told.principal_name}")
+            or check.would_allow(Op.DESCRIBE, DELEGATION_TOKEN, each.token_id)
+            or check.would_allow(Op.DESCRIBE_TOKENS, USER, f"{each.principal_type}:{each.principal_name}")
         ):
-            seen.append(told)
+            seen.append(each)
     response.tokens = seen
 
 

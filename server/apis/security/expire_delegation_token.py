@@ -13,7 +13,9 @@ that logged in with it go on to the end that it had then. Any broker does it.
 | it has expired | DELEGATION_TOKEN_EXPIRED |
 | the store does not take it | UNKNOWN_SERVER_ERROR |
 
-Versions: 2 is flexible, nothing else.
+Versions:
+
+- 2: flexible
 """
 
 from __future__ import annotations

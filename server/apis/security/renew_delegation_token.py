@@ -13,7 +13,9 @@ usual time. Any broker does it.
 | neither owner nor renewer | DELEGATION_TOKEN_OWNER_MISMATCH |
 | the store does not take it | UNKNOWN_SERVER_ERROR |
 
-Versions: 2 is flexible, nothing else.
+Versions:
+
+- 2: flexible
 """
 
 from __future__ import annotations

@@ -2,7 +2,10 @@
 
 Behaviour: as SaslHandshake (`sasl_handshake`): what comes here comes at the wrong time, ILLEGAL_SASL_STATE.
 
-Versions: 1 tells how long the session lasts (KIP-368); 2 flexible.
+Versions:
+
+- 1: tells how long the session lasts (KIP-368)
+- 2: flexible
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """AlterPartitionReassignments (key 45, versions 0-1): move partitions to other brokers, or call a move off (KIP-455).
 
-Behaviour: every partition for itself. Replicas must be given, each once, and new ones live (39 else); a null list
-calls off a move, which gives NO_REASSIGNMENT_IN_PROGRESS where there is none. Unknown partitions give
-UNKNOWN_TOPIC_OR_PARTITION, as do topics being deleted. A partition that is where it shall be succeeds and nothing
-happens. The answer says that the store has it; what follows is told by ListPartitionReassignments. Only the controller
-can (NOT_CONTROLLER elsewhere).
+Behaviour: every partition for itself. Replicas must be given, each once, and new ones live (else
+INVALID_REPLICA_ASSIGNMENT); a null list calls off a move, which gives NO_REASSIGNMENT_IN_PROGRESS where there is none.
+Unknown partitions give UNKNOWN_TOPIC_OR_PARTITION, as do topics being deleted. A partition that is where it shall be
+succeeds and nothing happens. The answer says that the store has it; ListPartitionReassignments shows the progress. Only
+the controller can (NOT_CONTROLLER elsewhere).
 
-Versions: 1 `allow_replication_factor_change`: without it, a target of another size is INVALID_REPLICATION_FACTOR.
+Versions:
+
+- 1: `allow_replication_factor_change`: without it, a target of another size is INVALID_REPLICATION_FACTOR
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ async def handle(
     for first in range(0, max(1, len(keys)), _AT_ONCE):  # without targets it is still asked whether we are controller
         some = {key: targets[key] for key in keys[first : first + _AT_ONCE]}
         outcome.update(await svc.controller.reassign(some))
-    return await svc.turns.run(_told(outcome, req))
+    return await svc.turns.run(_result_of(outcome, req))
 
 
 def _targets(image: Image, req: AlterPartitionReassignmentsRequest) -> Steps[tuple[_Targets, _Outcome]]:
@@ -61,7 +63,9 @@ def _targets(image: Image, req: AlterPartitionReassignmentsRequest) -> Steps[tup
     return targets, outcome
 
 
-def _told(outcome: _Outcome, req: AlterPartitionReassignmentsRequest) -> Steps[AlterPartitionReassignmentsResponse]:
+def _result_of(
+    outcome: _Outcome, req: AlterPartitionReassignmentsRequest
+) -> Steps[AlterPartitionReassignmentsResponse]:
     topics: dict[str, AlterPartitionReassignmentsResponse.ReassignableTopicResponse] = {}
     for (name, index), error in outcome.items():
         yield 1

@@ -5,7 +5,9 @@ partitions are placed as if they had been there from the start, or as the reques
 (INVALID_REPLICA_ASSIGNMENT if those do not fit). A topic that stands twice is refused with INVALID_REQUEST. The answer
 comes when all have leaders, or after `timeout_ms` with REQUEST_TIMED_OUT. `validate_only` adds nothing.
 
-Versions: 2 flexible; nothing else differs.
+Versions:
+
+- 2: flexible
 
 A broker that is not the controller answers NOT_CONTROLLER.
 """

@@ -6,9 +6,12 @@ them have leaders and this broker knows it, or after `timeout_ms` with REQUEST_T
 if it is 0 or less). A name that stands twice, and `__cluster_metadata`, are refused with INVALID_REQUEST.
 `validate_only` creates nothing.
 
-Versions: 1 `validate_only` and messages; 4 counts of -1 for the broker's defaults (taken in all versions); 5 flexible,
-answers with partitions, replication factor and all settings of the topic (KIP-525); 7 with the topic id (zero for
-`validate_only`, since none was given).
+Versions:
+
+- 1: `validate_only` and messages
+- 4: counts of -1 for the broker's defaults (taken in all versions)
+- 5: flexible, answers with partitions, replication factor and all settings of the topic (KIP-525)
+- 7: with the topic id (zero for `validate_only`, since none was given)
 
 Not done: creation policies; a broker that is not the controller answers
 NOT_CONTROLLER.

@@ -6,7 +6,11 @@ give UNKNOWN_TOPIC_OR_PARTITION, unknown ids UNKNOWN_TOPIC_ID; a topic that is n
 INVALID_REQUEST. With `delete.topic.enable=false` nothing is deleted: TOPIC_DELETION_DISABLED (INVALID_REQUEST before
 version 3).
 
-Versions: 4 flexible; 5 messages; 6 ids, and answers hold both name and id.
+Versions:
+
+- 4: flexible
+- 5: messages
+- 6: ids, and answers hold both name and id
 
 A broker that is not the controller answers NOT_CONTROLLER.
 """

@@ -5,7 +5,11 @@ Behaviour: election type 0 elects the first assigned replica of each partition i
 (ELIGIBLE_LEADERS_NOT_AVAILABLE else). Partitions that have what is asked for give ELECTION_NOT_NEEDED, and are left
 out when a null list asks for all. The answer comes when the new leaders are known here, or after `timeout_ms`.
 
-Versions: 0 preferred only, and no error of the whole answer; 1 election types; 2 flexible.
+Versions:
+
+- 0: preferred only, and no error of the whole answer
+- 1: election types
+- 2: flexible
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ async def handle(svc: Services, ctx: RequestContext, req: ElectLeadersRequest) -
     outcomes = await svc.controller.elect_leaders(asked, unclean=election_type == UNCLEAN, timeout_ms=req.timeout_ms)
     missing = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
     outcomes.update((key, missing) for key in unknown)
-    return await svc.turns.run(_told(outcomes))
+    return await svc.turns.run(_result_of(outcomes))
 
 
 def _asked(
@@ -58,7 +62,7 @@ def _asked(
     return list(known), list(unknown)
 
 
-def _told(outcomes: Mapping[tuple[str, int], KafkaError | None]) -> Steps[ElectLeadersResponse]:
+def _result_of(outcomes: Mapping[tuple[str, int], KafkaError | None]) -> Steps[ElectLeadersResponse]:
     topics: dict[str, ElectLeadersResponse.ReplicaElectionResult] = {}
     for (name, index), error in outcomes.items():
         yield 1

@@ -9,14 +9,25 @@ Missing topics are created if the request and `auto.create.topics.enable` allow 
 The answer does not wait for them: it says UNKNOWN_TOPIC_OR_PARTITION, as Apache Kafka's does, and clients ask again. A
 request that names any topic by id is about ids alone.
 
-A broker of a cluster that no controller has told of it yet keeps the question until one has: it cannot say of any topic
-that it does not exist, and clients drop what they have for topics of which they hear that. (Apache Kafka says so.)
+A broker of a cluster that has not received an image from the controller yet answers when it has: it cannot know that a
+topic does not exist, and clients drop their state of such topics. (Apache Kafka answers immediately.)
 
-Versions: 0 takes an empty list for "all", answers replicas and in-sync replicas only where they are alive, and
-REPLICA_NOT_AVAILABLE if that leaves some out; 1 null for "all", an empty list for none; controller, rack, internal
-topics; 2 cluster id; 4 `allow_auto_topic_creation`; 5 offline replicas; 6 LISTENER_NOT_FOUND (LEADER_NOT_AVAILABLE
-before); 7 leader epoch; 8-10 operations on the cluster; 8 operations on topics; 9 flexible; 10 topic ids in answers;
-12 in requests; 13 an error of the whole answer (not used by this broker: it never asks clients to start over).
+Versions:
+
+- 0: takes an empty list for "all", answers replicas and in-sync replicas only where they are alive, and
+  REPLICA_NOT_AVAILABLE if that leaves some out
+- 1: null for "all", an empty list for none; controller, rack, internal topics
+- 2: cluster id
+- 4: `allow_auto_topic_creation`
+- 5: offline replicas
+- 6: LISTENER_NOT_FOUND (LEADER_NOT_AVAILABLE before)
+- 7: leader epoch
+- 8-10: operations on the cluster
+- 8: operations on topics
+- 9: flexible
+- 10: topic ids in answers
+- 12: in requests
+- 13: an error of the whole answer (not used by this broker: it never asks clients to start over)
 
 What a topic's answer says is put together once per image of the cluster (`barnabas.server.requests.image_cache`).
 """
@@ -53,11 +64,11 @@ _LOOK_AGAIN_S = 0.05
 
 def handle(svc: Services, ctx: RequestContext, req: MetadataRequest) -> object:
     if not svc.cluster.has_image:
-        return _answer_when_told(svc, ctx, req)
+        return _answer_when_image_received(svc, ctx, req)
     return _answer_now(svc, ctx, req)
 
 
-async def _answer_when_told(svc: Services, ctx: RequestContext, req: MetadataRequest) -> object:
+async def _answer_when_image_received(svc: Services, ctx: RequestContext, req: MetadataRequest) -> object:
     if req.topics:
         await svc.turns.run(_asked(req.topics, ctx.api_version))  # what is wrong with the request is said at once
     while not svc.cluster.has_image:
@@ -223,13 +234,13 @@ def _access(check: AccessCheck) -> Steps[Outcome]:
     keys = [(topic.name, topic.topic_id) for topic in wanted or ()]
     is_all = wanted is None or (version == 0 and not wanted)
     by_id = any(topic_id != ZERO_UUID for _, topic_id in keys)
-    is_told = svc.cluster.has_image
+    has_image = svc.cluster.has_image
     creates = (
         req.allow_auto_topic_creation
         and svc.config.get_bool("auto.create.topics.enable")
         and not check.would_allow(Op.CREATE, CLUSTER)
     )
-    if creates and not is_told:
+    if creates and not has_image:
         admitted.allow_auto_topic_creation = False  # what is missing is not known yet
     denied = set()
     for key in dict.fromkeys(keys):
@@ -240,7 +251,7 @@ def _access(check: AccessCheck) -> Steps[Outcome]:
         refusal = None
         if not check.allows(Op.DESCRIBE, TOPIC, name):
             refusal = _denied(None if by_id else name, key[1])
-        elif creates and is_told and name not in image.topics and not check.allows(Op.CREATE, TOPIC, name):
+        elif creates and has_image and name not in image.topics and not check.allows(Op.CREATE, TOPIC, name):
             refusal = _denied(name, ZERO_UUID)
             refusal.is_internal = is_internal(name)
         if refusal is not None:
@@ -253,7 +264,7 @@ def _access(check: AccessCheck) -> Steps[Outcome]:
 
     def amend(response: MetadataResponse) -> Steps[None]:
         topics = [] if version == 0 and denied and admitted.topics is None else response.topics
-        if is_all or by_id or not is_told:  # what is known now may not have been known
+        if is_all or by_id or not has_image:  # what is known now may not have been known
             seen = []
             for topic in topics:
                 yield 1

@@ -3,8 +3,13 @@
 Behaviour: the partition of `__consumer_offsets` that the group lives in becomes part of the transaction; answered when
 that is committed. The offsets themselves go to the group's coordinator (TxnOffsetCommit).
 
-Versions: 2 may answer PRODUCER_FENCED, before it that is INVALID_PRODUCER_EPOCH; 3 is flexible; 4 may answer
-TRANSACTION_ABORTABLE, which does not happen here. Clients of transaction.version 2 do not ask.
+Versions:
+
+- 2: may answer PRODUCER_FENCED, before it that is INVALID_PRODUCER_EPOCH
+- 3: flexible
+- 4: may answer TRANSACTION_ABORTABLE, which does not happen here
+
+Clients of transaction.version 2 do not ask.
 """
 
 from __future__ import annotations

@@ -4,9 +4,12 @@ Behaviour: answered when the record that holds the partitions is committed, so t
 whatever happens. If a partition does not exist nothing is added: it gets UNKNOWN_TOPIC_OR_PARTITION, the others
 OPERATION_NOT_ATTEMPTED.
 
-Versions: 2 may answer PRODUCER_FENCED, before it that is INVALID_PRODUCER_EPOCH; 3 is flexible, and the last that
-clients use; 4 and 5 are asked by partition leaders, for several transactions at once, and may only ask whether
-partitions are part of one (`verify_only`, KIP-890). Trouble of a transaction is told of each of its partitions.
+Versions:
+
+- 2: may answer PRODUCER_FENCED, before it that is INVALID_PRODUCER_EPOCH
+- 3: flexible, and the last that clients use
+- 4 and 5: are asked by partition leaders, for several transactions at once, and may only ask whether partitions are
+  part of one (`verify_only`, KIP-890). An error of a transaction is set at each of its partitions
 """
 
 from __future__ import annotations

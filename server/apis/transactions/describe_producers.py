@@ -2,8 +2,9 @@
 
 Behaviour: for each partition its idempotent and transactional producers as the log knows them: epoch, last sequence,
 time of the last write, the coordinator epoch of the last marker, and the start of an open transaction (-1 none). They
-are known until `producer.id.expiration.ms` after their last write. A partition named twice is told once. A bad topic
-name gives INVALID_TOPIC_EXCEPTION, an unknown topic 3, a partition elsewhere 6.
+are known until `producer.id.expiration.ms` after their last write. A partition named twice is answered once. A bad
+topic name gives INVALID_TOPIC_EXCEPTION, an unknown topic UNKNOWN_TOPIC_OR_PARTITION, a partition elsewhere
+NOT_LEADER_OR_FOLLOWER.
 """
 
 from __future__ import annotations

@@ -9,9 +9,14 @@ epoch that shuts out whoever had it before. While a transaction is open or being
 hears CONCURRENT_TRANSACTIONS and asks again. A time-out that is not positive or over `transaction.max.timeout.ms` is
 INVALID_TRANSACTION_TIMEOUT.
 
-Versions: 1 is as 0; 2 flexible; 3 producer id and epoch, both or neither, else INVALID_REQUEST (KIP-360): who had them
-gets the next epoch, anybody else is fenced; 4 may answer PRODUCER_FENCED, before it that is INVALID_PRODUCER_EPOCH; 5
-may answer TRANSACTION_ABORTABLE, which does not happen here.
+Versions:
+
+- 1: as version 0
+- 2: flexible
+- 3: producer id and epoch, both or neither, else INVALID_REQUEST (KIP-360): who had them gets the next epoch, anybody
+  else is fenced
+- 4: may answer PRODUCER_FENCED, before it that is INVALID_PRODUCER_EPOCH
+- 5: may answer TRANSACTION_ABORTABLE, which does not happen here
 
 Not done: two-phase commit (KIP-939, version 6).
 """

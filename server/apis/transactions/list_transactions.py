@@ -3,8 +3,11 @@
 Behaviour: filters narrow the list, empty ones do not. Names of states that do not exist are returned, and match
 nothing. While a partition of `__transaction_state` is being loaded there is no list, but COORDINATOR_LOAD_IN_PROGRESS.
 
-Versions: 1 filters by duration, of transactions that began longer ago than that (KIP-994); 2 by a pattern that the
-whole id has to match (KIP-1152), in RE2's syntax; one that cannot be read is INVALID_REGULAR_EXPRESSION.
+Versions:
+
+- 1: filters by duration, of transactions that began longer ago than that (KIP-994)
+- 2: by a pattern that the whole id has to match (KIP-1152), in RE2's syntax; one that cannot be read is
+  INVALID_REGULAR_EXPRESSION
 """
 
 from __future__ import annotations

@@ -8,10 +8,13 @@ verification are told of every offset: 47, 48, 49, 51, 120, and while nobody cou
 asked (`transaction.partition.verification.enable=false`) a producer without id or epoch gets UNKNOWN_SERVER_ERROR: no
 batch of a transaction can be made for it, and that is what Apache Kafka makes of that.
 
-Versions: 2 adds the leader epoch, and before it 14 is told as 15, which older clients did not expect; 3 is flexible and
-names member and generation, which must be right (22, 25, 82; KIP-447), though a group may rebalance meanwhile; 4 knows
-TRANSACTION_ABORTABLE; 5 comes from clients of transaction.version 2: the partition is added to the transaction on the
-way (KIP-890).
+Versions:
+
+- 2: adds the leader epoch, and before it 14 is told as 15, which older clients did not expect
+- 3: flexible and names member and generation, which must be right (22, 25, 82; KIP-447), though a group may rebalance
+  meanwhile
+- 4: knows TRANSACTION_ABORTABLE
+- 5: comes from clients of transaction.version 2: the partition is added to the transaction on the way (KIP-890)
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ class _Commit:
     def reply(self, codes: list[ErrorCode]) -> None:
         """The coordinator's answer."""
         for partition, code in zip(self.open, codes, strict=True):
-            partition.error_code = _told(code, self._ctx.api_version)
+            partition.error_code = _result_of(code, self._ctx.api_version)
         self._ctx.reply(self.response)
 
     def release_waiters(self) -> str:
@@ -92,10 +95,10 @@ class _Commit:
             req.producer_epoch,
             [(partition.topic, partition.index)],
             operation,
-            lambda errors: self._told(partition, verification, errors),
+            lambda errors: self._result_of(partition, verification, errors),
         )
 
-    def _told(self, partition: Partition, verification: Verification, errors: Errors) -> None:
+    def _result_of(self, partition: Partition, verification: Verification, errors: Errors) -> None:
         """What the transaction's coordinator says."""
         operation = operation_of_offset_commit(self._ctx.api_version)
         if self._svc.verification.tries_again(operation, errors, self._since, self.begin):
@@ -185,7 +188,7 @@ def handle(svc: Services, ctx: RequestContext, req: TxnOffsetCommitRequest) -> S
     return PENDING
 
 
-def _told(code: ErrorCode, version: int) -> ErrorCode:
+def _result_of(code: ErrorCode, version: int) -> ErrorCode:
     if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < 2:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return code
@@ -197,7 +200,7 @@ def _on_error(req: TxnOffsetCommitRequest, code: ErrorCode, version: int) -> Txn
             _Topic(
                 name=topic.name,
                 partitions=[
-                    _Partition(partition_index=partition.partition_index, error_code=_told(code, version))
+                    _Partition(partition_index=partition.partition_index, error_code=_result_of(code, version))
                     for partition in topic.partitions
                 ],
             )

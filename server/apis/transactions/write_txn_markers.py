@@ -2,12 +2,18 @@
 hangs, has markers written into partitions that this broker leads (KIP-98, KIP-664).
 
 Behaviour: `barnabas.server.coordinators.marker_writer`: answered when everything is committed or refused. Per
-partition: an unknown one, or one that is elsewhere, 3 or 6; an old producer epoch 47; an old coordinator epoch 52; too
-few replicas 19 and 20; not committed in time 7. A marker without producer id or epoch makes the whole request
-UNKNOWN_SERVER_ERROR: no such batch can be made, which is what Apache Kafka says of it.
+partition: an unknown one UNKNOWN_TOPIC_OR_PARTITION, one led elsewhere NOT_LEADER_OR_FOLLOWER; an old producer epoch
+INVALID_PRODUCER_EPOCH; an old coordinator epoch TRANSACTION_COORDINATOR_FENCED; too few replicas NOT_ENOUGH_REPLICAS
+and NOT_ENOUGH_REPLICAS_AFTER_APPEND; not committed in time REQUEST_TIMED_OUT. A marker without producer id or epoch
+makes the whole request UNKNOWN_SERVER_ERROR: no such batch can be made, which is what Apache Kafka says of it.
 
-Versions: 1 is flexible; 2 says which transaction.version the transaction's client has (KIP-1228): from 2 on a marker's
-epoch must be higher than that of the batches it ends. 0 was not in Apache Kafka 4 any more.
+Versions:
+
+- 1: flexible
+- 2: says which transaction.version the transaction's client has (KIP-1228): from 2 on a marker's epoch must be higher
+  than that of the batches it ends
+
+0 was not in Apache Kafka 4 any more.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def test_brokers_that_do_not_look_whom_they_meet(tmp_path: Path) -> None:
         "zookeeper.connect": "localhost:2181",
         "ssl.endpoint.identification.algorithm": "",
     }
-    assert one(tmp_path, settings).startswith("ssl.endpoint.identification.algorithm is empty: brokers do not look")
+    assert one(tmp_path, settings).startswith("ssl.endpoint.identification.algorithm is empty: brokers do not verify")
 
 
 def test_files_with_secrets_that_everybody_can_read(tmp_path: Path) -> None:

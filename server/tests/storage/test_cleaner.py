@@ -214,7 +214,7 @@ async def test_a_log_that_cannot_be_read_is_left_out_and_said_once(
         bad.write_bytes(data)
         await trio.sleep(200)
         assert len(content(log_of(broker, "good"))) < 10
-        said = [record for record in caplog.records if "not compacted any more" in record.getMessage()]
+        said = [record for record in caplog.records if "no more compaction" in record.getMessage()]
         assert len(said) == 1
         assert "t-0" in said[0].getMessage()
         assert list(tmp_path.glob("t-0/*.cleaned")) == []
