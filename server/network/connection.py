@@ -5,7 +5,9 @@ The reactor (plain TCP) and `barnabas.server.network.stream_transport` (tests, T
 - `receive(view)` with bytes that lie in a shared buffer, or, while a large frame is being collected, `recv_target()`
   / `received(n)` so that its bytes land where they stay;
 - after each round of events, take parts from `out` and send them, then call `sent()`;
-- `Transport.wake(connection)` is called whenever there is something new to send.
+- `Transport.wake(connection)` is called whenever there is something new to send;
+- `receive` and `resume` take up at most `REQUESTS_PER_TURN` requests. While `has_request`, nothing more is received,
+  and the connection gets another turn by `resume` when the others have had theirs.
 
 A peer that must authenticate is served by a `Login` (`barnabas.server.network.login`) as the connection's dispatcher;
 it calls `serve_with` once the peer has authenticated, or `end` to close when pending responses are sent.
@@ -33,6 +35,10 @@ from barnabas.server.security.session import Session, anonymous
 
 OUT_BYTES_MAX = 256 * 1024
 PIPELINE_MAX = 256
+REQUESTS_PER_TURN = 32
+"""A client that sends thousands of requests at once must not delay the others by as many. A run of requests that one
+fast path takes up together counts as one.
+"""
 LOGIN_S = 30.0
 """How long a peer may take to log in, from its connection on; stock clients time out by then, too. Apache Kafka closes
 such a peer only when it is idle (`connections.max.idle.ms`).
@@ -118,9 +124,10 @@ _END = _End()
 
 class Connection:
     """See the module. `listener`: the listener's name; `client_host`: address without port; `out`: parts to send,
-    oldest first; `ends`: to be closed when they are sent; `muted_until`: 0, or it is not read before; `login_deadline`:
-    when the peer must have authenticated, in the transport's time; `permissions`: what the peer may do, if that was
-    determined, and no ACL has changed since.
+    oldest first; `ends`: to be closed when they are sent; `has_request`: a request has arrived (or what may be one) and
+    is not taken up, since the turn was over or the connection is blocked; `muted_until`: 0, or it is not read before;
+    `login_deadline`: when the peer must have authenticated, in the transport's time; `permissions`: what the peer may
+    do, if that was determined, and no ACL has changed since.
     """
 
     __slots__ = (
@@ -136,6 +143,7 @@ class Connection:
         "closed",
         "ends",
         "fast_paths",
+        "has_request",
         "last_active",
         "listener",
         "login",
@@ -172,6 +180,7 @@ class Connection:
         self._buffer: bytearray | None = None
         self._filled = 0
         self._frame_end = 0
+        self.has_request = False
         self._slots: deque[Slot] = deque()
         self.fast_paths: list[FastPath] = []
         self.permissions: Permissions | None = None
@@ -232,16 +241,19 @@ class Connection:
         self._filled += size
         if self._filled == self._frame_end:
             self._frame_end = 0
+            self.has_request = True
             self.resume()
 
     def resume(self) -> None:
-        """Continue with requests that arrived while the connection was blocked. Raises ProtocolViolation."""
+        """Continue with requests that are left of the last turn, or arrived while the connection was blocked. Raises
+        ProtocolViolation.
+        """
         buffer = self._buffer
         if buffer is None or self._filled < self._frame_end or self.blocked:
             return
         view = memoryview(buffer)[: self._filled]
         # The buffer is released, never reused: views of it may be staged for writing until the round ends.
-        self._buffer, self._filled, self._frame_end = None, 0, 0
+        self._buffer, self._filled, self._frame_end, self.has_request = None, 0, 0, False
         consumed = self._take_frames(view)
         if consumed < len(view):
             self._keep(view[consumed:])
@@ -252,8 +264,10 @@ class Connection:
         return self._filled
 
     def _take_frames(self, view: memoryview) -> int:
+        """Take up requests, and return where the first one begins that is left."""
         position, end = 0, len(view)
         slots = self._slots
+        left = REQUESTS_PER_TURN
         while end - position >= 4 and not self.closed:
             size: int = _LENGTH.unpack_from(view, position)[0]
             if size <= 0 or size > self.max_frame_bytes:
@@ -264,8 +278,9 @@ class Connection:
                     allowed = f"allowed for API key {key}: 1 to {bounds_of(key).frame_bytes}"
                     raise self._violation(view, position, f"frame length {size} ({allowed})")
             frame_end = position + 4 + size
-            if frame_end > end or ((slots or self.out_bytes or self.muted_until) and self.blocked):
+            if frame_end > end or not left or ((slots or self.out_bytes or self.muted_until) and self.blocked):
                 break
+            left -= 1
             frame = view[position + 4 : frame_end]
             for path in self.fast_paths:
                 if frame_end + 4 < end and (run := path.take_run(self, view, position)) is not None:
@@ -300,7 +315,10 @@ class Connection:
                 self._buffer[:size] = rest
                 self._filled, self._frame_end = size, frame_bytes
                 return
+            self.has_request = True
         self._buffer, self._filled, self._frame_end = bytearray(rest), size, 0
+        if self.has_request and not self.blocked:
+            self.wake()  # for another turn
 
     def _grow(self, capacity: int) -> bytearray:
         old = self._buffer
@@ -317,6 +335,7 @@ class Connection:
         joined[: self._filled] = memoryview(self._buffer)[: self._filled]
         joined[self._filled :] = view
         self._buffer, self._filled, self._frame_end = joined, len(joined), 0
+        self.has_request = len(joined) >= 4
 
     # -- answers out -------------------------------------------------------------------------------------------------
 
@@ -416,7 +435,7 @@ class Connection:
         slots, self._slots = self._slots, deque()
         self.out.clear()
         self.out_bytes = 0
-        self._buffer, self._filled, self._frame_end = None, 0, 0
+        self._buffer, self._filled, self._frame_end, self.has_request = None, 0, 0, False
         # The transport's state refers to this object, too: breaking the cycle frees both now, not at the next garbage
         # collection.
         self.fast_paths = []

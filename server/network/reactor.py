@@ -4,7 +4,10 @@ Why not a task per connection: measured, a task costs 14 us per wake-up and star
 checkpoints; one task that drains epoll costs nothing per connection and lets a round of requests share one file write
 and one send. A round is: receive once from every readable socket and run the requests found, then `end_of_round()`
 (staged appends are written, their answers queued), then send once to every connection that has output. At most
-`ROUNDS_MAX` rounds pass between two trio checkpoints.
+`ROUNDS_MAX` rounds pass between two trio checkpoints, and no new one begins `PASS_S` after the first.
+
+A connection takes up a few requests when it receives and, once it has sent, a few of those that are left
+(`Connection.resume`); then it is the others' turn, and nothing more is received from it before its next round.
 
 A busy client sends its next request within a millisecond. Going through trio in between is a twentieth of the broker's
 CPU time, so a pass waits for it in the epoll itself, a few times at most, since everything else in trio waits
@@ -50,6 +53,7 @@ from barnabas.server.security.tls.channel import TlsError
 log = logging.getLogger("barnabas.network")
 
 ROUNDS_MAX = 8
+PASS_S = 0.02
 LINGER_S = 0.001
 LINGERS_MAX = 3
 """How often a pass waits, at most; together with `LINGER_S` the delay of everything else."""
@@ -91,6 +95,11 @@ class _Link:
     def is_idle(self) -> bool:
         """No pending request, nothing to send."""
         return self.connection.idle and not (self.tls and self.tls.has_unsent)
+
+    @property
+    def is_done(self) -> bool:
+        """All requests that have arrived are answered."""
+        return self.is_idle and not self.connection.has_request
 
 
 class _Arenas:
@@ -224,17 +233,22 @@ class Reactor:
                 await wait()
                 lingers = 0 if resting else LINGERS_MAX
                 resting = max(0, resting - 1)
+                now = self._now()
+                over_at = now + PASS_S
                 for _ in range(ROUNDS_MAX):
                     events = poll(0, EVENTS_MAX)
                     if not events:
-                        if not lingers:
+                        if not lingers or self._dirty:
                             break
                         lingers -= 1
                         events = poll(LINGER_S, EVENTS_MAX)
                         if not events:
                             resting = LINGER_REST_PASSES
                             break
-                    self._round(events)
+                    self._round(events, now)
+                    now = self._now()
+                    if now > over_at:
+                        break
         finally:
             self.close()
 
@@ -247,10 +261,9 @@ class Reactor:
             self._drop(link)
         self._epoll.close()
 
-    def _round(self, events: list[tuple[int, int]]) -> None:
+    def _round(self, events: list[tuple[int, int]], now: float) -> None:
         self._in_round = True
         links = self._links
-        now = self._now()
         self._handshakes_left = HANDSHAKES_PER_ROUND
         for fd, mask in events:
             link = links.get(fd)
@@ -278,13 +291,20 @@ class Reactor:
             self.close_excess()
 
     def _finish_round(self) -> None:
-        # Sending may take up further requests of a connection (see _flush), which may stage appends again.
+        # Sending may take up further requests of a connection (see _flush), which may stage appends again. A connection
+        # has one such turn in a round.
+        later: dict[Connection, None] = {}
+        may_resume = True
         while self._dirty:
             dirty, self._dirty = self._dirty, {}
             for connection in dirty:
-                if not connection.closed:
-                    self._flush(connection)
+                if not connection.closed and not self._flush(connection, may_resume):
+                    later[connection] = None
             self._end_of_round()
+            may_resume = False
+        if later:
+            self._dirty = later
+            self._tail.set()
         self._in_round = False
 
     async def run_tail(self) -> None:
@@ -372,6 +392,9 @@ class Reactor:
             if self._portable and not link.half_closed:
                 link.half_closed = not link.sock.recv(1, socket.MSG_PEEK)  # poll does not report it
             return
+        if connection.has_request:
+            self._dirty[connection] = None  # its turn comes
+            return
         try:
             if link.tls is not None:
                 size = self._receive_tls(link, link.tls)
@@ -388,7 +411,7 @@ class Reactor:
         except BlockingIOError:
             return
         if not size:
-            if link.is_idle:
+            if link.is_done:
                 self._drop(link)
                 return
             link.half_closed = link.finished = True
@@ -422,7 +445,8 @@ class Reactor:
         if isinstance(link, _Link):
             self._drop(link)
 
-    def _flush(self, connection: Connection) -> None:
+    def _flush(self, connection: Connection, may_resume: bool) -> bool:
+        """Send, and take up requests that are left. False: it has some, and must wait for another round."""
         link = connection.state
         assert isinstance(link, _Link)
         try:
@@ -432,10 +456,12 @@ class Reactor:
             elif not drained and not link.mask & WRITABLE:
                 self._watch(link, link.mask | WRITABLE)
             if not (self._ending or connection.blocked):
-                if connection.backlog_bytes:
+                if connection.has_request:
+                    if not may_resume:
+                        return False
                     connection.resume()
                 if link.finished:
-                    if connection.idle:
+                    if link.is_done:
                         self._drop(link)
                 elif not link.mask & READABLE and not connection.closed:
                     self._watch(link, link.mask | READABLE)
@@ -444,6 +470,7 @@ class Reactor:
                 self._drop(link)
         except Exception as error:
             self._ended(link, error)
+        return True
 
     def _send(self, link: _Link) -> bool:
         """Send what the socket takes; True when nothing is left."""

@@ -8,7 +8,13 @@ import struct
 import pytest
 
 from barnabas.kproto import ApiKey
-from barnabas.server.network.connection import OUT_BYTES_MAX, PIPELINE_MAX, Connection, ProtocolViolation
+from barnabas.server.network.connection import (
+    OUT_BYTES_MAX,
+    PIPELINE_MAX,
+    REQUESTS_PER_TURN,
+    Connection,
+    ProtocolViolation,
+)
 from barnabas.server.requests.context import RequestContext
 
 
@@ -19,8 +25,10 @@ class Transport:
         self.data = b""
         self.aborted = False
         self.stuck = False
+        self.woken = 0
 
     def wake(self, connection: Connection) -> None:
+        self.woken += 1
         while connection.out and not self.stuck:
             part = bytes(connection.out.popleft())
             self.data += part
@@ -133,14 +141,55 @@ def test_a_client_that_reads_nothing_gets_no_further_requests_served() -> None:
     server.transport.stuck = True
     body = b"x" * 1000
     server.feed(frame(body) * 2000)
+    while not server.connection.blocked:
+        server.connection.resume()
     assert server.connection.out_bytes <= OUT_BYTES_MAX + len(body)
-    assert server.connection.blocked
     served = len(server.seen)
     assert served < 300
     server.transport.stuck = False
     server.transport.wake(server.connection)
     assert len(server.seen) == 2000
     assert server.connection.out_bytes == 0
+
+
+@pytest.mark.parametrize("kind", [b"answered", b"-never answered"])
+def test_a_turn_has_an_end(kind: bytes) -> None:
+    server = Server()
+    server.transport.stuck = True
+    count = 3 * REQUESTS_PER_TURN + 1
+    server.feed(frame(kind) * count + frame(kind)[:-1])
+    for turn in (1, 2, 3):
+        assert len(server.seen) == turn * REQUESTS_PER_TURN
+        assert server.connection.has_request
+        assert server.transport.woken, "the transport knows that there is more"
+        server.transport.woken = 0
+        server.connection.resume()
+    assert len(server.seen) == count
+    assert not server.connection.has_request, "half of one is none"
+    server.feed(frame(kind)[-1:])
+    assert len(server.seen) == count + 1
+
+
+def test_a_large_request_that_is_complete_while_the_connection_is_muted_has_its_turn() -> None:
+    server = Server()
+    body = b"x" * 100_000
+    server.feed(frame(body)[:50_000])
+    server.connection.mute(10.0)
+    server.feed(frame(body)[50_000:], 30_000)
+    assert server.seen == []
+    assert server.connection.has_request
+    server.connection.unmute(10.0)
+    assert server.seen == [body]
+    assert not server.connection.has_request
+
+
+def test_a_turn_ends_before_the_next_begins() -> None:
+    """What arrives meanwhile is taken up in its turn, too."""
+    server = Server()
+    server.transport.stuck = True
+    for at in range(1, 5):
+        server.feed(frame(b"-x") * (2 * REQUESTS_PER_TURN))
+        assert len(server.seen) == at * REQUESTS_PER_TURN
 
 
 @pytest.mark.parametrize("length", [-1, 0, (1 << 20) + 1, 0x77455420])

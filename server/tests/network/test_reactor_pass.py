@@ -7,7 +7,7 @@ import os
 import pytest
 import trio
 
-from barnabas.server.network.reactor import LINGER_REST_PASSES, LINGER_S, LINGERS_MAX, ROUNDS_MAX, Reactor
+from barnabas.server.network.reactor import LINGER_REST_PASSES, LINGER_S, LINGERS_MAX, PASS_S, ROUNDS_MAX, Reactor
 from barnabas.server.network.readiness import READABLE
 
 NOBODY = 1 << 20
@@ -85,3 +85,18 @@ async def test_after_a_wait_in_vain_it_rests(script: tuple[Reactor, ScriptedEpol
     waited = [number for number, asked in enumerate(epoll.asked) if LINGER_S in asked]
     assert waited == [LINGER_REST_PASSES, 2 * LINGER_REST_PASSES + 1]
     assert [asked.count(LINGER_S) for asked in epoll.asked if LINGER_S in asked] == [1, 1]
+
+
+async def test_a_pass_ends_when_its_rounds_take_long(script: tuple[Reactor, ScriptedEpoll]) -> None:
+    reactor, epoll = script
+    seconds = 0.0
+
+    def now() -> float:
+        nonlocal seconds
+        seconds += 0.6 * PASS_S
+        return seconds
+
+    reactor._now = now
+    with pytest.raises(trio.ClosedResourceError):
+        await reactor.run()
+    assert epoll.asked[-1] == [0, 0, LINGER_S], "two rounds of three fifths, and no third"

@@ -91,7 +91,7 @@ class Echo:
             events = self.reactor._epoll.poll(0.01)
             if not events:
                 return
-            self.reactor._round(events)
+            self.reactor._round(events, 0.0)
 
 
 @pytest.fixture
