@@ -43,7 +43,7 @@ _GROUP_KEY = 2
 
 
 class CommittedOffset(NamedTuple):
-    """What a group committed for one partition. `leader_epoch` -1: not decoded. `expire_time_ms` -1: the broker's
+    """What a group committed for one partition. `leader_epoch` -1: not known. `expire_time_ms` -1: the broker's
     retention decides.
     """
 

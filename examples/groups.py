@@ -15,6 +15,7 @@ from collections import Counter
 
 try:
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+    from kafka.errors import KafkaTimeoutError
 except ImportError as error:
     raise SystemExit(
         f"{error}: `python3 run.py example groups` installs what this needs, or: pip install 'kafka-python[crc32c]'"
@@ -72,7 +73,10 @@ def main() -> None:
     arguments = parser.parse_args()
     topic, group = arguments.topic, f"{arguments.topic}-workers"
 
-    admin = KafkaAdminClient(bootstrap_servers=arguments.bootstrap)
+    try:
+        admin = KafkaAdminClient(bootstrap_servers=arguments.bootstrap)
+    except KafkaTimeoutError:
+        raise SystemExit(f"no broker answers at {arguments.bootstrap}; to start one: python3 run.py serve") from None
     admin.create_topics({topic: {"num_partitions": PARTITIONS}}, wait_for_metadata=True)
     producer = KafkaProducer(bootstrap_servers=arguments.bootstrap, acks="all", linger_ms=10)
 

@@ -12,6 +12,7 @@ import time
 
 try:
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+    from kafka.errors import KafkaTimeoutError
 except ImportError as error:
     raise SystemExit(
         f"{error}: `python3 run.py example produce_consume` installs what this needs, or: "
@@ -28,7 +29,10 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1000, metavar="N")
     arguments = parser.parse_args()
 
-    admin = KafkaAdminClient(bootstrap_servers=arguments.bootstrap)
+    try:
+        admin = KafkaAdminClient(bootstrap_servers=arguments.bootstrap)
+    except KafkaTimeoutError:
+        raise SystemExit(f"no broker answers at {arguments.bootstrap}; to start one: python3 run.py serve") from None
     admin.create_topics({arguments.topic: {"num_partitions": PARTITIONS}}, wait_for_metadata=True)
     admin.close()
     print(f"created topic {arguments.topic} with {PARTITIONS} partitions")

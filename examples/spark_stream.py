@@ -17,6 +17,7 @@ import time
 try:
     import pyspark
     from kafka import KafkaConsumer, KafkaProducer
+    from kafka.errors import KafkaTimeoutError
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F
 except ImportError as error:
@@ -36,7 +37,10 @@ def main() -> None:
     arguments = parser.parse_args()
     lines, counts = arguments.topic, f"{arguments.topic}-counts"
 
-    producer = KafkaProducer(bootstrap_servers=arguments.bootstrap)
+    try:
+        producer = KafkaProducer(bootstrap_servers=arguments.bootstrap)
+    except KafkaTimeoutError:
+        raise SystemExit(f"no broker answers at {arguments.bootstrap}; to start one: python3 run.py serve") from None
     for number in range(30):
         producer.send(lines, LINES[number % len(LINES)].encode())
     producer.flush()

@@ -14,6 +14,7 @@ import time
 try:
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.admin import ConfigResource, ConfigResourceType
+    from kafka.errors import KafkaTimeoutError
 except ImportError as error:
     raise SystemExit(
         f"{error}: `python3 run.py example topics` installs what this needs, or: pip install 'kafka-python[crc32c]'"
@@ -26,7 +27,10 @@ def main() -> None:
     parser.add_argument("--topic", default=f"readings-{int(time.time())}", help="a topic that does not exist yet")
     arguments = parser.parse_args()
     topic = arguments.topic
-    admin = KafkaAdminClient(bootstrap_servers=arguments.bootstrap)
+    try:
+        admin = KafkaAdminClient(bootstrap_servers=arguments.bootstrap)
+    except KafkaTimeoutError:
+        raise SystemExit(f"no broker answers at {arguments.bootstrap}; to start one: python3 run.py serve") from None
 
     cluster = admin.describe_cluster()
     print(f"cluster of {len(cluster['brokers'])} broker(s)")

@@ -24,6 +24,7 @@ try:
     import report
     import shop
     from feed import Feed, create_topics, end_offsets
+    from kafka.errors import KafkaTimeoutError
     from stream import Pipeline, session
 except ImportError as error:
     raise SystemExit(
@@ -48,7 +49,10 @@ def main() -> int:
     events, windows = f"{arguments.topic}.events", f"{arguments.topic}.windows"
 
     settings = {name: getattr(arguments, name) for name in ("topic", "sessions", "seed")}
-    problem = _claim(arguments.out, settings, arguments.bootstrap, events)
+    try:
+        problem = _claim(arguments.out, settings, arguments.bootstrap, events)
+    except KafkaTimeoutError:
+        problem = f"no broker answers at {arguments.bootstrap}; to start one: python3 run.py serve"
     if problem:
         print(problem, file=sys.stderr)
         return 2

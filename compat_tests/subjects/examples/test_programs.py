@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from compat_tests.subjects.examples.programs import run
+from compat_tests.harness.ports import free_ports
+from compat_tests.subjects.examples.programs import attempt, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -56,3 +59,14 @@ def test_spark_stream(bootstrap: str, unique: Callable[..., str]) -> None:
     assert dict(line.split() for line in printed.splitlines()) == {"the": "30", "dog": "20"} | dict.fromkeys(
         ["brown", "fox", "jumps", "lazy", "over", "quick", "sleeps"], "10"
     )
+
+
+def test_without_a_broker_a_program_says_so_in_one_line(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    programs = [[f"{name}.py"] for name in ("produce_consume", "groups", "topics", "spark_stream")]
+    programs.append(["pipeline/run.py", "--out", str(tmp_path)])
+    with ThreadPoolExecutor() as pool:  # each tries for half a minute
+        ended = list(pool.map(lambda command: attempt(*command, "--bootstrap", address, timeout=300), programs))
+    for each in ended:
+        assert each.stderr == f"no broker answers at {address}; to start one: python3 run.py serve\n"
+        assert each.returncode

@@ -196,11 +196,11 @@ def test_without_limits_nothing_is_measured() -> None:
     assert not found._rates
 
 
-def test_over_a_long_time_the_rate_is_kept_and_the_delays_are_the_formulas() -> None:
+@pytest.mark.parametrize("limit", [1, 2, 7, 50])
+def test_over_a_long_time_the_rate_is_kept_and_the_delays_are_the_formulas(limit: int) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
     rng = random.Random(seed)
-    limit = rng.randint(1, 50)
     found = limits()
     found.limit(Ceiling(rate=limit), {"BROKERS": Ceiling(UNLIMITED)})
     now, served, model = NOW, 0, Rate(WINDOW, NOW)
@@ -211,5 +211,6 @@ def test_over_a_long_time_the_rate_is_kept_and_the_delays_are_the_formulas() -> 
             assert found.accepted("CLIENTS", HOST, now) == Taken(delay_ms)
             served += 1
         now += rng.choice([0, 0.001, 0.01])
-    assert served <= limit * 100 + 10 * limit + 1
+    # What is above the rate comes at the beginning. A delay is one second at most: not enough for a limit of 1.
+    assert served <= limit * 100 + 10 * limit + 10
     assert served >= limit * 100
