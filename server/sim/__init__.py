@@ -5,9 +5,9 @@
 
 The brokers are the real ones (`barnabas.server.broker.broker.Broker`); simulated are what they stand on: the network
 (`network.py`), the disks (`disk.py`), the coordination store's sessions (`store.py`), the processes that are stopped,
-killed and started (`cluster.py`), and time itself (`world.py`). `client.py`, `load.py` and `transactions.py` are the
-clients, `faults.py` is what goes wrong and when, `checks.py` and `ledger.py` what must hold all the while and at the
-end, `run.py` one run from beginning to end.
+killed and started (`cluster.py`), and time itself (`world.py`). `client.py`, `load.py`, `reading.py` and
+`transactions.py` are the clients, `faults.py` is what goes wrong and when, `checks.py` and `ledger.py` check what must
+hold during the run and at its end, `run.py` is one run from beginning to end.
 
 The same seed gives the same run: one thread, trio's scheduler seeded, every random number from the seed, and a hash
 seed that is fixed (the command sees to it). So a seed is the whole report of a bug.

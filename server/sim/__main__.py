@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":
-        # Sets of strings are walked in another order in every process, unless told otherwise.
+        # Sets of strings are walked in another order in every process, unless the hash seed is fixed.
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "barnabas.server.sim", *sys.argv[1:]])
     sys.exit(main(sys.argv[1:]))

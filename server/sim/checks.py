@@ -1,6 +1,6 @@
 """What must hold, whatever happens: while the cluster runs, and at the end when it is healed.
 
-`History` is told what clients were told; it finds contradictions at once:
+`History` records the responses that clients got, and finds contradictions immediately:
 
 - an acknowledged record has one offset, an offset one record, for good;
 - a consumer is never shown two different records at one offset, nor a gap;
@@ -62,7 +62,7 @@ class History:
         self.shown_count = 0
 
     def record_acknowledged(self, key: TopicPartition, item: Item, offset: int, broker_id: int) -> None:
-        """A producer was told that `item` is at `offset`."""
+        """A producer got the response that `item` is at `offset`."""
         known = self.acknowledged[key].get(item)
         if known is not None:
             if known != offset:
@@ -160,7 +160,7 @@ def differences(brokers: dict[int, Broker], keys: Iterable[TopicPartition]) -> s
 def check_logs(
     world: World, history: History, brokers: dict[int, Broker], keys: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Compare replicas with each other and with what clients were told; the log ends."""
+    """Compare replicas with each other and with the clients' responses. Returns the log end offsets."""
     ends = {}
     for key in keys:
         contents = {broker_id: log_bytes(broker, key) for broker_id, broker in brokers.items()}
@@ -181,7 +181,7 @@ def _outline(content: bytes) -> str:
 
 
 def check_content(world: World, history: History, key: TopicPartition, content: bytes) -> int:
-    """Compare a log with what clients were told; its end."""
+    """Compare a log with the clients' responses. Returns its end offset."""
     offset, epoch = 0, -1
     found: dict[int, Item] = {}
     numbers: dict[str, int] = {}

@@ -1,10 +1,10 @@
 """A client of the simulated cluster, in the parts that matter: connections, metadata, patience.
 
-`Client.ask_broker` sends one request to one broker and waits for its answer; many may be under way on a connection, and
-answers come in their order. An answer that does not come although the broker and the way to it are well is a violation:
-every request is answered or its connection closed.
+`Client.ask_broker` sends one request to one broker and waits for the response; a connection may have many requests in
+flight, and responses come in their order. A response that does not come although the broker and the link to it are
+healthy is a violation: every request is answered or its connection closed.
 
-Raises `Gone` for whatever is the network's fault; error codes in answers are the caller's.
+Network errors raise `Gone`; error codes in responses are left to the caller.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Client:
         except (OSError, trio.TooSlowError):
             raise Gone("refused") from None
         found = self._connections.get(broker_id)
-        if found is not None and found.is_open:  # somebody else was faster
+        if found is not None and found.is_open:  # another task was faster
             stream.close()
             return found
         connection = self._connections[broker_id] = _Connection(self, broker_id, stream)
@@ -187,7 +187,7 @@ class Client:
         return self.leaders[topic, index][1]
 
     async def refresh(self) -> None:
-        """Ask a broker for metadata, after a little while; whoever asks meanwhile shares the answer."""
+        """Request metadata of a broker, after a short pause; calls made meanwhile share the response."""
         if self._refreshing is not None:
             await self._refreshing.wait()
             return
@@ -213,7 +213,7 @@ class Client:
         return await self.ask_broker(await self.leader(topic, index), request, version)
 
     async def ask_controller(self, request: Any, version: int, refused: Callable[[Any], bool]) -> Any:
-        """Ask the controller, whoever that is; again while `refused(response)` (NOT_CONTROLLER)."""
+        """Send a request to the present controller; again while `refused(response)` (NOT_CONTROLLER)."""
         while True:
             try:
                 if self.controller < 0:
@@ -228,7 +228,7 @@ class Client:
             await self.pause()
 
     async def coordinator(self, key: str, kind: int = 0) -> int:
-        """The coordinator of a group (kind 0) or a transactional id (1), asked until somebody knows it."""
+        """The coordinator of a group (kind 0) or a transactional id (1); asks until a broker knows it."""
         while True:
             try:
                 request = FindCoordinatorRequest(key=key, key_type=kind)

@@ -1,8 +1,8 @@
 """Three brokers as processes of the simulation: started, stopped, killed, frozen, cut off, put together again.
 
-A `Machine` is a host with a disk; its broker may live several lives. A broker that ends although nobody ended it is
-a violation, and so is anything that it logs as an error. A machine whose broker could not start (the registration of
-its last life is still there, say) tries again after a while, as a service manager would.
+A `Machine` is a host with a disk; its broker may be started many times. A broker that ends by itself is a violation,
+and so is anything that it logs as an error. A machine whose broker could not start (its last registration is still
+there, say) tries again after a while, as a service manager would.
 
 The ways: `broker-N` to each other, `client` to brokers, and brokers to the store.
 """
@@ -164,7 +164,7 @@ class Process:
             self._world.in_domain(self.domain, self.broker.serve_stream, stream, peer)
 
     def stop(self) -> None:
-        """Tell it to stop in order."""
+        """Ask it for an orderly stop."""
         self.is_stopping = True
         if self.serves:
             self._world.in_domain(self.domain, self._world.nursery.start_soon, self.broker.stop)

@@ -11,8 +11,8 @@ that call failing (`--each`: for so many calls of each kind, a kind being what i
 it is by consumers meanwhile. A broker whose only log directory has failed ends, and is started again on the same disk,
 which works by then.
 
-Errors that say nothing about the disk (EMFILE, EINTR) must end nobody. Calls of a broker's own metadata store are let
-fail by `replication/tests/store/test_journal.py`.
+Errors that say nothing about the disk (EMFILE, EINTR) must end no broker. `replication/tests/store/test_journal.py`
+lets calls of a broker's own metadata store fail.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def campaign(
     each: int | None = None,
     codes: Sequence[int] = CODES,
     limit_s: float = float("inf"),
-    tell: Callable[[str], None] = lambda text: None,
+    report: Callable[[str], None] = lambda text: None,
 ) -> Figures:
     """Run all faults of all seeds, but begin none after `limit_s`."""
     figures, begin = Figures(), monotonic()
@@ -121,9 +121,9 @@ def campaign(
             known = len(figures.failed)
             figures.add(seed, fault, simulate(seed, brokers=brokers, seconds=0, disk=fault))
             if len(figures.failed) > known:
-                tell(str(figures.failed[-1]))
+                report(str(figures.failed[-1]))
             elif figures.runs % 200 == 0:
-                tell(str(figures))
+                report(str(figures))
     return figures
 
 
@@ -155,7 +155,7 @@ def main(arguments: list[str]) -> int:
         each=options.each,
         codes=codes,
         limit_s=options.limit,
-        tell=lambda text: print(text, flush=True),
+        report=lambda text: print(text, flush=True),
     )
     print(figures)
     for kind, count in sorted(figures.kinds.items()):
@@ -165,7 +165,7 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":
-        # Sets of strings are walked in another order in every process, unless told otherwise.
+        # Sets of strings are walked in another order in every process, unless the hash seed is fixed.
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "barnabas.server.sim.disk_faults", *sys.argv[1:]])
     sys.exit(main(sys.argv[1:]))

@@ -264,7 +264,7 @@ class Faults:
             await trio.sleep(self._duration())
 
     async def cut_all_from_store(self) -> None:
-        """The store is out of reach for everybody; perhaps until all sessions have expired."""
+        """The store is unreachable for all brokers; perhaps until all sessions have expired."""
         self._world.note("fault: nobody reaches the store")
         with ExitStack() as stack:
             for machine in self._cluster.machines.values():

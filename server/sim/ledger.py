@@ -1,6 +1,6 @@
 """Transactions as the simulation's clients saw them, and what must hold for them.
 
-Each transaction is noted before it begins, with every record before it is sent. What its producer was told decides what
+Each transaction is noted before it begins, with every record before it is sent. The response to its commit decides what
 readers may see of it at the end:
 
 | its commit | readers see |
@@ -114,7 +114,7 @@ class Ledger:
         if known != entry:
             self.world.violation(f"{key} offset {offset}: {entry} is shown, but it was {known}")
         elif transaction is None or entry not in transaction.entries[key]:
-            self.world.violation(f"{key} offset {offset}: {entry} is shown, which nobody sent there")
+            self.world.violation(f"{key} offset {offset}: {entry} is shown, which no producer sent there")
         elif transaction.fate is Fate.NONE:
             self.world.violation(f"{key} offset {offset}: {entry} is shown; {transaction!r}")
 
@@ -146,7 +146,7 @@ class Ledger:
             elif not visible and transaction.fate is Fate.DONE and whole:
                 self.world.violation(f"{transaction!r} is lost: {_outline(whole)}")
         if seen:
-            self.world.violation(f"nobody began {sorted(seen)}")
+            self.world.violation(f"no producer began {sorted(seen)}")
         for transactional_id, offset in group_offsets.items():
             if offset != last.get(transactional_id, -1):
                 self.world.violation(

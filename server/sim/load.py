@@ -17,7 +17,7 @@ import trio
 from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import (
     CreateTopicsRequest,
-    FetchRequest,
+    FetchResponse,
     HeartbeatRequest,
     InitProducerIdRequest,
     JoinGroupRequest,
@@ -29,6 +29,7 @@ from barnabas.kproto.messages import (
 from barnabas.kproto.records import Record, build_batch, iter_headers, iter_records
 from barnabas.server.sim.checks import History, Item, TopicPartition
 from barnabas.server.sim.client import Client, Gone
+from barnabas.server.sim.reading import read
 
 PRODUCE_TIMEOUT_MS = 2000
 _RETRIABLE = frozenset(
@@ -227,49 +228,18 @@ class Consumer:
         self.position = 0
 
     async def run(self) -> None:
-        while True:
-            if not await self._fetch():
-                await self._client.pause()
-                await self._client.refresh()
+        await read(self._client, self._key, self)
 
-    async def _fetch(self) -> bool:
-        topic, index = self._key
-        leader = await self._client.leader(topic, index)
-        request = FetchRequest(
-            max_wait_ms=1000,
-            min_bytes=1,
-            max_bytes=1 << 20,
-            topics=[
-                FetchRequest.FetchTopic(
-                    topic=topic,
-                    partitions=[
-                        FetchRequest.FetchPartition(
-                            partition=index,
-                            # Without it a follower would answer too (KIP-392), and perhaps be far behind.
-                            current_leader_epoch=self._client.leaders[topic, index][0],
-                            fetch_offset=self.position,
-                            partition_max_bytes=1 << 16,
-                        )
-                    ],
-                )
-            ],
-        )
-        try:
-            response = await self._client.ask_broker(leader, request, 11)
-        except Gone:
-            return False
-        if response.error_code:
-            return False
-        partition = response.responses[0].partitions[0]
+    def take(self, partition: FetchResponse.PartitionData, records: bytes, leader: int) -> bool:
+        """See `Reader`."""
         if partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._client.world.violation(f"{self._key}: leader {leader} has no offset {self.position} any more")
         if partition.error_code:
             return False
-        self._take(partition.records or b"", leader)
+        self._take(records, leader)
         return True
 
     def _take(self, records: bytes, leader: int) -> None:
-        records = bytes(records)
         for position, header in iter_headers(records):
             if position + header.size > len(records):
                 break  # cut off, which is allowed

@@ -2,9 +2,9 @@
 
 What TCP shows to a program is kept, not TCP: bytes arrive in order or not at all. A *cut* link (one direction) delivers
 nothing; what was sent waits and arrives after the link is mended, as by retransmission, unless the connection was reset
-meanwhile. Connecting over a cut link waits too; the caller's patience ends it. To a host that is up but has nobody who
-listens: refused. A host whose process is killed sends resets to all its peers; one that lost power sends nothing, and
-its peers hear of it only when it is up again and they send something.
+meanwhile. Connecting over a cut link waits too, until the caller's time-out. Connecting to a host that is up but does
+not listen is refused. A host whose process is killed sends resets to all its peers; one that lost power sends nothing,
+and its peers notice only when it is up again and they send something.
 
     network.add("broker-1")                         a host
     network.listen("broker-1", welcome)             welcome(stream, peer's host) for each connection made to it
@@ -183,7 +183,7 @@ class Network:
         self._hosts[host].welcome = None
 
     def kill(self, host: str) -> None:
-        """The process there is gone: its peers are told, as the operating system does."""
+        """The process there is gone: the operating system resets its connections."""
         state = self._hosts[host]
         state.welcome = None
         assert state.streams is not None
@@ -194,7 +194,7 @@ class Network:
         state.streams.clear()
 
     def power_off(self, host: str) -> None:
-        """The machine is gone: nobody is told."""
+        """The machine is gone: its peers get no reset."""
         state = self._hosts[host]
         state.welcome = None
         state.is_up = False
@@ -334,7 +334,7 @@ class Network:
             if not peer.closed:
                 peer._arrive(what)
             elif self._hosts[peer.host].is_up and isinstance(what, bytes) and not stream.broken:
-                self._send(peer, _RESET)  # nobody is there any more
+                self._send(peer, _RESET)  # the process there is gone
 
     def _forget(self, stream: Stream) -> None:
         streams = self._hosts[stream.host].streams

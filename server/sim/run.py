@@ -5,9 +5,9 @@
 
 `disk`: a call of a disk that fails, and nothing else goes wrong (`barnabas.server.sim.disk_faults` tries all of them).
 
-Start three brokers, make topics, begin the load; let things go wrong for `seconds` of virtual time; put them right, and
-give the cluster `CONVERGE_S` to acknowledge everything and to have all replicas in sync and identical. Then compare
-them with what clients were told (`checks.py`).
+Start three brokers, create topics, begin the load; inject faults for `seconds` of virtual time; heal them, and give the
+cluster `CONVERGE_S` to acknowledge everything and to have all replicas in sync and identical. Then compare them with
+the responses that clients got (`checks.py`).
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ class _Run:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     async def _converge(self) -> None:
-        """Everybody is there, everything is acknowledged, every replica is in sync and has everything."""
+        """Wait until all brokers serve, everything is acknowledged, and every replica is in sync and complete."""
         cluster = self._cluster
         while len(cluster.serving) < len(cluster.machines):
             await trio.sleep(0.2)
@@ -335,7 +335,7 @@ class _Run:
                 return f"broker {broker_id} sees controller {seen.controller_id} and brokers {sorted(seen.brokers)}"
             for name in self._names():
                 one, other = seen.topics.get(name), image.topics.get(name)
-                # Ids of topics are not told by old protocols.
+                # Old protocols do not send topic ids.
                 if (one and one.partitions) != (other and other.partitions):
                     return f"broker {broker_id} sees {name} otherwise: {one and one.partitions}"
         for name in self._names():

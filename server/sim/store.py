@@ -3,14 +3,14 @@
 One tree (`barnabas.replication.EmbeddedStore`) for the cluster; `SimStore.connect(broker)` gives a session to one
 incarnation of a broker. What ZooKeeper and its client do is kept:
 
-- Requests of one session are carried out in the order they were made, after a delay; answers take time as well.
-- *Interrupted* (the way is cut, or the broker stands still): commits under way end in ConnectionLost, done or not;
-  reads, and what is asked now, wait until the way is mended. The server ends the session when the interruption has
-  lasted for the session's timeout: its ephemeral nodes vanish for everybody else. The broker does not know that yet:
-  it is told (SessionLost, and SessionBack a little later) when it reaches the server again. Between the two commits
-  end in SessionExpired and reads wait.
-- Changes are told after a delay, merged; none is lost while the session lives.
-- A killed process's session lives on until its timeout. One that ends in order closes it at once.
+- Requests of one session are carried out in order, after a delay; responses are delayed as well.
+- *Interrupted* (the link is cut, or the broker is frozen): commits in flight end in ConnectionLost, done or not;
+  reads, and requests made meanwhile, wait until the link is mended. The server ends the session when the interruption
+  has lasted for the session's timeout: its ephemeral nodes vanish for all other sessions. The broker learns that
+  (SessionLost, and SessionBack a little later) only when it reaches the server again. Between the two, commits end in
+  SessionExpired and reads wait.
+- Change notifications arrive after a delay, merged; none is lost while the session lives.
+- A killed process's session lives until its timeout. An orderly stop closes it immediately.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ T = TypeVar("T")
 class SimStore:
     """The store and all sessions with it. Times in seconds.
 
-    timeout_s: of sessions. delay_s: smallest and largest, each way; watch_delay_s: until a change is told.
+    timeout_s: of sessions. delay_s: smallest and largest, each way; watch_delay_s: until a change is notified.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class SimSession:
         self._store.world.after(self._store.rng.uniform(0.001, 0.2), self._reconnected)
 
     def expire(self) -> None:
-        """The server ends the session: at the end of its patience, or because somebody makes it."""
+        """The server ends the session: after its timeout, or by a fault."""
         if self._expired or self._closed:
             return
         self._expired = True
@@ -148,14 +148,14 @@ class SimSession:
         if self._expired and not self._lost:
             self._lost = True
             for watch in self._watches:
-                watch.tell(SessionLost())
+                watch.notify(SessionLost())
             self._store.world.after(self._store.rng.uniform(0.001, 0.1), self._reconnected)
             return
         if self._expired:
             self._inner = self._store.tree.connect()
             self._expired = self._lost = False
             for watch in self._watches:
-                watch.tell(SessionBack())
+                watch.notify(SessionBack())
             self._store.world.note(f"{self.owner} has a new session")
         self._way_is_open.set()
         for watch in self._watches:
@@ -239,7 +239,7 @@ class SimSession:
 
 
 class _Watch:
-    """One subscriber. Changes are told later; those of before a new session are not told any more."""
+    """One subscriber. Changes are notified after a delay; those from before a new session are dropped."""
 
     def __init__(self, session: SimSession, places: frozenset[str]) -> None:
         self._session = session
@@ -265,13 +265,13 @@ class _Watch:
     def _deliver(self) -> None:
         self._on_its_way = False
         if self._changed and self._session._way_is_open.is_set():
-            self.tell(Changed(frozenset(self._changed)))
+            self.notify(Changed(frozenset(self._changed)))
             self._changed = set()
 
     def forget(self) -> None:
         self._changed = set()
 
-    def tell(self, event: StoreEvent) -> None:
+    def notify(self, event: StoreEvent) -> None:
         self._events.append(event)
         self._something.set()
 

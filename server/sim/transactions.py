@@ -1,12 +1,12 @@
 """Transactional clients of the simulated cluster: producers with their zombies, and read_committed consumers.
 
 A `Transactor` is a transactional id. Each of its lives gets a producer id, and makes one transaction after the other:
-records for some partitions, perhaps an offset of a group, then commit or abort. Whatever is not plainly well ends the
-life, as the application would end; the next one takes over its id. Chance ends lives too, in the middle of a
-transaction; then what was left may go on for a while as a zombie, and may try to commit.
+records for some partitions, perhaps an offset of a group, then commit or abort. An error that is not retriable, or
+lasts too long, ends the life, as the application would end; the next one takes over its id. Chance ends lives too, in
+the middle of a transaction; then the old producer may continue for a while as a zombie, and may try to commit.
 
 With `transaction.version` 2 it does as Java 4 does: Produce 12 adds partitions by itself, EndTxn 5 brings the next
-epoch. Without, it asks as older clients do.
+epoch. Without, it sends AddPartitionsToTxn and AddOffsetsToTxn, as older clients do.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from barnabas.kproto.messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     EndTxnRequest,
-    FetchRequest,
+    FetchResponse,
     InitProducerIdRequest,
     OffsetFetchRequest,
     ProduceRequest,
@@ -32,6 +32,7 @@ from barnabas.kproto.records import ABORT, Record, build_batch, iter_headers, it
 from barnabas.server.sim.checks import TopicPartition
 from barnabas.server.sim.client import Client, Gone
 from barnabas.server.sim.ledger import Entry, Fate, Ledger, Transaction
+from barnabas.server.sim.reading import READ_COMMITTED, read
 
 TRANSACTIONAL = 1
 """The kind of key that FindCoordinator calls a transactional id."""
@@ -184,8 +185,8 @@ class _Life:
     async def _ask(
         self, what: str, request: Any, version: int, code_of: Callable[[Any], int], key: str, kind: int = TRANSACTIONAL
     ) -> Any:
-        """Ask the coordinator of `key` until there is an answer. Raises LifeEnds, whose second argument tells whether
-        it may have been done nevertheless.
+        """Send a request to the coordinator of `key` until there is a response. Raises LifeEnds, whose second argument
+        says whether it may have been carried out nevertheless.
         """
         client = self._client
         until = client.world.now + PATIENCE_S
@@ -388,40 +389,10 @@ class CommittedReader:
         self.position = 0
 
     async def run(self) -> None:
-        while True:
-            if not await self._fetch():
-                await self._client.pause()
-                await self._client.refresh()
+        await read(self._client, self._key, self, READ_COMMITTED)
 
-    async def _fetch(self) -> bool:
-        topic, index = self._key
-        leader = await self._client.leader(topic, index)
-        request = FetchRequest(
-            max_wait_ms=1000,
-            min_bytes=1,
-            max_bytes=1 << 20,
-            isolation_level=1,
-            topics=[
-                FetchRequest.FetchTopic(
-                    topic=topic,
-                    partitions=[
-                        FetchRequest.FetchPartition(
-                            partition=index,
-                            current_leader_epoch=self._client.leaders[topic, index][0],
-                            fetch_offset=self.position,
-                            partition_max_bytes=1 << 16,
-                        )
-                    ],
-                )
-            ],
-        )
-        try:
-            response = await self._client.ask_broker(leader, request, 11)
-        except Gone:
-            return False
-        if response.error_code:
-            return False
-        partition = response.responses[0].partitions[0]
+    def take(self, partition: FetchResponse.PartitionData, records: bytes, leader: int) -> bool:
+        """See `Reader`."""
         if partition.error_code:
             return False
         if partition.last_stable_offset > partition.high_watermark:
@@ -430,7 +401,7 @@ class CommittedReader:
                 f"watermark {partition.high_watermark}"
             )
         aborted = [(each.first_offset, each.producer_id) for each in partition.aborted_transactions or ()]
-        self._take(bytes(partition.records or b""), sorted(aborted), partition.last_stable_offset)
+        self._take(records, sorted(aborted), partition.last_stable_offset)
         return True
 
     def _take(self, records: bytes, aborted: list[tuple[int, int]], last_stable_offset: int) -> None:
