@@ -1,1 +1,1 @@
-"""What brokers ask of each other, the controller among them. Served in a cluster only."""
+"""Requests between brokers, the controller among them. Served in a cluster only."""

@@ -1,7 +1,7 @@
-"""AllocateProducerIds (key 67, version 0): a broker wants a block of producer ids (KIP-730). Between brokers.
+"""AllocateProducerIds (key 67, version 0): a broker requests a block of producer ids (KIP-730). Between brokers.
 
-Behaviour: the controller takes the next 1000 ids from the store. NOT_CONTROLLER elsewhere; BROKER_ID_NOT_REGISTERED,
-STALE_BROKER_EPOCH for brokers that are not what they say.
+Behaviour: the controller takes the next 1000 ids from the store. NOT_CONTROLLER elsewhere; BROKER_ID_NOT_REGISTERED for
+an unknown broker, STALE_BROKER_EPOCH for an outdated registration.
 """
 
 from __future__ import annotations

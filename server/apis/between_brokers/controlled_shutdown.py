@@ -1,9 +1,9 @@
-"""ControlledShutdown (key 7, versions 0-3): a broker is about to stop and gives its leaderships up. Between brokers.
+"""ControlledShutdown (key 7, versions 0-3): a broker is about to stop and resigns its leaderships. Between brokers.
 
-Behaviour: the controller elects other leaders, takes the broker out of ISRs and lets it stop following. The answer
-lists what it still leads because nobody else is in sync; partitions with one replica are not counted. Asking again
-tries those again. NOT_CONTROLLER elsewhere; BROKER_NOT_AVAILABLE for an unknown broker, STALE_BROKER_EPOCH for one that
-has registered again since.
+Behaviour: the controller elects other leaders, removes the broker from ISRs and lets it stop following. The answer
+lists the partitions that it still leads because no other replica is in sync; partitions with one replica are not
+counted. A repeated request retries those. NOT_CONTROLLER elsewhere; BROKER_NOT_AVAILABLE for an unknown broker,
+STALE_BROKER_EPOCH for one that has registered again since.
 
 Versions:
 

@@ -1,7 +1,7 @@
-"""LeaderAndIsr (4), versions 0–7: the controller tells which partitions to lead, which to follow, and whom.
+"""LeaderAndIsr (4), versions 0–7: the controller says which partitions to lead, and which to follow from which leader.
 
-Done in the order in which the controller's connection brings them; the answer comes when all partitions are opened and
-have their role. From version 5 on the answer is grouped by topic id. Between brokers only.
+Applied in the order of the controller's connection; the answer comes when all partitions are opened and have their
+role. From version 5 on the answer is grouped by topic id. Between brokers only.
 
 | error | where | when |
 | --- | --- | --- |

@@ -1,7 +1,7 @@
 """UpdateMetadata (6), versions 0–8: the controller sends all live brokers, and the partitions that have changed.
 
-This is what fills the image that Metadata and all other APIs answer from. Brokers come complete each time, partitions
-only when they changed; leader −2: the topic is being deleted, forget it. Between brokers only.
+It fills the image that Metadata and all other APIs answer from. It has all live brokers each time, partitions only when
+they changed; leader −2: the topic is being deleted, remove it. Between brokers only.
 
 Errors, of the whole: STALE_CONTROLLER_EPOCH (a newer one is known), STALE_BROKER_EPOCH (meant for an earlier
 registration of this broker).

@@ -1,4 +1,4 @@
-"""DescribeLogDirs (key 35, versions 0-5): what lies where on this broker's disks (KIP-113).
+"""DescribeLogDirs (key 35, versions 0-5): this broker's log directories and their partitions (KIP-113).
 
 Behaviour: every log directory with the partitions asked for (null: all) that are there: bytes of their segments, and
 how far they lag behind the high watermark. Partitions that are not here are left out, without an error. A partition on
@@ -97,7 +97,7 @@ def _topics(
 
 
 def _access(check: AccessCheck) -> Steps[Outcome]:
-    """Before version 3 whoever is denied sees no directories."""
+    """Before version 3 a caller that is denied gets no directories."""
     if check.allows(Op.DESCRIBE, CLUSTER):
         return Admitted(check.request)
     return check.refuse(DENIED[CLUSTER]) if check.version >= 3 else Refused(DescribeLogDirsResponse())
@@ -105,7 +105,7 @@ def _access(check: AccessCheck) -> Steps[Outcome]:
 
 
 def _on_error(req: DescribeLogDirsRequest, code: ErrorCode, version: int) -> DescribeLogDirsResponse:
-    """Before version 3 it is told of a directory without name; Apache Kafka says nothing at all there."""
+    """Before version 3 the error is that of a directory without name; Apache Kafka answers without any directory."""
     if version >= 3:
         return DescribeLogDirsResponse(error_code=code)
     return DescribeLogDirsResponse(results=[_Result(error_code=code, log_dir="")])

@@ -38,10 +38,10 @@ _Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
 
 
 _ALIKE_MAX = 1000
-"""How many different sets of settings a request keeps, to tell them again of another resource."""
+"""How many different sets of settings a request keeps, to reuse them for another resource."""
 
 _FRESH_UNITS = 100
-"""What it takes to put settings together, beside what each of them takes."""
+"""The steps of putting settings together, beside those of each setting."""
 
 
 def handle(svc: Services, ctx: RequestContext, req: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:

@@ -1,14 +1,12 @@
 """ConsumerGroupDescribe (key 69, versions 0-1): state, epochs and members of KIP-848 groups.
 
-Behaviour: of every member what it has and what it is to have. Each group is answered once, with its own error:
-GROUP_ID_NOT_FOUND, with a text, also for a classic group, which makes clients ask DescribeGroups. While the protocol is
-off all of them get UNSUPPORTED_VERSION.
+Behaviour: of every member its current and its target assignment. Each group is answered once, with its own error:
+GROUP_ID_NOT_FOUND, with a message, also for a classic group, upon which clients send DescribeGroups. While the protocol
+is off all groups get UNSUPPORTED_VERSION. Authorized operations: all of them without an authorizer.
 
 Versions:
 
-- 1: tells whether a member speaks the classic protocol still
-
-What the client may do with the group: all that there is, as long as there are no ACLs.
+- 1: says whether a member still uses the classic protocol
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ def handle(
 
 
 def _visible(check: AccessCheck, response: ConsumerGroupDescribeResponse) -> Steps[None]:
-    """A group that has a topic which may not be described is not told of at all."""
+    """A group with a topic that the caller may not describe is not described at all."""
     for number, group in enumerate(response.groups):
         if group.authorized_operations != NOT_ASKED:
             group.authorized_operations = check.bits(GROUP, group.group_id)
@@ -67,7 +65,7 @@ def _visible(check: AccessCheck, response: ConsumerGroupDescribeResponse) -> Ste
 
 
 def _size(member: ConsumerGroupDescribeResponse.Member) -> int:
-    """How much there is to tell of a member."""
+    """How much a member's description contains, in the units of a handler's steps."""
     assignments = (*member.assignment.topic_partitions, *member.target_assignment.topic_partitions)
     return 2 + len(member.subscribed_topic_names) + sum(1 + len(topic.partitions) // 8 for topic in assignments)
 

@@ -1,9 +1,8 @@
-"""ConsumerGroupHeartbeat (key 68, versions 0-1): the one request of members of KIP-848 groups: join, go on, leave.
+"""ConsumerGroupHeartbeat (key 68, versions 0-1): members of KIP-848 groups join, stay and leave.
 
-Behaviour: the member's epoch says what it wants (0 join, -1 leave, -2 leave for a while as a static member, else go
-on); null fields are unchanged. The answer brings the epoch, and the partitions to have whenever they are others. What
-the machine does with it: `barnabas.coordinator.group`. It waits for no other member; only for what it changed to be
-committed.
+Behaviour: the member's epoch says what it does (0 join, -1 leave, -2 leave for a while as a static member, else stay);
+null fields are unchanged. The answer has the epoch, and the assignment whenever it changed. The rules are in
+`barnabas.coordinator.group`. It waits for no other member, only until its own changes are committed.
 
 While the protocol is off (`group.coordinator.rebalance.protocols` without consumer, or group.version 0) the answer is
 UNSUPPORTED_VERSION, though ApiVersions lists the API, as in Apache Kafka.
@@ -48,8 +47,8 @@ _may_read = needs(on_group(Op.READ))
 
 
 def _access(check: AccessCheck) -> Steps[Outcome]:
-    """One name of a topic that may not be described, and the member gets nothing at all. What an expression matches is
-    looked at when it is matched.
+    """One topic that may not be described denies the whole request. Topics that an expression matches are checked when
+    it is matched.
     """
     if not is_enabled(check.services):
         return Admitted(check.request)

@@ -27,7 +27,7 @@ _Result = DeleteGroupsResponse.DeletableGroupResult
 
 
 class _Deletion:
-    """The answer in the making; it leaves with the last group's result."""
+    """A response that collects the groups' results; it is sent with the last one."""
 
     __slots__ = ("_ctx", "_open", "_response")
 

@@ -1,14 +1,14 @@
 """DescribeGroups (key 15, versions 0-6): state and members of groups.
 
 Behaviour: subscriptions are reported of stable groups only, for the protocol that was chosen; assignments always. Each
-group has its own error, and is answered once. A group nobody has heard of is "Dead".
+group has its own error, and is answered once. An unknown group is "Dead".
 
 Versions:
 
-- 3: can ask for what the client may do with the group: all that there is, as long as there are no ACLs
-- 4: tells instance ids
+- 3: can ask for the authorized operations: all of them without an authorizer
+- 4: adds instance ids
 - 5: flexible
-- 6: reports an unknown group as GROUP_ID_NOT_FOUND, with a text
+- 6: reports an unknown group as GROUP_ID_NOT_FOUND, with a message
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from barnabas.server.requests.authorized_operations import ALL_GROUP_OPERATIONS,
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
-
-"""Bits of read, delete and describe: what can be done with a group."""
 
 
 def handle(svc: Services, ctx: RequestContext, req: DescribeGroupsRequest) -> Steps[DescribeGroupsResponse]:

@@ -1,23 +1,24 @@
-"""FindCoordinator (key 10, versions 0-6): which broker looks after a group, or after a transactional id.
+"""FindCoordinator (key 10, versions 0-6): the broker that coordinates a group, or a transactional id.
 
 Behaviour: the coordinator of a group is the leader of the partition of `__consumer_offsets` that its id hashes to, that
 of a transactional id the leader of its partition of `__transaction_state`; answered with its address on the listener of
-the request. The first request creates the topic (settings `offsets.topic.*`, `transaction.state.log.*`). Until
-the partition has a leader the answer is COORDINATOR_NOT_AVAILABLE, which clients retry; it waits `WAIT_S` for something
-better, unlike in Apache Kafka, where such moments are rarer: librdkafka 2.16 stands still for good when its third try
-in a row is refused while it gives offsets to a transaction.
+the request. The first request creates the topic (settings `offsets.topic.*`, `transaction.state.log.*`). Until the
+partition has a leader the answer is COORDINATOR_NOT_AVAILABLE, which clients retry; it is held for up to `WAIT_S`,
+unlike in Apache Kafka, where such moments are rarer: librdkafka 2.16 hangs for good when three attempts in a row are
+rejected while it adds offsets to a transaction.
 
 Versions:
 
 - 1: adds the key type and an error message
 - 3: flexible
 - 4: asks for several keys at once
-- 5 and 6: change nothing that is served here
+- 5: no change here
+- 6: no change here
 
-A key that is asked for twice is answered once.
+A key that is requested twice is answered once.
 
-Not done: share groups. A question for their coordinator (key type 2) is answered with INVALID_REQUEST, as from an
-Apache Kafka without them.
+Not done: share groups. A request for their coordinator (key type 2) is answered with INVALID_REQUEST, as by an Apache
+Kafka without them.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ async def handle(svc: Services, ctx: RequestContext, req: FindCoordinatorRequest
 def _look(
     svc: Services, ctx: RequestContext, key_type: int, keys: Iterable[str], coordinators: dict[str, _Coordinator]
 ) -> Steps[list[str]]:
-    """Look for the coordinators of `keys`; returns those that have none yet."""
+    """Find the coordinators of `keys`. Returns the keys that have none yet."""
     missing = []
     for key in keys:
         coordinators[key] = found = _find(svc, ctx, key_type, key)
@@ -129,7 +130,7 @@ _one = {
 
 
 def _access(check: AccessCheck) -> Steps[Outcome]:
-    """Other types of keys are refused by the handler, whoever asks."""
+    """The handler rejects other types of keys from any caller."""
     declared = (_each if check.version >= 4 else _one).get(check.request.key_type, unrestricted)
     return (yield from declared(check))
 

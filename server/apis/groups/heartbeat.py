@@ -1,7 +1,7 @@
 """Heartbeat (key 12, versions 0-4): a member is alive.
 
 Behaviour: REBALANCE_IN_PROGRESS tells the member to join again; ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID and
-FENCED_INSTANCE_ID, to start over. While the group is being loaded every heartbeat is fine: nobody's session runs yet.
+FENCED_INSTANCE_ID, to start over. While the group is being loaded every heartbeat succeeds: no session runs yet.
 
 Versions:
 

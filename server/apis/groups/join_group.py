@@ -10,9 +10,9 @@ Versions:
 - 4: sends a new dynamic member back with MEMBER_ID_REQUIRED and its id, which it joins with (KIP-394)
 - 5: adds static members (KIP-345)
 - 6: flexible
-- 7: tells the protocol type, and the protocol name may be null
+- 7: adds the protocol type, and the protocol name may be null
 - 8: adds the client's reason (only logged)
-- 9: tells a static leader that comes back to skip the assignment (KIP-814)
+- 9: lets a static leader that returns skip the assignment (KIP-814)
 """
 
 from __future__ import annotations

@@ -1,10 +1,14 @@
 """LeaveGroup (key 13, versions 0-5): members leave, or an administrator takes them out.
 
-Behaviour: what remains of the group rebalances. The last one to leave makes a stored, empty generation, which keeps
-the offsets.
+Behaviour: the remaining members rebalance. When the last member leaves, an empty generation is stored, which keeps the
+offsets.
 
-Versions: below 3 one member, its error at the top; from 3 on a list, each with its error, in which an administrator
-names static members by their instance id alone (KIP-345); 4 is flexible; 5 adds a reason, which is only logged.
+Versions:
+
+- 0-2: one member, its error at the top level
+- 3: a list of members, each with its error; an administrator names static members by their instance id alone (KIP-345)
+- 4: flexible
+- 5: adds a reason, which is only logged
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from barnabas.server.requests.services import Services
 
 
 class _Left:
-    """The answer in the making, of members who leave in portions. The token of a portion is a `_Some`."""
+    """A response that collects the results of members removed in portions. The token of a portion is a `_Some`."""
 
     __slots__ = ("_code", "_ctx", "_members", "_owed")
 

@@ -6,10 +6,10 @@ COORDINATOR_LOAD_IN_PROGRESS and the groups of the others.
 Versions:
 
 - 3: flexible
-- 4: filters by states and tells them (KIP-518)
-- 5: filters by types and tells them (KIP-848): all groups here are "classic"
+- 4: filters by states and returns them (KIP-518)
+- 5: filters by types and returns them (KIP-848)
 
-Names in filters may be in any case; those that nobody knows match nothing.
+Names in filters are case-insensitive; unknown ones match nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _described = hidden("groups", Op.DESCRIBE, GROUP, name="group_id")
 
 
 def _access(check: AccessCheck) -> Steps[Outcome]:
-    """Who may describe the cluster sees all groups."""
+    """A caller that may describe the cluster sees all groups."""
     if check.would_allow(Op.DESCRIBE, CLUSTER):
         return Admitted(check.request)
     return (yield from _described(check))

@@ -1,22 +1,22 @@
 """OffsetCommit (key 8, versions 0-10): store how far a group has read.
 
-Behaviour: a member commits with its generation, or its epoch in a KIP-848 group; anybody else (generation -1) only
-while the group has no members.
-Topics and partitions that do not exist get their own error, the others are stored as one batch in
-`__consumer_offsets` (very many in portions: `barnabas.server.requests.portions`) and answered when that is committed. A
-topic that is named twice is answered once, with all of its partitions.
+Behaviour: a member commits with its generation, or its epoch in a KIP-848 group; any other client (generation -1) only
+while the group has no members. Topics and partitions that do not exist get their own error, the others are stored as
+one batch in `__consumer_offsets` (very many in portions: `barnabas.server.requests.portions`) and answered when that is
+committed. A topic that is named twice is answered once, with all of its partitions.
 
 Versions:
 
 - 1: adds the generation and a time of commit
-- 2: takes that back and adds a retention time of its own, which 5 takes back: such offsets expire at their own time
+- 2: replaces the time of commit by a retention time: such offsets expire at their own time
+- 5: drops the retention time
 - 6: adds the leader epoch
 - 7: static members
-- 8: flexible; members of KIP-848 groups need 9 (below UNSUPPORTED_VERSION), from which on an epoch that is over is
-  STALE_MEMBER_EPOCH
+- 8: flexible
+- 9: for members of KIP-848 groups (UNSUPPORTED_VERSION below); an old epoch is STALE_MEMBER_EPOCH
 - 10: names topics by id
 
-Version 0 stored offsets in ZooKeeper, for consumers that knew no coordinator. Here it goes the same way as the
+In Apache Kafka version 0 stored offsets in ZooKeeper, for consumers that knew no coordinator. Here it is handled as the
 others, as a commit from outside the group, and version 0 of OffsetFetch finds it.
 """
 
@@ -43,7 +43,7 @@ _Partition = OffsetCommitRequest.OffsetCommitRequestPartition
 
 
 class _Commit:
-    """The answer in the making: errors of single partitions are in, those in `open`, with the offsets to be stored in
+    """A response in progress: it has the errors of single partitions; those in `open`, with the offsets to be stored in
     `offsets`, wait for the coordinator.
     """
 
@@ -120,7 +120,7 @@ def _in_steps(svc: Services, ctx: RequestContext, req: OffsetCommitRequest, comm
 
 
 def _store(svc: Services, ctx: RequestContext, req: OffsetCommitRequest, commit: _Commit) -> Any:
-    """All of it is looked at."""
+    """Store the offsets, once all topics are checked."""
     offsets = commit.offsets
     if not offsets:
         return commit.response

@@ -21,7 +21,7 @@ from barnabas.server.runtime.turns import Steps
 
 
 class _Deletion:
-    """The answer in the making: partitions in `open` wait for the coordinator."""
+    """A response in progress: partitions in `open` wait for the coordinator."""
 
     __slots__ = ("_ctx", "_response", "open")
 
@@ -85,7 +85,7 @@ class _Some(Portion):
 
 
 async def _in_portions(svc: Services, group_id: str, wanted: list[tuple[str, int]], deletion: _Deletion) -> object:
-    """An error of the whole request, which any portion may have, is all that is told."""
+    """An error of the whole request, which any portion may have, replaces the partitions' results."""
     refusals: list[ErrorCode] = []
     codes = Codes(len(wanted), lambda found: deletion.reply(refusals[0] if refusals else found), deletion)
 

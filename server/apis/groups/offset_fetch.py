@@ -1,9 +1,8 @@
 """OffsetFetch (key 9, versions 0-10): how far groups have read.
 
-Behaviour: answers from memory, in any state of the group; an offset that is not committed to the log yet is left
-out.
-Offset -1 without an error: nothing stored. A group or topic that nobody has heard of is no error. A group that is asked
-for twice in the same way is answered once.
+Behaviour: answers from memory, in any state of the group; an offset that is not committed to the log yet is left out.
+Offset -1 without an error: nothing stored. An unknown group or topic is no error. A group that is requested twice in
+the same way is answered once.
 
 Versions:
 
@@ -11,13 +10,13 @@ Versions:
 - 5: adds the leader epoch
 - 6: flexible
 - 7: can ask for stable offsets, UNSTABLE_OFFSET_COMMIT while a transaction is open (KIP-447)
-- 8: asks for several groups; in 9 a member may tell its id and epoch, which are checked in a KIP-848 group
-  (STALE_MEMBER_EPOCH)
+- 8: asks for several groups
+- 9: a member may send its id and epoch, which are checked in a KIP-848 group (STALE_MEMBER_EPOCH)
 - 10: names topics by id: an unknown one gets UNKNOWN_TOPIC_ID, and with null topics those without an id any more are
   left out
 
-Version 0 read ZooKeeper and told a missing offset by UNKNOWN_TOPIC_OR_PARTITION. It reads the same store as the
-others here and keeps that error.
+In Apache Kafka version 0 read ZooKeeper, and reported a missing offset as UNKNOWN_TOPIC_OR_PARTITION. Here it reads the
+same store as the others and keeps that error.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ def handle(svc: Services, ctx: RequestContext, req: OffsetFetchRequest) -> Steps
 def _group(
     svc: Services, image: Image, group: OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool, by_id: bool
 ) -> Steps[OffsetFetchResponse.OffsetFetchResponseGroup]:
-    """The answer for one group of a request of version 8 or later."""
+    """The response for one group of a request of version 8 or later."""
     unknown: list[OffsetFetchResponse.OffsetFetchResponseTopics] = []
     wanted: list[tuple[str, int]] | None = None
     if not by_id:
@@ -244,7 +243,7 @@ _seen_topics = hidden("topics", Op.DESCRIBE, TOPIC, name="name")
 
 
 def _access(check: AccessCheck) -> Steps[Outcome]:
-    """Topics that are named are denied, of all of them those that may not be described are left out."""
+    """Topics named in the request are denied; a request for all topics leaves out those that may not be described."""
     if check.version >= 8:
         return (yield from _groups(check))
     outcome = yield from _one_group(check)

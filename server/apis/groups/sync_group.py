@@ -1,4 +1,4 @@
-"""SyncGroup (key 14, versions 0-5): the leader hands out the assignment, everybody gets theirs.
+"""SyncGroup (key 14, versions 0-5): the leader sends the assignment, and each member gets its part.
 
 Behaviour: parked until the leader's request has brought the assignment and it is committed to `__consumer_offsets`.
 While the group is being loaded the answer is REBALANCE_IN_PROGRESS: the rebalance that this belongs to is lost, and

@@ -1,11 +1,11 @@
-"""DeleteRecords (key 21, versions 0-2): give up the records before an offset (KIP-107).
+"""DeleteRecords (key 21, versions 0-2): delete the records before an offset (KIP-107).
 
-Behaviour: the log start offset of each partition moves up to the given offset; -1 stands for the high watermark. The
-answer comes when all live replicas have moved theirs, which they tell with their fetches, or after `timeout_ms`:
-then those that are late answer REQUEST_TIMED_OUT (the rest follows). With it comes the low watermark, the smallest
-log start offset of the live replicas. Files go with the next run of retention. What is refused: an offset above the
-high watermark or below -1 (OFFSET_OUT_OF_RANGE), an internal topic (INVALID_TOPIC_EXCEPTION), a topic without
-`delete` in its `cleanup.policy` (POLICY_VIOLATION). An offset below the log start is fine and changes nothing. Of a
+Behaviour: the log start offset of each partition rises to the given offset; -1 stands for the high watermark. The
+answer comes when all live replicas have raised theirs, which their fetches report, or after `timeout_ms`: then
+partitions that are late answer REQUEST_TIMED_OUT (their deletion continues). The answer has the low watermark, the
+smallest log start offset of the live replicas. The next run of retention deletes the files. Rejected are an offset
+above the high watermark or below -1 (OFFSET_OUT_OF_RANGE), an internal topic (INVALID_TOPIC_EXCEPTION), a topic without
+`delete` in its `cleanup.policy` (POLICY_VIOLATION). An offset below the log start changes nothing and is no error. Of a
 partition that is named twice the last offset counts.
 
 Versions:
@@ -13,7 +13,7 @@ Versions:
 - 1: as version 0
 - 2: flexible
 
-A wait looks again every `LOOK_AGAIN_S`: an administrator's request is not worth a hook in every fetch.
+A waiting request checks every `LOOK_AGAIN_S`: an administrator's request is not worth a hook in every fetch.
 """
 
 from __future__ import annotations

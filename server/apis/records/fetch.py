@@ -14,7 +14,8 @@ it names no epoch (before v9). `leader.replication.throttled.rate` holds back th
 
 Versions:
 
-- 0-1: message sets of format 0, 2-3 of format 1, converted by a task (`barnabas.server.requests.old_formats`)
+- 0-1: message sets of format 0, converted by a task (`barnabas.server.requests.old_formats`)
+- 2-3: message sets of format 1, likewise
 - 3: soft limits, and one for the whole answer
 - 4: batches as they are stored
 - 5: log start offset
@@ -31,7 +32,7 @@ Versions:
 - 18: the high watermark that the fetcher knows; a higher one is answered at once
 
 `read_committed` gets the last stable offset and, from the transaction indexes, the aborted transactions that may have
-records in what it gets; the indexes are coarse, so there may be others. Nobody else gets a list (null).
+records in what it gets; the indexes are coarse, so there may be others. Other consumers get null for the list.
 
 Not done: followers of versions below 4.
 """
@@ -88,7 +89,7 @@ def _fetch(svc: Services, ctx: RequestContext, req: FetchRequest, scope: Scope) 
 
 
 async def handle_old(svc: Services, ctx: RequestContext, req: FetchRequest) -> FetchResponse:
-    """Versions 0-3: read and wait as the others do, then convert."""
+    """Versions 0-3: read and wait as in later versions, then convert."""
     if req.replica_id >= 0:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "followers must speak version 4 at least")
     waiting = Waiting(ctx)
@@ -102,7 +103,7 @@ async def handle_old(svc: Services, ctx: RequestContext, req: FetchRequest) -> F
         started = fetch.start(req.max_wait_ms)
     response = await waiting.wait() if started is PENDING else started
     if not isinstance(response, FetchResponse):
-        return FetchResponse()  # for nobody
+        return FetchResponse()  # not sent
     await reader.convert(ctx, fetch.max_bytes)
     return response
 

@@ -66,7 +66,7 @@ _SINCE_VERSION = {
 }
 
 CONSUMER = -1
-"""The replica id of everybody who is no replica."""
+"""The replica id of a client that is no replica."""
 ANY_REPLICA = -2
 READ_COMMITTED = 1
 _LOOK_UP_UNITS = 300
@@ -235,7 +235,7 @@ def _readable(partition: Partition, found: _Found | None, req: ListOffsetsReques
     if found is not None and found[1] < _limit(partition, req):
         return found
     if _is_lagging(partition, req):
-        # It may be there, but who leads now does not know yet what the former leader had committed.
+        # It may be there, but the new leader does not know yet what the former leader had committed.
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
     return -1, -1, -1
 

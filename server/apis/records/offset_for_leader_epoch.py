@@ -1,15 +1,14 @@
 """OffsetForLeaderEpoch (key 23, versions 0-4): where a leader epoch ended (KIP-101, KIP-320).
 
-Behaviour: for an epoch, the greatest one known that is not above it, and the offset at which that one ended: the
-start of the next, or the log's end for the newest. Followers find with it where to truncate to, consumers whether
-what they read was cut off. An epoch that is above all known ones, or a log without epochs, answers -1, -1 without
-error.
+Behaviour: for an epoch, the greatest one known that is not above it, and the offset at which that one ended: the start
+of the next, or the log's end for the newest. Followers find with it the offset to truncate to, consumers whether what
+they read was truncated. An epoch above all known ones, or a log without epochs, answers -1, -1 without error.
 
 Versions:
 
 - 1: the epoch that was found
 - 2: `current_leader_epoch`, answered with FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH when it is not ours
-- 3: replica id; whoever asks, only the leader answers
+- 3: replica id; only the leader answers, to any replica id
 - 4: flexible
 """
 

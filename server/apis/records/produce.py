@@ -2,12 +2,12 @@
 
 Behaviour: each partition takes exactly one batch of format 2. It is checked, given its offsets and staged while the
 request is handled; the round's end writes all partitions that got something, each with one call, and then this
-request is answered: at once for acks=1, when the high watermark passes for acks=all, never for acks=0, where any
+request is answered: immediately for acks=1, when the high watermark passes for acks=all, never for acks=0, where any
 error closes the connection, the only sign a client can see. acks=all needs `min.insync.replicas` in sync before the
 append (NOT_ENOUGH_REPLICAS) and still when the high watermark passes (NOT_ENOUGH_REPLICAS_AFTER_APPEND); a leader that
-loses its place answers NOT_LEADER_OR_FOLLOWER. Where `flush.messages` asks for a flush, no answer leaves before it is
-done (`Partition.held_at`). Trouble of one partition is a value in its answer. Requests of one connection are pipelined:
-the next is taken up while an acks=all one waits, and answers leave in order.
+is deposed answers NOT_LEADER_OR_FOLLOWER. Where `flush.messages` requires a flush, no answer is sent before it is done
+(`Partition.held_at`). An error of one partition is a value in its answer. Requests of one connection are pipelined: the
+next is handled while an acks=all one waits, and answers are sent in order.
 
 Versions:
 
@@ -66,7 +66,7 @@ def _append(svc: Services, ctx: RequestContext, req: ProduceRequest, admission: 
 
 
 async def handle_old(svc: Services, ctx: RequestContext, req: ProduceRequest) -> object:
-    """Versions 0-2: convert everything, then go the way of the others."""
+    """Versions 0-2: convert everything, then continue as in later versions."""
     converted: list[Outcome] = []
     for topic in req.topic_data:
         for data in topic.partition_data:
@@ -95,7 +95,7 @@ async def handle_old(svc: Services, ctx: RequestContext, req: ProduceRequest) ->
 
 
 def _on_error(req: ProduceRequest, code: ErrorCode, version: int) -> ProduceResponse:
-    """Raises KafkaError for acks=0, where a closed connection is all that can be said."""
+    """Raises KafkaError for acks=0, where the only error report is a closed connection."""
     if req.acks == 0:
         raise KafkaError(code, "the client expects no answer")
     return ProduceResponse(

@@ -1,1 +1,1 @@
-"""Who clients are: their log-in, and the users that may log in. Who may do what, as it is described and changed."""
+"""Authentication: log-ins, users and tokens. Authorization: ACLs; and quotas."""

@@ -1,14 +1,14 @@
 """AlterClientQuotas (key 49, versions 0-1): set limits of users, client ids and addresses, or remove them (KIP-546).
 
-Behaviour: each entity by itself, all that is asked for it or nothing, one result each. A name of null means all that
-have no limits of their own. What is removed need not have been there. On the answer the change holds here; other
-brokers learn of it at once. Any broker does it.
+Behaviour: each entity succeeds or fails by itself and as a whole, with one result. A null name means all entities
+without limits of their own. A limit to be removed need not exist. When the answer is sent the change is in force here;
+other brokers are notified immediately. Any broker serves it.
 
 INVALID_REQUEST is the answer to
 
-- no entity, one without a name, a type that there is not, `ip` beside others, a host that there is not;
-- an unknown key, one that stands twice, a value of 0 or less, too large, or with a fraction where none may be;
-- an entity that stands in the request more than once: nothing of it is done.
+- no entity, one without a name, an unknown type, `ip` beside others, an unknown host;
+- an unknown key, a duplicate key, a value of 0 or less, too large, or with a fraction where none is allowed;
+- an entity that the request names more than once: none of its changes is made.
 
 The user `<default>` has no limits of his own: his node's name is taken.
 

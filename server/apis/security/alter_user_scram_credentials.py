@@ -1,15 +1,15 @@
-"""AlterUserScramCredentials (key 51, version 0): give users SCRAM credentials, or take them away (KIP-554).
+"""AlterUserScramCredentials (key 51, version 0): set or delete users' SCRAM credentials (KIP-554).
 
-Behaviour: each user by himself, all that is asked for him or nothing, one result each. The client has salted the
-password already; what is kept of it lies in the store beside the user's quotas. On the answer the change holds here;
-other brokers learn of it at once.
+Behaviour: each user's changes succeed or fail as a whole, with one result. The client has salted the password already;
+what is derived from it is stored beside the user's quotas. When the answer is sent the change is in force here; other
+brokers are notified immediately.
 
 | wrong | error |
 | --- | --- |
 | no name, too few (below 4096) or too many (above 16384) iterations, nothing for a password | UNACCEPTABLE_CREDENTIAL |
-| a mechanism that there is not | UNSUPPORTED_SASL_MECHANISM |
+| an unknown mechanism | UNSUPPORTED_SASL_MECHANISM |
 | the same user and mechanism twice | DUPLICATE_RESOURCE |
-| a credential to be deleted that there is not | RESOURCE_NOT_FOUND |
+| a credential to be deleted that does not exist | RESOURCE_NOT_FOUND |
 | this broker is not the controller | NOT_CONTROLLER, for all |
 
 A user may be given both mechanisms in one request, as by Apache Kafka on ZooKeeper; one under KRaft refuses that.
@@ -44,7 +44,7 @@ _Result = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
 
 @dataclass(slots=True)
 class _Wanted:
-    """What a user is to have: by mechanism a credential, or None for none. `error`: why nothing of it is done."""
+    """A user's new credentials by mechanism, None to delete one. `error`: why none of the changes is made."""
 
     credentials: dict[ScramMechanism, ScramCredential | None] = field(default_factory=dict)
     error: KafkaError | None = None

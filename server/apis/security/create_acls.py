@@ -1,9 +1,9 @@
 """CreateAcls (key 30, versions 0-3): ACLs are added, each by itself.
 
-Behaviour: any broker does it, and answers when the store has them; it has them in force then, other brokers when they
-read the notice. What is there already counts as added. INVALID_REQUEST for what no ACL can be
+Behaviour: any broker serves it, and answers when the store has them; they are in force here then, on other brokers when
+those have read the notification. An existing ACL counts as added. INVALID_REQUEST for an impossible ACL
 (`barnabas.server.security.acls.validation`), SECURITY_DISABLED without an authorizer, UNKNOWN_SERVER_ERROR when the
-store does not take it. A zero in place of a number closes the connection.
+store rejects it. An enumerated field of 0 (UNKNOWN) closes the connection.
 
 Versions:
 

@@ -1,20 +1,20 @@
-"""CreateDelegationToken (key 38, versions 0-3): a token to log in with in somebody's name (KIP-48, KIP-373).
+"""CreateDelegationToken (key 38, versions 0-3): a token that logs its holder in as the owner (KIP-48, KIP-373).
 
-Behaviour: the owner is the caller, or from version 3 on another user, for which he needs CREATE_TOKENS on the resource
-USER of the name `User:<owner>`. The answer has the secret. On it the token is known here; other brokers learn of it at
-once. Any broker does it.
+Behaviour: the owner is the caller, or from version 3 on another user, for which the caller needs CREATE_TOKENS on the
+resource USER of the name `User:<owner>`. The answer has the secret. By then this broker knows the token; the others are
+notified immediately. Any broker serves it.
 
 | wrong | error, in this order |
 | --- | --- |
-| a caller who may not ask (`barnabas.server.requests.token_requests`) | DELEGATION_TOKEN_REQUEST_NOT_ALLOWED |
+| a session that may not use tokens (`barnabas.server.requests.token_requests`) | DELEGATION_TOKEN_REQUEST_NOT_ALLOWED |
 | another owner, without permission | DELEGATION_TOKEN_AUTHORIZATION_FAILED |
 | more than 1000 renewers | INVALID_REQUEST |
 | a renewer or owner that is no user | INVALID_PRINCIPAL_TYPE |
 | no `delegation.token.secret.key` | DELEGATION_TOKEN_AUTH_DISABLED |
-| the store does not take it | UNKNOWN_SERVER_ERROR |
+| the store rejects it | UNKNOWN_SERVER_ERROR |
 
-Owner and requester are answered in any case. Apache Kafka has no limit of renewers but the size of what it stores:
-here that would be long work for everybody.
+Owner and requester are returned in any case. Apache Kafka limits the renewers only by the size of what it stores; here
+very many would delay all other requests.
 
 Versions:
 
@@ -92,7 +92,7 @@ def _refused(
 
 
 def _access(check: AccessCheck) -> Generator[int, None, Outcome]:
-    """For oneself everybody may ask; whoever may not at all is told so by the handler."""
+    """A caller needs no permission for its own tokens; the handler rejects sessions that may have none."""
     session = check.session
     owner = _owner(check.request, session.principal)
     if owner == session.principal or not may_ask(session) or check.allows(Op.CREATE_TOKENS, USER, str(owner)):

@@ -1,9 +1,9 @@
 """DeleteAcls (key 31, versions 0-3): the ACLs that filters match are removed, and returned.
 
-Behaviour: any broker does it, and answers when the store has it. One result for each filter with all that it matched,
-though another one may have matched the same; none is success. INVALID_REQUEST for a filter that names something
-unknown, SECURITY_DISABLED without an authorizer, UNKNOWN_SERVER_ERROR at each ACL that the store does not take out.
-A zero in place of a number closes the connection.
+Behaviour: any broker serves it, and answers when the store has it. One result for each filter with all ACLs that it
+matched, though another filter may have matched the same; no match is success. INVALID_REQUEST for a filter that names
+something unknown, SECURITY_DISABLED without an authorizer, UNKNOWN_SERVER_ERROR at each ACL that the store does not
+delete. An enumerated field of 0 (UNKNOWN) closes the connection.
 
 Versions:
 

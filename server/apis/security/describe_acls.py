@@ -1,7 +1,7 @@
-"""DescribeAcls (key 29, versions 0-3): the ACLs that a filter matches, by what they are about.
+"""DescribeAcls (key 29, versions 0-3): the ACLs that a filter matches, by resource.
 
-Behaviour: any broker answers, from what it has in force. Without an authorizer SECURITY_DISABLED. A filter that names
-something unknown matches nothing; a zero in place of a number closes the connection.
+Behaviour: any broker answers, from the ACLs it has in force. Without an authorizer SECURITY_DISABLED. A filter that
+names something unknown matches nothing; an enumerated field of 0 (UNKNOWN) closes the connection.
 
 Versions:
 

@@ -1,17 +1,17 @@
 """ExpireDelegationToken (key 40, versions 0-2): set the end of a token, named by its secret, or end it (KIP-48).
 
-Behaviour: the owner and the renewers may; no ACL says anything else. The new end is `expiry_time_period_ms` from now,
-though never beyond the token's last possible end; below 0 the token is removed, even one that has expired. Connections
-that logged in with it go on to the end that it had then. Any broker does it.
+Behaviour: the owner and the renewers may, whatever ACLs there are. The new end is `expiry_time_period_ms` from now,
+though never beyond the token's last possible end; below 0 the token is removed, even one that has expired. Sessions
+that were authenticated with it last to the end that it had then. Any broker serves it.
 
 | wrong | error, in this order |
 | --- | --- |
-| a caller who may not ask (`barnabas.server.requests.token_requests`) | DELEGATION_TOKEN_REQUEST_NOT_ALLOWED |
+| a session that may not use tokens (`barnabas.server.requests.token_requests`) | DELEGATION_TOKEN_REQUEST_NOT_ALLOWED |
 | no `delegation.token.secret.key` | DELEGATION_TOKEN_AUTH_DISABLED |
 | no token has this secret | DELEGATION_TOKEN_NOT_FOUND |
 | neither owner nor renewer | DELEGATION_TOKEN_OWNER_MISMATCH |
 | it has expired | DELEGATION_TOKEN_EXPIRED |
-| the store does not take it | UNKNOWN_SERVER_ERROR |
+| the store rejects it | UNKNOWN_SERVER_ERROR |
 
 Versions:
 

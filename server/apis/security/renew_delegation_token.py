@@ -1,17 +1,17 @@
 """RenewDelegationToken (key 39, versions 0-2): move the end of a token, named by its secret (KIP-48).
 
-Behaviour: the owner and the renewers may; no ACL says anything else. The new end is `renew_period_ms` from now, the
-usual time (`delegation.token.expiry.time.ms`) at most, and never beyond the token's last possible end; 0 or less: the
-usual time. Any broker does it.
+Behaviour: the owner and the renewers may, whatever ACLs there are. The new end is `renew_period_ms` from now, the usual
+time (`delegation.token.expiry.time.ms`) at most, and never beyond the token's last possible end; 0 or less: the usual
+time. Any broker serves it.
 
 | wrong | error, in this order |
 | --- | --- |
-| a caller who may not ask (`barnabas.server.requests.token_requests`) | DELEGATION_TOKEN_REQUEST_NOT_ALLOWED |
+| a session that may not use tokens (`barnabas.server.requests.token_requests`) | DELEGATION_TOKEN_REQUEST_NOT_ALLOWED |
 | no `delegation.token.secret.key` | DELEGATION_TOKEN_AUTH_DISABLED |
 | no token has this secret | DELEGATION_TOKEN_NOT_FOUND |
 | it has expired | DELEGATION_TOKEN_EXPIRED |
 | neither owner nor renewer | DELEGATION_TOKEN_OWNER_MISMATCH |
-| the store does not take it | UNKNOWN_SERVER_ERROR |
+| the store rejects it | UNKNOWN_SERVER_ERROR |
 
 Versions:
 

@@ -1,10 +1,10 @@
 """SaslAuthenticate (key 36, versions 0-2): the tokens of a log-in (KIP-152).
 
-Behaviour: as SaslHandshake (`sasl_handshake`): what comes here comes at the wrong time, ILLEGAL_SASL_STATE.
+Behaviour: as SaslHandshake (`sasl_handshake`): a request that reaches this handler is out of place, ILLEGAL_SASL_STATE.
 
 Versions:
 
-- 1: tells how long the session lasts (KIP-368)
+- 1: adds the session's lifetime (KIP-368)
 - 2: flexible
 """
 

@@ -1,10 +1,13 @@
-"""SaslHandshake (key 17, versions 0-1): which mechanism a client logs in with (KIP-43).
+"""SaslHandshake (key 17, versions 0-1): the mechanism that a client logs in with (KIP-43).
 
-Behaviour: on a listener with SASL this is answered before there is a session, and again while one lasts that ends
-(`barnabas.server.network.login`). What comes here has no place for it: ILLEGAL_SASL_STATE, without mechanisms, and the
-connection stays.
+Behaviour: on a listener with SASL `barnabas.server.network.login` answers it, before there is a session, and again to
+renew a session that expires. A request that reaches this handler is out of place: ILLEGAL_SASL_STATE, without
+mechanisms, and the connection stays open.
 
-Versions: after 0 tokens follow without headers, after 1 in SaslAuthenticate (KIP-152).
+Versions:
+
+- 0: tokens follow without headers
+- 1: tokens follow in SaslAuthenticate (KIP-152)
 """
 
 from __future__ import annotations

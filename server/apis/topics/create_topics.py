@@ -1,10 +1,9 @@
 """CreateTopics (key 19, versions 0-7): create topics, each for itself.
 
-Behaviour: partitions and replicas by count, or by a manual assignment, with settings. Every topic succeeds or fails
-alone; which mistake gets which code is said in `barnabas.replication.planning.topics`. The answer comes when all of
-them have leaders and this broker knows it, or after `timeout_ms` with REQUEST_TIMED_OUT (the creation goes on; at once
-if it is 0 or less). A name that stands twice, and `__cluster_metadata`, are refused with INVALID_REQUEST.
-`validate_only` creates nothing.
+Behaviour: partitions and replicas by count, or by a manual assignment, with settings. Every topic succeeds or fails by
+itself; `barnabas.replication.planning.topics` lists the errors. The answer comes when all of them have leaders and this
+broker knows it, or after `timeout_ms` with REQUEST_TIMED_OUT (the creation continues; immediately if it is 0 or less).
+A duplicate name, and `__cluster_metadata`, are rejected with INVALID_REQUEST. `validate_only` creates nothing.
 
 Versions:
 
@@ -13,8 +12,9 @@ Versions:
 - 5: flexible, answers with partitions, replication factor and all settings of the topic (KIP-525)
 - 7: with the topic id (zero for `validate_only`, since none was given)
 
-Not done: creation policies; a broker that is not the controller answers
-NOT_CONTROLLER.
+A broker that is not the controller answers NOT_CONTROLLER.
+
+Not done: creation policies.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _refusal(req: CreateTopicsRequest, code: ErrorCode, version: int) -> CreateT
 
 
 def _configs(check: AccessCheck, response: CreateTopicsResponse) -> Steps[None]:
-    """Who may not describe the settings of what was created is not told of them."""
+    """Leave out the settings of a created topic if the caller may not describe them."""
     for result in response.topics:
         if not result.error_code and not check.would_allow(Op.DESCRIBE_CONFIGS, TOPIC, result.name):
             result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED

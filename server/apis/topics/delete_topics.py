@@ -122,8 +122,8 @@ def _refusal(req: DeleteTopicsRequest, code: ErrorCode, version: int) -> DeleteT
 
 
 def _access(check: AccessCheck) -> Steps[Outcome]:
-    """Delete on the topic, of which it is known only to those who may describe it; or on the cluster. What is wrong
-    with the request is left to the handler.
+    """DELETE on the topic, or on the cluster; the name behind an id is shown only to a caller that may describe the
+    topic. The handler rejects malformed requests.
     """
     req: DeleteTopicsRequest = check.request
     if not check.services.config.get_bool("delete.topic.enable") or check.would_allow(Op.DELETE, CLUSTER):

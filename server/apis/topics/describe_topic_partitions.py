@@ -124,8 +124,8 @@ def _refusal(req: DescribeTopicPartitionsRequest, code: ErrorCode, version: int)
 
 
 def _access(check: AccessCheck) -> Steps[Outcome]:
-    """Describe on each topic that is named; of all of them those that may not be described are left out, before pages
-    are made of the others.
+    """DESCRIBE on each topic that is named; a request for all topics leaves out those that may not be described, before
+    the others are split into pages.
     """
     req: DescribeTopicPartitionsRequest = check.request
     everything = not req.topics

@@ -22,11 +22,10 @@ Versions:
 - 5: offline replicas
 - 6: LISTENER_NOT_FOUND (LEADER_NOT_AVAILABLE before)
 - 7: leader epoch
-- 8-10: operations on the cluster
-- 8: operations on topics
+- 8: authorized operations on topics, and up to version 10 on the cluster
 - 9: flexible
 - 10: topic ids in answers
-- 12: in requests
+- 12: topic ids in requests
 - 13: an error of the whole answer (not used by this broker: it never asks clients to start over)
 
 What a topic's answer says is put together once per image of the cluster (`barnabas.server.requests.image_cache`).
@@ -205,7 +204,7 @@ def _partition(
 
 
 def offline_replicas(image: Image, partition: PartitionImage) -> list[int]:
-    """Replicas on brokers that are not alive, and those that the controller tells to be offline on brokers that are."""
+    """Replicas on brokers that are not alive, and those that the controller reports offline on live brokers."""
     offline = partition.offline_replicas
     return [replica for replica in partition.replicas if replica not in image.brokers or replica in offline]
 
@@ -224,8 +223,8 @@ def _refusal(req: MetadataRequest, code: ErrorCode, version: int) -> MetadataRes
 
 
 def _access(check: AccessCheck) -> Steps[Outcome]:
-    """Describe on each topic that is named; of all of them those that may not be described are left out. What is
-    missing is made for those alone who may create it.
+    """DESCRIBE on each topic that is named; a request for all topics leaves out those that may not be described. A
+    missing topic is created only for a caller that may create it.
     """
     svc, req, version = check.services, check.request, check.version
     image, wanted = svc.image, req.topics
@@ -260,7 +259,7 @@ def _access(check: AccessCheck) -> Steps[Outcome]:
     if denied:
         admitted, _ = split(admitted, "topics", keys, denied)
         if version == 0 and not admitted.topics:
-            admitted.topics = None  # so that nothing is made; what is told then is none of it
+            admitted.topics = None  # so that no topic is created; `amend` drops the topics of the answer
 
     def amend(response: MetadataResponse) -> Steps[None]:
         topics = [] if version == 0 and denied and admitted.topics is None else response.topics

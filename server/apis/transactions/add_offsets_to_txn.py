@@ -1,7 +1,7 @@
 """AddOffsetsToTxn (key 25, versions 0-4): a transaction is about to commit offsets of a group.
 
-Behaviour: the partition of `__consumer_offsets` that the group lives in becomes part of the transaction; answered when
-that is committed. The offsets themselves go to the group's coordinator (TxnOffsetCommit).
+Behaviour: the group's partition of `__consumer_offsets` becomes part of the transaction; answered when that is
+committed. The offsets themselves go to the group's coordinator (TxnOffsetCommit).
 
 Versions:
 
@@ -9,7 +9,7 @@ Versions:
 - 3: flexible
 - 4: may answer TRANSACTION_ABORTABLE, which does not happen here
 
-Clients of transaction.version 2 do not ask.
+Clients of transaction.version 2 do not send it.
 """
 
 from __future__ import annotations

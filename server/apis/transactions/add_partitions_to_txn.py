@@ -8,8 +8,9 @@ Versions:
 
 - 2: may answer PRODUCER_FENCED, before it that is INVALID_PRODUCER_EPOCH
 - 3: flexible, and the last that clients use
-- 4 and 5: are asked by partition leaders, for several transactions at once, and may only ask whether partitions are
-  part of one (`verify_only`, KIP-890). An error of a transaction is set at each of its partitions
+- 4: sent by partition leaders, for several transactions at once, which may only ask whether partitions are part of one
+  (`verify_only`, KIP-890). An error of a transaction is set at each of its partitions
+- 5: as version 4
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ _Requested = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 
 
 def handle(svc: Services, ctx: RequestContext, req: AddPartitionsToTxnRequest) -> Steps[object]:
-    """Each partition of a transaction once, whatever is asked: what the machine is given is bounded by the cluster."""
+    """Each partition of a transaction once, however often the request names it: so the cluster bounds the machine's
+    work."""
     transactions: list[Any] = req.transactions if ctx.api_version >= 4 else [req]
     for transaction in transactions:
         name = "topics" if ctx.api_version >= 4 else "v3_and_below_topics"

@@ -1,9 +1,9 @@
-"""DescribeProducers (key 61, version 0): who writes to a partition with a producer id (KIP-664).
+"""DescribeProducers (key 61, version 0): the producers with an id that write to a partition (KIP-664).
 
 Behaviour: for each partition its idempotent and transactional producers as the log knows them: epoch, last sequence,
 time of the last write, the coordinator epoch of the last marker, and the start of an open transaction (-1 none). They
-are known until `producer.id.expiration.ms` after their last write. A partition named twice is answered once. A bad
-topic name gives INVALID_TOPIC_EXCEPTION, an unknown topic UNKNOWN_TOPIC_OR_PARTITION, a partition elsewhere
+are known until `producer.id.expiration.ms` after their last write. A partition named twice is answered once. An invalid
+topic name gives INVALID_TOPIC_EXCEPTION, an unknown topic UNKNOWN_TOPIC_OR_PARTITION, a partition on another broker
 NOT_LEADER_OR_FOLLOWER.
 """
 
@@ -75,7 +75,7 @@ def _on_error(req: DescribeProducersRequest, code: ErrorCode, version: int) -> D
 
 
 def _is_wrong(name: str) -> bool:
-    """Whether there can be no topic of that name, which is told whoever asks."""
+    """Whether the name is invalid, which any caller may know."""
     try:
         check_name(name)
     except KafkaError:

@@ -1,15 +1,15 @@
 """EndTxn (key 26, versions 0-5): commit or abort.
 
 Behaviour: answered when the decision is committed; the markers follow. A repeated request gets the same answer; the
-opposite of what was decided is INVALID_TXN_STATE; while the markers are on their way it is CONCURRENT_TRANSACTIONS.
+opposite decision is INVALID_TXN_STATE; until all markers are written it is CONCURRENT_TRANSACTIONS.
 
 Versions:
 
 - 2: may answer PRODUCER_FENCED, before it that is INVALID_PRODUCER_EPOCH
 - 3: flexible
 - 4: may answer TRANSACTION_ABORTABLE, which does not happen here
-- 5: is transaction.version 2 (KIP-890): every end raises the epoch, and the answer has the producer id and epoch to go
-  on with
+- 5: is transaction.version 2 (KIP-890): every end raises the epoch, and the answer has the producer id and epoch to
+  continue with
 """
 
 from __future__ import annotations

@@ -2,19 +2,19 @@
 
 Behaviour: without a transactional id every request gets a fresh id, unique in the cluster for good, with epoch 0;
 also when the producer names the one it had (v3), for only transactional ids are remembered. Java, kafka-python and
-other clients ask by default.
+other clients send it by default.
 
-With a transactional id the id's coordinator answers, when that is committed: the same producer id each time, with an
-epoch that shuts out whoever had it before. While a transaction is open or being ended it aborts it, and the producer
-hears CONCURRENT_TRANSACTIONS and asks again. A time-out that is not positive or over `transaction.max.timeout.ms` is
+With a transactional id its coordinator answers, when that is committed: the same producer id each time, with an epoch
+that fences the producer that had it before. An open transaction is aborted; until it has ended the producer gets
+CONCURRENT_TRANSACTIONS, and retries. A time-out that is not positive or over `transaction.max.timeout.ms` is
 INVALID_TRANSACTION_TIMEOUT.
 
 Versions:
 
 - 1: as version 0
 - 2: flexible
-- 3: producer id and epoch, both or neither, else INVALID_REQUEST (KIP-360): who had them gets the next epoch, anybody
-  else is fenced
+- 3: producer id and epoch, both or neither, else INVALID_REQUEST (KIP-360): their present owner gets the next epoch,
+  another producer is fenced
 - 4: may answer PRODUCER_FENCED, before it that is INVALID_PRODUCER_EPOCH
 - 5: may answer TRANSACTION_ABORTABLE, which does not happen here
 
@@ -60,7 +60,7 @@ _may_write = needs(on_transactional_id(Op.WRITE))
 
 
 def _access(check: AccessCheck) -> Steps[Outcome]:
-    """Without a transactional id: who may write idempotently to the cluster, or to any topic."""
+    """Without a transactional id: IDEMPOTENT_WRITE on the cluster, or WRITE on any topic."""
     if check.request.transactional_id is not None:
         return (yield from _may_write(check))
     if (

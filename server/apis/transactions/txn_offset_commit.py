@@ -1,20 +1,25 @@
-"""TxnOffsetCommit (key 28, versions 0-5): offsets that a group shall have once a producer's transaction has committed
-(KIP-98).
+"""TxnOffsetCommit (key 28, versions 0-5): offsets that a group gets when a producer's transaction commits (KIP-98).
 
 Behaviour: topics and partitions that do not exist get their own error. The others are stored as a batch of the
-transaction in the group's partition of `__consumer_offsets`, after its coordinator was asked whether that is part of it
-(`barnabas.server.coordinators.verification`); nobody sees them before the marker. Errors of the log and of the
-verification are told of every offset: 47, 48, 49, 51, 120, and while nobody could be asked 14, 15, 16. Where nobody is
-asked (`transaction.partition.verification.enable=false`) a producer without id or epoch gets UNKNOWN_SERVER_ERROR: no
-batch of a transaction can be made for it, and that is what Apache Kafka makes of that.
+transaction in the group's partition of `__consumer_offsets`, after the transaction's coordinator has confirmed that the
+partition is part of it (`barnabas.server.coordinators.verification`); they are visible from the marker on. An error of
+the log or of the verification is set at every offset:
+
+- the coordinator rejects it: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING,
+  CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE
+- the coordinator cannot be reached: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
+
+Without verification (`transaction.partition.verification.enable=false`) a producer without id or epoch gets
+UNKNOWN_SERVER_ERROR, as in Apache Kafka: there can be no transactional batch for it.
 
 Versions:
 
-- 2: adds the leader epoch, and before it 14 is told as 15, which older clients did not expect
-- 3: flexible and names member and generation, which must be right (22, 25, 82; KIP-447), though a group may rebalance
-  meanwhile
-- 4: knows TRANSACTION_ABORTABLE
-- 5: comes from clients of transaction.version 2: the partition is added to the transaction on the way (KIP-890)
+- 2: adds the leader epoch; below it COORDINATOR_NOT_AVAILABLE stands for COORDINATOR_LOAD_IN_PROGRESS, which older
+  clients do not expect
+- 3: flexible; names member and generation, which must be right (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID,
+  FENCED_INSTANCE_ID; KIP-447), though the group may rebalance meanwhile
+- 4: may answer TRANSACTION_ABORTABLE
+- 5: comes from clients of transaction.version 2: the verification adds the partition to the transaction (KIP-890)
 """
 
 from __future__ import annotations
@@ -99,14 +104,14 @@ class _Commit:
         )
 
     def _result_of(self, partition: Partition, verification: Verification, errors: Errors) -> None:
-        """What the transaction's coordinator says."""
+        """Continue with the coordinator's verdict."""
         operation = operation_of_offset_commit(self._ctx.api_version)
         if self._svc.verification.tries_again(operation, errors, self._since, self.begin):
             return
         code = errors.get((partition.topic, partition.index))
         producers = partition.log.producers
         if code is None and operation.bumps_epoch and not producers.is_verifying(self._req.producer_id, verification):
-            # Confirmed, but the last transaction's marker was faster; as with Produce, it has to be asked again.
+            # Confirmed, but the last transaction's marker was faster; as with Produce, it must be verified again.
             self.begin()
             return
         if code is None:
@@ -115,7 +120,7 @@ class _Commit:
             except KafkaError as error:
                 self.refuse(error.code)
             return
-        # Of what a group's client knows this comes nearest: try again.
+        # The nearest error that a group's client knows: retry.
         self.refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if code == ErrorCode.NETWORK_EXCEPTION else code)
 
     def _commit(self, in_txn: InTransaction | None) -> None:
@@ -129,7 +134,7 @@ class _Commit:
         codes = Codes(count, self.reply, self)
 
         def commit(first: int, end: int) -> None:
-            # The first one takes the verification up; the others find the transaction open, or are refused.
+            # The first portion uses the verification; the others find the transaction open, or are rejected.
             how = in_txn if first == 0 or in_txn is None else InTransaction()
             token = codes.portion(first, end)
             try:

@@ -5,7 +5,7 @@ Behaviour: `barnabas.server.coordinators.marker_writer`: answered when everythin
 partition: an unknown one UNKNOWN_TOPIC_OR_PARTITION, one led elsewhere NOT_LEADER_OR_FOLLOWER; an old producer epoch
 INVALID_PRODUCER_EPOCH; an old coordinator epoch TRANSACTION_COORDINATOR_FENCED; too few replicas NOT_ENOUGH_REPLICAS
 and NOT_ENOUGH_REPLICAS_AFTER_APPEND; not committed in time REQUEST_TIMED_OUT. A marker without producer id or epoch
-makes the whole request UNKNOWN_SERVER_ERROR: no such batch can be made, which is what Apache Kafka says of it.
+makes the whole request UNKNOWN_SERVER_ERROR, as in Apache Kafka: there can be no such batch.
 
 Versions:
 
@@ -13,7 +13,7 @@ Versions:
 - 2: says which transaction.version the transaction's client has (KIP-1228): from 2 on a marker's epoch must be higher
   than that of the batches it ends
 
-0 was not in Apache Kafka 4 any more.
+Apache Kafka 4 does not serve version 0 any more.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ async def _in_portions(svc: Services, ctx: RequestContext, req: WriteTxnMarkersR
 
 
 class _Written:
-    """The answer in the making, of markers that are written in portions. The token of a portion is a `_Some`."""
+    """A response that collects the results of markers written in portions. The token of a portion is a `_Some`."""
 
     __slots__ = ("_codes", "_ctx", "_owed")
 
