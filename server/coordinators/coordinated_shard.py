@@ -1,5 +1,5 @@
-"""A partition of an internal topic that this broker leads, with its machine; and what the runtime asks of the machine
-and of whoever knows the subject.
+"""A partition of an internal topic that this broker leads, with its machine; and the interfaces that the runtime needs
+of the machine and of its coordinator.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class Held(NamedTuple):
 class CoordinatedShard(Generic[S]):
     """A partition that this broker leads, and its shard.
 
-    is_active, is_closed: what `state` is, for who asks for each request.
+    is_active, is_closed: what `state` is, for callers in every request.
     loaded_to, appended_to: the offsets behind the last record that was replayed from the log, and that was written for
-    it. held: rising by offset, and by time. late: results whose clients were told of a time-out. next_steps: what
-    follows from the write that is under way. failed_steps: the keys of deadlines whose steps have failed, and were
+    it. held: rising by offset, and by time. late: results whose clients were answered with a time-out. next_steps: to
+    call after the write that is under way. failed_steps: the keys of deadlines whose steps have failed, and were
     logged. timer: for the shard's next deadline; commit_timer: for the first of `held`.
     """
 
@@ -91,22 +91,22 @@ class CoordinatedShard(Generic[S]):
         return f"{self.partition.topic}-{self.partition.index}"
 
     def activate(self) -> None:
-        """It is loaded: clients are served."""
+        """It is loaded: serve clients."""
         assert not self.is_closed
         self.state, self.is_active = ShardState.ACTIVE, True
 
     def suspend(self) -> None:
-        """Clients are not served until it is loaded again. What is closed stays so."""
+        """Serve no clients until it is loaded again. A closed shard stays closed."""
         if not self.is_closed:
             self.state, self.is_active = ShardState.LOADING, False
 
     def close(self) -> None:
-        """Nothing is asked of it any more."""
+        """Serve no clients any more."""
         self.state, self.is_active, self.is_closed = ShardState.CLOSED, False, True
 
 
 class Subject(Protocol[S]):
-    """What a runtime asks of the coordinator that it runs for.
+    """What a runtime needs of its coordinator.
 
     topic: the internal topic. log: where the subject's messages go. open_s: how many seconds a loaded shard waits at
     most for the high watermark to pass what was loaded; None: until it does.
@@ -136,16 +136,16 @@ class Subject(Protocol[S]):
         """A shard has been loaded, and is served from now on."""
 
     def unloaded(self, led: CoordinatedShard[S], now: Now) -> Iterable[Reply]:
-        """The partition is led elsewhere: end the machine; what those hear who wait in it."""
+        """Another broker leads the partition: end the machine. Returns the answers for clients that wait in it."""
 
     def carry_out(self, led: CoordinatedShard[S], effect: Any) -> None:
         """One of `Result.effects`."""
 
     def required_acks(self) -> int:
-        """-1: answers wait for all that are in sync."""
+        """-1: answers wait for all in-sync replicas."""
 
     def commit_timeout_s(self) -> float:
-        """After how long clients whose write is not committed are told so."""
+        """The time after which clients whose write is not committed get an error."""
 
     def size(self, shard: S) -> int:
         """How many groups or ids there are, for the log."""

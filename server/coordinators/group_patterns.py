@@ -11,7 +11,7 @@ from barnabas.server.runtime.patterns import NoExpressions, compile_pattern
 
 
 def why_invalid(pattern: str) -> str | None:
-    """What is wrong with an expression, as a client is told; None if nothing is."""
+    """The error message for an invalid expression; None: it is valid."""
     try:
         compile_pattern(pattern)
     except NoExpressions as error:

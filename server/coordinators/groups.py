@@ -1,14 +1,14 @@
 """Groups in the broker: one `barnabas.coordinator.GroupShard` per partition of `__consumer_offsets` that this broker
 leads.
 
-How results become records and answers, and how partitions are loaded and handed over, is
-`barnabas.server.coordinators.runtime`'s; here is what is asked of groups. A new leader's groups wait for the followers,
-but no longer than `OPEN_S`, for Apache Kafka does not wait at all; of what was written here since, reads see what
-is committed. A commit that is not committed within `offsets.commit.timeout.ms` is answered with an error.
+`barnabas.server.coordinators.runtime` turns results into records and answers, and loads and unloads partitions; here
+are the operations on groups. A new leader's groups wait for the followers, but no longer than `OPEN_S`, for Apache
+Kafka does not wait at all; of later writes, reads see the committed ones. A commit that is not committed within
+`offsets.commit.timeout.ms` is answered with an error.
 
 KIP-848 groups need the topics of the cluster (`group_topics`), settings of single groups, and the topics that match
-regular expressions (`pattern_resolver`). Topics are looked at when a member asks for something and the image is another
-one; a group decides then anyway.
+regular expressions (`pattern_resolver`). They are refreshed at a member's request if there is a new image, since the
+group then decides anyway.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class GroupCoordinator:
     """All groups this broker coordinates; see the module. It is its runtime's `Subject`. `run` must be running for
     partitions to be loaded, offsets to expire, expressions to be resolved, and the topic to be created.
 
-    random: for the ids of members. runtime: its shards, for who wants to look at them. The runtime's own methods, for
+    random: for the ids of members. runtime: its shards, to inspect them. The runtime's own methods, for
     `barnabas.server.partitions.registry` and for FindCoordinator: `lead`, `resign`, `resign_all`, `write_failed`;
     `place`, `want_topic`.
     """
@@ -119,7 +119,7 @@ class GroupCoordinator:
     def replay_decided(
         self, shard: GroupShard, records: Sequence[Record], base_offset: int, committed_to: int, producer_id: int
     ) -> None:
-        """Part of `Subject`: what is known of a record is not read from it again."""
+        """Part of `Subject`: a record that was just made is not decoded again."""
         shard.store.replay_decided(records, base_offset, committed_to, producer_id)
 
     def activated(self, led: CoordinatedShard[GroupShard]) -> None:
@@ -228,13 +228,13 @@ class GroupCoordinator:
     # -- where a group lives ----------------------------------------------------------------------
 
     def is_loaded(self, index: int) -> bool:
-        """The groups of a partition are coordinated here, and may be asked."""
+        """Whether the groups of a partition are coordinated here, and loaded."""
         led = self._shards.get(index)
         return led is not None and led.is_active
 
     def marker_appended(self, index: int, producer_id: int, committed: bool, offset: int) -> None:
         """A producer's transaction was ended in a partition: a control batch has just been staged there, at `offset`.
-        To be called at once, so that the order is that of the log.
+        To be called immediately, so that the order is that of the log.
         """
         led = self._shards.get(index)
         if led is not None and led.is_active:
@@ -245,8 +245,8 @@ class GroupCoordinator:
         """The partition of a group. Raises KafkaError INVALID_GROUP_ID (no id), NOT_COORDINATOR (led elsewhere, or no
         topic) or COORDINATOR_LOAD_IN_PROGRESS.
 
-        The empty id is an old consumer's without a group; it may hold offsets but have no members. Who asks for these
-        asks the runtime.
+        The empty id is an old consumer's without a group; it may hold offsets but have no members. Operations on those
+        offsets use the runtime directly.
         """
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
@@ -341,11 +341,11 @@ class GroupCoordinator:
         return self.runtime.active(group_id).shard.with_offsets(group_id)
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Whether this member, or None for nobody in particular, may ask for the group's offsets."""
+        """Whether this member, or a client that names no member (None), may fetch the group's offsets."""
         return self.runtime.active(group_id).shard.check_fetch(group_id, member_id, member_epoch)
 
     def _committed_to(self, led: CoordinatedShard[GroupShard]) -> int:
-        """Reads tell what is in the log before this offset."""
+        """The offset in the log up to which reads see commits."""
         if self.required_acks() != -1:
             return led.partition.log_end_offset
         return max(led.partition.high_watermark, led.loaded_to)

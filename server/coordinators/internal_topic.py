@@ -26,14 +26,14 @@ class InternalTopic:
         self._wanted = trio.Event()  # taken down when that is done, so that what fails is tried again
 
     def place(self, key: str) -> PartitionImage | None:
-        """The partition that a group or transactional id lives in; None while the topic does not exist."""
+        """The partition of a group or transactional id; None while the topic does not exist."""
         topic = self._image().topics.get(self.name)
         if topic is None or not topic.partitions:
             return None
         return topic.partitions[partition_for(key, len(topic.partitions))]
 
     def want(self) -> None:
-        """Somebody looks for a coordinator and the topic does not exist yet: have it created."""
+        """Have the topic created: a client needs a coordinator, and there is no topic yet."""
         self._wanted.set()
 
     async def run(self) -> None:

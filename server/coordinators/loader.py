@@ -1,10 +1,10 @@
 """Loads shards: replays partitions of an internal topic, from the log's start to its *end*, in slices between which the
 loop runs.
 
-What is behind the high watermark then was perhaps acknowledged by the leader before, whose high watermark was ahead of
-ours: it must not be left out of an answer. It will be committed as soon as the followers have fetched once; the shard
-waits for that, as long as it takes or for `Subject.open_s`, and is loaded again if the log has grown meanwhile. Batches
-that cannot be read are reported and skipped: one bad sector must not take the whole partition away.
+Records beyond the high watermark may have been acknowledged by the former leader, whose high watermark was ahead of
+ours: no answer may leave them out. They are committed as soon as the followers have fetched once; the shard waits for
+that, without limit or for `Subject.open_s`, and is loaded again if the log has grown meanwhile. Unreadable batches are
+logged and skipped: one bad sector must not make the whole partition unavailable.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOAD_RETRY_S = 5.0
 
 
 class Loader(Generic[S]):
-    """See the module. activate: called with a shard that may be served; followed by the write of what that led to."""
+    """See the module. activate: called with a loaded shard; the records that it appends are written afterwards."""
 
     def __init__(
         self, ground: CoordinatorGround, subject: Subject[S], activate: Callable[[CoordinatedShard[S]], None]
@@ -85,7 +85,7 @@ class Loader(Generic[S]):
                 await trio.lowlevel.checkpoint()
         except (KafkaError, OSError) as error:
             if led.is_closed:
-                return True  # the log belongs to somebody else's followers now
+                return True  # another broker leads the partition now
             self._log.error("loading %r stopped at offset %d: %s", led, offset, error)
             return False
         if not led.is_closed:
@@ -101,7 +101,7 @@ class Loader(Generic[S]):
         return True
 
     def _committed(self, led: CoordinatedShard[S], code: ErrorCode) -> None:
-        """The followers have what was loaded, or leadership is lost, which `resign` will tell."""
+        """The followers have what was loaded, or leadership is lost; then `resign` follows."""
         self._timers.after(0, partial(self._open, led))
 
     def _open(self, led: CoordinatedShard[S]) -> None:

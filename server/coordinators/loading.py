@@ -51,10 +51,10 @@ class Replayed(Protocol):
 
 
 def replay_slice(shard: Replayed, data: bytes, offset: int, end_offset: int, committed_to: int, topic: str) -> int:
-    """Replay the whole batches in `data`, which was read from `offset` on. Returns the offset to go on with.
+    """Replay the whole batches in `data`, which was read from `offset` on. Returns the offset to continue at.
 
-    `committed_to`: the high watermark. `topic`: for messages. A batch that is cut off at the end is left for the next
-    slice; records from `end_offset` on are not looked at.
+    `committed_to`: the high watermark. `topic`: for messages. A batch that is incomplete at the end is left for the
+    next slice; records from `end_offset` on are not read.
     """
     view = memoryview(data)
     position = 0
@@ -73,7 +73,7 @@ def replay_slice(shard: Replayed, data: bytes, offset: int, end_offset: int, com
 
 
 def _behind(batch: memoryview, offset: int, end_offset: int) -> int:
-    """Where to go on after a batch that cannot be read: behind it, if it can be believed where that is."""
+    """Where to continue after an unreadable batch: behind it, if its end is credible."""
     if magic_of(batch) == 2 and len(batch) >= BATCH_OVERHEAD:
         next_offset = read_header(batch).next_offset
         if offset < next_offset <= end_offset:

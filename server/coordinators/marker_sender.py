@@ -1,16 +1,15 @@
-"""Sends transaction markers: `barnabas.coordinator.txn.MarkerQueues` says what goes to whom, this brings it there.
+"""Sends transaction markers: `barnabas.coordinator.txn.MarkerQueues` says which broker gets which, this sends them.
 
 This broker's own partitions are marked by a direct call; every other broker gets its WriteTxnMarkers over a connection
-that is kept for the purpose, in the newest version that it serves. What is to be sent is looked at in the end of the
-write that decided it, so a transaction whose partitions are all led here is complete before its client hears of its
-end.
+that is kept for the purpose, in the newest version that it serves. Markers are sent at the end of the write that
+decided them, so a transaction whose partitions are all led here is complete before its client gets the answer.
 
-A broker that lost its power answers nothing, and says nothing: when the image shows a partition led by another, or in
-another epoch, than when the request left, its answer is not waited for any longer, and the markers go out again. (A
-second marker does no harm. Apache Kafka waits for `request.timeout.ms`.)
+A broker that lost its power neither answers nor closes the connection: when the image shows a partition with another
+leader, or another leader epoch, than when the request was sent, the request is cancelled, and the markers are sent
+again. (A second marker does no harm. Apache Kafka waits for `request.timeout.ms`.)
 
-A partition that the image does not show, as when this broker has just been started, counts as gone, and is passed
-over, only when the store does not know it either.
+A partition that is missing in the image, as when this broker has just been started, counts as deleted, and is skipped,
+only when the store does not know it either.
 """
 
 from __future__ import annotations
@@ -38,20 +37,20 @@ log = logging.getLogger("barnabas.transactions")
 _NEWEST_VERSION = 2
 _COMPLAIN_EVERY = 100  # attempts between two log lines about the same broker
 _LOOK_UP_S = 1.0
-"""How long the store's word for how many partitions a topic has is believed. Seconds."""
+"""How long the store's number of partitions of a topic is cached. Seconds."""
 _STALE_CHECK_S = 1.0
-"""How often requests that are waited for are compared with the image. Seconds."""
+"""How often requests in flight are compared with the image. Seconds."""
 
 
 class _Found(NamedTuple):
-    """What the store said of a topic that the image lacks; None: nothing that can be believed. at: seconds."""
+    """The store's number of partitions of a topic that the image lacks; None: the store failed. at: seconds."""
 
     at: float
     partitions: int | None
 
 
 class _Sending(NamedTuple):
-    """A request on its way, and the image that it was made from."""
+    """A request in flight, and the image that it was made from."""
 
     request: WriteTxnMarkersRequest
     image: Image
@@ -59,9 +58,9 @@ class _Sending(NamedTuple):
 
 
 class MarkerSender:
-    """See the module. nursery: for what is asked of other brokers. write_here: appends to partitions led here. marked:
-    told what is settled. soon: calls back in the end of the write that is under way, or soon. partition_count: of a
-    topic as the store knows it, as `barnabas.replication.partition_count`. now: seconds of trio's clock.
+    """See the module. nursery: for requests to other brokers. write_here: appends to partitions led here. marked:
+    notified of what is settled. soon: calls back at the end of the write that is under way, or soon. partition_count:
+    of a topic as the store knows it, as `barnabas.replication.partition_count`. now: seconds of trio's clock.
     """
 
     def __init__(
@@ -111,7 +110,7 @@ class MarkerSender:
         self._work_soon()
 
     def remove(self, source: Hashable) -> None:
-        """Nobody waits for what `source` added any more."""
+        """Drop what `source` added: it has been closed."""
         self._queues.remove(source)
 
     async def close(self) -> None:
@@ -125,7 +124,7 @@ class MarkerSender:
             self._soon(self._work)
 
     def _work(self) -> None:
-        """Take in the answers, then send what can be sent."""
+        """Process the answers, then send what can be sent."""
         self._is_due = False
         now = self._now()
         answers, self._answers = self._answers, []
@@ -175,7 +174,7 @@ class MarkerSender:
         return known.leader if known.leader in image.brokers else Leader.UNKNOWN
 
     def _leader_of_unknown(self, topic: str, index: int) -> Leader:
-        """Of a partition that the image does not show: the store decides whether it is gone."""
+        """The leader of a partition that is missing in the image: the store decides whether it is deleted."""
         found = self._found.get(topic)
         if found is not None and self._now() - found.at <= _LOOK_UP_S:
             return Leader.UNKNOWN if found.partitions is None or index < found.partitions else Leader.GONE
@@ -189,16 +188,16 @@ class MarkerSender:
         try:
             partitions = await self._partition_count(topic)
         except StoreError as error:
-            log.warning("transaction markers for topic %s have to wait: %s", topic, error)
+            log.warning("transaction markers for topic %s are delayed: %s", topic, error)
         except Exception as error:
-            contain(log, f"looking for topic {topic}, which needs transaction markers,", error)
+            contain(log, f"looking up topic {topic}, which needs transaction markers,", error)
         self._looked_up.discard(topic)
         now = self._now()
         self._found = {name: found for name, found in self._found.items() if now - found.at <= _LOOK_UP_S}
         self._found[topic] = _Found(now, partitions)
 
     async def _send(self, to_send: ToSend) -> None:
-        """Ask another broker; an answer that does not come is None, and the queues try again."""
+        """Send a request to another broker; without an answer the queues send its markers again."""
         broker_id = to_send.broker_id
         response: WriteTxnMarkersResponse | None = None
         sending = self._sending[broker_id] = _Sending(to_send.request, self._image(), trio.CancelScope())
@@ -210,13 +209,13 @@ class MarkerSender:
                 response = await self._ask(broker_id, to_send.request)
         except PeerError as error:
             if self._failures[broker_id] % _COMPLAIN_EVERY == 0:
-                log.warning("broker %d gets no transaction markers: %s; trying again", broker_id, error)
+                log.warning("cannot send transaction markers to broker %d, retrying: %s", broker_id, error)
             self._failures[broker_id] += 1
         except Exception as error:
             contain(log, f"sending transaction markers to broker {broker_id}", error)
         else:
             if response is not None and self._failures.pop(broker_id, 0):
-                log.info("broker %d gets transaction markers again", broker_id)
+                log.info("transaction markers reach broker %d again", broker_id)
         del self._sending[broker_id]
         self._answered(broker_id, response)
 
@@ -225,7 +224,7 @@ class MarkerSender:
         image = self._image()
         for broker_id, sending in self._sending.items():
             if image is not sending.image and _has_moved(sending, image):
-                log.info("broker %d is not waited for: partitions have moved that need markers", broker_id)
+                log.info("transaction markers to broker %d are sent again: their partitions have moved", broker_id)
                 sending.scope.cancel()
         self._is_checking = bool(self._sending)
         if self._is_checking:

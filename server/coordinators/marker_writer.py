@@ -1,13 +1,13 @@
-"""Writes what a transaction coordinator decided into the partitions that this broker leads: one control batch, a
-marker, per transaction and partition (WriteTxnMarkers).
+"""Writes a transaction coordinator's decisions into the partitions that this broker leads: one control batch, a marker,
+per transaction and partition (WriteTxnMarkers).
 
-A marker is answered when it is committed as acks=all means it, or refused, partition by partition; after
-`request.timeout.ms` with REQUEST_TIMED_OUT, though it may become committed yet: the coordinator sends it again, and a
+A marker is answered, partition by partition, when it is committed (as with acks=all) or rejected; after
+`request.timeout.ms` with REQUEST_TIMED_OUT, though it may still become committed: the coordinator sends it again, and a
 second marker does no harm. Staging it ends the transaction in the partition's log; one in `__consumer_offsets` ends it
-for its groups at the same moment, so that the order in memory is that of the log. While groups are being read there is
-no telling what is theirs, so their partition answers NOT_LEADER_OR_FOLLOWER, as in Apache Kafka.
+for its groups at the same moment, so that the order in memory is that of the log. While groups are being loaded their
+part in a transaction is not known, so their partition answers NOT_LEADER_OR_FOLLOWER, as in Apache Kafka.
 
-A control batch has no time but the broker's.
+A control batch has the broker's time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PartitionResult = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
 
 
 class _Request:
-    """A request whose markers are on their way. `waiting`: partitions that are not committed yet."""
+    """A request whose markers are being written. `waiting`: partitions that are not committed yet."""
 
     def __init__(self, token: Any) -> None:
         self.token = token

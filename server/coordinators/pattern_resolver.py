@@ -24,11 +24,11 @@ INLINE_MATCHES = 500
 
 
 MaySee = Callable[[str], bool]
-"""Whether a topic of that name may be known to whoever asks."""
+"""Whether the caller may know a topic of that name."""
 
 
 class ToResolve(NamedTuple):
-    """The expressions of one group, as a shard asked for them. may_see: which topics they may match; None: all."""
+    """The expressions of one group, as a shard requested them. may_see: which topics they may match; None: all."""
 
     led: CoordinatedShard[GroupShard]
     shard: GroupShard

@@ -1,8 +1,8 @@
 """Producer ids, handed out from blocks of 1000 that the controller or the coordination store reserves for this broker.
 
-Ids are never given out twice in a cluster; what is left of a block when the broker stops is lost. When 90 % of a block
-are given out the next one is fetched, so that usually nobody waits; who comes while there is none waits for the fetch,
-and gets COORDINATOR_LOAD_IN_PROGRESS (retriable in every client) if it fails. Source: `ProducerIdManager.scala` (core).
+No id is used twice in a cluster; the rest of a block is lost when the broker stops. When 90 % of a block are used the
+next one is fetched, so that requests usually need not wait; one that finds no id waits for the fetch, and gets
+COORDINATOR_LOAD_IN_PROGRESS (retriable in every client) if it fails. Source: `ProducerIdManager.scala` (core).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ProducerIds:
         self._failure: Exception | None = None
 
     async def next_id(self) -> int:
-        """An id that nobody else has. Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS."""
+        """An id that no other producer has. Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS."""
         await trio.lowlevel.checkpoint()
         while self._next == self._end:
             if self._following is None:
@@ -63,7 +63,7 @@ class ProducerIds:
             try:
                 self._following = await self._allocate()
             except (StoreError, ProducerIdsExhausted, PeerError) as exc:
-                log.warning("no block of producer ids: %s", exc)
+                log.warning("cannot get a block of producer ids: %s", exc)
                 self._failure = exc
             except Exception as exc:
                 contain(log, "getting a block of producer ids", exc)

@@ -1,17 +1,16 @@
-"""From what a machine decided to the answers: appends, replays, waits for the commit, and for the machine's deadlines.
+"""From a machine's decisions to the answers: appends, replays, waits for the commit, and for the machine's deadlines.
 
     Result → Partition.append → shard.replay → (high watermark) → token.reply
 
-Appending only *stages*; the round's one write carries what all shards of a partition decided in it, so a hundred
-commits share a file write and a commit that is alone costs no wait. Timers and tasks, which run outside a round, end
-with the write themselves.
+Appending only *stages*; one write at the round's end has all decisions of the round, so a hundred commits share a file
+write and a single commit does not wait. Timers and tasks, which run outside a round, call the write themselves.
 
-If the log refuses, the machine takes its soft state back and says what to answer (`Result.failed`); a write that is
-not committed in time, or with too few replicas, is answered with the error that this means for the client and stays in
-the log: should it be committed after all, `Result.committed` is still called.
+If the log rejects the records, the machine reverts its soft state and gives the answer (`Result.failed`); a write that
+is not committed in time, or with too few replicas, is answered with the corresponding error and stays in the log: if it
+is committed later, `Result.committed` is still called.
 
-What a token, or a step of a machine, raises is contained (`barnabas.server.runtime.containment`): the rest of the
-answers are given, the rest of what is due is done.
+An exception of a token, or of a step of a machine, is contained (`barnabas.server.runtime.containment`): the other
+answers are delivered, the other steps are taken.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ STEP_REST_S = 1.0
 
 
 class Producer(NamedTuple):
-    """Whose transaction records belong to: they are appended as a batch of it, checked as `in_txn` says."""
+    """The producer of the records' transaction: they are appended as a batch of it, checked as `in_txn` says."""
 
     producer_id: int
     producer_epoch: int
@@ -42,8 +41,8 @@ class Producer(NamedTuple):
 
 
 class Results(Generic[S]):
-    """See the module. start_over: the shard knows more than will be in the log, or less, or nobody can tell; it gets
-    the error for those who wait. resign: leadership of the partition of this index is lost.
+    """See the module. start_over: the shard's state may differ from the log; called with the error for waiting clients.
+    resign: leadership of the partition of this index is lost.
     """
 
     def __init__(
@@ -107,7 +106,7 @@ class Results(Generic[S]):
                 in_txn=in_txn,
             )
         except KafkaError as error:
-            self._log.warning("%r refused %d records: %s", led, len(records), error)
+            self._log.warning("%r rejected %d records: %s", led, len(records), error)
             if isinstance(error, StorageError) and led.appended_to > partition.log_end_offset:
                 led.suspend()  # `write_failed` will be called, or `resign`
             return error.code
@@ -147,7 +146,7 @@ class Results(Generic[S]):
             if code == ErrorCode.NONE or result.failed is None:
                 self._succeeded(led, result)
             else:
-                # It is in the log for good, and its clients are told that it failed.
+                # It stays in the log, and its clients get an error.
                 instead = self._instead(result, code, self._ground.time())
                 self.deliver(instead.replies)
                 self.later(led, lambda now, instead=instead: instead._replace(replies=()))  # type: ignore[misc]
@@ -160,7 +159,7 @@ class Results(Generic[S]):
             self.later(led, result.committed)
 
     def _written(self, led: CoordinatedShard[S], result: Result, end_offset: int) -> None:
-        """With `offsets.commit.required.acks` 0 or 1 nobody waits for the followers."""
+        """With `offsets.commit.required.acks` 0 or 1 answers do not wait for the followers."""
         error = led.partition.outcome_of(end_offset - 1)
         if error is None or result.failed is None:
             self._succeeded(led, result)
@@ -168,7 +167,7 @@ class Results(Generic[S]):
             self.deliver(self._instead(result, error.code, self._ground.time()).replies)
 
     def _commits_due(self, led: CoordinatedShard[S]) -> None:
-        """Writes that took too long are answered, though they may be committed yet."""
+        """Answer writes that took too long, though they may still be committed."""
         led.commit_timer = None
         now = self._ground.time()
         while led.held and led.held[0].due <= now.seconds:
@@ -191,7 +190,7 @@ class Results(Generic[S]):
             return NOTHING
 
     def deliver(self, replies: Iterable[Reply]) -> None:
-        """Give the answers to their tokens."""
+        """Deliver the answers to their tokens."""
         for token, response in replies:
             try:
                 token.reply(response)
@@ -199,7 +198,7 @@ class Results(Generic[S]):
                 contain(self._log, "giving a coordinator's answer", error, token)
 
     def end(self, led: CoordinatedShard[S], code: ErrorCode) -> None:
-        """`led` is closed: whoever waits for a write of it is answered as if that had failed with `code`."""
+        """`led` is closed: answer clients that wait for a write of it as if that had failed with `code`."""
         now = self._ground.time()
         for timer in (led.timer, led.commit_timer):
             if timer is not None:
@@ -207,7 +206,7 @@ class Results(Generic[S]):
         try:
             self.deliver(self._subject.unloaded(led, now))
         except Exception as error:
-            contain(self._log, f"telling who waits in {led!r} that it is led elsewhere", error)
+            contain(self._log, f"answering clients that wait in {led!r}, which another broker leads", error)
         held, led.held = led.held, deque()
         led.late.clear()
         for each in held:
@@ -217,7 +216,7 @@ class Results(Generic[S]):
     # -- what follows from a write -----------------------------------------------------------------
 
     def later(self, led: CoordinatedShard[S], step: Callable[[Now], Result]) -> None:
-        """Carry on with `step` when the write that is under way is done: it may append to the same partition."""
+        """Call `step` when the write that is under way is done: it may append to the same partition."""
         led.next_steps.append(step)
         if len(led.next_steps) == 1:
             self.after_write(partial(self._take_steps, led))

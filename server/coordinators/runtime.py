@@ -4,20 +4,20 @@
 
 `CoordinatorRuntime` is the face of parts that share a `CoordinatedShard` per partition:
 
-    coordinated_shard.py    a partition, its shard, its state; what is asked of the coordinator (`Subject`)
+    coordinated_shard.py    a partition, its shard, its state; the coordinator's interface (`Subject`)
     loader.py               from the log to a shard that is served
-    results.py              from what a shard decided to the answers; its deadlines
-    internal_topic.py       where a key lives; creation of the topic
+    results.py              from a shard's decisions to the answers; its deadlines
+    internal_topic.py       the partition of a key; creation of the topic
 
-Here: roles. `lead` and `resign` are called in the order of the partition's leader epochs, on this thread, so a late one
-cannot be mistaken for news; what is under way (a load, a held answer) belongs to one `CoordinatedShard` and ends with
-it. When a log directory goes offline its shards are forgotten (`resign`). When a write fails though the log can be used
-(the process lacked descriptors, say), the machine knows what was never written: whoever waits is told, and the shard is
-loaded again (`write_failed`). Either way nothing replayed from a lost write is ever served.
+Here: roles. `lead` and `resign` are called in the order of the partition's leader epochs, on this thread, so a late
+call cannot undo a newer one; what is in progress (a load, a held answer) belongs to one `CoordinatedShard` and ends
+with it. When a log directory goes offline its shards are dropped (`resign`). When a write fails though the log is
+usable (the process lacked descriptors, say), the machine has replayed what was never written: waiting clients get an
+error, and the shard is loaded again (`write_failed`). Either way nothing replayed from a lost write is ever served.
 
-A token is anything with `reply(response)`: a RequestContext, or a handler's own collector. What the machines are, and
-what they are asked, is the coordinator's: `barnabas.server.coordinators.groups`,
-`barnabas.server.coordinators.transactions`. Prior art: Apache Kafka's CoordinatorRuntime.
+A token is anything with `reply(response)`: a RequestContext, or a handler's own collector. The machines and their
+operations are the coordinator's: `barnabas.server.coordinators.groups`, `barnabas.server.coordinators.transactions`.
+Prior art: Apache Kafka's CoordinatorRuntime.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class CoordinatorRuntime(Generic[S]):
             self._loader.add(led)
 
     def resign(self, index: int) -> None:
-        """Another broker leads, or the topic is deleted: whoever waits is sent away, the shard is forgotten."""
+        """Another broker leads, or the topic is deleted: waiting clients get an error, the shard is dropped."""
         led = self.shards.pop(index, None)
         if led is not None:
             self._end(led, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -87,15 +87,15 @@ class CoordinatorRuntime(Generic[S]):
             self._start_over(led, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _start_over(self, led: CoordinatedShard[S], code: ErrorCode) -> None:
-        """The machine knows more than will be in the log, or less, or nobody can tell: load it again."""
-        self._log.warning("%r is loaded again, as a write has failed (%s)", led, code.name)
+        """Load the machine again, as its state may differ from the log."""
+        self._log.warning("reloading %r: a write has failed with %s", led, code.name)
         shard = self._subject.new_shard(led.partition)
         again = self.shards[led.partition.index] = CoordinatedShard(led.partition, shard)
         self._end(led, code)
         self._loader.add(again)
 
     def _end(self, led: CoordinatedShard[S], code: ErrorCode) -> None:
-        """Nothing is asked of `led` any more, which is not in the table: whoever waits hears that, or of `code`."""
+        """Close `led`, which is not in the table any more: waiting clients get NOT_COORDINATOR, or `code`."""
         led.close()
         self.results.end(led, code)
 

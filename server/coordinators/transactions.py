@@ -1,18 +1,17 @@
 """Transactions in the broker: one `barnabas.coordinator.txn.TxnShard` per partition of `__transaction_state` that is
 led here.
 
-How results become records and answers, and how partitions are loaded and handed over, is
-`barnabas.server.coordinators.runtime`'s; here is what is asked of transactional ids, and what they want of the world:
-producer ids (`barnabas.server.coordinators.producer_ids`) and markers in partitions
-(`barnabas.server.coordinators.marker_sender`). A loaded partition is served when all of it is committed, however long
-that takes: markers must not go out for a decision that may yet be lost. Until then, and while it is read, whoever asks
-is told COORDINATOR_LOAD_IN_PROGRESS.
+`barnabas.server.coordinators.runtime` turns results into records and answers, and loads and unloads partitions; here
+are the operations on transactional ids, and what they need: producer ids (`barnabas.server.coordinators.producer_ids`)
+and markers in partitions (`barnabas.server.coordinators.marker_sender`). A loaded partition is served when all of it is
+committed, however long that takes: no marker may be sent for a decision that may still be lost. Until then requests are
+answered with COORDINATOR_LOAD_IN_PROGRESS.
 
 A change that is not committed within `request.timeout.ms` is answered COORDINATOR_NOT_AVAILABLE; the id stays busy
-until it is committed. (Apache Kafka waits as long as the transaction's own time-out, for a client that has given up by
-then.)
+until it is committed. (Apache Kafka waits as long as the transaction's own time-out, after which the client has given
+up.)
 
-A broker on which nobody uses transactions does not load the machine.
+A broker whose clients use no transactions does not load the machine.
 """
 
 from __future__ import annotations
@@ -77,9 +76,7 @@ def txn_config(config: BrokerConfig, transaction_version: int) -> TxnConfig:
 
 
 class _Replayed:
-    """Records of `__transaction_state` for the machine: their offsets mean nothing to it, and no transaction of
-    anybody's ends there.
-    """
+    """Records of `__transaction_state` for the machine: it needs no offsets, and there are no control batches."""
 
     __slots__ = ("_shard",)
 
@@ -108,9 +105,9 @@ class TransactionCoordinator:
 
     next_producer_id: as `ProducerIds.next_id`. write_markers: for partitions that are led here; connect: to other
     brokers. partition_count: of a topic as the store knows it, as `barnabas.replication.partition_count`.
-    transaction_version: the level that is finalised; `config_changed` when it is another one. runtime: its shards, for
-    who wants to look at them. The runtime's own methods, for `barnabas.server.partitions.registry` and for
-    FindCoordinator: `lead`, `resign`, `resign_all`, `write_failed`; `place`, `want_topic`.
+    transaction_version: the level that is finalised; `config_changed` when it has changed. runtime: its shards, to
+    inspect them. The runtime's own methods, for `barnabas.server.partitions.registry` and for FindCoordinator: `lead`,
+    `resign`, `resign_all`, `write_failed`; `place`, `want_topic`.
     """
 
     topic = TRANSACTION_STATE_TOPIC
@@ -182,7 +179,7 @@ class TransactionCoordinator:
         return ()
 
     def required_acks(self) -> int:
-        """Part of `Subject`: all that are in sync must have a decision before anybody hears of it."""
+        """Part of `Subject`: all in-sync replicas must have a decision before it is answered or acted upon."""
         return -1
 
     def commit_timeout_s(self) -> float:
@@ -212,10 +209,10 @@ class TransactionCoordinator:
             except Exception as error:
                 contain(self.log, "getting a producer id for a transactional id", error)
                 result = wanted.refused(ErrorCode.UNKNOWN_SERVER_ERROR, self._ground.time())
-            # Of a partition that was lost meanwhile the machine says so, and asks for nothing to be written.
+            # If the partition was lost meanwhile the machine's result is an error without records.
             self._results.apply(led, result)
         except Exception as error:
-            contain(self.log, f"going on in {led!r} with a producer id", error, wanted.refused)
+            contain(self.log, f"continuing in {led!r} with a producer id", error, wanted.refused)
         self._partitions.write_staged()
 
     # -- markers -----------------------------------------------------------------------------------
@@ -254,7 +251,7 @@ class TransactionCoordinator:
     # -- tasks -------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Load, deliver, remove ids that nobody uses, and create the topic, until cancelled."""
+        """Load, deliver, remove expired ids, and create the topic, until cancelled."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -341,8 +338,8 @@ class TransactionCoordinator:
     # -- AddPartitionsToTxn ------------------------------------------------------------------------
 
     def add_partitions(self, request: AddPartitionsToTxnRequest, version: int, token: Any) -> None:
-        """AddPartitionsToTxn in its form of any version; answers AddPartitionsToTxnResponse, at once or later. Errors
-        are in the answer.
+        """AddPartitionsToTxn of any version; answers AddPartitionsToTxnResponse, now or later. Errors are in the
+        answer.
         """
         if version >= 4:
             transactions = request.transactions
@@ -372,11 +369,11 @@ class TransactionCoordinator:
             if topic not in known or not 0 <= index < len(known[topic].partitions)
         }
 
-        def tell(code_of: Callable[[TopicPartition], ErrorCode]) -> None:
+        def respond(code_of: Callable[[TopicPartition], ErrorCode]) -> None:
             answered(_txn_result(transaction, code_of))
 
         if missing:
-            tell(
+            respond(
                 lambda partition: (
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition in missing else ErrorCode.OPERATION_NOT_ATTEMPTED
                 )
@@ -387,12 +384,12 @@ class TransactionCoordinator:
             led = self._of(transaction.transactional_id)
         except KafkaError as error:
             refusal = error.code
-            tell(lambda _: refusal)
+            respond(lambda _: refusal)
             return
         if transaction.verify_only:
-            tell(led.shard.partitions.verify_partitions(*who, partitions).__getitem__)
+            respond(led.shard.partitions.verify_partitions(*who, partitions).__getitem__)
         else:
-            collect = Callback(lambda code: tell(lambda _: code), answer.release_waiters)
+            collect = Callback(lambda code: respond(lambda _: code), answer.release_waiters)
             self._results.apply(
                 led,
                 led.shard.partitions.add_partitions(*who, frozenset(partitions), version, collect, self._ground.time()),
@@ -400,7 +397,7 @@ class TransactionCoordinator:
 
 
 class _AddAnswer:
-    """Answers an AddPartitionsToTxn when all its transactions are dealt with."""
+    """Answers an AddPartitionsToTxn when all its transactions have their results."""
 
     def __init__(self, token: Any, version: int, count: int) -> None:
         self._token = token

@@ -1,8 +1,9 @@
 """Asks transaction coordinators, on behalf of partitions: is this partition part of that producer's open transaction?
 Or else: make it part of it (KIP-890).
 
-A batch that opens a transaction in a partition is let in only if the coordinator knows of it, so that it will get an
-end marker there. Clients of transaction.version 2 do not add partitions themselves; the leader does it for them.
+A batch that opens a transaction in a partition is accepted only if the coordinator knows the partition, so that it will
+write an end marker there. Clients of transaction.version 2 do not add partitions themselves; the leader does it for
+them.
 
     Produce, TxnOffsetCommit → `check` → this broker's coordinator (`verification_own`), or another's
                                          (`verification_others`)
@@ -73,7 +74,7 @@ class TxnVerification:
         of a round it is followed by the round's write.
 
         The errors are a producer's: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING,
-        CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE. When nobody could say: NETWORK_EXCEPTION,
+        CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE. Without a verdict of the coordinator: NETWORK_EXCEPTION,
         COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
         """
         ask = Ask(transactional_id, producer_id, producer_epoch, operation)

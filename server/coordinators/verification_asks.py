@@ -1,8 +1,8 @@
-"""What is to be asked of transaction coordinators on behalf of partitions, and who waits for it.
+"""Verifications to request of transaction coordinators on behalf of partitions, and the callbacks that wait for them.
 
-What is asked again for the same id while it waits is merged if it comes from the same producer; of two epochs the lower
-one is fenced (INVALID_PRODUCER_EPOCH). Difference from Apache Kafka: there the earlier of two requests for the same id
-and epoch fails with a network error.
+Waiting requests for the same id are merged if they come from the same producer; of two epochs the lower one is fenced
+(INVALID_PRODUCER_EPOCH). Difference from Apache Kafka: there the earlier of two requests for the same id and epoch
+fails with a network error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 
 
 class Operation(Enum):
-    """What is asked, and which errors the client knows; it follows from the version of its request."""
+    """The operation, and which errors the client knows; both follow from the version of its request."""
 
     VERIFY_FOR_OLD = "verify; the client does not know TRANSACTION_ABORTABLE"
     VERIFY = "verify"
@@ -51,7 +51,7 @@ def operation_of_offset_commit(version: int) -> Operation:
 
 
 class Ask:
-    """What is to be asked for one transactional id, and who waits for it."""
+    """The verification of one transactional id, and the callbacks that wait for it."""
 
     __slots__ = ("operation", "partitions", "producer_epoch", "producer_id", "transactional_id", "waiting")
 
@@ -96,7 +96,7 @@ class Ask:
 
 
 class Asks:
-    """What is to be asked next, at most once for each transactional id."""
+    """The verifications for the next request, at most one for each transactional id."""
 
     __slots__ = ("_by_id",)
 
@@ -107,7 +107,7 @@ class Asks:
         return bool(self._by_id)
 
     def add(self, ask: Ask) -> None:
-        """Ask this as well: with what waits for the same id, or instead of it; or refuse it."""
+        """Add a verification: merge it with the one for the same id, or let it replace that one; or reject it."""
         earlier = self._by_id.get(ask.transactional_id)
         if earlier is not None:
             if ask.producer_epoch < earlier.producer_epoch:
@@ -122,7 +122,7 @@ class Asks:
         self._by_id[ask.transactional_id] = ask
 
     def take(self) -> list[Ask]:
-        """All of them; nothing is left."""
+        """Remove and return all of them."""
         asks, self._by_id = list(self._by_id.values()), {}
         return asks
 
@@ -133,8 +133,8 @@ def request_of(asks: Iterable[Ask]) -> AddPartitionsToTxnRequest:
 
 
 def settle(asks: Sequence[Ask], response: AddPartitionsToTxnResponse | None) -> None:
-    """Tell everybody what the coordinator said; None: it said nothing. What it says nothing of is confirmed, as in
-    Apache Kafka.
+    """Call all callbacks with the coordinator's response; None: there was none. Partitions that are missing in the
+    response are confirmed, as in Apache Kafka.
     """
     if response is None:
         for ask in asks:
@@ -142,13 +142,13 @@ def settle(asks: Sequence[Ask], response: AddPartitionsToTxnResponse | None) -> 
         return
     code = response.error_code
     if code != ErrorCode.NONE:
-        log.error("the coordinator refuses to verify transactions: error %d", code)
+        log.error("the coordinator rejected the verification of transactions: %s", ErrorCode.of(code).name)
         # Clients know nothing of the brokers' permissions.
         refused = ErrorCode.INVALID_TXN_STATE if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED else ErrorCode.of(code)
         for ask in asks:
             ask.refused(refused)
         return
-    from barnabas.coordinator.txn import verification_error  # who has no transactions need not load it
+    from barnabas.coordinator.txn import verification_error  # a broker without transactions does not load it
 
     results = {result.transactional_id: result for result in response.results_by_transaction}
     for ask in asks:

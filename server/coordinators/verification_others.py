@@ -1,9 +1,9 @@
-"""Asks transaction coordinators on other brokers: one AddPartitionsToTxn per broker at a time, with all that came
-meanwhile.
+"""Requests to transaction coordinators on other brokers: one AddPartitionsToTxn per broker at a time, with all
+verifications that came meanwhile.
 
-A coordinator that says nothing is waited for until the image shows the id elsewhere, or in another leader epoch (Apache
-Kafka waits for `request.timeout.ms`). A broker that does not know version 4 of the request (before 3.5) cannot verify,
-and then nobody does.
+A request is cancelled when the image shows another coordinator for an id, or another leader epoch (Apache Kafka waits
+for `request.timeout.ms`). A broker without version 4 of the request (before 3.5) cannot verify: its transactions go on
+unverified.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger("barnabas.transactions")
 OLDEST_VERSION = 4
 NEWEST_VERSION = 5
 _STALE_CHECK_S = 1.0
-"""How often coordinators that are waited for are compared with the image. Seconds."""
+"""How often requests in flight are compared with the image. Seconds."""
 
 
 class _Broker:
@@ -111,7 +111,7 @@ class OtherCoordinators:
                 with trio.CancelScope() as broker.scope:
                     response = await self._ask(broker.broker_id, asks)
             except PeerError as error:
-                log.warning("transactions of %d producers cannot be verified: %s", len(asks), error)
+                log.warning("cannot verify transactions of %d producers: %s", len(asks), error)
             except Exception as error:
                 contain(log, f"verifying transactions of {len(asks)} producers", error)
             broker.asked = {}
@@ -131,7 +131,7 @@ class OtherCoordinators:
             raise PeerError(f"broker {broker_id} is gone")
         newest = (await peer.versions(endpoint)).get(ApiKey.ADD_PARTITIONS_TO_TXN, (0, 0))[1]
         if newest < OLDEST_VERSION:
-            log.warning("broker %d cannot verify transactions; they go on unverified", broker_id)
+            log.warning("broker %d cannot verify transactions; they continue unverified", broker_id)
             return AddPartitionsToTxnResponse()
         response: AddPartitionsToTxnResponse = await peer.ask(endpoint, request_of(asks), min(newest, NEWEST_VERSION))
         return response
@@ -141,8 +141,8 @@ class OtherCoordinators:
         return (-1, -1) if place is None else (place.leader, place.leader_epoch)
 
     def _cancel_stale(self) -> None:
-        """Cancel requests to brokers that do not coordinate any more what they were asked for."""
+        """Cancel requests to brokers that no longer coordinate one of the request's ids."""
         for broker in self._brokers.values():
             if any(self._where(name) != before for name, before in broker.asked.items()):
-                log.info("broker %d is not waited for: transactions have another coordinator", broker.broker_id)
+                log.info("cancelling a request to broker %d: its ids have another coordinator", broker.broker_id)
                 broker.scope.cancel()

@@ -1,4 +1,4 @@
-"""Asks this broker's own transaction coordinator, by direct calls: the requests for one id one after the other."""
+"""Verification by this broker's own transaction coordinator, by direct calls: one after the other for each id."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
     batches → one producer? → a transaction open in the partition? → append
                                      │ no
-                                     └→ the coordinator is asked → append what it confirms
+                                     └→ the coordinator verifies → append what it confirms
 
-While the coordinator is asked (`server.coordinators.verification`) no further request of the connection is taken, as
-the producer's next batches would overtake these, and the records are copied out of the round's receive buffer.
+During a verification (`server.coordinators.verification`) no further request of the connection is handled, as the
+producer's next batches would overtake these, and the records are copied out of the round's receive buffer.
 Transient errors become NOT_ENOUGH_REPLICAS, after which every client retries without looking for another leader; only
 clients of transaction.version 2 get CONCURRENT_TRANSACTIONS. Source: `ReplicaManager.handleProduceAppend` of Apache
 Kafka 4.3.
@@ -148,7 +148,7 @@ class _Request:
         who = self._batches[0]
         transactional_id = str(self._req.transactional_id)
         self._svc.verification.check(
-            transactional_id, who.producer_id, who.producer_epoch, list(self._asked), self._operation, self._told
+            transactional_id, who.producer_id, who.producer_epoch, list(self._asked), self._operation, self._verified
         )
 
     def _examine(self, batch: _Batch) -> None:
@@ -177,8 +177,8 @@ class _Request:
             if verification is not None:
                 self._asked[key] = (partition, verification)
 
-    def _told(self, errors: Errors) -> None:
-        """The coordinator's answer."""
+    def _verified(self, errors: Errors) -> None:
+        """Continue with the coordinator's verdict."""
         if self._svc.verification.tries_again(self._operation, errors, self._since, self._verify):
             return
         if self._operation.bumps_epoch and self._is_overtaken(errors):

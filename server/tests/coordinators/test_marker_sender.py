@@ -123,7 +123,7 @@ async def test_a_broker_that_is_away_gets_them_later(
             others.away.clear()
             await trio.sleep(0.2)
         assert r.state() == "CompleteCommit"
-        assert len([record for record in caplog.records if "no transaction markers" in record.message]) == 1
+        assert len([record for record in caplog.records if "cannot send transaction markers" in record.message]) == 1
         assert "again" in caplog.records[-1].message
 
 
@@ -198,7 +198,7 @@ async def test_a_partition_is_gone_when_the_store_says_so(
         await r.restart()
         await trio.sleep(3)
         assert r.state() == "PrepareCommit"
-        assert 3 <= len([record for record in caplog.records if "have to wait: away" in record.message]) <= 4
+        assert 3 <= len([record for record in caplog.records if "are delayed: away" in record.message]) <= 4
         r.stored["t"] = None  # its node is no topic's
         await trio.sleep(3)
         assert r.state() == "PrepareCommit"
