@@ -42,8 +42,8 @@ class Now(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One record to append. `value` None is a tombstone. `meaning`: what `replay` would read out of key and value, if
-    whoever wrote them says so; None: it has to be read.
+    """One record to append. `value` None is a tombstone. `meaning`: what `replay` would decode from key and value, if
+    the writer provides it; None: it must be decoded.
     """
 
     key: bytes
@@ -52,7 +52,7 @@ class Record(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """An answer for whoever waits behind `token`, which is opaque here. Each token gets exactly one."""
+    """An answer for the client behind `token`, which is opaque here. Each token gets exactly one."""
 
     token: Any
     response: Any
@@ -61,8 +61,8 @@ class Reply(NamedTuple):
 class Callback:
     """A token that is a function: the response goes to `done`, once.
 
-    lost: what happens when the response will not come. A function lets go of whoever is behind the token, and returns
-    who that is, for the log. A text is the name of a request that nobody is behind but `done`, which then gets None.
+    lost: what happens when the response will not come. A function releases the client behind the token, and returns
+    its name, for the log. A text is the name of a request without a client but `done`, which then gets None.
     """
 
     __slots__ = ("_done", "_lost")
@@ -111,7 +111,7 @@ FAILED_AGAIN_S = 60.0
 
 class StepFailed(Exception):
     """A step that was due raised (`__cause__`), and is armed again for later. `key`: of its deadline. `instead`: the
-    replies that are due nevertheless; whoever waited for the step is among them.
+    replies that are due nevertheless, those to clients that waited for the step included.
     """
 
     def __init__(self, key: Hashable, instead: Result) -> None:

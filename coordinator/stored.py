@@ -1,6 +1,6 @@
 """Records of `__consumer_offsets` ↔ values.
 
-A key starts with an int16 that tells what the record is, a value with an int16 version of its layout:
+A key starts with an int16, the type of the record, a value with an int16 version of its layout:
 
 - key 0 or 1, `group, topic, int32 partition` → an offset commit. Written as key 1 with value 3 (`offset, leader
   epoch, metadata, commit time`), or value 1 when the commit brought its own expiry (OffsetCommit v2–4), as Apache

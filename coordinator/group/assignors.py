@@ -90,10 +90,11 @@ ASSIGNORS: Final[Mapping[str, Assignor]] = MappingProxyType({"uniform": assign_u
 
 
 def _equal_subscriptions(members: Members, counts: Mapping[TopicId, int]) -> dict[str, Assignment]:
-    """Everybody subscribes to the same topics: each keeps what it has up to its quota; the rest fills who has less.
+    """All members subscribe to the same topics: each keeps what it has up to its quota; the rest goes to members below
+    theirs.
 
-    As many members as there are partitions left over may have one more: first come those who have it already, as long
-    as enough members follow to take what is left.
+    As many members as there are partitions left over may have one more: first those that have it already, as long as
+    enough members follow to take what is left.
     """
     quota, longer = divmod(sum(counts.values()), max(len(members), 1))
     target: dict[str, dict[TopicId, set[int]]] = {}
@@ -127,8 +128,8 @@ def _equal_subscriptions(members: Members, counts: Mapping[TopicId, int]) -> dic
 
 
 class _Unequal:
-    """Subscriptions differ: partitions without owner go to whoever has the fewest, topic by topic; then topics are gone
-    through again and again, and partitions moved from who has most to who has fewest, until no topic changes.
+    """Subscriptions differ: partitions without owner go to the member with the fewest, topic by topic; then, topic by
+    topic until none changes, partitions move from the member with the most to the one with the fewest.
 
     Members are numbers, in the order of their ids.
     """
@@ -251,7 +252,7 @@ class _Levels:
         order, sizes = self._order, self._sizes
         if self._giver < self._givers_start:
             if self._givers_end <= self._givers_start and self._givers_start > 0:
-                # Everybody in the group was excluded; the next one stands wherever it stands.
+                # All members of the level were excluded; the next one may have any level.
                 self._giver_level = sizes[order[self._givers_start - 1]]
             else:
                 self._giver_level -= 1

@@ -19,8 +19,8 @@ class GroupConfig:
     """Defaults are Apache Kafka's. All `_ms` are milliseconds, `offset_metadata_max_bytes` is compared with UTF-16
     units, as there.
 
-    `group_max_size`: members of one group. `new_member_join_timeout_ms`: how long the JoinGroup of a member nobody
-    has heard of before may stay parked (not a setting in Apache Kafka: 5 minutes).
+    `group_max_size`: members of one group. `new_member_join_timeout_ms`: how long the JoinGroup of a new member may
+    stay parked (not a setting in Apache Kafka: 5 minutes).
 
     Next-generation groups (KIP-848): `consumer_max_size` members; `consumer_assignors`, of which the first serves those
     who ask for none; `consumer_migration_policy`: whether groups go over from the classic protocol while they live

@@ -10,11 +10,11 @@ from barnabas.coordinator.machine import Deadlines
 class Due(Enum):
     """What a deadline of a group is about: the first four of a classic one, the others of a next-generation one."""
 
-    SESSION = "a member was not heard of for its session time-out"
-    PENDING = "an id was handed out and nobody joined with it"
+    SESSION = "a member sent no heartbeat for its session time-out"
+    PENDING = "a member id was assigned and no member joined with it"
     JOIN = "the time to join is up"
     SYNC = "the time to sync is up"
-    HEARTBEAT = "a member of a next-generation group was not heard of for its session time-out"
+    HEARTBEAT = "a member of a next-generation group sent no heartbeat for its session time-out"
     REVOKE = "a member did not give up its partitions within its rebalance time-out"
     REJOIN = "a classic member of a next-generation group did not join again"
     RESYNC = "a classic member of a next-generation group did not ask for its assignment"

@@ -4,8 +4,8 @@ left speak the classic protocol.
 The last target becomes the stored generation, numbered like the group's epoch; then the members are asked to rejoin,
 unless a static member only came back with the other protocol and nothing has to move. The records that remove the one
 group and make the other are one batch. Committed offsets stay. Source: `ClassicGroup.fromConsumerGroup` of Apache
-Kafka 4.3. Difference: a group whose classic members have no protocol in common, or of whom one tells what cannot be
-read, stays what it is and goes on; there the last member of the next generation cannot leave, nor be fenced.
+Kafka 4.3. Difference: a group whose classic members have no protocol in common, or one member with unreadable metadata,
+remains a next-generation group and works on; there its last next-generation member cannot leave, nor be fenced.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from barnabas.coordinator.group.stored_modern import MemberMetadata
 
 class MemberCounts:
     """See the module. `names`, `patterns`, `assignors`, `protocols`: how many members have each; `matched`: how many of
-    the group's patterns match each topic; `classic`: members that speak the classic protocol. Nobody's are left out.
+    the group's patterns match each topic; `classic`: members that use the classic protocol. Counts of 0 are left out.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class MemberCounts:
 
     @property
     def topics(self) -> Collection[str]:
-        """Topics that somebody subscribes to."""
+        """Topics that any member subscribes to."""
         return self.names.keys() | self.matched.keys()
 
     def is_equal(self, members: int) -> bool:

@@ -1,5 +1,5 @@
-"""One request of one member of a next-generation group, step by step: what the member tells of itself, what that does
-to the group, which target follows, how far the member gets. Nothing changes but a list of records.
+"""One request of one member of a next-generation group, step by step: the member's new metadata, the change of the
+group, the new target, the member's next assignment. Nothing changes but a list of records.
 
 The order of the steps is the order of the records, and both are Apache Kafka's. A request that must be refused raises
 `KafkaError`; its records are forgotten. Source: `GroupMetadataManager.consumerGroupHeartbeat` of Apache Kafka 4.3.
@@ -75,17 +75,17 @@ class MemberStep:
     def subscription_changed(self) -> bool:
         return self.names_changed or self.pattern_change is not PatternChange.NONE
 
-    # -- what the member tells --------------------------------------------------------------------
+    # -- the member's metadata --------------------------------------------------------------------
 
-    def tell(self, metadata: MemberMetadata) -> None:
-        """What the member says of itself now."""
+    def update_metadata(self, metadata: MemberMetadata) -> None:
+        """Apply the metadata that the member has sent."""
         self.after = self.before._replace(metadata=metadata)
         if metadata != self.before.metadata:
             self.records.append(Member(self.group.group_id, self.after.member_id, metadata))
         self.names_changed = metadata.topic_names != self.before.metadata.topic_names
 
-    def tell_pattern(self, invalid_pattern: InvalidPattern, now: Now) -> None:
-        """Go on from `tell` with the pattern. Raises KafkaError INVALID_REGULAR_EXPRESSION."""
+    def update_pattern(self, invalid_pattern: InvalidPattern, now: Now) -> None:
+        """Follows `update_metadata`: the pattern. Raises KafkaError INVALID_REGULAR_EXPRESSION."""
         group = self.group
         old, new = self.before.pattern, self.after.pattern
         must_resolve = False
@@ -214,7 +214,7 @@ class MemberStep:
             return
         following = reconcile(standing, target, self.group.topics_of(self.after), changed, owned, self.group.is_free)
         if following is None:
-            raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, "Nobody knows what the member has: it must join again.")
+            raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, "The member's partitions are not known: it must rejoin.")
         if following != standing:
             self.after = self.after._replace(standing=following)
             self.records.append(MemberStanding(self.group.group_id, self.after.member_id, following))

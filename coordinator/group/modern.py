@@ -2,7 +2,7 @@
 offsets (KIP-848).
 
 There is one request, ConsumerGroupHeartbeat. Epoch 0 joins, −1 leaves, −2 leaves a static member's place open; else it
-is the member's epoch, and lists that are null mean "as before". Each answer is held until what it tells is committed.
+is the member's epoch, and null lists mean "unchanged". Each answer is held until its content is committed.
 
 Members that still speak the classic protocol are served by `barnabas.coordinator.group.modern_classic`; groups go over
 from one kind to the other in `barnabas.coordinator.group.upgrade` and `downgrade`. `now` is `machine.Now`; time-outs
@@ -66,7 +66,7 @@ class ModernGroup(ModernState):
             self._watch_revocation(member, now)
 
     def unload(self, now: Now, out: Decision) -> None:
-        """The partition moved; nobody waits in a next-generation group."""
+        """The partition moved; no member waits in a next-generation group."""
 
     def send_away(self, code: ErrorCode, out: Decision) -> None:
         """As `ClassicGroup.send_away`."""
@@ -123,7 +123,7 @@ class ModernGroup(ModernState):
             self._check_epoch(before, epoch, owned)
         step = MemberStep(self, before, records)
         known = before.metadata
-        step.tell(
+        step.update_metadata(
             known._replace(
                 instance_id=known.instance_id if request.instance_id is None else request.instance_id,
                 rack_id=known.rack_id if request.rack_id is None else request.rack_id,
@@ -140,7 +140,7 @@ class ModernGroup(ModernState):
                 classic=None,
             )
         )
-        step.tell_pattern(invalid_pattern, now)
+        step.update_pattern(invalid_pattern, now)
         step.raise_epoch(step.names_changed or step.pattern_change is PatternChange.RESOLVED)
         step.reconcile(step.target(now), owned, step.subscription_changed)
         after = step.after

@@ -1,13 +1,13 @@
-"""Members of a next-generation group that still speak the classic protocol: JoinGroup, SyncGroup, Heartbeat and
-LeaveGroup as such a group answers them, while it goes over from one protocol to the other.
+"""Members of a next-generation group that still use the classic protocol: JoinGroup, SyncGroup, Heartbeat and
+LeaveGroup as such a group answers them, while it migrates from one protocol to the other.
 
-Nobody is a leader and nobody waits: a join is answered at once with the member's epoch as generation, a sync with what
-the member has. Whenever something is to move for a member its heartbeat says REBALANCE_IN_PROGRESS, and it joins
-again: that is its step towards the target. It must do so within its rebalance time-out, and sync within the same.
+There is no leader and no wait: a join is answered immediately with the member's epoch as generation, a sync with the
+member's assignment. Whenever that is to change, the member's heartbeat is answered REBALANCE_IN_PROGRESS, and it
+rejoins: that is its step towards the target. It must do so within its rebalance time-out, and sync within the same.
 
 Source: `GroupMetadataManager.classicGroup…ToConsumerGroup` of Apache Kafka 4.3. Difference: when all members are
-classic, and the group may not become so, they are asked to join again as soon as the group has moved on; there nobody
-is, and what a gone member had stays with nobody.
+classic, and the group may not become so, they are asked to rejoin as soon as the group's epoch has risen; there none
+is, and the partitions of a member that left stay unassigned.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def join(
     step = MemberStep(group, before, records)
     known = before.metadata
     rebalance_timeout_ms = request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms
-    step.tell(
+    step.update_metadata(
         known._replace(
             instance_id=known.instance_id if request.group_instance_id is None else request.group_instance_id,
             rack_id=known.rack_id if subscription.rack_id is None else subscription.rack_id,
@@ -101,7 +101,7 @@ def join(
             classic=client,
         )
     )
-    step.tell_pattern(lambda _: None, now)
+    step.update_pattern(lambda _: None, now)
     changed = step.names_changed or step.pattern_change is not PatternChange.NONE
     step.raise_epoch(changed)
     if not becomes_classic:
@@ -140,7 +140,7 @@ def sync(group: ModernGroup, request: SyncGroupRequest, token: Any, now: Now, ou
     if not is_readable(metadata):
         # Only its metadata for the protocol that the group had when it came over was read.
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-    # Who still has to give partitions up has joined again already, and is told to do so once more when that is done.
+    # A member that still has to revoke partitions has rejoined already, and is asked to do so again after that.
     if group.target_epoch > member.standing.epoch and member.standing.state is not MemberState.UNREVOKED:
         _ask_to_rejoin(group, member, now)
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -157,7 +157,7 @@ def sync(group: ModernGroup, request: SyncGroupRequest, token: Any, now: Now, ou
 
 
 def heartbeat(group: ModernGroup, request: HeartbeatRequest, now: Now) -> HeartbeatResponse:
-    """A classic member says that it lives, and hears whether to join again. Raises KafkaError to refuse."""
+    """A classic member's heartbeat; the answer says whether to rejoin. Raises KafkaError to reject it."""
     member = _classic_member(group, request.member_id, request.group_instance_id)
     assert member.metadata.classic is not None
     standing = member.standing
@@ -166,7 +166,7 @@ def heartbeat(group: ModernGroup, request: HeartbeatRequest, now: Now) -> Heartb
     group.arm(Due.HEARTBEAT, member.member_id, member.metadata.classic.session_timeout_ms, now)
     must_rejoin = (
         standing.epoch < group.target_epoch
-        # Without a member of the next generation nobody else would ask for a target.
+        # Without a member of the next generation no request would compute a target.
         or (standing.epoch < group.epoch and group.counts.classic == len(group.members))
         or standing.state is MemberState.UNREVOKED
         or (standing.state is MemberState.UNRELEASED and not _waits_for_others(group, member))
@@ -221,7 +221,7 @@ def _ask_to_rejoin(group: ModernGroup, member: ModernMember, now: Now) -> None:
 
 
 def _waits_for_others(group: ModernGroup, member: ModernMember) -> bool:
-    """Whether a partition of its target is still with somebody else."""
+    """Whether another member still has a partition of its target."""
     target = group.target.get(member.member_id, {})
     return any(
         partition not in member.standing.assigned.get(topic, ()) and not group.is_free(topic, partition)

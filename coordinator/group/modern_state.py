@@ -36,7 +36,7 @@ from barnabas.coordinator.group.stored_modern import (
 log = logging.getLogger("barnabas.groups")
 
 FIRST_EPOCH: Final = 1
-"""Of a group, and of its target, before they are written: nobody has anything."""
+"""The epoch of a group, and of its target, before they are written: no member has anything."""
 LAST_EPOCH: Final = 2**31 - 1
 """No group lives to see it, but a log may say so."""
 LEFT: Final = -1
@@ -178,14 +178,14 @@ class ModernState:
                 present = epochs.get(partition)
                 if present is not None and present >= epoch:
                     log.error(
-                        "group %r: member %r has %s-%d at epoch %d, which somebody has at epoch %d",
+                        "group %r: member %r has %s-%d at epoch %d, which another member has at epoch %d",
                         self.group_id, member.member_id, topic.hex(), partition, epoch, present,
                     )  # fmt: skip
                     continue
                 epochs[partition] = epoch
 
     def _release(self, standing: Standing) -> None:
-        """Somebody else may have got the partition, at a later epoch, before its former owner's record came."""
+        """Another member may have got the partition, at a later epoch, before its former owner's record came."""
         for held in (standing.assigned, standing.revoking):
             for topic, partitions in held.items():
                 epochs = self._epochs.get(topic, {})

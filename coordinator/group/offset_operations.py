@@ -156,14 +156,14 @@ class OffsetOperations:
         return out.result()
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Whether the member that asks (OffsetFetch 9+) may read offsets. Groups that are not of the next generation
-        tell everybody.
+        """Whether the requesting member (OffsetFetch 9+) may read offsets. Groups that are not of the next generation
+        return them to any client.
         """
         group = self._groups.get(group_id)
         return group.check_fetch(member_id, member_epoch) if isinstance(group, ModernGroup) else ErrorCode.NONE
 
     def with_offsets(self, group_id: str) -> list[TopicPartition]:
-        """What to ask `fetch` for, with `only_found`, to hear of all that a group has; there may be very many."""
+        """The partitions to pass to `fetch`, with `only_found`, for all offsets of a group; there may be very many."""
         group = self._groups.get(group_id)
         return [] if group is None else group.offsets.partitions()
 

@@ -44,8 +44,8 @@ class MemberState(IntEnum):
 
 
 class Standing(NamedTuple):
-    """Where a member stands. `revoking`: asked to give up; nobody else gets them before. `previous_epoch`: a member
-    that did not get the last answer comes with it.
+    """A member's assignment and epoch. `revoking`: partitions that it was asked to revoke; no other member gets them
+    before. `previous_epoch`: a member that did not get the last answer sends it.
     """
 
     epoch: int
@@ -70,11 +70,10 @@ def reconcile(
     owned: Mapping[TopicId, Collection[int]] | None,
     is_free: Callable[[TopicId, int], bool],
 ) -> Standing | None:
-    """The next step, or `standing` itself if there is none. None: the member is to be fenced, for nobody knows what it
-    has.
+    """The next step, or `standing` itself if there is none. None: fence the member, as its partitions are not known.
 
-    `owned`: what the member says it has; None if it did not say, as nothing changed. `is_free`: whether nobody has the
-    partition, nor is giving it up, this member included.
+    `owned`: the partitions that the member reports; None if it reports none, as nothing changed. `is_free`: whether no
+    member has the partition, nor is revoking it, this member included.
     """
     if standing.state is MemberState.UNKNOWN and (owned is None or owned):
         return None

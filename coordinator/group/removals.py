@@ -66,7 +66,7 @@ class Removals:
         yield out.result()
 
     def expire_offsets(self, now: Now) -> Iterator[Result]:
-        """The periodic clean-up (KIP-211): offsets that nobody came back for, then groups that have nothing left."""
+        """The periodic clean-up (KIP-211): expired offsets, then groups that have nothing left."""
         retention_ms = self._store.context.config.offsets_retention_ms
         for group in list(self._store.groups.values()):
             if group.group_id in self._store.foreign:
@@ -108,11 +108,11 @@ class Removals:
 
 
 def _expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-    """Offsets of `group` that nobody came back for, by what kind of group it is."""
+    """The expired offsets of `group`, by the kind of group."""
     if isinstance(group, ModernGroup):
         return group.offsets.expired(now_ms, retention_ms, None, group.subscribed)
     if group.protocol_type is None:
-        # A consumer that assigns partitions to itself: there is no state to tell whether it is alive.
+        # A consumer that assigns partitions to itself: no state shows whether it is alive.
         return group.offsets.expired(now_ms, retention_ms, None, ())
     if group.state is State.EMPTY:
         since_ms = None if group.state_time_ms == -1 else group.state_time_ms

@@ -6,7 +6,7 @@ invalid group id) is the runtime's to say, for it knows.
 
 Operations take requests as Kafka's messages or as plain values, the API version where behaviour differs by it, an
 opaque token and `now`; see `barnabas.coordinator.machine`. `committed_to` is the high watermark of the partition: reads
-tell nothing that may still be lost.
+return nothing that may still be lost.
 
 `GroupShard` is the face of parts that share one `GroupStore`; none of them knows another:
 
@@ -98,7 +98,7 @@ class GroupShard:
         return self.store.loaded(now)
 
     def unload(self, now: Now) -> Result:
-        """The partition is led elsewhere: everybody who waits gets NOT_COORDINATOR; the shard is at its end."""
+        """Another broker leads the partition: all waiting members get NOT_COORDINATOR; the shard has ended."""
         return self.store.unload(now)
 
     def expire_offsets(self, now: Now) -> Iterator[Result]:

@@ -5,8 +5,8 @@ A group is classic until a record of a next-generation group comes, and such a g
 the two kinds take each other's place in one batch of records, and the committed offsets go along. A classic group that
 is only made of offsets stands in for any other.
 
-Share and streams groups are not served here; their records stay in the log and are not looked into, but for whether
-there is such a group: nobody else may then take its id.
+Share and streams groups are not served here; their records stay in the log and are not decoded, except to know that
+there is such a group: no other group may then use its id.
 
 `committed_to` is the high watermark of the partition: what lies behind it may still be lost.
 """
@@ -194,7 +194,7 @@ class GroupStore:
         return out.result()
 
     def unload(self, now: Now) -> Result:
-        """The partition is led elsewhere: everybody who waits gets NOT_COORDINATOR; the shard is at its end."""
+        """Another broker leads the partition: all waiting members get NOT_COORDINATOR; the shard has ended."""
         out = Decision()
         for group in self.groups.values():
             try:

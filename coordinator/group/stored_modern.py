@@ -1,9 +1,9 @@
 """Records of next-generation consumer groups (KIP-848) in `__consumer_offsets` ↔ values.
 
-A key starts with an int16 that tells what the record is; all values are of version 0. A null value is a tombstone.
+A key starts with an int16, the type of the record; all values are of version 0. A null value is a tombstone.
 
 - 3, `group` → the group's epoch, and a hash of what its topics look like (KIP-1101).
-- 5, `group, member` → what the member said of itself.
+- 5, `group, member` → the member's metadata.
 - 6, `group` → the epoch of the present target, and when it was made.
 - 7, `group, member` → the member's part of it.
 - 8, `group, member` → where the member stands (`reconcile.Standing`).
@@ -119,7 +119,7 @@ class Resolved(NamedTuple):
 
 
 class Pattern(NamedTuple):
-    """`resolved` None: nobody subscribes to it any more."""
+    """`resolved` None: no member subscribes to it any more."""
 
     group_id: str
     pattern: str

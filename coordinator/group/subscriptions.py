@@ -1,5 +1,4 @@
-"""The embedded protocol of `consumer` groups: what members tell in the metadata they join with, and how an assignment
-is written for them.
+"""The embedded protocol of `consumer` groups: the metadata that members join with, and the encoding of assignments.
 
 A classic group only needs the topics: the prefix that all versions of `ConsumerProtocolSubscription` share, so the
 coordinator does not depend on what clients add. When a group goes over to the next generation, or a classic member is

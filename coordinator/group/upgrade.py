@@ -7,8 +7,8 @@ log ever holds half a group. Committed offsets stay.
 
 Source: `ConsumerGroup.fromClassicGroup` of Apache Kafka 4.3. Differences: a group whose first generation is not formed
 yet goes over as well, and so does one with a member that does not support the last generation's protocol (there the
-joining member gets an unknown error); a partition that a leader has given to two members goes over with the first, and
-one that it has given to nobody is handed out at once, whoever joins.
+joining member gets an unknown error); a partition that a leader has assigned to two members stays with the first, and
+one that it has assigned to no member is assigned with the first join.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ log = logging.getLogger("barnabas.groups")
 
 
 def upgrade(classic: ClassicGroup, context: GroupContext, out: Decision) -> ModernGroup:
-    """What a classic group becomes, with the records for it. Nothing else happens yet, for whoever joins may still be
-    refused; then `gone_over`. Raises KafkaError GROUP_ID_NOT_FOUND if it may not change.
+    """The next-generation group for a classic one, with its records. Nothing else happens yet, for the joining member
+    may still be rejected; `gone_over` follows. Raises KafkaError GROUP_ID_NOT_FOUND if it may not change.
     """
     group = ModernGroup(classic.group_id, context)
     removal = group_record(classic.group_id, None)
@@ -69,7 +69,7 @@ def gone_over(classic: ClassicGroup, group: ModernGroup, now: Now, out: Decision
     """The records of `upgrade` are about to be written: members that wait are answered; all sessions continue."""
     if classic.is_empty:
         return
-    classic.tell_to_rejoin(now, out)
+    classic.ask_to_rejoin(now, out)
     for member in group.members.values():
         assert member.metadata.classic is not None
         group.arm(Due.HEARTBEAT, member.member_id, member.metadata.classic.session_timeout_ms, now)
@@ -77,7 +77,7 @@ def gone_over(classic: ClassicGroup, group: ModernGroup, now: Now, out: Decision
 
 
 def _has_all(group: ModernGroup, context: GroupContext) -> bool:
-    """Whether each partition that somebody subscribes to is with a member."""
+    """Whether each partition of a subscribed topic is assigned to a member."""
     topics = [context.topics.by_name[name] for name in group.subscribed if name in context.topics.by_name]
     return not any(group.is_free(topic.topic_id, i) for topic in topics for i in range(topic.partition_count))
 
@@ -91,7 +91,7 @@ def _check(classic: ClassicGroup, context: GroupContext) -> None:
     elif len(classic.members) > context.config.consumer_max_size:
         why = "it has more members than group.consumer.max.size allows"
     if why is not None:
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Classic group {classic.group_id} stays one: {why}.")
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Classic group {classic.group_id} cannot be upgraded: {why}.")
 
 
 def _records(classic: ClassicGroup, context: GroupContext) -> list[ModernRecord]:
@@ -103,7 +103,7 @@ def _records(classic: ClassicGroup, context: GroupContext) -> list[ModernRecord]
         if has_own_data:
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND,
-                f"Classic group {group_id} stays one: its assignor keeps data of its own in the assignments.",
+                f"Classic group {group_id} cannot be upgraded: its assignor keeps data of its own in the assignments.",
             )
         free = {topic: frozenset(p for p in parts if (topic, p) not in taken) for topic, parts in assigned.items()}
         free = {topic: partitions for topic, partitions in free.items() if partitions}
@@ -121,7 +121,7 @@ def _records(classic: ClassicGroup, context: GroupContext) -> list[ModernRecord]
 def _read(
     classic: ClassicGroup, member: ClassicMember, context: GroupContext
 ) -> tuple[MemberMetadata, dict[TopicId, frozenset[int]], bool]:
-    # One that has just joined may not support the protocol of the last generation; all tell the same topics.
+    # One that has just joined may not support the protocol of the last generation; all name the same topics.
     subscribed = member.metadata(classic.protocol) or member.protocols[0][1]
     try:
         subscription = read_subscription(subscribed, context.topics)
@@ -129,7 +129,7 @@ def _read(
     except DecodeError as error:
         raise KafkaError(
             ErrorCode.GROUP_ID_NOT_FOUND,
-            f"Classic group {classic.group_id} stays one: what member {member.member_id} tells cannot be read.",
+            f"Classic group {classic.group_id} cannot be upgraded: the metadata of member {member.member_id} is bad.",
         ) from error
     metadata = MemberMetadata(
         member.instance_id,

@@ -89,8 +89,8 @@ class GroupViews:
     def looked_through(
         self, states: Collection[str], types: Collection[str]
     ) -> Iterator[ListGroupsResponse.ListedGroup | None]:
-        """As `listed`, with None for each group that is not: whoever goes through very many may pause anywhere, and
-        finds those that there were at the beginning.
+        """As `listed`, with None for each group that is not: the caller may pause anywhere among very many, and gets
+        those that there were at the beginning.
         """
         wanted = {name.lower().strip() for name in states}
         kinds = {name.lower() for name in types}

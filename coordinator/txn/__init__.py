@@ -1,6 +1,6 @@
 """The transaction coordinator: `shard` decides, `markers` delivers what it decided to partition leaders.
 
-This is the face; it is not part of the package's, so that a broker nobody uses transactions on need not load it.
+This is the face; it is not part of the package's, so that a broker without transactional clients need not load it.
 
 What the runtime does, besides what `barnabas.coordinator.machine` says:
 

@@ -1,6 +1,6 @@
-"""Changes of transactional ids, whoever asks for them: writing one, and what follows from it.
+"""Changes of transactional ids, by any operation: writing one, and its consequences.
 
-What follows from a committed change (`Changes.follow_up`) is the same after a load: a decided transaction sends its
+The consequences of a committed change (`Changes.follow_up`) are the same after a load: a decided transaction sends its
 markers, an open one gets its deadline. When all partitions have their marker one more record completes the transaction;
 should the log refuse that one, it is tried again until it is written, and the id stays busy.
 """
@@ -96,7 +96,7 @@ class Changes:
             elif self._store.is_loaded:
                 self.maybe_complete(entry, now, out)
             else:
-                # One record at a time: nobody knows how many there are.
+                # One record at a time: there may be very many.
                 self._store.deadlines.set((entry.transactional_id, Due.COMPLETE), now.seconds)
         elif txn.state is State.ONGOING and txn.timeout_ms != NO_TIMEOUT_MS:
             self._store.deadlines.set((entry.transactional_id, Due.TIME_OUT), due_s(txn, now))

@@ -3,10 +3,10 @@
 An entry is the event to take, or the error to answer; NONE repeats the success of an earlier request. The columns are
 (abort, commit).
 
-Version 2 bumps the epoch at every end, so the epoch tells a repeated request (one below the present one, or 32766 of
-the previous producer id) from the next transaction's end (equal). A producer may abort without knowing whether any of
-its partitions got into a transaction: the epoch rises then all the same. A repetition while the markers are on their
-way, and any request while a record is being written, is answered CONCURRENT_TRANSACTIONS. Source: KIP-890 and
+Version 2 bumps the epoch at every end, so the epoch distinguishes a repeated request (one below the present one, or
+32766 of the previous producer id) from the next transaction's end (equal). A producer may abort without knowing whether
+any of its partitions is part of a transaction: the epoch rises all the same. A repetition before all markers are
+written, and any request while a record is being written, is answered CONCURRENT_TRANSACTIONS. Source: KIP-890 and
 `TransactionCoordinator.endTransaction` of Apache Kafka 4.3.
 
 Difference from it: only an end of version 2 can be repeated. When the last end was one of an older client, Apache Kafka

@@ -1,7 +1,7 @@
-"""One transactional id: what is in the log of it, what is being written, and what is on its way.
+"""One transactional id: its state in the log, the state being written, and the markers being sent.
 
-A change of an id is one record, and until it is committed the id is *busy*: nobody may ask for another one, and readers
-see the value before.
+A change of an id is one record, and until it is committed the id is *busy*: further changes are rejected, and readers
+see the previous value.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class TransactionalId:
         self.markers: MarkersToWrite | None = None
         """What was asked for them."""
         self.fence_failed = False
-        """The epoch that was to shut out the producer could not be written: it holds here all the same, and is not
-        raised again by the next try, for nobody got it.
+        """The epoch that was to fence the producer could not be written: it is in force here all the same, and the next
+        attempt does not raise it again, as no producer got it.
         """
         self._committed: Txn | None = None
 

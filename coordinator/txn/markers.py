@@ -2,9 +2,9 @@
 
 The decision of a transaction is one `MarkersToWrite`, an effect of `barnabas.coordinator.txn.shard`. `MarkerQueues` is
 shared by all shards of a broker: it splits the partitions by leader, puts the markers for one broker into one
-WriteTxnMarkers request at a time, tries again what did not succeed, with whoever leads the partition by then, and tells
-as `Marked` which partitions need no marker any more. A marker is never given up while its shard is led here, for the
-transaction is decided and readers wait for it; a partition that no longer exists needs none.
+WriteTxnMarkers request at a time, retries failed markers with the partition's current leader, and reports as `Marked`
+which partitions need no marker any more. A marker is never dropped while its shard is led here, for the transaction is
+decided and readers wait for it; a partition that no longer exists needs none.
 
 The runtime asks `requests` after each change and when `deadline` has come, sends them, and brings back each answer with
 `answered`, or None if the connection failed. The sender's own broker is a broker like the others.
@@ -61,14 +61,14 @@ OUTCOMES: Final = {
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: Outcome.DONE,
     ErrorCode.UNSUPPORTED_VERSION: Outcome.DONE,
     ErrorCode.INVALID_PRODUCER_EPOCH: Outcome.DONE,
-    # From the broker this means that it does not lead the partition yet; that it is gone only the image can tell.
+    # From the broker this means that it does not lead the partition yet; only the image shows that it is deleted.
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Outcome.RETRY,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: Outcome.RETRY,
     ErrorCode.NOT_ENOUGH_REPLICAS: Outcome.RETRY,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Outcome.RETRY,
     ErrorCode.REQUEST_TIMED_OUT: Outcome.RETRY,
     ErrorCode.KAFKA_STORAGE_ERROR: Outcome.RETRY,
-    # Another coordinator is in office: this one will hear of it, and then `remove` ends the tries.
+    # There is a newer coordinator: this one will be notified, and then `remove` ends the retries.
     ErrorCode.TRANSACTION_COORDINATOR_FENCED: Outcome.SLOW,
 }
 """Every other error is SLOW."""
@@ -197,8 +197,8 @@ class MarkerQueues:
                 outcomes.setdefault(outcome, set()).add(partition)
                 if outcome is Outcome.SLOW:
                     fenced = code == ErrorCode.TRANSACTION_COORDINATOR_FENCED
-                    tell = log.warning if fenced else log.error
-                    tell("%s: broker %d refuses the marker for %s: %s", _of(part), broker_id, partition, code.name)
+                    report = log.warning if fenced else log.error
+                    report("%s: broker %d rejected the marker for %s: %s", _of(part), broker_id, partition, code.name)
             for outcome, partitions in outcomes.items():
                 piece = part._replace(partitions=frozenset(partitions))
                 if outcome is Outcome.DONE:

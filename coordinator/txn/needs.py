@@ -10,9 +10,9 @@ from barnabas.kproto import ErrorCode
 
 
 class NeedProducerId(NamedTuple):
-    """An effect: fetch a producer id that nobody else has. The runtime calls exactly one of the two, at any later time,
-    and carries on with the result: `given(producer id, now)` looks at the request again; `refused(code, now)` if there
-    is none.
+    """An effect: fetch a producer id that no other producer has. The runtime calls exactly one of the two, at any later
+    time, and applies the result: `given(producer id, now)` handles the request again; `refused(code, now)` if there is
+    no id.
     """
 
     given: Callable[[int, Now], Result]

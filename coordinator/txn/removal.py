@@ -1,4 +1,4 @@
-"""Transactional ids that nobody used for `transactional.id.expiration.ms`: tombstones remove them."""
+"""Removal of transactional ids that were not used for `transactional.id.expiration.ms`, by tombstones."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Removal:
             out.records.append(txn_record(entry.transactional_id, None, 0))
             out.when_committed(partial(self._changes.committed, entry))
             out.if_failed(partial(self._not_removed, entry))
-        log.info("%d transactional ids that nobody used are removed", len(out.records))
+        log.info("removing %d expired transactional ids", len(out.records))
         return out.result()
 
     def _not_removed(self, entry: TransactionalId, out: Decision, code: ErrorCode, appended: bool, now: Now) -> None:

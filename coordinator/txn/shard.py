@@ -25,8 +25,8 @@ request fails with an exception). Sources: `TransactionCoordinator`, `Transactio
     partitions.py    AddPartitionsToTxn, AddOffsetsToTxn
     ends.py          EndTxn
     time_outs.py     aborts by the coordinator
-    removal.py       ids that nobody uses
-    views.py         what administrators are shown
+    removal.py       removal of expired ids
+    views.py         descriptions for administrators
 """
 
 from __future__ import annotations

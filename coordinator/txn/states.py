@@ -11,8 +11,8 @@
                           ▲───────────────────────────────────────────────────┘
 
 Complete… stands for both outcomes: the next partitions start the next transaction, InitProducerId makes the id Empty.
-Dead is an id nobody used for so long that its tombstone is being written. PrepareEpochFence lasts for no time: an open
-transaction is fenced and aborted in one record. Neither of the two is ever stored. The numbers are those of the stored
+Dead is an expired id whose tombstone is being written. PrepareEpochFence lasts for no time: an open transaction is
+fenced and aborted in one record. Neither of the two is ever stored. The numbers are those of the stored
 records (`TransactionLogValue`), the names those that DescribeTransactions and ListTransactions show. Sources: KIP-98,
 KIP-360, KIP-890, `TransactionState` of Apache Kafka.
 """
@@ -49,7 +49,7 @@ class Event(Enum):
     ABORT_NOTHING = "a producer of transaction.version 2 aborts without knowing whether a transaction was open"
     FENCE = "another producer came, or the transaction's time is up"
     MARKED = "every partition has its marker"
-    EXPIRED = "nobody used the id for transactional.id.expiration.ms"
+    EXPIRED = "the id was not used for transactional.id.expiration.ms"
 
 
 TRANSITIONS: Final[dict[State, dict[Event, State]]] = {

@@ -6,7 +6,7 @@ client's transaction version. The partitions are null while the state is Empty, 
 value is a tombstone.
 
 Apache Kafka's readers know these fields only; the epoch before the present one is not stored. Tag 3 (next producer
-epoch) is written by nobody and ignored. Sources: `TransactionLogKey/Value.json`, `TransactionLog` of Apache Kafka.
+epoch) is never written, and ignored. Sources: `TransactionLogKey/Value.json`, `TransactionLog` of Apache Kafka.
 """
 
 from __future__ import annotations

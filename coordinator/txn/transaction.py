@@ -66,7 +66,7 @@ def is_exhausted(epoch: int) -> bool:
 
 
 def fresh(producer_id: int, timeout_ms: int) -> Txn:
-    """An id that nobody used before; its first epoch is still to be handed out."""
+    """A new id, whose first epoch is still to be assigned."""
     return Txn(producer_id, NO_EPOCH, timeout_ms, State.EMPTY)
 
 
@@ -90,8 +90,8 @@ def needs_new_id(txn: Txn, owner: Owner | None) -> bool:
 def initialised(txn: Txn, owner: Owner | None, timeout_ms: int, now_ms: int) -> Txn | None:
     """The next epoch for a producer (KIP-360); None: `owner` is fenced.
 
-    Without `owner` it is a new instance: nobody may ask again for the epoch before. An owner that comes with the last
-    epoch repeats a request whose answer it did not get, and gets the present one.
+    Without `owner` it is a new instance, which fences the epoch before. An owner with the last epoch repeats a request
+    whose answer it did not get, and gets the present one.
     """
     epoch, last_epoch = txn.producer_epoch + 1, NO_EPOCH
     if owner is not None:
@@ -150,7 +150,7 @@ def ended(txn: Txn, event: Event, client_version: int, next_id: int, now_ms: int
         state=TRANSITIONS[txn.state][event],
         producer_epoch=min(txn.producer_epoch + 1, LAST_EPOCH) if bumps else txn.producer_epoch,
         last_epoch=txn.producer_epoch if bumps else txn.last_epoch,
-        # Nobody knows when a transaction without partitions began, and one that is complete has a beginning.
+        # A transaction without partitions has no known start time, but one that is complete must have one.
         start_ms=now_ms if event is Event.ABORT_NOTHING else txn.start_ms,
         update_ms=now_ms,
         previous_producer_id=txn.producer_id,
@@ -160,8 +160,8 @@ def ended(txn: Txn, event: Event, client_version: int, next_id: int, now_ms: int
 
 
 def fenced(txn: Txn, transaction_version: int, next_id: int, now_ms: int) -> Txn:
-    """The coordinator shuts out the producer of an open transaction and aborts it, with an epoch that is handed to
-    nobody. `transaction_version`: the finalised level. `next_id`: as `needs_next_id` said for it, else -1.
+    """The coordinator fences the producer of an open transaction and aborts it, with an epoch that no producer gets.
+    `transaction_version`: the finalised level. `next_id`: as `needs_next_id` said for it, else -1.
     """
     shut = txn._replace(state=TRANSITIONS[txn.state][Event.FENCE])
     if transaction_version < EPOCH_BUMPING:

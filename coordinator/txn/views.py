@@ -65,8 +65,8 @@ class TransactionViews:
         matches: Callable[[str], bool] | None,
         now: Now,
     ) -> Iterator[ListTransactionsResponse.TransactionState | None]:
-        """As `listed`, with None for each id that is not: whoever goes through very many may pause anywhere, and finds
-        those that there were at the beginning.
+        """As `listed`, with None for each id that is not: the caller may pause anywhere among very many, and gets those
+        that there were at the beginning.
         """
         for entry in list(self._store.ids.values()):
             txn = entry.txn

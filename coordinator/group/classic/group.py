@@ -1,9 +1,9 @@
 """A classic group: join, sync, heartbeat, leave, and the time-outs between them.
 
 The life of a generation: members send JoinGroup and are parked (PreparingRebalance) until all known ones have, or
-time is up; everybody is answered at once, the leader alone with the list of members (CompletingRebalance); members
-send SyncGroup and are parked until the leader's brings the assignment; that becomes one record, and its replay makes
-the group Stable.
+time is up; all are answered together, the leader alone with the list of members (CompletingRebalance); members send
+SyncGroup and are parked until the leader's has the assignment; that becomes one record, and its replay makes the group
+Stable.
 
 `ClassicGroup` is the face of parts that share one `ClassicState`:
 
@@ -82,7 +82,7 @@ class ClassicGroup:
 
     @property
     def state_time_ms(self) -> int:
-        """When the state changed; -1: nobody knows."""
+        """When the state changed; -1: not known."""
         return self._state.state_time_ms
 
     @property
@@ -105,7 +105,7 @@ class ClassicGroup:
 
     @property
     def subscribed(self) -> frozenset[str] | None:
-        """Topics that the members of a `consumer` group subscribe to; None: nobody can tell."""
+        """Topics that the members of a `consumer` group subscribe to; None: not known."""
         return self._state.subscribed
 
     @property
@@ -185,30 +185,30 @@ class ClassicGroup:
         """Have the members join again."""
         self._rebalance.prepare(reason, now, out)
 
-    def tell_to_rejoin(self, now: Now, out: Decision) -> None:
-        """The group is about to become a next-generation one: whoever waits is to join that."""
+    def ask_to_rejoin(self, now: Now, out: Decision) -> None:
+        """The group is about to become a next-generation one: answer waiting members so that they join that."""
         group = self._state
         for member in group.members:
             if member.is_waiting:
                 group.answer_waiting(member, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.REBALANCE_IN_PROGRESS, out)
-                # Should the log refuse it, the group stays what it is, and who does not come back is to be missed.
+                # If the log rejects the change, the group stays classic, and members that do not return must expire.
                 group.heard_of(member, now)
 
     def forget(self) -> None:
-        """Another kind of group took this one's place; nobody waits any more."""
+        """Another kind of group has replaced this one, and no member waits any more."""
         self._state.disarm_all()
 
     def send_away(self, code: ErrorCode, out: Decision) -> None:
-        """Answer everybody who waits with an error."""
+        """Answer all waiting members with an error."""
         for member in self.members:
             self._state.answer_waiting(member, code, code, out)
 
     def unload(self, now: Now, out: Decision) -> None:
-        """The partition moved: everybody who waits is sent to look for the new coordinator."""
+        """The partition moved: waiting members get NOT_COORDINATOR, and find the new one."""
         self._end(Event.UNLOADED, ErrorCode.NOT_COORDINATOR, now, out)
 
     def delete(self, now: Now, out: Decision) -> None:
-        """The group is gone for good; it was Empty, so nobody waits."""
+        """The group is removed; it was Empty, so no member waits."""
         self._end(Event.DELETED, ErrorCode.UNKNOWN_MEMBER_ID, now, out)
 
     def _end(self, event: Event, code: ErrorCode, now: Now, out: Decision) -> None:
@@ -254,7 +254,7 @@ class ClassicGroup:
         return ErrorCode.REBALANCE_IN_PROGRESS if group.state is State.PREPARING_REBALANCE else ErrorCode.NONE
 
     def leave(self, member_id: str, instance_id: str | None, reason: str | None, now: Now, out: Decision) -> ErrorCode:
-        """Take one member out, at its own wish or an administrator's, who may name the instance id alone."""
+        """Remove one member, at its own request or an administrator's, who may name the instance id alone."""
         members, rebalance = self.members, self._rebalance
         if not member_id:
             member_id = members.static_id(instance_id) or "" if instance_id is not None else ""

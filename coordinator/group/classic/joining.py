@@ -1,10 +1,9 @@
-"""JoinGroup in a classic group: members that come for the first time, again, or with a new id in the place of an old
-one.
+"""JoinGroup in a classic group: members that join for the first time, rejoin, or replace an old id by a new one.
 
-Whoever may join is parked until the rebalance is complete, or answered at once if nothing changes by it. `now` is
+A valid request is parked until the rebalance is complete, or answered immediately if it changes nothing. `now` is
 `machine.Now`; time-outs are milliseconds. Sources: KIP-62, KIP-345 and KIP-814 (static members), KIP-394 (ids that are
-handed out before joining). Difference from Apache Kafka: a parked request that is superseded by a second one of the
-same member is answered REBALANCE_IN_PROGRESS.
+assigned before joining). Difference from Apache Kafka: a parked request that is superseded by a second one of the same
+member is answered REBALANCE_IN_PROGRESS.
 """
 
 from __future__ import annotations
@@ -135,8 +134,8 @@ class Joining:
         group.members.set_joining(member, waiting)
         if group.leader is None:
             group.leader = member_id
-        # Nobody who waits in a JoinGroup can heartbeat, and a client that gave up would leave one member behind with
-        # each try.
+        # A member that waits in a JoinGroup cannot heartbeat, and a client that gave up would leave one member behind
+        # with each attempt.
         group.arm(Due.SESSION, member_id, now.seconds + group.config.new_member_join_timeout_ms / 1000)
         self._rebalance.maybe_prepare(f"member {member_id!r} joined{given(request.reason)}", now, out)
 
@@ -209,8 +208,8 @@ class Joining:
                 # (KIP-814).
                 joined = group.joined(member, waiting.version, skip_assignment=new_id == group.leader)
             else:
-                # It must not take itself for the leader, for a stable group would ignore its assignment: tell the old
-                # id.
+                # It must not act as the leader, for a stable group would ignore its assignment: answer with the old
+                # leader's id.
                 joined = group.joined(member, waiting.version, leader=old_leader)
 
             def refusal(code: ErrorCode) -> JoinGroupResponse:

@@ -178,10 +178,10 @@ class Members:
 
     def choose_protocol(self) -> str:
         """The protocol of the next generation: each member votes for its first one among those that all support."""
-        everybody = len(self._by_id)
+        count = len(self._by_id)
         votes: Counter[str] = Counter()
         for member in self._by_id.values():
-            votes[next(name for name, _ in member.protocols if self._supported[name] == everybody)] += 1
+            votes[next(name for name, _ in member.protocols if self._supported[name] == count)] += 1
         return votes.most_common(1)[0][0]
 
 

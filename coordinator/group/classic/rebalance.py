@@ -30,7 +30,7 @@ class Rebalance:
 
     An Empty group waits for `group.initial.rebalance.delay.ms`, and as long again while members come, but no longer
     than a rebalance may take. _initial_delay_ms: the wait under way, None in other rebalances; _initial_left_ms: what
-    may follow; _new_member_added: whether somebody came.
+    may follow; _new_member_added: whether a member joined.
     """
 
     __slots__ = ("_group", "_initial_delay_ms", "_initial_left_ms", "_new_member_added")
@@ -77,7 +77,7 @@ class Rebalance:
             self._new_member_added = True
 
     def maybe_complete_join(self, now: Now, out: Decision) -> None:
-        """Form the next generation, if that is what the group is about and everybody has come."""
+        """Form the next generation, if the group prepares one and all members have joined."""
         group = self._group
         if group.state is not State.PREPARING_REBALANCE:
             return
@@ -105,8 +105,8 @@ class Rebalance:
                 log.info("group %r: member %r did not join in time", group.group_id, member.member_id)
                 self.remove(member.member_id, out)
         if group.members and not self._elect_leader():
-            # Only static members are left and none came: nobody could assign. Their sessions will end, or one of them
-            # returns.
+            # Only static members are left and none joined, so there is no leader to assign. Their sessions will end, or
+            # one of them returns.
             seconds = max(group.members.rebalance_timeout_ms / 1000, _RETRY_S)
             group.arm(Due.JOIN, "", now.seconds + seconds)
             self._initial_delay_ms = None
@@ -115,7 +115,7 @@ class Rebalance:
         self._initial_delay_ms = None
         self._new_member_added = False
         group.unsynced.clear()
-        # After the last number there is the first again. None is negative, for that means nobody's.
+        # The number wraps to 1. It is never negative, as a negative one stands for a client that is no member.
         group.generation = group.generation + 1 if 0 <= group.generation < _LAST_GENERATION else 1
         if not group.members:
             group.protocol = None
@@ -139,7 +139,7 @@ class Rebalance:
         group.arm(Due.SYNC, "", now.seconds + group.members.rebalance_timeout_ms / 1000)
 
     def _elect_leader(self) -> bool:
-        """Keep the leader if it joined, else take the first that did. False: nobody joined."""
+        """Keep the leader if it joined, else take the first that did. False: no member joined."""
         group = self._group
         leader = None if group.leader is None else group.members.get(group.leader)
         if leader is None or leader.joining is None:

@@ -4,7 +4,7 @@ group stands between two generations.
 Hard: `stored` (the last generation in the log, with assignments) and `offsets`. Soft: all the rest, the rebalance under
 way included: when the coordinator moves, members of a generation that was not assigned yet simply join again.
 
-`now` is `machine.Now`; time-outs are milliseconds. Methods that answer somebody write into the `Decision` of the
+`now` is `machine.Now`; time-outs are milliseconds. Methods that answer a request write into the `Decision` of the
 operation.
 """
 
@@ -32,7 +32,7 @@ class ClassicState:
     table allows; state_time_ms: when, -1 before the first time. generation: of the members as they are now; it is
     ahead of `stored` until their assignment is written. protocol, leader: of that generation; the leader is always a
     member, and there is one when there are members. unsynced: members that have not asked for their assignment.
-    subscribed: topics of the members of a `consumer` group; None: nobody can tell.
+    subscribed: topics of the members of a `consumer` group; None: not known.
     """
 
     __slots__ = (
@@ -129,7 +129,7 @@ class ClassicState:
     def joined(
         self, member: Member, version: int, *, leader: str | None = None, skip_assignment: bool = False
     ) -> JoinGroupResponse:
-        """The answer that lets `member` into the current generation. `leader`: to tell another one than there is."""
+        """The answer that admits `member` to the current generation. `leader`: to name another one than there is."""
         leader_id = self.leader if leader is None else leader
         members = []
         if leader_id == member.member_id:

@@ -31,13 +31,13 @@ class State(Enum):
     STABLE = "Stable"
     """The assignment is in the log; members heartbeat and commit."""
     DEAD = "Dead"
-    """Removed; nobody can reach it any more."""
+    """Removed; requests do not reach it any more."""
 
 
 class Event(Enum):
     REBALANCE = "a member came, left, failed or changed, or the leader asked"
     FORMED = "the members of the next generation are known"
-    NO_MEMBERS = "the rebalance ended with nobody in the group"
+    NO_MEMBERS = "the rebalance ended with no members in the group"
     ASSIGNED = "the leader's assignment was replayed"
     LOADED = "members of a stored generation were read from the log"
     DELETED = "an administrator or the expiry of its last offset removed it"

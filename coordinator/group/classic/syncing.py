@@ -1,5 +1,5 @@
-"""SyncGroup in a classic group: members are parked until the leader brings the assignment, which becomes one record;
-its replay makes the group Stable, and its commit answers everybody.
+"""SyncGroup in a classic group: members are parked until the leader sends the assignment, which becomes one record; its
+replay makes the group Stable, and its commit answers all members.
 
 `now` is `machine.Now`. Sources: KIP-62, KIP-559 (protocol type and name). Difference from Apache Kafka: a parked
 request that is superseded by a second one of the same member is answered REBALANCE_IN_PROGRESS.
@@ -32,7 +32,7 @@ class Syncing:
         self._rebalance = rebalance
 
     def sync(self, request: SyncGroupRequest, token: Any, now: Now, out: Decision) -> None:
-        """A member asks for its assignment; the leader brings everybody's."""
+        """A member requests its assignment; the leader sends those of all members."""
         group = self._group
         refusal = self._check(request)
         if refusal is not None:
