@@ -37,7 +37,7 @@ USERS = {"alice": "alice-secret"}
 LOG_BYTES = 64 * 1024
 LOG_LINES_IN_ERRORS = 30
 STOP_S = 10.0
-# Wishes for the program under test that would only slow the broker down or make it fail.
+# Variables meant for the program under test that would only slow the broker down or make it fail.
 _NOT_INHERITED = ("PYTHONDEVMODE", "PYTHONINSPECT", "PYTHONMALLOC", "PYTHONTRACEMALLOC", "PYTHONWARNINGS")
 _PREFIX = b"bootstrap="
 

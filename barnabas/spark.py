@@ -8,7 +8,7 @@
 A path is a log directory, several, or one partition's directory: in use or a copy, Barnabas' or Apache Kafka's. Columns
 and types are those of Spark's Kafka source: key, value, topic, partition, offset, timestamp, timestampType and, with
 `includeHeaders`, headers. `option("columns", "value,offset")` or `schema("value binary, offset long")` reads fewer:
-the Python data source API tells no source which columns a query uses, so all that are declared are read.
+the Python data source API does not pass on which columns a query uses, so all declared ones are read.
 
 | option | meaning (names and texts as in Spark's Kafka source where it has them) |
 | --- | --- |

@@ -1,6 +1,6 @@
 """Kafka's protocol as values and bytes, without IO. Usable alone; imports nothing but the standard library.
 
-This face holds what nearly everybody needs. Public submodules beside it: `messages` (request and response classes),
+This face holds what nearly all users need. Public submodules beside it: `messages` (request and response classes),
 `stored` (what lives inside logs), `frame` (headers and frames), `records`, `records_legacy`, `compression`,
 `allowance`, `crc32c`.
 """

@@ -15,8 +15,8 @@ What Apache Kafka's readers accept is accepted:
 - lz4: the frame format, blocks linked or independent, several frames. Message format v0 has a known fault: its header
   checksum also covers the magic number (KAFKA-3160); `lz4_v0=True` does not look at that byte when reading, as Apache
   Kafka does not, and writes the faulty one, which is what readers of that time expect.
-- zstd: frames with and without content size, up to 256 of them (nobody writes more than one, and each costs a
-  decompressor), windows up to 128 MiB.
+- zstd: frames with and without content size, up to 256 of them (clients write one, and each costs a decompressor),
+  windows up to 128 MiB.
 
 `compress` writes what the Java clients write: xerial framing in 32 KiB blocks, lz4 frames of independent 64 KiB
 blocks without content size.
@@ -186,7 +186,7 @@ def _gunzip(data: Buffer, max_bytes: int, pieces_max: int) -> bytes:
             size *= 2
             is_full = True
             while is_full:
-                # One byte more than allowed tells "exactly full" from "too much".
+                # One byte more than allowed distinguishes "exactly full" from "too much".
                 step = min(room + 1, STEP_BYTES_MAX)
                 try:
                     part = unpacker.decompress(piece, step)

@@ -164,8 +164,8 @@ MESSAGE_LENGTH = 1000
 
 
 def shortened(message: str) -> str:
-    """A message as it may stand in an answer. Much of what it says may be the client's own text, a name or a list:
-    that need not fit a second time, and whole it helps nobody.
+    """A message as it may stand in an answer. Much of it may be the client's own text, a name or a list: that need not
+    fit a second time, and its whole length is of no help.
     """
     return message if len(message) <= MESSAGE_LENGTH else message[: MESSAGE_LENGTH - 3] + "..."
 

@@ -11,7 +11,7 @@
     response ...
 
 A `.rec` file has `record Name 0-4 flexible 4+` sections instead. For keys of coordinator records the version is the
-number in front of the key, which tells the kinds apart. `~` means the field is dropped silently when the version
+number in front of the key, the type of the record. `~` means the field is dropped silently when the version
 lacks it; otherwise only its default may be dropped. A structure is described where it is used first; later uses in
 the same message only name it.
 

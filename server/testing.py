@@ -157,7 +157,7 @@ class Member:
 class EmbeddedCluster:
     """Brokers 1 to n in this loop, on one coordination tree in memory; made by `embedded_cluster`.
 
-    Whoever waits for something that never comes waits without end: tests have time limits.
+    A wait for something that never comes does not end: give tests time limits.
     """
 
     def __init__(
@@ -246,7 +246,7 @@ class EmbeddedCluster:
                 member.broker.serve_stream(theirs, listener=endpoint.listener)
                 self._links.setdefault(link, []).append(ours)
                 return ours
-        raise ConnectionRefusedError(f"nobody listens at {endpoint.host}:{endpoint.port}")
+        raise ConnectionRefusedError(f"no broker listens at {endpoint.host}:{endpoint.port}")
 
     async def cut(self, one: int, other: int) -> None:
         """Break what is open between two brokers and let them open nothing new."""

@@ -238,17 +238,17 @@ def main(
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # `barnabas config --all | head`
-        _write_to_nobody()
+        _discard_output()
         return OK
     except OSError as error:  # `barnabas config --all > /dev/full`, no room for a temporary directory
         from barnabas.server.runtime.wording import in_words
 
         print(f"barnabas: {in_words(error)}", file=sys.stderr)
-        _write_to_nobody()
+        _discard_output()
         return FAILED
 
 
-def _write_to_nobody() -> None:
+def _discard_output() -> None:
     """Our output cannot be written: discard the rest, so that the interpreter does not complain at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -434,7 +434,7 @@ def _say(*lines: str) -> None:
     try:
         print("\n".join(lines), flush=True)
     except BrokenPipeError:
-        _write_to_nobody()
+        _discard_output()
         raise
 
 

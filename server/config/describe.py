@@ -2,8 +2,9 @@
 
 Used by DescribeConfigs, by CreateTopics (version 5 answers with the new topic's settings) and by `barnabas config`.
 
-Broker resources list every setting that works here or has one allowed value, and whatever else is set. Settings without
-effect stay out while nobody sets them: a list that shows `num.io.threads` would claim that there are such threads.
+Broker resources list every setting that works here or has one allowed value, and all others that are set. Settings
+without effect are left out unless they are set: a list that shows `num.io.threads` would claim that there are such
+threads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a settings file exposes to others: a warning for each, for `barnabas config --check`.
+"""Warnings about what a settings file exposes, for `barnabas config --check`.
 
 All of it is allowed, in Apache Kafka too, and right in some places: on one's own machine, in a closed network. So
-nothing is refused. Checked are the settings and the modes of files that hold secrets.
+nothing is rejected. Checked are the settings and the modes of files that hold secrets.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _IN_CLEAR: Final = {"PLAIN": "passwords", "OAUTHBEARER": "tokens"}
 
 
 def exposures(config: BrokerConfig, file: Path) -> Iterator[str]:
-    """Warnings about `config`, which `file` says."""
+    """Warnings about `config`, which was read from `file`."""
     has_authorizer = bool(config.get_str("authorizer.class.name"))
     for address in config.listeners:
         seen = config.for_listener(address.name)
@@ -59,8 +59,8 @@ def _open(address: ListenAddress) -> Iterator[str]:
     """Without an authorizer."""
     if _is_loopback(address.host):
         return
-    who = "logs in there" if address.protocol.startswith("SASL_") else "reaches it"
-    yield f"listener {address} is open to other machines, and without authorizer.class.name whoever {who} may do all"
+    who = "every user that logs in there" if address.protocol.startswith("SASL_") else "every client that reaches it"
+    yield f"listener {address} is open to other machines; without authorizer.class.name {who} may do everything"
 
 
 def _anonymous(address: ListenAddress, seen: ListenerConfig) -> Iterator[str]:
@@ -69,10 +69,10 @@ def _anonymous(address: ListenAddress, seen: ListenerConfig) -> Iterator[str]:
         return
     match seen.get_str("ssl.client.auth"):
         case "none":
-            yield f"listener {address}: with ssl.client.auth=none everybody there is {_ANONYMOUS} to the authorizer"
+            yield f"listener {address}: with ssl.client.auth=none every client is {_ANONYMOUS} to the authorizer"
         case "requested":
             yield (
-                f"listener {address}: with ssl.client.auth=requested whoever shows no certificate is {_ANONYMOUS} to "
+                f"listener {address}: with ssl.client.auth=requested a client without a certificate is {_ANONYMOUS} to "
                 "the authorizer"
             )
 
@@ -81,15 +81,15 @@ def _too_generous(config: BrokerConfig) -> Iterator[str]:
     """With an authorizer."""
     key = "allow.everyone.if.no.acl.found"
     if config.get_bool(key):
-        yield f"{key}=true lets everybody do everything with whatever has no ACL, as all that is new"
+        yield f"{key}=true lets every client do everything to resources without an ACL, such as new topics"
     supers = [part.strip() for part in (config.get_optional_str("super.users") or "").split(";")]
     if _ANONYMOUS in supers:
         for address in config.listeners:
-            if _lets_nobody_in_particular_in(address, config.for_listener(address.name)):
-                yield f"super.users has {_ANONYMOUS}: whoever comes through listener {address} may do all"
+            if _admits_anonymous_clients(address, config.for_listener(address.name)):
+                yield f"super.users has {_ANONYMOUS}: unauthenticated clients of listener {address} may do everything"
 
 
-def _lets_nobody_in_particular_in(address: ListenAddress, seen: ListenerConfig) -> bool:
+def _admits_anonymous_clients(address: ListenAddress, seen: ListenerConfig) -> bool:
     return address.protocol == "PLAINTEXT" or (
         address.protocol == "SSL" and seen.get_str("ssl.client.auth") != "required"
     )

@@ -185,7 +185,7 @@ class PeerConnection:
         except DecodeError as error:
             raise PeerError(f"{where}: unreadable answer to {key.name}: {error}") from error
         finally:
-            if not whole and self._stream is stream:  # also when cancelled: nobody reads the answer that may come
+            if not whole and self._stream is stream:  # also when cancelled: an answer that comes late is not read
                 await self.close()
 
 

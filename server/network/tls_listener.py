@@ -2,9 +2,9 @@
 
 The context is replaced when the key store or the trust store is set again while the broker runs, and another file is
 named or a file has changed (Apache Kafka does so, too: certificate and key may lie in two files, and in between they do
-not belong together). Connections keep the context that they began with. A store that cannot be used, or that shows
-somebody else, is not taken: other settings are refused to whoever sends them (`why_not`); other files under the same
-settings are named in the log, and the old ones stay.
+not belong together). Connections keep the context that they began with. A store that cannot be used, or that has
+another subject, is rejected: changed settings with an error to the caller (`why_not`), changed files under the same
+settings with a line in the log; the old ones stay in use.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class TlsListener:
         return context, client, identity.certificate
 
     def _why_not(self, config: ListenerConfig, settings: TlsSettings) -> str | None:
-        """Whether another key store would show somebody else, and that is not allowed."""
+        """Why another key store is rejected: its certificate names another subject; None: it is accepted."""
         try:
             identity = read_identity(settings.stores)
         except BadStore as bad:
@@ -126,7 +126,7 @@ class TlsListener:
         return None
 
     def _opened(self, connection: Connection, channel: TlsChannel) -> None:
-        """A client without SASL is whom its certificate names; without a certificate, nobody in particular."""
+        """Without SASL the client's certificate names its principal; without a certificate it is ANONYMOUS."""
         if self._protocol != "SSL":
             return
         connection.session = Session(

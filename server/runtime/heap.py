@@ -96,7 +96,7 @@ class Balloon:
 
     CPython keeps blocks of one size together, in pools of four pages with notes at the start of the first. Blocks are
     the balloon's own while it holds them, whatever is in them: of a pool in use those pages go back that nothing lies
-    in. If all of a pool is held, nobody reads its notes: they are kept elsewhere, and four pages go back. What gives no
+    in. If all of a pool is held, its notes are not read: they are kept elsewhere, and four pages go back. What gives no
     page is released at once. Another allocator is left as it is.
 
     A process that gets busy `deflate`s it, or the interpreter would take new arenas. Both are generators, so that

@@ -5,9 +5,8 @@ All loggers of the project are called `barnabas.<part>`. Text lines:
     2026-11-21 06:32:01.123 INFO  broker: ready, bootstrap=127.0.0.1:9092
 
 JSON lines have `time` (UTC), `level`, `logger`, `message`, and `exception` where there is one. In both, control
-characters that came in with a client's input are shown escaped, so nobody can forge a line. A message that repeats
-(same logger, same template) more than 50 times in 10 s is dropped for the rest of that time; the next one says how
-many.
+characters that came in with a client's input are escaped, so no client can forge a line. A message that repeats (same
+logger, same template) more than 50 times in 10 s is dropped for the rest of that time; the next one says how many.
 
 Levels have Kafka's names (TRACE, DEBUG, INFO, WARN, ERROR, FATAL, OFF); Python's are understood too. Levels belong to
 the process, as in a JVM: several brokers in one process share them. Not here: log files and their rotation (systemd's

@@ -1,13 +1,13 @@
-"""Who somebody is, and what he may do: values and machines of authentication, access control and quotas.
+"""Authentication, access control and quotas, as values and machines.
 
-`principals` and `session` are what the other rooms speak of; each subject has a folder of its own. May import `config`,
-`settings` and `runtime`.
+Other rooms use `principals` and `session`; each subject has a folder of its own. May import `config`, `settings` and
+`runtime`.
 
 Not obvious:
 
 - Nothing here has a clock, a task or a socket: time is an argument, messages go in and out as bytes
   (`server/tests/test_layers.py`). Connections, the metadata store and the log of denials are driven from above.
 - A `Session` belongs to a connection and is replaced as a whole when its peer authenticates (again).
-- Without an authorizer there is none: `None`, not one that allows everything. So nobody pays for a question that has
-  one answer.
+- Without an authorizer there is none: `None`, not one that allows everything. So requests pay nothing for checks that
+  always pass.
 """

@@ -28,4 +28,4 @@ class Principal:
 
 
 ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
-"""Whoever has not been asked who he is."""
+"""A client that has not authenticated."""

@@ -62,8 +62,8 @@ SETTINGS: tuple[Setting, ...] = (
         "replica.selector.class",
         Type.STRING,
         None,
-        "Which replica a consumer that tells its rack reads from (KIP-392): the leader, or with "
-        "RackAwareReplicaSelector one in the same rack that has what the consumer wants.",
+        "Which replica a consumer with a rack reads from (KIP-392): the leader, or with RackAwareReplicaSelector one "
+        "in the same rack that has the offset to fetch.",
         "Java classes cannot be loaded; the one that comes with Apache Kafka is built in",
         allowed=_SELECTOR,
     ),
@@ -83,7 +83,7 @@ SETTINGS: tuple[Setting, ...] = (
         "controlled.shutdown.retry.backoff.ms",
         Type.LONG,
         5000,
-        "How long a broker that stops waits between two such questions.",
+        "How long a broker that stops waits between two such requests.",
     ),
     works(
         "controller.socket.timeout.ms",
@@ -116,7 +116,7 @@ SETTINGS: tuple[Setting, ...] = (
         "leader.imbalance.check.interval.seconds",
         Type.LONG,
         300,
-        "How often the controller looks whether preferred replicas lead.",
+        "How often the controller checks whether preferred replicas lead.",
         at_least(1),
     ),
     works(

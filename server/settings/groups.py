@@ -61,21 +61,21 @@ SETTINGS: tuple[Setting, ...] = (
         "offsets.retention.check.interval.ms",
         Type.LONG,
         600000,
-        "How often the broker looks for offsets to forget.",
+        "How often the broker removes expired offsets.",
         at_least(1),
     ),
     works(
         "offsets.topic.num.partitions",
         Type.INT,
         50,
-        "How many partitions __consumer_offsets is made with. It must not change afterwards.",
+        "How many partitions __consumer_offsets is created with. It must not change afterwards.",
         between(1, PARTITIONS_AT_ONCE),
     ),
     works(
         "offsets.topic.replication.factor",
         Type.SHORT,
         1,
-        "How many replicas __consumer_offsets is made with. Without this setting it is 3 in a cluster, and 1 on a "
+        "How many replicas __consumer_offsets is created with. Without this setting it is 3 in a cluster, and 1 on a "
         "broker that runs alone. With fewer brokers alive it is not made, and groups must wait.",
         at_least(1),
         kafka_default="3",

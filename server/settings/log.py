@@ -112,7 +112,7 @@ SETTINGS: tuple[Setting, ...] = (
         "log.retention.check.interval.ms",
         Type.LONG,
         300000,
-        "How often the broker looks for log files to delete.",
+        "How often the broker checks for log files to delete.",
         at_least(1),
     ),
     works(
@@ -159,7 +159,7 @@ SETTINGS: tuple[Setting, ...] = (
         "log.flush.scheduler.interval.ms",
         Type.LONG,
         LONG_MAX,
-        "How often the broker looks for logs whose flush time has come.",
+        "How often the broker checks for logs that are due for a flush.",
     ),
     works(
         "log.flush.offset.checkpoint.interval.ms",
@@ -288,7 +288,7 @@ SETTINGS: tuple[Setting, ...] = (
         "producer.id.expiration.check.interval.ms",
         Type.INT,
         600000,
-        "How often the broker looks for producers to forget.",
+        "How often the broker removes expired producers.",
         at_least(1),
     ),
     works(

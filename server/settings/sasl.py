@@ -58,14 +58,13 @@ SETTINGS: tuple[Setting, ...] = (
         'The login entry of one mechanism of one listener: `PlainLoginModule required user_alice="…";` names the '
         'users of PLAIN, username="…" password="…" what this broker logs in to others with.',
         note="counts only as listener.name.<listener>.<mechanism>.sasl.jaas.config, in lower case; without it the "
-        "sections <listener>.KafkaServer and KafkaServer of the file java.security.auth.login.config are looked at",
+        "sections <listener>.KafkaServer and KafkaServer of the file java.security.auth.login.config count",
     ),
     works(
         "sasl.server.callback.handler.class",
         _C,
         None,
-        "For OAUTHBEARER the class that checks tokens. It must be set: Apache Kafka's default accepts tokens that "
-        "nobody has signed.",
+        "For OAUTHBEARER the class that checks tokens. It must be set: Apache Kafka's default accepts unsigned tokens.",
         Check(f"{VALIDATORS[0]} ({_JAVA})", _is_validator),
         note="what that class does is built in, no class is loaded",
     ),
@@ -80,21 +79,21 @@ SETTINGS: tuple[Setting, ...] = (
         "connections.max.reauth.ms",
         Type.LONG,
         0,
-        "How long a client stays logged in before it must do so again (KIP-368). 0: for ever, unless its credentials "
-        "end.",
+        "How long a client stays logged in before it must do so again (KIP-368). 0: without end, unless its "
+        "credentials end.",
     ),
     works(
         "connection.failed.authentication.delay.ms",
         Type.INT,
         100,
-        "How long after a failed log-in the client is told, and the connection closed.",
+        "How long after a failed log-in the error is sent, and the connection closed.",
         at_least(0),
     ),
     works(
         "sasl.oauthbearer.jwks.endpoint.url",
         _S,
         None,
-        "Where the public keys are that tokens are signed with: http://, https:// or file://.",
+        "The location of the issuer's public keys, which verify tokens' signatures: http://, https:// or file://.",
     ),
     works(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",
@@ -121,14 +120,14 @@ SETTINGS: tuple[Setting, ...] = (
         "sasl.oauthbearer.expected.issuer",
         _S,
         None,
-        "Who must have issued a token (its claim iss). Without it, anybody whose key is known.",
+        "The issuer that tokens must have (their claim iss). Without it, any whose key is known.",
     ),
     works(
         "sasl.oauthbearer.expected.audience",
         _L,
         None,
-        "For whom a token must be: one of these must be in its claim aud. Without it, a token that has this claim is "
-        "refused.",
+        "The audiences that tokens may be for: one of these must be in the claim aud. Without it, a token that has "
+        "this claim is refused.",
     ),
     works(
         "sasl.oauthbearer.clock.skew.seconds",

@@ -24,8 +24,8 @@ SETTINGS: tuple[Setting, ...] = (
         "authorizer.class.name",
         Type.STRING,
         "",
-        "Whether access control lists decide who may do what; both class names stand for the same. Empty: everybody may"
-        " do everything.",
+        "Turns on access control lists (ACLs); both class names stand for the same. Empty: every client may do "
+        "everything.",
         Check("empty, or " + " or ".join(AUTHORIZERS), lambda value: value in ("", *AUTHORIZERS)),
     ),
     works(
@@ -40,7 +40,7 @@ SETTINGS: tuple[Setting, ...] = (
         "allow.everyone.if.no.acl.found",
         Type.BOOLEAN,
         False,
-        "Whether everybody may do everything to resources that no access control list speaks of.",
+        "Whether every client may do everything to resources that have no ACL.",
     ),
     only(
         "principal.builder.class",
@@ -68,7 +68,7 @@ SETTINGS: tuple[Setting, ...] = (
         "delegation.token.secret.key",
         _P,
         None,
-        "What the secrets of delegation tokens are made with; the same on all brokers of a cluster. Not set, or empty:"
+        "The key that the secrets of delegation tokens are made with; the same on all brokers. Not set, or empty:"
         " there are no tokens.",
     ),
     works(
@@ -95,7 +95,7 @@ SETTINGS: tuple[Setting, ...] = (
         "delegation.token.expiry.check.interval.ms",
         Type.LONG,
         3600000,
-        "How often the controller removes delegation tokens that have ended; nobody logs in with them before that.",
+        "How often the controller removes expired delegation tokens; they permit no log-in before that either.",
         at_least(1),
     ),
     *family(

@@ -21,7 +21,7 @@ def _store(name: str, kind: Type, default: str | None, doc: str, check: Check | 
     return works(name, kind, default, doc, check, scope=Scope.PER_BROKER, note=note)
 
 
-WHICH_FILE = "a file's first bytes tell PEM from PKCS12, whatever is set; JKS files are refused, keytool converts them"
+WHICH_FILE = "a file's first bytes decide between PEM and PKCS12, whatever is set; JKS is refused, keytool converts it"
 WHICH_SUITES = "of those for TLS 1.3 all are used while one is named, as Python cannot choose among them"
 
 SETTINGS: tuple[Setting, ...] = (
@@ -38,7 +38,7 @@ SETTINGS: tuple[Setting, ...] = (
         "ssl.principal.mapping.rules",
         _S,
         "DEFAULT",
-        "What users are called who show a certificate: rules that make names of the certificate's subject.",
+        "Rules that turn the subject of a client's certificate into the name of its user.",
         note="patterns are Python's regular expressions",
     ),
     works(
@@ -100,14 +100,14 @@ SETTINGS: tuple[Setting, ...] = (
         "ssl.allow.dn.changes",
         Type.BOOLEAN,
         False,
-        "Whether a key store that is set anew while the broker runs may hold a certificate of another subject.",
+        "Whether a key store that is replaced while the broker runs may hold a certificate of another subject.",
     ),
     works(
         "ssl.allow.san.changes",
         Type.BOOLEAN,
         False,
-        "Whether a key store that is set anew while the broker runs may hold a certificate that lacks an alternative "
-        "name which the one before has.",
+        "Whether a key store that is replaced while the broker runs may hold a certificate that lacks an alternative "
+        "name of the former one.",
     ),
     only(
         "ssl.engine.factory.class",

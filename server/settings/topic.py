@@ -50,7 +50,7 @@ class TopicSetting(NamedTuple):
 
 
 def _throttled(value: Value) -> bool:
-    """`*`, or partition:broker pairs (KIP-73); `none` is what kafka-reassign-partitions writes for "nobody"."""
+    """`*`, or partition:broker pairs (KIP-73); `none` is what kafka-reassign-partitions writes for an empty list."""
     if not isinstance(value, tuple):
         return False
     texts = [item.strip() for item in value]

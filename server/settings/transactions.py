@@ -30,22 +30,22 @@ SETTINGS: tuple[Setting, ...] = (
         "transactional.id.expiration.ms",
         Type.INT,
         604800000,
-        "How long a transactional id is remembered that nobody uses.",
+        "How long an unused transactional id is kept.",
         at_least(1),
     ),
     works(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         Type.INT,
         10000,
-        "How long an abort waits for the next try that could not be written. Every transaction is aborted when its own "
-        "time is up.",
+        "How long an abort that could not be written waits for the next attempt. Every transaction is aborted "
+        "when its own time is up.",
         at_least(1),
     ),
     works(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         Type.INT,
         3600000,
-        "How often the broker looks for transactional ids to forget.",
+        "How often the broker removes expired transactional ids.",
         at_least(1),
     ),
     works(
@@ -59,14 +59,14 @@ SETTINGS: tuple[Setting, ...] = (
         "transaction.state.log.num.partitions",
         Type.INT,
         50,
-        "How many partitions __transaction_state is made with. It must not change afterwards.",
+        "How many partitions __transaction_state is created with. It must not change afterwards.",
         between(1, PARTITIONS_AT_ONCE),
     ),
     works(
         "transaction.state.log.replication.factor",
         Type.SHORT,
         1,
-        "How many replicas __transaction_state is made with. Without this setting it is 3 in a cluster, and 1 on a "
+        "How many replicas __transaction_state is created with. Without this setting it is 3 in a cluster, and 1 on a "
         "broker that runs alone. With fewer brokers alive it is not made, and transactions must wait.",
         at_least(1),
         kafka_default="3",
@@ -75,8 +75,8 @@ SETTINGS: tuple[Setting, ...] = (
         "transaction.state.log.min.isr",
         Type.INT,
         1,
-        "The min.insync.replicas that __transaction_state is made with. Without this setting it is 2 in a cluster, and "
-        "1 on a broker that runs alone.",
+        "The min.insync.replicas that __transaction_state is created with. Without this setting it is 2 in a cluster, "
+        "and 1 on a broker that runs alone.",
         at_least(1),
         kafka_default="2",
     ),

@@ -43,7 +43,7 @@ SETTINGS: tuple[Setting, ...] = (
         "zookeeper.session.timeout.ms",
         Type.INT,
         18000,
-        "How long ZooKeeper hears nothing from a broker before the others count it as gone.",
+        "How long a broker may be silent to ZooKeeper before its session expires and it counts as dead.",
         at_least(1),
     ),
     works(
@@ -65,8 +65,8 @@ SETTINGS: tuple[Setting, ...] = (
         "zookeeper.set.acl",
         Type.BOOLEAN,
         False,
-        "Whether new nodes get access lists: everybody reads, the brokers' login writes; the settings of brokers and "
-        f"users are read by that login alone. Needs a login ({LOGIN_FILE}) or a TLS key.",
+        "Whether new nodes get access lists: any client may read, only the brokers' login may write, and only that "
+        f"login may read the settings of brokers and users. Needs a login ({LOGIN_FILE}) or a TLS key.",
     ),
     works(
         LOGIN_FILE,
@@ -156,22 +156,22 @@ SETTINGS: tuple[Setting, ...] = (
         "zookeeper.ssl.endpoint.identification.algorithm",
         Type.STRING,
         "HTTPS",
-        "HTTPS: ZooKeeper's certificate must name the host that was asked. Empty: any host will do.",
+        "HTTPS: ZooKeeper's certificate must name the host of the connection. Empty: it may name any.",
         Check("HTTPS, or empty", lambda value: isinstance(value, str) and value.upper() in ("HTTPS", "")),
     ),
     only(
         "zookeeper.ssl.crl.enable",
         Type.BOOLEAN,
         False,
-        "Whether lists of revoked certificates are asked.",
-        "lists of revoked certificates are not asked",
+        "Whether certificates are checked against revocation lists.",
+        "certificates are not checked for revocation",
     ),
     only(
         "zookeeper.ssl.ocsp.enable",
         Type.BOOLEAN,
         False,
-        "Whether revoked certificates are asked about online.",
-        "revoked certificates are not asked about",
+        "Whether certificates are checked for revocation online (OCSP).",
+        "certificates are not checked for revocation",
     ),
     only(
         "zookeeper.metadata.migration.enable",

@@ -6,10 +6,10 @@ metadata log. So when the store is new, and only then, the topics on disk are en
 
 - topics, ids, numbers of partitions and settings out of the metadata log, if there is one; a directory whose topic it
   does not know was deleted there, and is left alone;
-- without it: ids of `partition.metadata`, as many partitions as the highest number on disk says, and, as nobody knows
-  the topics' settings, *no retention*: a copied directory must not lose data to defaults that nobody chose. Internal
-  topics get the settings their coordinators need. A folder is a partition only if it holds a segment, and if its
-  number is credible (`PARTITIONS_MAX`): `backup-20240101` must not become a topic of 20 million partitions;
+- without it: ids of `partition.metadata`, as many partitions as the highest number on disk says, and, as the topics'
+  settings are not known, *no retention*: a copied directory must not lose data by defaults that were not chosen for it.
+  Internal topics get the settings their coordinators need. A folder is a partition only if it holds a segment, and if
+  its number is credible (`PARTITIONS_MAX`): `backup-20240101` must not become a topic of 20 million partitions;
 - leader epochs above those in the logs, and producer ids above all that the logs and `__transaction_state` know: a new
   producer must not meet the sequence numbers of an old one.
 

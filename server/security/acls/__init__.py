@@ -1,8 +1,8 @@
 """Access control lists: who may do what to which resource, decided as Apache Kafka's authorizers decide.
 
-`model` has the values and Kafka's numbers, `index` finds the entries that speak of a resource, `rules` decides,
-`authorizer` is what everybody asks, `filters` and `validation` are for the admin APIs, `operations` says what can be
-done to each kind of resource. Where entries are stored is not known here (`replication/tree/acl_nodes.py`,
+`model` has the values and Kafka's numbers, `index` finds the entries of a resource, `rules` decides, `authorizer` is
+the interface for all checks, `filters` and `validation` are for the admin APIs, `operations` lists the operations on
+each kind of resource. Where entries are stored is not known here (`replication/tree/acl_nodes.py`,
 `server/cluster/acls.py`).
 
 Not obvious:

@@ -138,8 +138,8 @@ class Authorizer:
         return self.permissions(session).allows_any(operation, resource_type)
 
     def decide(self, principal: str, host: str, resource_type: ResourceType, name: str) -> int:
-        """The operations that somebody who is no super user may do to a resource, a bit each. principal: as text;
-        host: as `textual_address` writes it.
+        """The operations that a principal, no super user, may do to a resource, a bit each. principal: as text; host:
+        as `textual_address` writes it.
         """
         bits = allowed_bits(self.index.applicable(resource_type, name), principal, host)
         if bits is None:
@@ -153,10 +153,10 @@ class Authorizer:
         return decide_any(self.index.of_type(resource_type), principal, host, operation)
 
     def kept(self) -> None:
-        """One more verdict is remembered (told by `Permissions`)."""
+        """One more verdict is cached (called by `Permissions`)."""
         self._kept += 1
         if self._kept > KEPT_VERDICTS:
-            self.version += 1  # whoever holds Permissions asks for new ones
+            self.version += 1  # holders of Permissions request new ones
             self._forget()
 
     def _forget(self) -> None:

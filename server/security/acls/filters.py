@@ -42,7 +42,7 @@ class AclFilter:
         )
 
     def exact_patterns(self) -> list[ResourcePattern]:
-        """The patterns that it can match, if they can be told without looking."""
+        """The patterns that it can match, if the filter alone determines them."""
         if self.resource_type in (ResourceType.ANY, ResourceType.UNKNOWN) or self.name is None:
             return []
         kinds = [PatternType.LITERAL, PatternType.PREFIXED] if self.pattern_type is PatternType.ANY else []

@@ -17,7 +17,7 @@ class _Codes(IntEnum):
 
     @classmethod
     def from_code(cls: type[_Code], code: int) -> _Code:
-        """The value of a number of the wire; of one that nobody has named, `UNKNOWN`."""
+        """The value of a number of the wire; `UNKNOWN` for a number without a name."""
         try:
             return cls(code)
         except ValueError:

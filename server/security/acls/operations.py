@@ -46,4 +46,4 @@ OPERATIONS: Final[Mapping[ResourceType, tuple[Op, ...]]] = MappingProxyType(
 ALL_BITS: Final[Mapping[ResourceType, int]] = MappingProxyType(
     {kind: sum(1 << operation for operation in operations) for kind, operations in OPERATIONS.items()}
 )
-"""The bit field of somebody who may do everything."""
+"""The bit field of all operations."""

@@ -49,7 +49,7 @@ class Rule(NamedTuple):
 
 
 def rule(entry: AccessControlEntry) -> Rule:
-    """The rule of an entry. One with an operation or a permission that nobody here knows decides nothing."""
+    """The rule of an entry. One with an unknown operation or permission decides nothing."""
     operation = entry.operation
     denies = entry.permission_type is PermissionType.DENY
     own_bits = bits = _EVERYTHING if operation is AclOperation.ALL else 1 << operation
@@ -66,12 +66,12 @@ def rule(entry: AccessControlEntry) -> Rule:
 
 
 def concerns(one: Rule, principal: str, host: str) -> bool:
-    """Whether a rule speaks of somebody: the principal as text, the host as `textual_address` writes it."""
+    """Whether a rule applies to a principal, as text, on a host, as `textual_address` writes it."""
     return (one.principal is None or one.principal == principal) and (one.host is None or one.host == host)
 
 
 def allowed_bits(rules: Sequence[Rule], principal: str, host: str) -> int | None:
-    """The operations that `rules`, all that speak of a resource, allow somebody, a bit each; None: there is no rule."""
+    """The operations that `rules`, all of a resource, allow a principal, a bit each; None: there is no rule."""
     if not rules:
         return None
     allowed = denied = 0
@@ -96,8 +96,8 @@ def deciding(rules: Iterable[Rule], principal: str, host: str, operation: AclOpe
 def decide_any(
     patterns: Iterable[tuple[ResourcePattern, Iterable[Rule]]], principal: str, host: str, operation: AclOperation
 ) -> bool:
-    """Whether somebody may do an operation to at least one resource of a type, be there such a resource or not:
-    `patterns` are all of the type with their rules. Implied operations do not count.
+    """Whether a principal may do an operation to at least one resource of a type, existing or not: `patterns` are all
+    of the type with their rules. Implied operations do not count.
     """
     bit = 1 << operation
     allowed: list[ResourcePattern] = []

@@ -3,10 +3,10 @@
 A machine without clock or socket: `now` is in seconds of a clock that does not go back. Sources: KIP-402, KIP-612,
 `SocketServer.scala` (`ConnectionQuotas`, 4.3).
 
-| limit | of | who is over it |
+| limit | of | a connection over it |
 | --- | --- | --- |
 | `max.connections` | the broker, a listener | waits, not accepted, until another has left |
-| `max.connection.creation.rate` | the broker, a listener | is served later, and the listener accepts nobody meanwhile |
+| `max.connection.creation.rate` | the broker, a listener | is served later; the listener accepts no others meanwhile |
 | `connection_creation_rate` (KIP-612) | an address | is not served, and closed later |
 | `max.connections.per.ip` and its overrides | an address | is closed at once |
 

@@ -1,6 +1,6 @@
-"""What each user, client id or address has taken, and how long it has to wait for more.
+"""What each user, client id or address has used, and how long it has to wait for more.
 
-Buckets that nobody has used for longer than their window are dropped, which changes no delay: they would be as new.
+Buckets that were unused for longer than their window are dropped, which changes no delay: they would be as new.
 """
 
 from __future__ import annotations

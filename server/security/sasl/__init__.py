@@ -7,8 +7,8 @@ connections to other brokers. Beside them what an exchange asks: `users` (SCRAM 
 
 Not obvious:
 
-- An exchange raises `Refused` with a reason, which is for the broker's log. What the peer is told is `Refused.said`,
-  mostly nothing: it must not learn whether there is such a user.
+- An exchange raises `Refused` with a reason, which is for the broker's log. The message to the peer is `Refused.said`,
+  mostly none: it must not learn whether there is such a user.
 - Secrets are compared in constant time, and no value here shows one in its repr.
 - Source: RFC 4616 (PLAIN), 5802 and 7677 (SCRAM), 7628 (OAUTHBEARER), KIP-43, 152 and 368.
 """

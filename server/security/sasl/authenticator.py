@@ -7,7 +7,7 @@
 | --- | --- | --- |
 | START | ApiVersions, SaslHandshake | closed, no answer |
 | NEGOTIATED, after a good ApiVersions | SaslHandshake | closed, no answer |
-| FRAMED, after SaslHandshake 1 | SaslAuthenticate, any number | others: told ILLEGAL_SASL_STATE in their form, closed |
+| FRAMED, after SaslHandshake 1 | SaslAuthenticate, any number | others: ILLEGAL_SASL_STATE in their form, closed |
 | RAW, after SaslHandshake 0 | tokens, without headers in both directions | closed, no answer |
 | AGAIN, to log in again | SaslHandshake | closed, no answer |
 | ANOTHER_MECHANISM, of an open session | – | SaslAuthenticate is refused, all is closed |
@@ -19,8 +19,8 @@ a delay (`Failed.delayed`, connection.failed.authentication.delay.ms); what is n
 A session ends (KIP-368) after connections.max.reauth.ms of the mechanism, or with the credentials if that is sooner;
 to go on the client logs in again with the same mechanism, as the same principal.
 
-Source: `SaslServerAuthenticator.java` (4.3). Different from there: a client that comes back with another mechanism is
-told so, and in the raw form wrong credentials of SCRAM wait for the delay, too.
+Source: `SaslServerAuthenticator.java` (4.3). Different from there: a client that returns with another mechanism gets an
+error that says so, and in the raw form wrong credentials of SCRAM wait for the delay, too.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class MechanismRules:
 @dataclass(frozen=True, slots=True)
 class ListenerRules:
     """What holds for log-ins on one listener. `protocol`: SASL_PLAINTEXT or SASL_SSL. `mechanisms`: those enabled, in
-    the order in which clients are told of them.
+    the order in which SaslHandshake lists them.
     """
 
     listener: str

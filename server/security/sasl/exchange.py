@@ -12,8 +12,8 @@ from typing import Protocol
 
 
 class Refused(Exception):
-    """The client is not let in. The message is the reason, for the broker's log: it holds no secret. `said`: what the
-    client may be told; None: that its credentials are invalid, no more.
+    """The log-in is rejected. The message is the reason, for the broker's log: it holds no secret. `said`: the message
+    to the client; None: only that its credentials are invalid.
     """
 
     def __init__(self, reason: str, *, said: str | None = None) -> None:

@@ -8,7 +8,7 @@ above: nothing here waits.
     jwks.miss(kid, now)      # there was none: fetch sooner, but at most once a minute for the same name
 
 Keys stay in use while new ones cannot be had. Numbers are Apache Kafka's (`RefreshingHttpsJwks.java`, 4.3). Not taken:
-secret keys (`oct`), which whoever can check a signature could sign with; keys for encryption; RSA below 2048 bits.
+secret keys (`oct`), with which a verifier could sign as well; keys for encryption; RSA below 2048 bits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""JSON Web Tokens (RFC 7519) that say who somebody is: whether to believe them.
+"""Validation of JSON Web Tokens (RFC 7519) that name a user.
 
 A token is three parts in base64, signed by one of the keys of `jwks`. What is checked, as Apache Kafka does it with
 `OAuthBearerValidatorCallbackHandler`:
@@ -9,7 +9,7 @@ A token is three parts in base64, signed by one of the keys of `jwks`. What is c
 | exp, iat | must be there, numbers of seconds; not past, but for the skew |
 | nbf | if there: not in the future, but for the skew |
 | iss | the expected issuer, if one is set |
-| aud | one of the expected audiences; with none set, a token that names an audience is for somebody else |
+| aud | one of the expected audiences; with none set, a token that names an audience is rejected |
 | subject claim | text, not blank: the user |
 | scope claim | if there: text, or a list of texts; neither blank nor twice the same |
 
@@ -120,7 +120,7 @@ class TokenReader:
         self._check_scope(claims)
         subject = claims.get(rules.subject_claim)
         if not isinstance(subject, str) or not subject.strip():
-            raise TokenRefused(f"its claim {rules.subject_claim} names nobody")
+            raise TokenRefused(f"its claim {rules.subject_claim} names no user")
         return TokenHolder(subject.strip(), int(expires_s * 1000))
 
     def _check_audience(self, claims: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""OAUTHBEARER (RFC 7628), the server's end: the client shows a token that somebody whom we trust has signed.
+"""OAUTHBEARER (RFC 7628), the server's end: the client shows a token that a trusted issuer has signed.
 
     n,[a=authzid],^A auth=Bearer <token>^A [key=value^A]… ^A        (^A: the byte 1; no blanks between)
 

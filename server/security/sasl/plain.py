@@ -15,26 +15,26 @@ MECHANISM = "PLAIN"
 
 
 class PlainUsers:
-    """Users and passwords; told apart without telling how much of one was right, or whether there is such a user.
-    Passwords themselves are not kept.
+    """Users and passwords; the time of a check shows neither how much of a password was right, nor whether there is
+    such a user. Passwords themselves are not kept.
     """
 
-    __slots__ = ("_digests", "_key", "_nobodys")
+    __slots__ = ("_digests", "_key", "_no_user")
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._key = secrets.token_bytes(32)
         self._digests = {name: self._digest(password) for name, password in passwords.items()}
-        self._nobodys = secrets.token_bytes(32)
+        self._no_user = secrets.token_bytes(32)
 
     def __repr__(self) -> str:
         return f"PlainUsers({len(self._digests)} users)"
 
     def accepts(self, name: str, password: str) -> bool:
         """True if this is the password of a user of this name."""
-        return hmac.compare_digest(self._digests.get(name, self._nobodys), self._digest(password))
+        return hmac.compare_digest(self._digests.get(name, self._no_user), self._digest(password))
 
     def _digest(self, password: str) -> bytes:
-        """Of one length for all, or comparing would tell lengths."""
+        """Of one length for all, or comparing would reveal lengths."""
         return hmac.digest(self._key, password.encode("utf-8", "replace"), "sha256")
 
 

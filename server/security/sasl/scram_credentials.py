@@ -4,8 +4,8 @@
     ClientKey, ServerKey = HMAC(SaltedPassword, "Client Key" or "Server Key")
     StoredKey = H(ClientKey)
 
-Nobody can log in with what is kept (salt, StoredKey, ServerKey, iterations), but passwords can be tried on it: it is
-shown to nobody. Passwords are their UTF-8 bytes as they are; Apache Kafka does not normalise them (SASLprep) either.
+The stored values (salt, StoredKey, ServerKey, iterations) permit no log-in, but passwords can be tried on them: they
+are never shown. Passwords are their UTF-8 bytes as they are; Apache Kafka does not normalise them (SASLprep) either.
 
 The store's text is Apache Kafka's: `salt=<base64>,stored_key=<base64>,server_key=<base64>,iterations=<n>`, in any
 order. Source: RFC 5802, RFC 7677, `ScramMechanism.java`, `ScramCredentialUtils.java` (4.3).

@@ -85,7 +85,7 @@ class ScramUsers:
             key=lambda shape: self._derive(name, mechanism, f"shape {shape[0]} {shape[1]}", 8),
         )
         salt = self._derive(name, mechanism, "salt", salt_bytes)
-        # Nobody has a password of these keys; they cost the same time as a user's.
+        # No password has these keys; checking them takes the same time as a user's.
         stored_key = self._derive(name, mechanism, "stored key", 64 if mechanism is ScramMechanism.SHA_512 else 32)
         return ScramCredential(salt, stored_key, stored_key, iterations)
 

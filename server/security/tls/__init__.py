@@ -5,7 +5,7 @@ makes the name of a principal of it.
 
 Not obvious:
 
-- A channel takes ciphertext and gives plaintext, and the other way round; it never holds more than what it was given
-  at once, so whoever drives it decides how much memory a connection has.
+- A channel takes ciphertext and gives plaintext, and the other way round; it never holds more than it was given in one
+  call, so the caller decides how much memory a connection has.
 - Names are RFC 2253 as Java writes them, since that is what access control lists of Apache Kafka's clusters hold.
 """

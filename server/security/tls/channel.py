@@ -1,9 +1,8 @@
 """One end of one TLS connection, without IO: ciphertext in and out on one side, plaintext on the other.
 
-Whoever drives it hands over what arrived (`feed`), takes plaintext (`read_into`) until there is none, and sends what
-lies in `outgoing`, which also holds the handshake, alerts and key updates; so something may have to be sent after
-anything that was called. `write` encrypts at once, and grows what is outgoing by as much: hand over no more than the
-socket will take.
+The caller passes in received bytes (`feed`), takes plaintext (`read_into`) until there is none, and sends what is in
+`outgoing`, which also has the handshake, alerts and key updates; so there may be something to send after any call.
+`write` encrypts immediately, and grows `outgoing` by as much: pass no more than the socket will take.
 
 Raises `TlsError` when the peer does not keep to TLS or shows no certificate that is trusted. What is outgoing then, an
 alert, is worth sending before the connection is closed.
@@ -98,7 +97,7 @@ class TlsChannel:
         return self._outgoing.read()
 
     def close(self) -> None:
-        """Tell the peer that no more will come; what says so is outgoing."""
+        """Notify the peer that no more will come, by an alert in `outgoing`."""
         try:
             self._tls.unwrap()
         except (ssl.SSLError, ValueError):

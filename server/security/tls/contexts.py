@@ -120,7 +120,7 @@ def _why_not(error: ssl.SSLError) -> str:
 
 @contextmanager
 def _file_of(data: bytes) -> Iterator[str]:
-    """A file that nobody else finds, in memory where the system has such, for as long as it is open."""
+    """A private file, in memory where the system has such files, for as long as it is open."""
     if hasattr(os, "memfd_create"):
         with open(os.memfd_create("identity"), "wb") as file:
             file.write(data)

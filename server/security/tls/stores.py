@@ -1,8 +1,8 @@
 """Key stores and trust stores: certificates and private keys as settings hold them, made into PEM.
 
-PEM in a setting's value, PEM in a file (key and chain in one, in any order), PKCS12 (which `keytool` writes unless it
-is told otherwise, whatever the file's name). What a file is, its first bytes say; the `type` that is set has to agree
-only where Apache Kafka insists on it. JKS, Java's old format, is refused with the command that converts it.
+PEM in a setting's value, PEM in a file (key and chain in one, in any order), PKCS12 (`keytool`'s default, whatever the
+file's name). A file's first bytes decide what it is; the `type` that is set has to agree only where Apache Kafka
+insists on it. JKS, Java's old format, is rejected with the command that converts it.
 
 PKCS12 needs the package `cryptography` (`barnabas[tls]`); PEM needs nothing.
 
@@ -181,7 +181,7 @@ def _pkcs12(key: str, location: str, data: bytes, password: str | None) -> PKCS1
     try:
         return load_pkcs12(data, None if password is None else password.encode())
     except ValueError:
-        # The library's text differs from version to version, and does not tell these apart.
+        # The library's text differs from version to version, and does not distinguish these.
         raise BadStore(key, f"{location} is no PKCS12 store, or its password is another one") from None
 
 

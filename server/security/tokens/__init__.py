@@ -9,6 +9,6 @@ Not obvious:
 - The secret (HMAC) is made of the id and of `delegation.token.secret.key`, which all brokers of a cluster share. It is
   stored nowhere, and shown by no repr and in no line of the log.
 - Its base64 text is the password of the log-in. What SCRAM keeps of that is made when a token is first used.
-- An expired token stays until the controller looks for such ones; nobody logs in with it any more. Apache Kafka lets
-  him log in, and closes the connection at his next request.
+- An expired token stays until the controller removes it; log-ins with it are rejected. Apache Kafka accepts them, and
+  closes the connection at its next request.
 """

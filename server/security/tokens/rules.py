@@ -1,8 +1,8 @@
-"""What becomes of a token: how long it lasts, who may move its end, and where to.
+"""The life of a token: how long it lasts, who may move its end, and where to.
 
 Source: `DelegationTokenControlManager.java` (4.3), `DelegationTokenManagerZk.scala` (3.9). Where they differ this is
-4.3: a period of renewal is at most the usual one, and an expired token is told before a foreign one. Different from
-both: an owner of another type than User is refused, since whoever logs in is the user of that name.
+4.3: a period of renewal is at most the usual one, and expiry is reported before a wrong owner. Different from both: an
+owner of another type than User is rejected, since a log-in with the token is one as the user of that name.
 """
 
 from __future__ import annotations

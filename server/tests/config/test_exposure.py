@@ -83,8 +83,8 @@ def test_tokens_in_clear_text_and_keys_that_are_fetched_without_tls(tmp_path: Pa
 @pytest.mark.parametrize("listener", ["PLAINTEXT://:9092", "PLAINTEXT://0.0.0.0:9092", "PLAINTEXT://10.0.0.1:9092"])
 def test_a_listener_that_others_reach_without_an_authorizer(tmp_path: Path, listener: str) -> None:
     assert one(tmp_path, {"listeners": listener}) == (
-        f"listener {listener} is open to other machines, and without authorizer.class.name whoever reaches it may do "
-        "all"
+        f"listener {listener} is open to other machines; without authorizer.class.name every client that reaches it "
+        "may do everything"
     )
 
 
@@ -92,30 +92,33 @@ def test_a_log_in_without_an_authorizer(tmp_path: Path) -> None:
     settings = {**SASL, "sasl.enabled.mechanisms": "SCRAM-SHA-512"}
     settings["listeners"] = "SASL_PLAINTEXT://:9092,LOCAL://localhost:9093"
     del settings["authorizer.class.name"]
-    assert "whoever logs in there may do all" in one(tmp_path, settings)
+    assert "every user that logs in there may do everything" in one(tmp_path, settings)
 
 
-def test_everybody_where_there_are_no_acls(tmp_path: Path) -> None:
+def test_allow_everyone_where_there_are_no_acls(tmp_path: Path) -> None:
     text = one(tmp_path, {**PLAINTEXT, **AUTHORIZER, "allow.everyone.if.no.acl.found": "true"})
-    assert text.startswith("allow.everyone.if.no.acl.found=true lets everybody do everything")
+    assert text.startswith("allow.everyone.if.no.acl.found=true lets every client do everything")
 
 
 @pytest.mark.parametrize("users", ["User:ANONYMOUS", "User:admin; User:ANONYMOUS"])
-def test_everybody_as_a_super_user(tmp_path: Path, users: str) -> None:
+def test_the_anonymous_user_as_a_super_user(tmp_path: Path, users: str) -> None:
     assert one(tmp_path, {**PLAINTEXT, **AUTHORIZER, "super.users": users}) == (
-        "super.users has User:ANONYMOUS: whoever comes through listener PLAINTEXT://:9092 may do all"
+        "super.users has User:ANONYMOUS: unauthenticated clients of listener PLAINTEXT://:9092 may do everything"
     )
 
 
-def test_certificates_that_nobody_has_to_show(tmp_path: Path) -> None:
+def test_client_certificates_that_are_optional(tmp_path: Path) -> None:
     text = one(tmp_path, SSL)
-    assert text == "listener SSL://:9092: with ssl.client.auth=none everybody there is User:ANONYMOUS to the authorizer"
-    assert "whoever shows no certificate" in one(tmp_path, {**SSL, "ssl.client.auth": "requested"})
+    assert text == "listener SSL://:9092: with ssl.client.auth=none every client is User:ANONYMOUS to the authorizer"
+    assert "a client without a certificate" in one(tmp_path, {**SSL, "ssl.client.auth": "requested"})
     both = warnings(tmp_path, {**SSL, "super.users": "User:ANONYMOUS"})
-    assert both == [text, "super.users has User:ANONYMOUS: whoever comes through listener SSL://:9092 may do all"]
+    assert both == [
+        text,
+        "super.users has User:ANONYMOUS: unauthenticated clients of listener SSL://:9092 may do everything",
+    ]
 
 
-def test_brokers_that_do_not_look_whom_they_meet(tmp_path: Path) -> None:
+def test_brokers_that_do_not_verify_host_names(tmp_path: Path) -> None:
     settings = {
         **SSL,
         "ssl.client.auth": "required",
