@@ -1,4 +1,4 @@
-"""The controller: a machine that takes what happened in the cluster and says what to write and whom to tell.
+"""The controller: a machine that takes the events of the cluster, and returns what to write and which messages to send.
 
-May import every other room. No clock, no task, no store in its hands: effects go out as values.
+May import every other room. It has no clock, no task and no store: effects are values.
 """

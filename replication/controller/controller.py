@@ -223,7 +223,7 @@ class Controller:
         return self._elections.write(self._elections.due(self.state.everything()))
 
     def deletions_seen(self, names: Collection[str]) -> list[Effect]:
-        """Somebody asks for the deletion of these topics (nodes under /admin/delete_topics)."""
+        """Deletion of these topics was requested (nodes under /admin/delete_topics)."""
         return self._deletions.seen(names)
 
     def reassignments_seen(self, targets: Mapping[TopicPartition, tuple[int, ...]] | None) -> list[Effect]:
@@ -268,9 +268,9 @@ class Controller:
     def controlled_shutdown(
         self, broker: int, broker_epoch: int, token: object
     ) -> tuple[list[TopicPartition], list[Effect]]:
-        """A broker wants to stop. Outcome: the partitions that it still leads and nobody else can.
+        """A broker is about to stop. Outcome: the partitions that it still leads as no other replica can.
 
-        broker_epoch −1: asked by a broker too old to know. Raises KafkaError BROKER_NOT_AVAILABLE, STALE_BROKER_EPOCH.
+        broker_epoch −1: from a broker too old to send it. Raises KafkaError BROKER_NOT_AVAILABLE, STALE_BROKER_EPOCH.
         """
         return self._elections.controlled_shutdown(broker, broker_epoch, token)
 

@@ -54,7 +54,7 @@ class Deletions:
         return [Commit((self._state.guard, Create(paths.topic_deletion(topic))), deletion=topic, token=token)]
 
     def seen(self, names: Collection[str]) -> list[Effect]:
-        """Somebody asks for the deletion of these topics (nodes under /admin/delete_topics)."""
+        """Deletion of these topics was requested (nodes under /admin/delete_topics)."""
         state = self._state
         requested = sorted(names)
         refused = {name: None for name in requested if name not in state.image.topics or not self._enabled}
@@ -151,7 +151,7 @@ class Deletions:
         return effects + (self._answer_suspended(self._state.deletions) if changes.died else [])
 
     def _answer_suspended(self, names: Iterable[str]) -> list[Effect]:
-        """Who waits for a deletion that waits for dead brokers alone hears that it is done: nobody sees the topic."""
+        """Answer success to requests whose deletion waits for dead brokers alone: no client sees the topic any more."""
         effects: list[Effect] = []
         for name in names:
             deletion = self._state.deletions[name]

@@ -6,9 +6,9 @@
 | an administrator asks (ElectLeaders), or an old tool; leaders have become unbalanced | `elect`, `rebalance_due` |
 | a broker is about to stop (ControlledShutdown) | `controlled_shutdown` |
 
-Controlled shutdown: what the broker leads goes to others of the ISR, what it follows it stops following, and it leaves
-those ISRs; from then on until it is gone it is given nothing more to lead. Partitions that nobody else can lead remain;
-those with a single replica are not counted (KIP-3, `doControlledShutdown`).
+Controlled shutdown: other ISR members lead the broker's partitions, it stops following, and leaves the ISRs; from then
+on until it is gone it gets no leadership. Partitions that no other replica can lead remain; those with a single replica
+are not counted (KIP-3, `doControlledShutdown`).
 
 Balance: per broker, if more than `leader.imbalance.per.broker.percentage` of the partitions that prefer it are led by
 others, those whose preferred replica can lead are given back. Source: `KafkaController.scala`,
@@ -61,7 +61,7 @@ class Elections:
         return self._writes.commits(states, Work(self.next, self._messages.announce)) if states else []
 
     def next(self, change: PartitionChange, restarted: Collection[int] = ()) -> PartitionChange | None:
-        """What a partition must become; None if it may stay as it is, or nobody can lead it.
+        """A partition's next state; None if it needs no change, or no replica can lead it.
 
         restarted: live brokers that were away, and may have lost the end of their logs.
         """
@@ -82,7 +82,7 @@ class Elections:
         if before.leader not in steady:
             stayed = [broker for broker in eligible if broker not in restarted] if restarted else eligible
             after = election.offline(before, stayed, unclean=False) or election.lose_brokers(before, steady)
-            if after.leader == NO_LEADER:  # nobody who stayed: now those who came back, then unclean
+            if after.leader == NO_LEADER:  # none that stayed: now those that came back, then unclean
                 topic = self._state.image.topics.get(change.topic)
                 unclean = topic is not None and self._unclean_allowed(topic.config)
                 after = election.offline(after, eligible, unclean=unclean) or after
@@ -156,9 +156,10 @@ class Elections:
     def controlled_shutdown(
         self, broker: int, broker_epoch: int, token: object
     ) -> tuple[list[TopicPartition], list[Effect]]:
-        """A broker wants to stop. The list, complete with `token`'s Answer: what it still leads and nobody else can.
+        """A broker is about to stop. The list, complete with `token`'s Answer: the partitions that it still leads as no
+        other replica can.
 
-        broker_epoch −1: asked by a broker too old to know. Raises KafkaError BROKER_NOT_AVAILABLE, STALE_BROKER_EPOCH.
+        broker_epoch −1: from a broker too old to send it. Raises KafkaError BROKER_NOT_AVAILABLE, STALE_BROKER_EPOCH.
         """
         known = self._state.image.brokers.get(broker)
         if known is None:
@@ -182,7 +183,7 @@ class Elections:
             return None if after is before else written(replace(change, partition=after))
 
         def announce(changes: Sequence[PartitionChange]) -> list[Effect]:
-            # the old leader hears who leads now; as a follower it hears nothing, for it must not follow again
+            # The old leader gets the new one; as a follower it gets nothing, for it must not follow again.
             messages = [*self._messages.lead(changes, self._state.live)]
             led = tuple(c for c in changes if c.key in handed and broker in c.partition.replicas)
             if led and broker in self._state.shutting_down:

@@ -12,10 +12,10 @@
 | not from the leader; not among the replicas; several while recovering; recovering again | INVALID_REQUEST |
 | replicas whose broker is dead, has restarted, or shuts down (KIP-841, KIP-903) | INELIGIBLE_REPLICA |
 
-The partition epoch is the version of the state node, so the store refuses the write if somebody else wrote the state in
-between: INVALID_UPDATE_VERSION again. Only UpdateMetadata follows, as the leader learns from the answer. Who may ask is
-checked as strictly as by newer controllers. Unlike there a leader that shuts down can have its ISR grow: what it leads
-alone can then be handed over. Source: `KafkaController.scala` (core, 3.9), `processAlterPartition`.
+The partition epoch is the version of the state node, so the store refuses the write if the state was written in
+between: INVALID_UPDATE_VERSION again. Only UpdateMetadata follows, as the leader learns from the answer. Callers are
+checked as strictly as by newer controllers. Unlike there a leader that shuts down can have its ISR grow: partitions
+that it leads alone can then be handed over. Source: `KafkaController.scala` (core, 3.9), `processAlterPartition`.
 
 `states_seen`: leaders before 2.7 write states themselves and notify. `log_dirs_failed`: a broker has lost a directory;
 it is sent LeaderAndIsr for all it has, and answers KAFKA_STORAGE_ERROR for what is lost (KIP-112).

@@ -1,7 +1,7 @@
-"""What the controller tells brokers, as `SendMessage`s: who leads and follows, where the leaders are, what to stop.
+"""The controller's messages to brokers, as `SendMessage`s: LeaderAndIsr, UpdateMetadata, StopReplica.
 
 LeaderAndIsr goes to replicas, UpdateMetadata to all, so that clients find the leaders; in this order, as a leader must
-know that it leads before clients come to it.
+know that it leads before clients send it requests.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class Messages:
         self._state = state
 
     def announce(self, changes: Sequence[PartitionChange]) -> list[Effect]:
-        """Tell replicas to lead and follow, then everybody where the leaders are."""
+        """LeaderAndIsr to the replicas, then UpdateMetadata to all brokers."""
         if not changes:
             return []
         return [*self.lead(changes, self._state.live), *self.update(self._state.live, changes)]
 
     def publish(self, changes: Sequence[PartitionChange]) -> list[Effect]:
-        """Tell everybody of states that the leaders know already."""
+        """UpdateMetadata to all brokers, of states that the leaders know already."""
         return [*self.update(self._state.live, changes)] if changes else []
 
     def announce_move(self, changes: Sequence[PartitionChange]) -> list[Effect]:
@@ -45,7 +45,9 @@ class Messages:
     def lead(
         self, changes: Sequence[PartitionChange], brokers: Iterable[int], *, adding_is_new: bool = False
     ) -> Iterator[SendMessage]:
-        """Tell these brokers to lead or follow. One that shuts down hears of what it leads, and follows nobody."""
+        """LeaderAndIsr to these brokers. One that shuts down gets only the partitions that it leads, as it must not
+        follow.
+        """
         for broker in brokers:
             leads_only = broker in self._state.shutting_down
             mine = tuple(
@@ -57,19 +59,19 @@ class Messages:
                 yield self.lead_one(broker, mine)
 
     def lead_one(self, broker: int, changes: tuple[PartitionChange, ...]) -> SendMessage:
-        """Tell a live broker who leads these partitions, whether it is to follow or not."""
+        """LeaderAndIsr to a live broker, whether it shuts down or not."""
         state = self._state
         ids = {change.partition.leader for change in changes}
         leaders = tuple(image for image in state.image.brokers.values() if image.id in ids)
         return SendMessage(broker, LeaderAndIsr(state.broker_id, state.epoch, state.epoch_of(broker), changes, leaders))
 
     def update(self, brokers: Iterable[int], changes: Sequence[PartitionChange] = ()) -> Iterator[SendMessage]:
-        """Tell these brokers who is live, and the present state of these partitions."""
+        """UpdateMetadata to these brokers: all live brokers, and the present state of these partitions."""
         state = self._state
-        everybody = tuple(state.image.brokers.values())
+        live = tuple(state.image.brokers.values())
         shown = tuple(self._with_offline(change) for change in changes)
         for broker in brokers:
-            message = UpdateMetadata(state.broker_id, state.epoch, state.epoch_of(broker), everybody, shown)
+            message = UpdateMetadata(state.broker_id, state.epoch, state.epoch_of(broker), live, shown)
             yield SendMessage(broker, message)
 
     def _with_offline(self, change: PartitionChange) -> PartitionChange:

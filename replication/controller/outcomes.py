@@ -1,8 +1,8 @@
-"""What follows when the store has accepted a commit of the controller's, or has not.
+"""The consequences of a controller's commit, accepted by the store or not.
 
-Accepted: the image takes what was written, then brokers are notified, requests answered, and what waited begins.
-Refused: somebody else wrote one of the nodes. The states as they are in the store are taken into the image, and
-`Work.decide` says whether each must still become another; at most `MAX_ATTEMPTS` times.
+Accepted: the image takes what was written, then brokers are notified, requests answered, and waiting work begins.
+Refused: another session wrote one of the nodes. The states in the store are applied to the image, and `Work.decide`
+says whether each must still be changed; at most `MAX_ATTEMPTS` times.
 Unanswered (`ConnectionLost`): it may have happened. States are then read and decided as after a refusal; everything
 else is written again.
 """
@@ -69,7 +69,7 @@ class Outcomes:
     def refused(self, commit: Commit, error: StoreError, fresh: FreshStates) -> list[Effect]:
         """The store did not accept this, or did not answer. fresh: see `Controller.refused`."""
         self._topics.refused(commit)
-        if commit.deletion is not None and isinstance(error, NodeExists):  # somebody asked for the same
+        if commit.deletion is not None and isinstance(error, NodeExists):  # another client requested the same
             return self.committed([commit])
         if commit.attempt < MAX_ATTEMPTS:
             again = self._once_more(commit, error)

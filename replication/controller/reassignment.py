@@ -13,8 +13,7 @@ added and is not wanted any more is stopped and deleted at once. It is refused w
 may write a topic's node takes turns (`Writes.in_turn`). The target must have a live in-sync member before the old
 replicas go, else everything stays as it is until one returns.
 
-Old tools write /admin/reassign_partitions (`ReassignmentsNode`): the same, except that nobody checks whether the
-brokers live.
+Old tools write /admin/reassign_partitions (`ReassignmentsNode`): the same, except that brokers need not be alive.
 
 | request | error |
 | --- | --- |
@@ -150,7 +149,7 @@ class Reassignments:
         planned = now.reassigned_to(now.origin_replicas if target is None else target)
         if planned == now and not now.is_reassigning:
             return planned
-        if not now.has_state:  # nobody has led it yet: its first state, which somebody else may be writing as well
+        if not now.has_state:  # it never had a leader: its first state, which other work may be writing as well
             first = election.initial(planned, self._state.eligible(change.key))
             return first or KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "None of the replicas is alive.")
         unneeded = [replica for replica in now.replicas if replica not in planned.replicas]
@@ -163,7 +162,7 @@ class Reassignments:
         if now.leader in unneeded:
             eligible = self._state.eligible(change.key)
             elected = election.reassign(planned, planned.replicas, eligible)
-            return written(replace(change, partition=elected or _led_by_nobody(planned))).partition
+            return written(replace(change, partition=elected or _without_leader(planned))).partition
         return written(replace(change, partition=election.again(planned))).partition
 
     def _begin(
@@ -223,7 +222,7 @@ class Reassignments:
     # -- finish ------------------------------------------------------------------------------------------------------
 
     def resume(self, changes: Sequence[PartitionChange]) -> list[Effect]:
-        """A new term: tell all replicas of moves under way again, under a new leader epoch, or finish them."""
+        """A new term: notify all replicas of moves under way again, under a new leader epoch, or finish them."""
         moving = [change for change in changes if change.partition.is_reassigning and change.partition.has_state]
         ready = [change for change in moving if self._finished(change) is not None]
         bump = [change for change in moving if change not in ready]
@@ -312,5 +311,5 @@ class Reassignments:
         return effects
 
 
-def _led_by_nobody(partition: PartitionImage) -> PartitionImage:
+def _without_leader(partition: PartitionImage) -> PartitionImage:
     return election.again(replace(partition, leader=NO_LEADER))

@@ -53,7 +53,7 @@ class LeaderAndIsr:
 
 @dataclass(frozen=True, slots=True)
 class UpdateMetadata:
-    """What to tell clients: all live brokers, and the partitions that changed. Leader −2: being deleted, forget it."""
+    """Metadata for clients: all live brokers, and the partitions that changed. Leader −2: being deleted, remove it."""
 
     controller_id: int
     controller_epoch: int
@@ -102,11 +102,11 @@ def nothing() -> list[Effect]:
 class Work:
     """Commits of one purpose, for the controller itself: what to do with their outcomes.
 
-    decide: what a partition must become, from what it is (None: it may stay); asked again when the store has refused a
-    state because somebody else wrote it. announce: whom to notify of written states. done: what follows when no commit
-    is outstanding any more. again: replaces `decide` where a commit writes more than states; called with the number of
-    the attempt. topic: the topic whose node nobody else may write until then. outstanding: commits without outcome,
-    ≥ 0; `done` is called when it returns to 0.
+    decide: a partition's next state, given its present one (None: no change); called again when the store has refused a
+    state because another broker wrote it. announce: the messages about written states. done: what follows when no
+    commit is outstanding any more. again: replaces `decide` where a commit writes more than states; called with the
+    number of the attempt. topic: the topic whose node no other work may write until then. outstanding: commits without
+    outcome, ≥ 0; `done` is called when it returns to 0.
     """
 
     decide: Callable[[PartitionChange], PartitionChange | None]
@@ -168,7 +168,7 @@ Effect = SendMessage | Commit | Remove | Answer | Later
 
 
 def answer(token: object, error: KafkaError | None = None) -> list[Effect]:
-    """The answer to a request, if somebody waits for it."""
+    """The answer to a request, if there is one that waits for it."""
     return [] if token is None else [Answer(token, error)]
 
 

@@ -10,7 +10,7 @@ name that of the security protocol. LeaderAndIsr carries no listeners at all, on
 between brokers; the reader says which that is. `type` and `is_kraft_controller` belong to the move to KRaft: a
 controller in ZooKeeper mode leaves them 0, and a broker that is not migrating does not look at them.
 
-The epoch of the controller that decided a partition's state is written as that of the sender: nobody asks the
+The epoch of the controller that decided a partition's state is written as that of the sender: no receiver uses the
 difference. Source: `ControllerChannelManager.scala`, `LeaderAndIsrRequest.java`, `UpdateMetadataRequest.java` (3.9).
 """
 
@@ -271,12 +271,14 @@ def update_metadata_request(message: UpdateMetadata, version: int) -> UpdateMeta
 
 
 def update_metadata(request: UpdateMetadataRequest, version: int) -> UpdateMetadata:
-    """The request as a value. Endpoints of security protocols that nobody knows are left out."""
+    """The request as a value. Endpoints of unknown security protocols are left out."""
     changes = [
-        PartitionChange(state.topic_name, ZERO_UUID, _told(state)) for state in request.ungrouped_partition_states
+        PartitionChange(state.topic_name, ZERO_UUID, _image_of(state)) for state in request.ungrouped_partition_states
     ]
     for topic in request.topic_states:
-        changes += [PartitionChange(topic.topic_name, topic.topic_id, _told(state)) for state in topic.partition_states]
+        changes += [
+            PartitionChange(topic.topic_name, topic.topic_id, _image_of(state)) for state in topic.partition_states
+        ]
     return UpdateMetadata(
         request.controller_id,
         request.controller_epoch,
@@ -334,7 +336,7 @@ def _update_metadata_state(
     )
 
 
-def _told(state: UpdateMetadataRequest.UpdateMetadataPartitionState) -> PartitionImage:
+def _image_of(state: UpdateMetadataRequest.UpdateMetadataPartitionState) -> PartitionImage:
     return PartitionImage(
         state.partition_index,
         state.leader,

@@ -1,7 +1,7 @@
-"""Who leads a partition: four pure functions, one per occasion, and the state a new partition starts with.
+"""Leader election: four pure functions, one per occasion, and the state a new partition starts with.
 
-Each takes the partition and the set of live brokers, and returns the partition with leader, ISR and leader epoch as
-they must become, or None if nobody can lead. The leader epoch goes up by one each time. Source: `Election.scala` and
+Each takes the partition and the set of live brokers, and returns the partition with its new leader, ISR and leader
+epoch, or None if no replica can lead. The leader epoch rises by one each time. Source: `Election.scala` and
 `PartitionLeaderElectionAlgorithms` (core, 3.9).
 
 | occasion | who | ISR |

@@ -2,8 +2,8 @@
 
 `plan_creation` and `plan_expansion` check a request against the image and return what to write; they raise KafkaError
 with the code that goes into the answer for that topic. The order of the checks is Kafka's (`ZkAdminManager.scala`,
-`AdminZkClient.scala`), since it decides which of several mistakes a client hears of. Manual assignments are checked as
-strictly as newer Kafka does (`ReplicationControlManager.java`): brokers must be live, lists not empty.
+`AdminZkClient.scala`), since it decides which of several mistakes is reported. Manual assignments are checked as
+strictly as by newer Kafka (`ReplicationControlManager.java`): brokers must be live, lists not empty.
 
 | mistake | code |
 | --- | --- |
@@ -43,9 +43,9 @@ ManualAssignment = Sequence[tuple[int, Sequence[int]]]
 
 
 class TopicRequest(NamedTuple):
-    """What a client asks for. −1: the broker's default. assignments: index and replicas of each, instead of counts.
+    """What a client requests. −1: the broker's default. assignments: index and replicas of each, instead of counts.
 
-    automatic: nobody asked for it by CreateTopics; the log says so.
+    automatic: created without a CreateTopics; the log says so.
     """
 
     name: str
@@ -220,7 +220,7 @@ def name_fault(name: str) -> str | None:
 
 
 def is_prohibited(name: str) -> bool:
-    """Names that nobody may create: the metadata log of KRaft clusters."""
+    """Whether no client may create the topic: the metadata log of KRaft clusters."""
     return name == CLUSTER_METADATA_TOPIC
 
 
@@ -264,7 +264,7 @@ def _manual(assignments: ManualAssignment, live: Collection[int]) -> Assignments
 
 
 def check_replicas(replicas: Sequence[int], live: Collection[int]) -> None:
-    """A list of replicas that somebody chose. Raises KafkaError INVALID_REPLICA_ASSIGNMENT."""
+    """Check a manual list of replicas. Raises KafkaError INVALID_REPLICA_ASSIGNMENT."""
     if not replicas:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes an empty replica list."

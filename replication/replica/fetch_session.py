@@ -35,7 +35,7 @@ class Wanted(NamedTuple):
 
     topic: str
     topic_id: bytes
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody wants here
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is of no use here
     leader_epoch: int
     fetch_offset: int
     last_fetched_epoch: int

@@ -169,7 +169,7 @@ class Fetcher:
 
     def next(self, now: float, broker_epoch: int, held_back: Callable[[Key], bool] | None = None) -> Ask | Do | Wait:
         """What to do now. broker_epoch: ours. held_back: says which partitions the throttle holds back if they are
-        not in sync; None while it holds nobody.
+        not in sync; None while it holds back none.
         """
         resting = self._resting
         while resting and resting[0][0] <= now:

@@ -1,8 +1,8 @@
-"""The leader's side of one replicated partition: what each follower has, who is in sync, how far all are.
+"""The leader's side of one replicated partition: the followers' progress, the ISR, the high watermark.
 
-A pure machine. It is notified of fetches (`fetched`), of what the controller decided (`lead`, `accepted`, `refused`)
-and of the time; it answers with the high watermark and with proposals for the in-sync set, which somebody else carries
-to the controller. Offsets are log offsets, times are seconds of a monotonic clock.
+A pure machine. It is notified of fetches (`fetched`), of the controller's decisions (`lead`, `accepted`, `refused`) and
+of the time; it answers with the high watermark and with proposals for the ISR, which its caller sends to the
+controller. Offsets are log offsets, times are seconds of a monotonic clock.
 
 The high watermark is the smallest log end offset of
 
@@ -255,9 +255,7 @@ class LeaderState:
         return reached if reached > current else current
 
     def has_enough(self, min_insync_replicas: int) -> bool:
-        """Enough members, those that are joining included, for acks=all; more than there are replicas nobody can ask
-        for.
-        """
+        """Whether the ISR, with joining replicas, has enough members for acks=all; all replicas are always enough."""
         return len(self.maximal_isr) >= min(min_insync_replicas, len(self.followers) + 1)
 
     def low_watermark(self, log_start_offset: int, is_alive: Callable[[int], bool]) -> int:

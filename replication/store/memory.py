@@ -4,14 +4,15 @@
 has one session. Tests and the cluster simulation connect several to one tree, and end them with `expire()`.
 
 Durability: a commit changes the memory at once, in order, and returns when the journal has it on disk. A commit that
-finds no flush in progress writes for all that came meanwhile, so many commits cost one fsync; one pass of the scheduler
-is left for them to come. Readers and watchers wait until what they would see is on disk: nobody acts on a state that a
-crash could take back. File IO goes through `run_io`: inline by default, a thread runner in a broker.
+finds no flush in progress writes for all that came meanwhile, so many commits cost one fsync; it waits one pass of the
+scheduler for them. Readers and watchers wait until what they would see is on disk: no broker acts on a state that a
+crash could undo. File IO goes through `run_io`: inline by default, a thread runner in a broker.
 
-Failures: a commit that cannot be written down (a path that is too long) is refused before anything changes. When the
-disk refuses, also for lack of room, what was written of the flush is truncated again, the memory is ahead of the disk,
-and the store says so from then on (`StoreFailed`): to who waited for the flush, and to everybody after. `on_failure`
-hears of it once. Shortages that pass are none of the disk's, and are waited out (`journal_files.py`).
+Failures: a commit that cannot be stored (a path that is too long) is refused before anything changes. When the disk
+fails, also for lack of room, the part of the flush that was written is truncated, the memory is ahead of the disk, and
+from then on the store raises `StoreFailed`: for commits that wait for the flush, and for all later requests.
+`on_failure` is called once. Temporary shortages of the process are no failure of the disk, and are waited out
+(`journal_files.py`).
 
 A snapshot, due when the journal has doubled, takes the loop some 2 µs per node to collect; writing it is IO.
 
@@ -96,7 +97,7 @@ class EmbeddedStore:
         return EmbeddedSession(self, self._last_session)
 
     def observe(self, observer: Observer) -> None:
-        """Tell `observer` of every change from now on. The simulation makes watches of its own of that."""
+        """Notify `observer` of every change from now on. The simulation makes its watches of that."""
         self._watches[observer] = None
 
     def unobserve(self, observer: Observer) -> None:

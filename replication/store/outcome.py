@@ -1,4 +1,4 @@
-"""Commits whose outcome nobody heard: did they happen?"""
+"""Commits without a response: were they carried out?"""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from barnabas.replication.store.store import ANY_VERSION, Create, Delete, Node, 
 
 
 async def done_already(store: Store, ops: Sequence[Op]) -> list[Node | None] | None:
-    """What `commit(ops)` would have returned if it did happen; None if it did not, or nobody can tell.
+    """What `commit(ops)` would have returned if it was carried out; None if it was not, or that is not known.
 
     A commit is done wholly or not at all, and leaves each node with the data given and the version after the one
-    asked for; nodes that somebody changed since look as if it had not been done. Sequential nodes leave no trace to
+    required; nodes that were changed since look as if it had not been done. Sequential nodes leave no trace to
     recognise. Raises StoreError.
     """
     writes = [op for op in ops if isinstance(op, Create | Set | Delete)]

@@ -10,7 +10,7 @@ What is taken over from ZooKeeper, because Kafka's protocol leans on it:
 - `commit` is all or none, and every operation in it sees the ones before it.
 - Ephemeral nodes live as long as the session that made them. They have no children.
 - A sequential node gets ten digits appended, higher than any sibling made before it.
-- Watching tells *where* something changed, never what: the reader looks again. Events are merged, none is lost.
+- A watch reports *where* something changed, never what: the reader reads again. Events are merged, none is lost.
 
 Limits: one commit carries at most `MAX_COMMIT_BYTES` of paths and data, as ZooKeeper's default buffer does, and a path
 has at most `MAX_PATH_BYTES`.
@@ -145,7 +145,7 @@ class CommitRefused(StoreError):
 
 
 class VersionMoved(CommitRefused):
-    """The node has another version: somebody else wrote it."""
+    """The node has another version: another session wrote it."""
 
 
 class NoSuchNode(CommitRefused):

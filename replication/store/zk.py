@@ -10,13 +10,13 @@ imported there and not before, so that a broker alone does not pay for it.
     zk_multi.py     commits as bytes
     zk_client.py    kazoo set up: thread, sockets, TLS, errors
 
-What a disconnect means. Reads wait and are asked again. A commit that was under way raises ConnectionLost; one made
-meanwhile waits. Nobody is notified of a mere disconnect: what changed meanwhile is reported when there is a connection.
-When ZooKeeper says that the session has expired, subscribers get SessionLost, commits SessionExpired; a new session is
-made without being asked for, then SessionBack. Ephemeral nodes are created again by those who created them.
-Every connection begins with a `sync`: what is read on it is not older than what was seen on the last one.
+What a disconnect means. Reads wait and are repeated. A commit in flight raises ConnectionLost; one made meanwhile
+waits. Subscribers get no event for a mere disconnect: changes made meanwhile are reported after it. When ZooKeeper
+reports that the session has expired, subscribers get SessionLost, commits SessionExpired; a new session is made
+automatically, then comes SessionBack. The creators of ephemeral nodes create them again.
+Every connection begins with a `sync`: what is read on it is not older than what was read on the last one.
 
-Access lists are Apache Kafka's: with `set_acl` everybody may read and the creator may do everything, but only the
+Access lists are Apache Kafka's: with `set_acl` any client may read and the creator may do everything, but only the
 creator reads /config/users, /config/brokers and /delegation_token/tokens; /consumers is open. Sources: `ZkData.scala`,
 `KafkaZkClient.scala`, `ZooKeeperClient.scala` (core, 3.9).
 

@@ -14,7 +14,7 @@ are set again, and what differs from the numbers kept is reported. Two cases nee
 - A deleted child is forgotten at once and watched again only when the list of children names it, which is asked for by
   the event that follows. A node that is to come is watched only if it is a place.
 
-Places are shared by all subscribers. Watches that nobody wants any more stay with ZooKeeper until they fire.
+Places are shared by all subscribers. Watches without subscribers stay with ZooKeeper until they fire.
 """
 
 from __future__ import annotations
@@ -151,12 +151,12 @@ class Watches:
             seen.watch = None
         for place in self._places.values():
             place.watch = None
-        new = [path for path in self._places if not self._is_told(path) and not self._is_told(parent_of(path))]
+        new = [path for path in self._places if not self._is_watched(path) and not self._is_watched(parent_of(path))]
         self._set(new, quiet=True)
         self._set([path for path in self._places if path not in new], quiet=False)
 
-    def _is_told(self, path: str) -> bool:
-        """Whether somebody watches the place and has been let in."""
+    def _is_watched(self, path: str) -> bool:
+        """Whether the place is subscribed to, and its watches are set."""
         place = self._places.get(path)
         return place is not None and place.ready.is_set()
 
@@ -236,7 +236,7 @@ class Watches:
         place = self._places.get(path)
         if place is not None and place.watch is watch:
             if isinstance(error, NoNodeError):
-                place.watch = None  # nothing to watch; the node's own watch tells when it comes
+                place.watch = None  # nothing to watch; the node's own watch fires when it is created
                 names, error = [], None
             if error is None:
                 self._compare(path, place, set(names), quiet, within)

@@ -140,9 +140,7 @@ async def read_acls(store: Store, place: AclPlace) -> list[StoredAcl]:
 
 
 async def read_all_acls(store: Store, unreadable: Callable[[BadNode], None]) -> dict[AclPlace, list[StoredAcl] | None]:
-    """Every access list, None for one that cannot be read, which is reported. Types that nobody here knows are reported
-    and left out.
-    """
+    """Every access list, None for one that cannot be read, which is reported. Unknown types are reported and left out."""
     places: list[AclPlace] = []
     for root, is_prefix in ((LITERAL, False), (PREFIXED, True)):
         for written in await store.children(root):
@@ -166,10 +164,10 @@ async def read_all_acls(store: Store, unreadable: Callable[[BadNode], None]) -> 
 async def update_acls(
     store: Store, place: AclPlace, edit: Callable[[Sequence[StoredAcl]], Sequence[StoredAcl]]
 ) -> list[StoredAcl]:
-    """Replace the access list of a place by `edit(list)` and notify all brokers; returns the new one.
+    """Replace the access list of a place by `edit(list)` and notify all brokers. Returns the new one.
 
-    `edit` may be called again when somebody else wrote in between, up to ten times. An empty list is a node less, and
-    what is as it was is not written. Raises TooManyConflicts, BadNode.
+    `edit` may be called again after a conflict with another writer, up to ten times. The node of an empty list is
+    removed, and an unchanged list is not written. Raises TooManyConflicts, BadNode.
     """
     where = path(place)
     changes = PREFIXED_CHANGES if place.is_prefix else LITERAL_CHANGES

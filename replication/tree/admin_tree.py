@@ -7,9 +7,9 @@
 | /admin/preferred_replica_election | kafka-preferred-replica-election | elected, then the node goes |
 | /isr_change_notification/isr_change_N | leaders before 2.7-IV2, which write states | read again, node goes |
 | /log_dir_event_notification/log_dir_event_N | a broker that has lost a log directory | it is asked, node goes |
-| /feature | nobody here; a controller makes it, as brokers since 2.7 expect | |
+| /feature | no broker here; a controller makes it, as brokers since 2.7 expect | |
 
-Notifications from before a term are thrown away: its controller reads all states anyway. Source: `KafkaZkClient.scala`
+Notifications from before a term are discarded: its controller reads all states anyway. Source: `KafkaZkClient.scala`
 (core, 3.9).
 """
 
@@ -103,7 +103,7 @@ async def read_log_dir_events(store: Store, unreadable: Unreadable) -> tuple[lis
 
 
 async def leave_log_dir_event(store: Store, broker_id: int) -> None:
-    """Tell the controller that this broker has lost a log directory. Raises StoreError."""
+    """Notify the controller that this broker has lost a log directory. Raises StoreError."""
     data = paths.encode_log_dir_event(broker_id)
     await store.commit([Create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", data, sequential=True)])
 

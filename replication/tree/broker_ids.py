@@ -19,7 +19,7 @@ from barnabas.replication.values.image import BrokerImage
 
 
 async def take_broker_number(store: Store) -> int:
-    """A number that nobody else gets, from 1 on. Raises StoreError."""
+    """A number that no other broker gets, from 1 on. Raises StoreError."""
     await make_paths(store, [paths.SEQUENCE_ID])
     [node] = await store.commit([Set(paths.SEQUENCE_ID, b"")])
     assert node is not None
@@ -27,7 +27,7 @@ async def take_broker_number(store: Store) -> int:
 
 
 async def read_broker(store: Store, broker_id: int) -> BrokerImage | None:
-    """The registration of a broker; None if it is not alive, or nobody can read what it wrote. Raises StoreError."""
+    """The registration of a broker; None if it is not alive, or its node is unreadable. Raises StoreError."""
     node = await store.get(paths.broker(broker_id))
     if node is None:
         return None
@@ -46,11 +46,11 @@ class Registration:
         self._changes = changes
 
     async def is_there(self) -> bool:
-        """Somebody is registered. Raises StoreError."""
+        """Whether a broker is registered. Raises StoreError."""
         return await self._store.get(self._path) is not None
 
     async def until_gone(self) -> None:
-        """Return when nobody is registered. Raises StoreError."""
+        """Return when no broker is registered. Raises StoreError."""
         while await self.is_there():
             await anext(self._changes)
 

@@ -2,12 +2,12 @@
 
     /config/users/<user>                    quotas, and the user's SCRAM credentials
     /config/users/<user>/clients/<client>   quotas of a user's client
-    /config/clients/<client>                quotas of a client id, whoever uses it
+    /config/clients/<client>                quotas of a client id of any user
     /config/ips/<host>                      how fast an address may connect
 
-A name is escaped (`paths.escape`), or `<default>` for all that have none of their own. Here an entity is told by its
-kind and name; the kind of a user's clients is `paths.user_clients(user)`. A node without settings and without children
-is removed, with what is empty above it. Source: `AdminZkClient.scala` (3.9).
+A name is escaped (`paths.escape`), or `<default>` for all that have none of their own. Here an entity is identified by
+its kind and name; the kind of a user's clients is `paths.user_clients(user)`. A node without settings and without
+children is removed, with empty nodes above it. Source: `AdminZkClient.scala` (3.9).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ async def _read_kind(store: Store, kind: str, found: Entities, unreadable: Calla
 
 
 async def emptied(store: Store, kind: str, node: Node) -> list[Op]:
-    """What is to be done to a node of whose settings none is left. Refused if somebody adds to it meanwhile."""
+    """The operations on a node that has no settings left. The commit is refused if a setting is added meanwhile."""
     if await store.children(node.path):
         return [Set(node.path, paths.encode_config({}), node.version)]
     ops: list[Op] = [Delete(node.path, node.version)]

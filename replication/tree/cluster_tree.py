@@ -1,7 +1,7 @@
 """What brokers and controllers do to the coordination tree: small procedures over a `Store`.
 
-Each is one or a few commits with the conditions that make it safe beside other brokers; where somebody was faster it
-reads again. No trio here: only the store waits. Times are passed in (wall clock, milliseconds since 1970).
+Each is one or a few commits with the conditions that make it safe beside other brokers; after a conflict it reads
+again. No trio here: only the store waits. Times are passed in (wall clock, milliseconds since 1970).
 
 Sources: `KafkaZkClient.scala`, `AdminZkClient.scala`, `ProducerIdManager.scala` (core, 3.9).
 """
@@ -261,7 +261,7 @@ async def read_states(
 
 
 async def read_brokers(store: Store, unreadable: Callable[[BadNode], None]) -> dict[int, BrokerImage]:
-    """All live brokers by id. A registration that nobody can read is reported, and its broker left out."""
+    """All live brokers by id. An unreadable registration is reported, and its broker left out."""
     names = [name for name in await store.children(paths.BROKER_IDS) if name.isdecimal()]
     nodes = await store.get_many([paths.broker(int(name)) for name in names])
     brokers = {}
@@ -371,7 +371,7 @@ async def read_cluster(
                 continue
             led.append(with_state(topic.partitions[index], state, node.version))
             newer = {b for b in (state.leader, *state.isr) if b in brokers and brokers[b].epoch > node.mzxid}
-            if newer and len(topic.partitions[index].replicas) > 1:  # a single replica can disagree with nobody
+            if newer and len(topic.partitions[index].replicas) > 1:  # a single replica has none to disagree with
                 returned[topic.name, index] = frozenset(newer)
         topics[at] = topic.with_partitions(led)
     return replace(image, topics={}, topics_by_id={}).with_topics(topics).with_brokers(brokers), returned
@@ -387,8 +387,8 @@ async def write_config(
 ) -> Mapping[str, str]:
     """Replace an entity's settings by `edit(settings)` and notify all brokers; returns the new ones.
 
-    `edit` may be called again when somebody else wrote in between; what it raises is passed on. For a topic that does
-    not exist (any more) raises NoSuchNode. Of users, client ids and addresses nothing stays that has no settings.
+    `edit` may be called again after a conflict with another writer; what it raises is passed on. Raises NoSuchNode for
+    a topic that does not exist (any more). Nodes of users, client ids and addresses without settings are removed.
     """
     path = paths.config_entity(kind, name)
     may_vanish = is_client_kind(kind)
@@ -431,7 +431,7 @@ async def remove_topic(store: Store, guard: Check | None, name: str) -> None:
 
 
 async def take_producer_ids(store: Store, broker_id: int) -> ProducerIdBlock:
-    """A block of producer ids that nobody else has or will get. Raises ProducerIdsExhausted."""
+    """A block of producer ids that no other broker has or will get. Raises ProducerIdsExhausted."""
     while True:
         node = await store.get(paths.PRODUCER_ID_BLOCK)
         last = paths.decode_producer_ids(node.data) if node is not None else None

@@ -137,7 +137,7 @@ def _why_not(update: FeatureUpdate, present: int, own_id: int, brokers: Mapping[
 
 def _why_unsupported(update: FeatureUpdate, who: str, can: Mapping[str, Range]) -> str:
     if update.feature not in can:
-        # Level 0 switches off what it cannot do anyway; but nobody knows a feature that is not even in the table.
+        # Level 0 turns off what it does not support anyway; but a feature outside of the table is unknown.
         return "" if update.level == 0 and update.feature in SUPPORTED else f"{who} does not support this feature."
     first, last = can[update.feature]
     if update.level != 0 and not first <= update.level <= last:
@@ -172,7 +172,7 @@ async def update_finalised(
             elif data != node.data:
                 await store.commit([Set(paths.FEATURE, data, node.version)])
         except (VersionMoved, NodeExists, NoSuchNode):
-            continue  # somebody else wrote, too
+            continue  # another broker was faster
         return
 
 

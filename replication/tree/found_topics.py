@@ -1,8 +1,8 @@
 """Entering topics that were found on disk into a new store: a log directory that came from elsewhere.
 
 Written in the order config, topic, partitions, states, only where absent, so that it can be done again after a crash in
-between. A state names a leader epoch above all that the logs have seen: what is appended from now on can be told from
-what was appended elsewhere. Offsets and epochs as in `paths.py`.
+between. A state names a leader epoch above all in the logs: so new records are distinguishable from those appended
+elsewhere. Offsets and epochs as in `paths.py`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """In-sync replicas before AlterPartition (inter-broker protocol below 2.7-IV2): the leader writes its partition's state
-node, if nobody else has since, and a notification tells the controller to read it.
+node, if it is unchanged, and a notification makes the controller read it.
 
 Source: `ReplicationUtils.scala`, `ZkAlterPartitionManager.scala`.
 """
@@ -40,6 +40,6 @@ async def write_isr(store: Store, leader: int, topic: str, index: int, proposal:
 
 
 async def notify_isr_changes(store: Store, partitions: Iterable[tuple[str, int]]) -> None:
-    """Tell the controller that these states were written. Raises StoreError."""
+    """Notify the controller that these states were written. Raises StoreError."""
     data = paths.encode_partitions(partitions)
     await store.commit([Create(f"{paths.ISR_CHANGES}/isr_change_", data, sequential=True)])

@@ -126,11 +126,10 @@ async def create_token(store: Store, token: StoredToken) -> None:
 async def update_token(
     store: Store, token_id: str, edit: Callable[[StoredToken], StoredToken | None]
 ) -> StoredToken | None:
-    """Replace a token by `edit(token)`, or remove it (None), and notify all brokers; returns what is there now.
+    """Replace a token by `edit(token)`, or remove it (None), and notify all brokers. Returns the stored token.
 
-    What is as it was is not written. `edit` may be called again when somebody else wrote in between, up to ten times.
-    Raises NoSuchNode if there is no
-    such token, TooManyChanges, BadNode.
+    An unchanged token is not written. `edit` may be called again after a conflict with another writer, up to ten times.
+    Raises NoSuchNode if there is no such token, TooManyChanges, BadNode.
     """
     where = path(token_id)
     for _ in range(_TRIES):

@@ -62,7 +62,7 @@ class PartitionImage:
     """One partition. leader −1: none at the moment. adding/removing: non-empty while it is being reassigned.
 
     leader_epoch −1: assigned to brokers, but it never had a leader; nothing but `replicas` is known. While it is being
-    reassigned `replicas` holds old and new ones. offline_replicas: those that cannot serve, as the controller tells in
+    reassigned `replicas` holds old and new ones. offline_replicas: those that cannot serve, by the controller's
     UpdateMetadata; not kept elsewhere.
     """
 

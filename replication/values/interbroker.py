@@ -1,7 +1,7 @@
 """Which versions brokers of one cluster speak to each other: `inter.broker.protocol.version` (IBP) as a value.
 
 The sender of these requests does not ask for the receiver's versions first; during a rolling upgrade all brokers are
-set to the IBP of the oldest one, and so everybody understands everybody:
+set to the IBP of the oldest one, so that each understands all others:
 
     controller → brokers   LeaderAndIsr, UpdateMetadata, StopReplica
     follower → leader      Fetch, ListOffsets, OffsetForLeaderEpoch
