@@ -32,7 +32,7 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class CompactionAborted(Exception):
-    """The log was truncated or deleted meanwhile, or somebody wants the run to stop: nothing of it is used."""
+    """The log was truncated or deleted meanwhile, or the run was cancelled: nothing of it is used."""
 
 
 class CompactionState(NamedTuple):

@@ -1,9 +1,9 @@
-"""What compaction knows of transactions while it walks through a log: which batches are of aborted ones, and which end
-markers nobody needs any more.
+"""Transactions in compaction, as it reads through a log: which batches are of aborted ones, and which end markers are
+not needed any more.
 
-The records of aborted transactions go at once. A marker stays as long as a batch of its transaction was met in this
-run, for readers tell by it where the transaction ends, and after that for `delete.retention.ms` (the filter's
-business); only then its entry is missing in the cleaned segment's transaction index as well.
+The records of aborted transactions are removed immediately. A marker stays as long as this run finds a batch of its
+transaction, for it shows readers where the transaction ends, and after that for `delete.retention.ms` (by the filter);
+only then its entry is left out of the cleaned segment's transaction index as well.
 """
 
 from __future__ import annotations

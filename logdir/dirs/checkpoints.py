@@ -63,7 +63,7 @@ class Checkpoints:
     # ---- what is known
 
     def read(self) -> None:
-        """Read all files. One that cannot be right says nothing, which the log tells. Raises OSError."""
+        """Read all files. An invalid one is logged and ignored. Raises OSError."""
         self._recovery_points = self._read(checkpoint.RECOVERY_POINT)
         self._log_starts = self._read(checkpoint.LOG_START)
         self._high_watermarks = self._read(checkpoint.HIGH_WATERMARK)

@@ -1,4 +1,4 @@
-"""What the logs of one directory tell it (`barnabas.logdir.files.keeper.Keeper`)."""
+"""What the logs of one directory report to it (`barnabas.logdir.files.keeper.Keeper`)."""
 
 from __future__ import annotations
 

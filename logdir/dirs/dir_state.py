@@ -1,8 +1,8 @@
 """What the parts of one log directory share: which logs are in it, what is to be removed, and whether its disk works.
 
-    identity                                whose directory it is: making, locking, reading meta.properties
-    state <- checkpoints <- keeper          what the checkpoint files say; what the logs tell their directory
-             partition_dirs <- copies       the directories of partitions, and those on their way here
+    identity                                the broker it belongs to: creating, locking, reading meta.properties
+    state <- checkpoints <- keeper          the checkpoint files; what the logs report to their directory
+             partition_dirs <- copies       the directories of partitions, and those being copied here
              loading                        opening all of them
 
 `log_dir.LogDir` makes the parts and hands them out. Each can be made, and tested, without those above it. Times are

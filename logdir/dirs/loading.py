@@ -1,8 +1,8 @@
 """Opening all logs that a log directory holds, recovering them where the last stop was not clean.
 
-A directory without the clean-shutdown mark (`.kafka_cleanshutdown`) was left by a crash; the mark goes before anything
-else is touched, so that a crash while loading is one, too. What is deleted already is noted for removal; what nobody
-knows, or serves, is left alone.
+A directory without the clean-shutdown mark (`.kafka_cleanshutdown`) was left by a crash; the mark is removed before
+anything else is touched, so that a crash while loading is recognised, too. Deleted directories are noted for removal;
+unknown and stray ones are left alone.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Loading:
             if entry.is_dir:
                 self._load(entry, now_ms)
         if not self.was_clean and state.logs:
-            # A killed process leaves files that nobody knows to be unsynced any more, in the hands of the system.
+            # A killed process leaves unsynced files, and no record of which.
             state.disk.sync_all(state.path)
 
     def _load(self, entry: Entry, now_ms: int) -> None:

@@ -12,18 +12,18 @@ Its parts share one `DirState` (dir_state.py, which says who uses whom):
     checkpoints.py     recovery points, log starts, high watermarks
     partition_dirs.py  making, renaming, giving up the directories of partitions
     copies.py          partitions on their way here from another directory
-    loading.py         opening all of it                 dir_keeper.py  what its logs tell it
-    closing.py         making all logs safe              removal.py     (in `files`) what goes later
+    loading.py         opening all of it                 dir_keeper.py  what its logs report to it
+    closing.py         making all logs safe              removal.py     (in `files`) delayed removals
 
 A failed disk ends the directory: `failure` says so, its logs refuse appends, and no clean-shutdown mark is left, so
 that the next start recovers. `go_offline` releases everything in it.
 
-Times are milliseconds of the wall clock. Threads: `load` and `close` may run in one while nobody else uses the
+Times are milliseconds of the wall clock. Threads: `load` and `close` may run in one while the loop does not use the
 directory; `removals.remove`, `checkpoints.write` and `flush` of a log may at any time; everything else belongs to the
 loop.
 
-A directory that belongs to another topic of its name than the metadata know now is set aside (`-stray`), as Apache
-Kafka does with KRaft. Nobody serves or removes those.
+A directory of a former topic with the name of a present one is set aside (`-stray`), as Apache Kafka does with KRaft.
+It is neither served nor removed.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class LogDir:
         on_rolled: Callable[[PartitionLog], None] | None = None,
         on_failure: Callable[[StorageError], None] | None = None,
     ) -> None:
-        """Who is to hear of it from now on; None leaves it as it is."""
+        """Set the callbacks; None leaves one as it is."""
         if on_rolled is not None:
             self._keeper.on_rolled = on_rolled
         if on_failure is not None:
@@ -214,7 +214,7 @@ class LogDir:
             del self.logs[topic, partition]
 
     def set_stray_aside(self, topic: str, partition: int) -> None:
-        """The log is of a topic that is gone: it is served and removed by nobody from now on. Raises `StorageError`."""
+        """The log is of a deleted topic: it is neither served nor removed from now on. Raises `StorageError`."""
         self.partition_dirs.set_aside((topic, partition), self.logs[topic, partition])
         del self.logs[topic, partition]
 

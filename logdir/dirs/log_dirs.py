@@ -6,10 +6,10 @@
     dirs.close(high_watermarks)
 
 Each directory is a `LogDir` with its own lock, identity, checkpoints, removals and clean-shutdown mark; a partition
-lies in one of them. A new one goes where the fewest are, unless somebody has asked for another place (`prefer`).
+is in one of them. A new one goes where the fewest are, unless an administrator has chosen another place (`prefer`).
 
 A directory that fails, at the start or later, is offline (`LogDir.failure`): nothing in it is touched, and the others
-go on. What lay in it is not known while it is away, so a partition that is not new is not made again elsewhere.
+work on. Its content is not known while it is offline, so a partition that is not new is not created again elsewhere.
 
 Moving: `create_future` makes an empty copy in the target, the mover fills it; when it has everything and is synced
 it is marked (`LogDirs.mark_whole`); `promote` puts it in the place of the original; when the target is synced
@@ -330,9 +330,9 @@ class LogDirs:
         is_known: bool = False,
     ) -> PartitionLog:
         """The partition's log with `config`; an empty one if there is none. `topic_id`: 16 bytes. is_new: the
-        partition has never been on this broker. is_known: the metadata have this id for the topic, and nobody uses a
-        log of another one: that is a stray (its topic was deleted while its directory was away, or the deletion was
-        lost with the power) and is set aside.
+        partition has never been on this broker. is_known: the metadata have this id for the topic, so a log with
+        another one is a stray (its topic was deleted while its directory was offline, or the deletion was lost in a
+        power failure) and is set aside.
 
         Raises KafkaError INCONSISTENT_TOPIC_ID, KAFKA_STORAGE_ERROR for a partition that may lie in a directory which
         is offline, `StorageError`.
@@ -417,12 +417,12 @@ class LogDirs:
             home.copies.drop(topic, partition)
 
     def mark_whole(self, topic: str, partition: int) -> None:
-        """The copy has everything, and is synced: leave the mark that tells it from its original, should the broker end
+        """The copy is complete, and synced: write the mark that distinguishes it from its original, if the broker ends
         before that is given up. From any thread. Raises `StorageError`.
         """
         source, target = self.home(topic, partition), self.future_home(topic, partition)
         if source is not None and target is not None:
-            source.copies.remove_mark(topic, partition)  # of an earlier move: with two marks nobody could tell
+            source.copies.remove_mark(topic, partition)  # of an earlier move: two marks would be ambiguous
             target.copies.mark_whole(topic, partition)
 
     def promote(self, topic: str, partition: int) -> Promoted:

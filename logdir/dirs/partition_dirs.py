@@ -1,10 +1,11 @@
 """The directories of partitions: made whole or not at all, renamed when their partition goes.
 
-A deleted partition's directory is renamed at once, and removed after `file.delete.delay.ms`. One that could not be made
-whole is removed; if that fails, too, it is renamed; if even that fails, it is remembered, and removed before somebody
-makes it again.
+A deleted partition's directory is renamed immediately, and removed after `file.delete.delay.ms`. One that could not be
+created completely is removed; if that fails, too, it is renamed; if even that fails, it is remembered, and removed
+before it is created again.
 
-A name that is made is synced with the next flush of its log, as its data is; one that is renamed by `sync_names`.
+The name of a new directory is synced with the next flush of its log, as its data is; that of a renamed one by
+`sync_names`.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class PartitionDirs:
     # ---- renaming
 
     def give_up(self, key: TopicPartition, opened: PartitionLog) -> None:
-        """Nobody uses the log from now on; its directory is removed after `file.delete.delay.ms`. Raises
+        """Give up the log, which is not used any more; its directory is removed after `file.delete.delay.ms`. Raises
         `StorageError`.
         """
         state = self._state
@@ -101,7 +102,7 @@ class PartitionDirs:
         state.removals.add((path,), state.wall_ms() + opened.config.file_delete_delay_ms, is_dir=True)
 
     def set_aside(self, key: TopicPartition, opened: PartitionLog) -> None:
-        """Nobody uses the log from now on, and nobody removes it: it is of a topic that is gone. Raises
+        """Set the log aside, which is of a deleted topic: it is neither served nor removed from now on. Raises
         `StorageError`.
         """
         state = self._state
@@ -112,7 +113,7 @@ class PartitionDirs:
         log.warning("%s %s: %s", opened.directory, what, path)
 
     def rename(self, source: str, target: str, doing: str) -> None:
-        """Raises `StorageError`, which says what somebody was `doing`."""
+        """Raises `StorageError`, whose message says what the caller was `doing`."""
         try:
             self._state.disk.rename(source, target)
         except OSError as error:

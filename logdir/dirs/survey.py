@@ -53,7 +53,7 @@ class RecordedTopic:
 
 
 class Metadata(NamedTuple):
-    """What KRaft's metadata says. `topics` by name; `next_producer_id`: the first one that nobody was given."""
+    """The content of KRaft's metadata. `topics` by name; `next_producer_id`: the first unassigned one."""
 
     topics: dict[str, RecordedTopic]
     next_producer_id: int

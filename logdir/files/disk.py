@@ -110,7 +110,7 @@ class Disk:
 
     @staticmethod
     def lock(path: str) -> int:
-        """A descriptor that holds `path` for us alone until it is closed. BlockingIOError if somebody else has it.
+        """A descriptor that locks `path` until it is closed. BlockingIOError if another broker has the lock.
 
         Two locks: Apache Kafka and other processes see the POSIX record lock, which one process can take twice; a
         second broker in this process sees the flock, which belongs to the descriptor.
@@ -132,8 +132,8 @@ def _refuse(*arguments: object) -> NoReturn:
 
 
 class ReadOnlyDisk(Disk):
-    """For reading somebody else's files: a copy, another broker's directory, a file system that is mounted
-    read-only. What would change anything raises OSError.
+    """For reading files that are not ours: a copy, another broker's directory, a file system that is mounted read-only.
+    Changes raise OSError.
     """
 
     @staticmethod
@@ -145,7 +145,7 @@ class ReadOnlyDisk(Disk):
 
     @staticmethod
     def identity(file: int | str) -> tuple[int, int]:
-        """What tells the file (descriptor or path) from another one that took its name."""
+        """The identity of a file (descriptor or path), which another file of the same name does not have."""
         found = os.stat(file)
         return found.st_dev, found.st_ino
 

@@ -69,7 +69,7 @@ class CorruptFile(LogDirError):
 
 
 def duplicate(key: tuple[str, int], one: str, other: str) -> LogDirError:
-    """The same partition twice: nobody but a person can say which one is right."""
+    """The same partition twice: only a person can decide which one is right."""
     return LogDirError(
         f"{key[0]}-{key[1]} is in both {one} and {other}, which happens when a log directory fails, or the machine, at "
         "the end of a move between two; remove one of them, the one on the disk that failed, or the one that ends "

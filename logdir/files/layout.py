@@ -116,7 +116,7 @@ def deleted_dir(topic: str, partition: int, unique_hex: str) -> str:
 
 
 def stray_dir(topic: str, partition: int, unique_hex: str) -> str:
-    """The name of a partition's directory that is set aside: nobody serves or removes it."""
+    """The name of a partition's directory that is set aside: it is neither served nor removed."""
     return _set_aside_dir(topic, partition, unique_hex, STRAY_DIR)
 
 

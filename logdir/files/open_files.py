@@ -1,9 +1,9 @@
-"""Open log files: shared by reference, and not too many of them.
+"""Open log files: shared by reference, and limited in number.
 
-A `LogFile` stays open as long as somebody refers to it and is closed with the last reference. So a segment can be
+A `LogFile` stays open as long as there is a reference to it and is closed with the last one. So a segment can be
 dropped, renamed or deleted while an answer that carries a `FileSlice` of it is still being sent. The pool bounds how
-many segments keep their file open and their indexes in memory: those that were not used since the last look are
-released, and opened again when asked for.
+many segments keep their file open and their indexes in memory: those that were not used since the last check are
+released, and opened again when needed.
 
 One event loop uses a pool; `FileSlice.read` and `LogFile` may be used from threads.
 """

@@ -1,7 +1,7 @@
-"""One partition's log: appending, reading, cutting, compacting, and opening it after a clean stop or none.
+"""One partition's log: appending, reading, truncating, compacting, and opening it after a clean stop or none.
 
-May import `files`, `segments` and `compaction`. `log` is what everybody else uses; which parts a log is made of, and
-which uses which, stands in `state`.
+May import `files`, `segments` and `compaction`. `log` is the interface for all others; `state` lists the parts of a log
+and which uses which.
 
 Not obvious:
 

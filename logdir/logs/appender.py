@@ -87,10 +87,10 @@ class Appender:
         `write`.
 
         From a client exactly one batch; otherwise one or more; from a leader perhaps none that is whole, which appends
-        nothing and gives a last offset below the base offset. in_txn: what a transactional batch, or a marker, is to be
-        checked for, if more than its header tells. allowance: how much work a client's batch may be; beyond it raises
-        `TooMuchWork`, and the batch has to come back, with a new one or out of `barnabas.logdir.prepare`. Nothing is
-        staged of a buffer that is refused.
+        nothing and gives a last offset below the base offset. in_txn: what to check a transactional batch, or a marker,
+        for, beyond its header. allowance: how much work a client's batch may be; beyond it raises `TooMuchWork`, and
+        the batch has to come back, with a new allowance or prepared by `barnabas.logdir.prepare`. Nothing is staged of
+        a buffer that is rejected.
 
         Raises KafkaError CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
         OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED,

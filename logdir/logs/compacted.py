@@ -196,7 +196,7 @@ class Compaction:
         return self._swap
 
     def replace_segments(self, swap: Swap) -> None:
-        """Step 3. Does nothing if somebody ended the swap meanwhile. Raises `CompactionAborted`."""
+        """Step 3. Does nothing if the swap was ended meanwhile. Raises `CompactionAborted`."""
         if swap.step is Step.CANCELLED:
             raise CompactionAborted(f"the compaction of {self._state.directory} was stopped")
         if swap.step is Step.PREPARED:
@@ -218,7 +218,7 @@ class Compaction:
             swap.step = Step.REPLACED
 
     def end_swap(self, swap: Swap) -> None:
-        """Step 5. Does nothing if somebody ended the swap meanwhile. Raises `CompactionAborted`, `StorageError`."""
+        """Step 5. Does nothing if the swap was ended meanwhile. Raises `CompactionAborted`, `StorageError`."""
         state = self._state
         if swap.step is Step.CANCELLED:
             raise CompactionAborted(f"the compaction of {state.directory} was stopped")

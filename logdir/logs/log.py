@@ -259,8 +259,8 @@ class PartitionLog:
         self._roller.roll(now_ms, base_offset)
 
     def write_failure(self, error: Exception) -> StorageError:
-        """What `write` has raised, as a failure of the log. If it was a fault of ours, nobody knows whether memory and
-        disk agree: nothing staged is kept, and the log cannot be used until it is opened again.
+        """An exception of `write` as a failure of the log. After a fault of ours memory and disk may disagree: nothing
+        staged is kept, and the log cannot be used until it is opened again.
         """
         if isinstance(error, StorageError):
             return error
@@ -431,7 +431,7 @@ class PartitionLog:
                 segment.close()
 
     def moved_to(self, directory: str) -> None:
-        """Its directory has another name now. Nobody flushes it meanwhile."""
+        """Its directory has another name now. To be called while no flush is running."""
         state = self.state
         cut = self._repair.cut
         with state.lock:

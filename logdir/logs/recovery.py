@@ -9,9 +9,9 @@ First whatever was under way is ended, by file names alone:
 
 After a clean stop the files are believed. Otherwise every segment from the recovery point on is read: checksums,
 order of offsets; its indexes, the producer state and the leader epochs are rebuilt. At the first batch that is not
-right the file is cut. What follows behind a gap depends on who else has it:
+right the file is truncated. What is behind a gap is treated by whether other replicas have it:
 
-- a broker alone keeps it, as Apache Kafka does: nobody else has these records, and consumers pass over a gap;
+- a broker alone keeps it, as Apache Kafka does: no other broker has these records, and consumers skip a gap;
 - a replica with a hole would never be filled by replication, so the log ends at the gap and the rest comes from the
   leader. But this may be the only replica, or the one that leads next: the segments are *set aside*
   (`<base>.log.<milliseconds>.aside`, a name that neither Apache Kafka nor we load), for a person to decide. They go
@@ -245,7 +245,7 @@ class _Opening:
             self.cut = True
 
     def _set_aside(self, segments: list[Segment], why: str) -> None:
-        """Take segments out of the log and keep their records under names that nobody loads, the last first."""
+        """Take segments out of the log and keep their records under names that no broker loads, the last first."""
         for segment in reversed(list(segments)):
             path = segment.path()
             if self._holds_records(segment):

@@ -1,4 +1,4 @@
-"""Starting the next segment: when the active one is full or old, or somebody asks for it."""
+"""Starting the next segment: when the active one is full or old, or on request."""
 
 from __future__ import annotations
 

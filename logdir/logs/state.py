@@ -155,9 +155,7 @@ class LogState:
     # ---- what the next flush syncs
 
     def note_unsynced(self, *, dirs: Iterable[str] = (), files: Iterable[str] = ()) -> None:
-        """`dirs` have new names, and `files` new contents. The caller holds the lock, unless nobody else has the log
-        yet.
-        """
+        """`dirs` have new names, and `files` new contents. The caller holds the lock, if the log is shared already."""
         for path in dirs:
             if path not in self.unsynced_dirs:
                 self.unsynced_dirs += (path,)

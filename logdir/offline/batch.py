@@ -33,8 +33,8 @@ class LogRecord(NamedTuple):
 
 
 class Batch:
-    """A batch in its file. Formats 0 and 1 have -1 for the facts that they do not know; the `base_offset` of a
-    compressed message of theirs is its last offset, and its `record_count` -1, as only its content tells.
+    """A batch in its file. Formats 0 and 1 have -1 for fields that they lack; the `base_offset` of a compressed message
+    of theirs is its last offset, and its `record_count` -1, as only its content has it.
     """
 
     __slots__ = ("_data", "_disk", "_path", "header", "position")

@@ -6,10 +6,9 @@ length (the length bytes then repeat at a fixed distance, and by that alone the 
 further); all other fields are read for all records together, a few numpy operations a field. 100-byte records take
 0.2 us each.
 
-What this reader does not understand at once, it does not judge: the batches are read again by
-`barnabas.kproto.records.iter_records`, which says exactly what is wrong, or finds that nothing is. Messages of formats
-0 and 1 go that way too. Only that the headers of records are well-formed is not looked at before somebody asks for
-them.
+Batches that this reader cannot decode are not judged by it: `barnabas.kproto.records.iter_records` reads them again,
+and says exactly what is wrong, or finds that nothing is. It reads messages of formats 0 and 1, too. Only the headers of
+records are not checked before they are requested.
 
 Needs numpy, so it is imported for columns only. Record layout: `barnabas.kproto.records`. Timestamps are
 milliseconds.

@@ -58,7 +58,7 @@ class Bounds(NamedTuple):
 
 
 class WholeLog(Protocol):
-    """What a source needs of the log that it is part of. topic, partition: None where `directory` does not tell."""
+    """What a source needs of the log that it is part of. topic, partition: None if `directory` is not named so."""
 
     @property
     def directory(self) -> str: ...

@@ -40,7 +40,7 @@ TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def no_progress(size: int) -> None:
-    """What is used unless somebody asks for something else."""
+    """The default: report no progress."""
 
 
 def verify(path: str, progress: Progress = no_progress) -> Iterator[Problem]:

@@ -1,6 +1,6 @@
-"""Walking over the batches of a `.log` file that nobody guarantees: a copy, a broken one, one a broker writes to.
+"""Walking over the batches of a `.log` file in unknown condition: a copy, a damaged one, one that a broker writes to.
 
-Beside `barnabas.logdir.files.scan`, which serves a log in use, this one says where and why it cannot continue, and
+Unlike `barnabas.logdir.files.scan`, which serves a log in use, this one says where and why it cannot continue, and
 leaves checksums to the caller, so that one bad batch does not hide the others. Formats are those of
 `barnabas.kproto.records` and `barnabas.kproto.records_legacy`; positions and sizes are bytes, timestamps milliseconds.
 """
@@ -19,7 +19,7 @@ HEADERS_STEP = 32 << 10
 """Bytes read at once where only headers are wanted; batches larger than that are jumped over."""
 WHOLE_STEP = 1 << 20
 BATCH_MAX = 512 << 20
-"""What claims to be larger is no batch: nobody can be made to take all memory for it."""
+"""A larger size is not believed: a damaged length must not make the reader allocate all memory."""
 MIN_V1 = 34
 """A message of format 1 without key and value."""
 

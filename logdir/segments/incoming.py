@@ -230,7 +230,7 @@ def _rebuilt(view: memoryview, codec: int, config: LogConfig) -> memoryview:
 def _recoded(view: memoryview, codec: int, config: LogConfig, allowance: Allowance | None) -> memoryview:
     if allowance is None:
         if not must_validate(config):
-            return _rebuilt(view, codec, config)  # nobody has looked at the records
+            return _rebuilt(view, codec, config)  # the records were not checked
         max_bytes = MAX_DECOMPRESSED_BYTES
     else:
         if not must_validate(config) or len(view) > RECODED_BYTES_MAX:

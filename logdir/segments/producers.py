@@ -13,10 +13,10 @@ coordinator that ended its last transaction, and where its open transaction star
   the producer's (INVALID_PRODUCER_EPOCH), with transaction.version 2 a higher one: there each end bumps it, so an equal
   one is a late marker, unless the transaction is over, when it is a repeated one;
 - the first batch of a transaction needs a `Verification`: that the transaction coordinator knows of this partition
-  (KIP-890). Otherwise a late batch could open a transaction that nobody ends (INVALID_TXN_STATE).
+  (KIP-890). Otherwise a late batch could open a transaction that never ends (INVALID_TXN_STATE).
 
-Only what clients append is checked for sequence; replicated batches and those read back from the log only change the
-state.
+Only the batches of clients are checked for sequence; replicated batches and those read back from the log only change
+the state.
 
 Entries are immutable, so a changed one can be put back: `append` keeps a journal, which `commit` forgets once the
 batches are written and `rollback` plays backwards when they could not be.

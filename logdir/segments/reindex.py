@@ -1,7 +1,7 @@
-"""The indexes of a segment, rebuilt from its log file: theirs is missing, or cannot be right.
+"""The indexes of a segment, rebuilt from its log file: for missing or invalid ones.
 
 Reads the headers of all batches. A time index of one entry (timestamp 0, relative offset 0) looks like the beginning of
-a file that was made long in advance (index.py), or that lost its content: the first batch tells.
+a preallocated file (index.py), or of one that lost its content: the first batch decides.
 """
 
 from __future__ import annotations

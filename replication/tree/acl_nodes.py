@@ -140,7 +140,7 @@ async def read_acls(store: Store, place: AclPlace) -> list[StoredAcl]:
 
 
 async def read_all_acls(store: Store, unreadable: Callable[[BadNode], None]) -> dict[AclPlace, list[StoredAcl] | None]:
-    """Every access list, None for one that cannot be read, which is reported. Unknown types are reported and left out."""
+    """Every access list, None for an unreadable one, which is reported. Unknown types are reported and left out."""
     places: list[AclPlace] = []
     for root, is_prefix in ((LITERAL, False), (PREFIXED, True)):
         for written in await store.children(root):
