@@ -53,7 +53,7 @@ class Rights:
 
 @asynccontextmanager
 async def world(*topics: str, **settings: str) -> AsyncIterator[tuple[Broker, Rights, Client, Client]]:
-    """A broker with topics, alice's rights, her connection, and one of somebody who may do everything."""
+    """A broker with topics, alice's rights, her connection, and one of a user who may do everything."""
     async with (
         embedded_broker(**WITH_AUTHORIZER, **settings) as broker,
         connected(broker, principal=ALICE) as alice,

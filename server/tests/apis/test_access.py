@@ -1,6 +1,6 @@
-"""Every API has a declaration, and keeps it: in every version, whoever has no permission is told so and nothing else;
-who has just those that it needs is served. The requests are those of `test_every_version`; the table says for each API
-which permissions it needs and what whoever lacks them sees.
+"""Every API has a declaration, and keeps it: in every version, a caller without permission gets the error and nothing
+else; one with just the needed permissions is served. The requests are those of `test_every_version`; the table says for
+each API which permissions it needs and what a caller without them gets.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def transaction(operation: Op) -> list[Needed]:
 
 
 class Rule(NamedTuple):
-    """`needed`: permissions that are enough; `denied`: the code of whoever has none, NONE where he just sees less."""
+    """`needed`: permissions that are enough; `denied`: the error without them, NONE if the answer just has less."""
 
     needed: list[Needed]
     denied: E
@@ -152,7 +152,9 @@ def test_every_api_has_a_declaration() -> None:
 
 
 @pytest.mark.parametrize("key", RULES, ids=lambda key: key.name)
-async def test_who_has_no_permission_is_told_so_and_nothing_else(key: ApiKey, autojump_clock: trio.abc.Clock) -> None:
+async def test_a_caller_without_permission_gets_the_error_and_nothing_else(
+    key: ApiKey, autojump_clock: trio.abc.Clock
+) -> None:
     rule = RULES[key]
     async with (
         embedded_broker(**WITH_AUTHORIZER) as broker,
@@ -166,7 +168,7 @@ async def test_who_has_no_permission_is_told_so_and_nothing_else(key: ApiKey, au
             assert codes(response) - {0} == expected, (version, response)
             if key in SEES_LESS:
                 assert getattr(response, SEES_LESS[key]) == []
-        # Nothing has happened: whoever may is served as usual.
+        # Nothing has happened: an authorized caller is served as usual.
         version = VERSIONS[key][-1]
         response = await client.ask(build(key, REQUESTS[key](world, version)), version)
         assert codes(response) - {0} == allowed_codes(key, version)

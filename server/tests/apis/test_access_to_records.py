@@ -137,7 +137,7 @@ async def test_transactional_batches_need_the_id(autojump_clock: trio.abc.Clock)
         assert produced(await alice.ask(request, 9)) == [("a", X), ("b", X)]
 
 
-async def test_transactional_batches_without_an_id_are_nobodys(autojump_clock: trio.abc.Clock) -> None:
+async def test_transactional_batches_without_an_id_are_denied(autojump_clock: trio.abc.Clock) -> None:
     """Whatever topics they are for, and with them all of the request. Byte 22 of an older set is another matter."""
     async with world("a", "b") as (_, rights, alice, root):
         rights.put(on_topic(Op.WRITE, name="a"))
@@ -190,7 +190,7 @@ async def test_a_session_is_opened_for_what_may_be_read(autojump_clock: trio.abc
         # What is denied does not come into it,
         answer = await alice.ask(fetch_from("b", session_id=session_id, epoch=1), 12)
         assert answer.error_code == E.FETCH_SESSION_ID_NOT_FOUND
-        # and whoever begins again is told.
+        # and the next full request gets the denial.
         answer = await alice.ask(fetch_from("a", "b", epoch=0), 12)
         assert fetched(answer) == [("a", 0, True), ("b", T, False)]
 
@@ -212,7 +212,7 @@ async def test_a_right_that_ends_ends_the_session(autojump_clock: trio.abc.Clock
         assert fetched(await alice.ask(fetch_from("a", epoch=0), 12)) == [("a", T, False)]
 
 
-async def test_the_session_of_somebody_else_gives_nothing(autojump_clock: trio.abc.Clock) -> None:
+async def test_the_fetch_session_of_another_principal_gives_nothing(autojump_clock: trio.abc.Clock) -> None:
     async with world("a") as (_, _, alice, root):
         await root.ask(produce_to("a"), 9)
         session_id = (await root.ask(fetch_from("a", epoch=0), 12)).session_id

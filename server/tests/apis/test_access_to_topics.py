@@ -87,7 +87,7 @@ async def test_metadata_by_ids(autojump_clock: trio.abc.Clock) -> None:
         assert found == [(None, ids[0], T), ("b", ids[1], 0), (None, ids[2], E.UNKNOWN_TOPIC_ID)]
 
 
-async def test_who_may_make_topics_by_asking_for_them(autojump_clock: trio.abc.Clock) -> None:
+async def test_who_may_create_topics_by_metadata(autojump_clock: trio.abc.Clock) -> None:
     async with world() as (broker, rights, alice, _):
         rights.put(on_topic(Op.DESCRIBE, name="x") + on_topic(Op.DESCRIBE, Op.CREATE, name="y"))
         answer = await alice.ask(metadata("x", "y", create=True), 9)
@@ -226,10 +226,10 @@ async def test_moves_that_are_denied_are_named(autojump_clock: trio.abc.Clock) -
 
 @pytest.mark.parametrize("configs", [[("retention.ms", "1"), ("retention.ms", "2")], [("retention.ms", None)]])
 @pytest.mark.parametrize("name", ["a", "nothing"])
-async def test_settings_that_cannot_be_are_told_first(
+async def test_invalid_settings_are_reported_first(
     name: str, configs: list[tuple[str, str | None]], autojump_clock: trio.abc.Clock
 ) -> None:
-    """Whoever asks, and whether there is such a topic or not."""
+    """For any caller, and whether there is such a topic or not."""
     async with world("a") as (_, _, alice, _):
         for request in (AlterConfigsRequest, IncrementalAlterConfigsRequest):
             made = [request.AlterableConfig(name=key, value=value) for key, value in configs]
@@ -244,7 +244,7 @@ async def test_settings_that_cannot_be_are_told_first(
         assert [each.error_code for each in answer.responses] == [T]
 
 
-async def test_a_name_that_no_topic_can_have_is_told_first(autojump_clock: trio.abc.Clock) -> None:
+async def test_an_invalid_topic_name_is_reported_first(autojump_clock: trio.abc.Clock) -> None:
     async with world("a") as (_, _, alice, _):
         asked = [DescribeProducersRequest.TopicRequest(name=name, partition_indexes=[0]) for name in ("no name", "a")]
         answer = await alice.ask(DescribeProducersRequest(topics=asked), 0)
@@ -307,7 +307,7 @@ async def test_settings(autojump_clock: trio.abc.Clock) -> None:
 # -- who ---------------------------------------------------------------------------------------------------------------
 
 
-async def test_hosts_and_everybody(autojump_clock: trio.abc.Clock) -> None:
+async def test_hosts_and_the_wildcard(autojump_clock: trio.abc.Clock) -> None:
     async with world("a") as (broker, rights, _, _):
         pattern = ResourcePattern(ResourceType.TOPIC, "a")
         rights.authorizer.put(pattern, [AccessControlEntry("User:*", "10.0.0.1", Op.DESCRIBE, PermissionType.ALLOW)])
@@ -319,7 +319,7 @@ async def test_hosts_and_everybody(autojump_clock: trio.abc.Clock) -> None:
             assert told(await elsewhere.ask(metadata("a"), 9)) == [("a", T)]
 
 
-async def test_open_unless_somebody_has_said_something(autojump_clock: trio.abc.Clock) -> None:
+async def test_open_unless_there_is_an_acl(autojump_clock: trio.abc.Clock) -> None:
     async with world("a", "b", allow_everyone_if_no_acl_found="true") as (_, rights, alice, _):
         assert told(await alice.ask(metadata("a", "b"), 9)) == [("a", 0), ("b", 0)]
         pattern = ResourcePattern(ResourceType.TOPIC, "a")

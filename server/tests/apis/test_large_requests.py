@@ -1,6 +1,6 @@
-"""Requests of tens of thousands of items: nobody else waits for them, and each item is answered as if it were alone.
+"""Requests of tens of thousands of items: no other client waits for them, and each item is answered as if alone.
 
-What is done between two rounds of the loop is counted in calls of the part that does the work, not in time.
+The work between two rounds of the loop is counted in calls of the part that does it, not in time.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def ids(prefix: str = "id") -> list[str]:
         ),
     ],
 )
-async def test_what_is_described_is_described_once_and_in_turns(
+async def test_resources_are_described_once_and_in_turns(
     part: str,
     name: str,
     request_: Any,
@@ -249,7 +249,7 @@ async def test_offsets_of_very_many_partitions_in_a_transaction(autojump_clock: 
 
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (5, -1)])
-async def test_nobody_s_transaction_is_refused(
+async def test_a_transaction_without_producer_id_or_epoch_is_refused(
     producer_id: int, epoch: int, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with asking(transaction_partition_verification_enable="false") as (broker, client):
@@ -385,7 +385,7 @@ async def test_however_many_wait_one_is_in_memory(
     assert inside == [1] * 10
 
 
-async def test_who_waits_for_somebody_else_leaves_its_place(
+async def test_a_request_that_waits_leaves_its_place(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wake = trio.Event()
@@ -436,7 +436,7 @@ async def test_a_large_frame_that_cannot_be_read_closes_its_connection_alone(
 
 
 async def test_partitions_that_do_not_exist_in_administrators_requests(autojump_clock: trio.testing.MockClock) -> None:
-    """Each is told, in every API that names partitions; named twice, once."""
+    """Each is answered, in every API that names partitions; named twice, once."""
     unknown = {E.UNKNOWN_TOPIC_OR_PARTITION}
     indexes = list(range(5000)) * 2
     async with asking() as (broker, client):

@@ -143,7 +143,7 @@ async def test_nothing_of_a_wait_for_replicas(
         assert not found
 
 
-async def test_nothing_of_what_the_store_refuses(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_change_that_the_store_rejects_leaves_no_cycle(autojump_clock: trio.testing.MockClock) -> None:
     """The second to delete a topic finds it marked already."""
     async with embedded_broker() as broker, connected(broker) as one, connected(broker) as other:
         await broker.services.topics.auto_create(["t"])

@@ -221,7 +221,7 @@ async def test_sent_again_every_100_ms_until_there_is_an_answer(autojump_clock: 
         assert [answer[0] for answer in r.answers] == [3, 2, 2]
 
 
-async def test_a_broker_that_does_not_answer_is_asked_anew(autojump_clock: MockClock) -> None:
+async def test_a_broker_that_does_not_answer_gets_the_request_again(autojump_clock: MockClock) -> None:
     async with rig(**{"request.timeout.ms": "5000"}) as r:
         r.others.silent = {"two"}
         r.channels.send(TWO, lead(1))

@@ -112,7 +112,7 @@ def test_a_session_is_longer_than_a_heartbeat_interval() -> None:
         group_config.check(BrokerConfig.from_values(low), {"consumer.session.timeout.ms": "5000"})
 
 
-def test_settings_of_other_kinds_of_groups_are_kept_and_said_to_have_no_effect() -> None:
+def test_settings_of_other_kinds_of_groups_are_stored_without_effect() -> None:
     config = BrokerConfig.from_values({})
     own = {"share.auto.offset.reset": "earliest", "consumer.heartbeat.interval.ms": "6000"}
     group_config.check(config, own)

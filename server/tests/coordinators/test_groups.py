@@ -164,7 +164,7 @@ async def rig(directory: Path, **settings: str) -> AsyncIterator[Rig]:
             nursery.cancel_scope.cancel()
 
 
-async def test_who_coordinates_what(tmp_path: Path) -> None:
+async def test_which_broker_coordinates_what(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         assert r.groups.place("g") is None
         with pytest.raises(KafkaError) as raised:
@@ -211,7 +211,7 @@ async def test_records_carry_the_wall_clock_and_survive(tmp_path: Path) -> None:
         assert r.heartbeat(member_id, 1) == E.NONE
 
 
-async def test_while_loading_everything_waits_outside(tmp_path: Path) -> None:
+async def test_groups_are_not_served_while_loading(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         r.topic()
         for i in range(5000):
@@ -266,7 +266,7 @@ async def test_topics_deleted_lose_their_offsets_at_once(tmp_path: Path) -> None
         assert r.partition.log_end_offset == 6
 
 
-async def test_what_is_not_committed_is_neither_answered_nor_told(
+async def test_an_uncommitted_write_is_neither_answered_nor_visible(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with rig(tmp_path) as r:
@@ -349,7 +349,7 @@ async def test_a_commit_that_too_few_replicas_got_fails_and_leadership_stays(
         assert at_once(r.groups.listed((), ()))[0] == E.NONE
 
 
-async def test_commits_that_ask_for_the_coordinator_alone_do_not_wait(tmp_path: Path) -> None:
+async def test_commits_with_required_acks_1_do_not_wait(tmp_path: Path) -> None:
     async with rig(tmp_path, offsets_commit_required_acks="1") as r:
         r.topic()
         r.isr(0, 1)
@@ -361,7 +361,7 @@ async def test_commits_that_ask_for_the_coordinator_alone_do_not_wait(tmp_path: 
         assert r.committed() == [5]
 
 
-async def test_a_new_leader_waits_until_what_it_loaded_is_committed(
+async def test_a_new_leader_waits_until_its_loaded_records_are_committed(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     """The leader before may have acknowledged more than we know to be committed."""
@@ -384,7 +384,7 @@ async def test_a_new_leader_waits_until_what_it_loaded_is_committed(
         assert r.committed() == [7]
 
 
-async def test_a_new_leader_without_followers_does_not_wait_for_ever(
+async def test_a_new_leader_without_followers_waits_for_a_limited_time(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with rig(tmp_path) as r:
@@ -402,7 +402,7 @@ async def test_a_new_leader_without_followers_does_not_wait_for_ever(
         assert r.committed() == [7]  # and one of our own not told before it is safe
 
 
-async def test_whoever_waits_is_sent_away_when_leadership_is_lost(tmp_path: Path) -> None:
+async def test_waiting_clients_get_an_error_when_leadership_is_lost(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         r.topic()
         r.member()
@@ -421,7 +421,7 @@ async def test_whoever_waits_is_sent_away_when_leadership_is_lost(tmp_path: Path
         r.groups.resign(0)  # told by the controller as well: nothing left to do
 
 
-async def test_a_new_epoch_of_the_same_leader_forgets_nobody(tmp_path: Path) -> None:
+async def test_a_new_epoch_of_the_same_leader_keeps_all_state(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         r.topic()
         member_id = r.member()

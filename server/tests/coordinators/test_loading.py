@@ -97,6 +97,6 @@ def test_a_damaged_record_is_skipped_and_reported(caplog: pytest.LogCaptureFixtu
     assert "record 1" in caplog.text
 
 
-def test_what_lies_behind_the_end_is_not_looked_at() -> None:
+def test_records_behind_the_end_are_not_read() -> None:
     data = build_batch(commits(1)) + build_batch(commits(2), base_offset=1)
     assert load(data, end_offset=1) == (1, {0: 1})

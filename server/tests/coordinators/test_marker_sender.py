@@ -148,7 +148,7 @@ async def test_markers_follow_the_leader(tmp_path: Path, autojump_clock: MockClo
         assert r.state() == "CompleteCommit"
 
 
-async def test_a_broker_that_does_not_answer_is_asked_anew(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_a_broker_that_does_not_answer_gets_the_markers_again(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with txn_rig(tmp_path, request_timeout_ms="30000") as r:
         others = Others(r)
         others.silent = True

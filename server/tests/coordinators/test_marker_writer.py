@@ -25,7 +25,7 @@ T0, T1 = ("t", 0), ("t", 1)
 
 
 class Groups:
-    """Stands for the groups of this broker: what it was told of."""
+    """Stands for the groups of this broker; records the notifications."""
 
     def __init__(self) -> None:
         self.loaded = {0}
@@ -174,7 +174,7 @@ def replicate(r: Rig, *isr: int) -> Partition:
     return partition
 
 
-async def test_what_is_not_committed_is_waited_for(autojump_clock: Any, tmp_path: Path) -> None:
+async def test_a_marker_is_answered_when_it_is_committed(autojump_clock: Any, tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         r.open(0)
         partition = replicate(r, 0, 1)
@@ -184,7 +184,9 @@ async def test_what_is_not_committed_is_waited_for(autojump_clock: Any, tmp_path
         assert token.codes == {(7, "t", 0): E.NONE, (7, "t", 1): E.NONE}
 
 
-async def test_what_takes_too_long_is_told_to_be_tried_again(autojump_clock: Any, tmp_path: Path) -> None:
+async def test_a_marker_not_committed_in_time_is_answered_with_a_retriable_error(
+    autojump_clock: Any, tmp_path: Path
+) -> None:
     async with rig(tmp_path) as r:
         r.open(0)
         partition = replicate(r, 0, 1)
@@ -213,7 +215,7 @@ async def test_too_few_replicas(tmp_path: Path) -> None:
         assert r.write(marker(T0)).codes == {(7, "t", 0): E.NOT_ENOUGH_REPLICAS}
 
 
-async def test_groups_hear_of_it_in_the_order_of_the_log(tmp_path: Path) -> None:
+async def test_groups_apply_markers_in_the_order_of_the_log(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         r.world.topic(GROUP_METADATA_TOPIC, 2)
         of_groups = (GROUP_METADATA_TOPIC, 0)
@@ -221,7 +223,7 @@ async def test_groups_hear_of_it_in_the_order_of_the_log(tmp_path: Path) -> None
         assert r.groups.ended == [(0, 7, True, 0), (0, 8, False, 1)]
         r.world.partitions.write_staged()
         assert set(first.codes.values()) == {E.NONE}
-        # While they are being read nobody knows what is theirs.
+        # While they are being loaded their part in transactions is not known.
         loading = r.write(marker((GROUP_METADATA_TOPIC, 1)))
         assert set(loading.codes.values()) == {E.NOT_LEADER_OR_FOLLOWER}
         assert len(r.groups.ended) == 2

@@ -70,7 +70,7 @@ async def test_failure_is_retriable_and_passes(nursery: trio.Nursery) -> None:
     assert await ids.next_id() == 10
 
 
-async def test_whoever_comes_while_a_block_is_fetched_waits(nursery: trio.Nursery) -> None:
+async def test_requests_wait_while_a_block_is_fetched(nursery: trio.Nursery) -> None:
     blocks = Blocks()
     blocks.gate = trio.Event()
     ids = ProducerIds(blocks.take)

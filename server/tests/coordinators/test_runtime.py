@@ -231,7 +231,7 @@ async def test_results_answer_in_time_and_follow_up_when_committed(
     assert late.answer == "at last"
 
 
-async def test_results_ask_the_machine_when_its_deadline_comes(
+async def test_results_call_the_machine_at_its_deadline(
     world: World, autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
 ) -> None:
     results, _, led = alone(world)
@@ -304,7 +304,7 @@ async def test_a_loader_waits_until_all_is_committed(world: World, nursery: trio
     assert active == [led]
 
 
-async def test_a_loader_leaves_what_is_closed_meanwhile(world: World, nursery: trio.Nursery) -> None:
+async def test_a_loader_skips_a_closed_shard(world: World, nursery: trio.Nursery) -> None:
     loader: Loader[Machine] = Loader(world.ground, world.things, lambda led: pytest.fail("it is closed"))
     partition = world.partition()
     world.data.append(partition, 1)

@@ -1,4 +1,4 @@
-"""Coordinators whose write fails: nobody hears of what was never written, also not in between."""
+"""Coordinators whose write fails: no client sees what was never written, not even in between."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_a_roll_that_fails_behind_the_write_loses_nothing(tmp_path: Path) 
         assert (r.committed(), r.committed("other")) == ([8], [])
 
 
-async def test_members_whose_group_was_never_written_join_anew(tmp_path: Path) -> None:
+async def test_members_whose_group_was_never_written_join_again(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         with_offset_7(r)
         joined = r.join(group="g")
@@ -167,7 +167,7 @@ async def test_a_decision_that_is_not_written_sends_no_markers(
         assert r.markers == [(*who, True, 0, ("t", 0))]
 
 
-async def test_who_waits_for_a_flush_that_fails_is_told_and_the_shard_goes_on(tmp_path: Path) -> None:
+async def test_a_commit_whose_flush_fails_gets_an_error_and_the_shard_continues(tmp_path: Path) -> None:
     """`flush.messages` of the offsets' topic: a commit counts when it is synced."""
     async with rig(tmp_path) as r:
         with_offset_7(r)

@@ -40,7 +40,7 @@ async def test_a_transaction_of_this_broker_is_complete_in_one_round(tmp_path: P
         assert await r.init() == (4000, 1)
 
 
-async def test_who_coordinates_what(tmp_path: Path) -> None:
+async def test_which_broker_coordinates_what(tmp_path: Path) -> None:
     async with txn_rig(tmp_path) as r:
         assert r.transactions.place("x") is None
         with pytest.raises(KafkaError) as raised:
@@ -130,7 +130,9 @@ async def test_offsets_of_a_group_are_a_partition_like_others(tmp_path: Path) ->
 # -- the log refuses, or is slow ---------------------------------------------------------------------
 
 
-async def test_what_the_log_refuses_has_not_happened(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+async def test_records_that_the_log_rejects_have_no_effect(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
     async with txn_rig(tmp_path) as r:
         r.world.topic(TOPIC, min_insync_replicas="2")
         r.partition.replicas = (0, 99)
@@ -282,7 +284,7 @@ async def test_nothing_is_served_before_all_that_was_loaded_is_committed(
         assert len(r.markers) == 1
 
 
-async def test_whoever_waits_is_sent_away_when_leadership_is_lost(
+async def test_waiting_clients_get_an_error_when_leadership_is_lost(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with txn_rig(tmp_path) as r:
@@ -324,7 +326,7 @@ async def test_markers_end_with_the_coordinator(tmp_path: Path, autojump_clock: 
         assert not r.markers
 
 
-async def test_a_new_epoch_of_the_same_leader_forgets_nobody(tmp_path: Path) -> None:
+async def test_a_new_epoch_of_the_same_leader_keeps_all_state(tmp_path: Path) -> None:
     async with txn_rig(tmp_path) as r:
         r.topic()
         who = await r.ongoing()
@@ -355,7 +357,7 @@ async def test_a_transaction_that_is_out_of_time_is_aborted(
         assert r.end(who).answer.error_code == E.PRODUCER_FENCED
 
 
-async def test_ids_that_nobody_uses_are_removed(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+async def test_unused_ids_are_removed(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     async with txn_rig(tmp_path, transactional_id_expiration_ms="7300000") as r:
         r.topic()
         await r.init()

@@ -169,7 +169,7 @@ def test_what_the_versions_of_requests_mean() -> None:
     assert [operation_of_offset_commit(version) for version in (0, 3, 4, 5)] == [OLD, OLD, VERIFY, ADD]
 
 
-async def test_the_own_broker_is_asked_by_a_call() -> None:
+async def test_the_own_broker_verifies_by_a_direct_call() -> None:
     async with rig() as r:
         told = r.check("x", T0, T1)
         ((broker, _, request),) = r.asked
@@ -237,14 +237,14 @@ async def test_of_two_epochs_the_lower_one_is_fenced() -> None:
         (VERIFY, E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_LOAD_IN_PROGRESS),
     ],
 )
-async def test_what_a_client_is_told(operation: Operation, said: ErrorCode, told: ErrorCode) -> None:
+async def test_which_error_a_client_gets(operation: Operation, said: ErrorCode, told: ErrorCode) -> None:
     async with rig() as r:
         got = r.check(operation=operation)
         await r.reply(lambda name, index: said)
         assert got == [{T0: told}]
 
 
-async def test_nobody_to_ask() -> None:
+async def test_no_coordinator_to_ask() -> None:
     async with rig() as r:
         for leader in (None, -1, 9):
             r.leaders["x"] = leader
@@ -341,7 +341,7 @@ def an_ask(told: list[Errors], *partitions: tuple[str, int], name: str = "x", ep
     return ask
 
 
-def test_asks_of_one_producer_are_merged() -> None:
+def test_verifications_of_one_producer_are_merged() -> None:
     asks, first, second, other = Asks(), list[Errors](), list[Errors](), list[Errors]()
     asks.add(an_ask(first, T0))
     asks.add(an_ask(second, T1))
@@ -364,7 +364,7 @@ def test_of_two_epochs_the_lower_is_refused() -> None:
     assert high == [{T0: E.NETWORK_EXCEPTION}]
 
 
-def test_our_own_coordinator_is_asked_for_an_id_once_at_a_time() -> None:
+def test_our_own_coordinator_verifies_an_id_once_at_a_time() -> None:
     r = Rig()
     own, first, second, other = OwnCoordinator(r), list[Errors](), list[Errors](), list[Errors]()
     own.ask(an_ask(first))

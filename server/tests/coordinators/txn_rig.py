@@ -233,7 +233,7 @@ class TxnRig:
         return token
 
     def state(self, name: str = "x") -> str:
-        """As DescribeTransactions tells it, or the name of the error."""
+        """The state by DescribeTransactions, or the name of the error."""
         try:
             told = self.transactions.describe(name)
         except KafkaError as error:

@@ -77,7 +77,7 @@ async def settled() -> None:
 # -- how many ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_broker_gets_in_and_who_was_silent_for_longest_goes(mock_clock: MockClock) -> None:
+async def test_a_broker_is_admitted_and_the_connection_idle_for_longest_closed(mock_clock: MockClock) -> None:
     async with (
         embedded_broker(max_connections="2", **TWO) as broker,
         moved_by_hand(mock_clock),
@@ -113,7 +113,7 @@ async def test_a_listener_has_a_limit_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("key", "broker_id"), [("max.connections", ""), ("listener.name.clients.max.connections", "1")]
 )
-async def test_a_limit_that_is_raised_lets_in_who_waits(key: str, broker_id: str) -> None:
+async def test_a_raised_limit_admits_waiting_connections(key: str, broker_id: str) -> None:
     async with embedded_broker(**TWO, **{key.replace(".", "_"): "1"}) as broker:
         with trio.fail_after(SECONDS):
             async with at(broker, "CLIENTS") as one, at(broker, "CLIENTS") as two:
@@ -125,7 +125,7 @@ async def test_a_limit_that_is_raised_lets_in_who_waits(key: str, broker_id: str
                 assert (await two.receive(HEADERS, 3)).error_code == 0
 
 
-async def test_a_limit_that_is_lowered_closes_who_was_silent_for_longest(
+async def test_a_lowered_limit_closes_the_connections_idle_for_longest(
     mock_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (
@@ -147,7 +147,7 @@ async def test_a_limit_that_is_lowered_closes_who_was_silent_for_longest(
     assert "closed the 2 connections that were idle for longest: max.connections exceeded" in caplog.messages
 
 
-async def test_nobody_can_shut_the_door_for_good() -> None:
+async def test_limits_that_would_admit_no_connection_are_refused() -> None:
     async with embedded_broker() as broker:
         assert await alter(broker, "max.connections", "0") != 0
         assert await alter(broker, "max.connection.creation.rate", "0") != 0
@@ -251,7 +251,7 @@ async def test_too_many_new_connections_wait(mock_clock: MockClock, setting: str
             assert (await later.receive(HEADERS, 3)).error_code == 0
 
 
-async def test_who_waits_may_go(mock_clock: MockClock) -> None:
+async def test_a_waiting_connection_whose_client_has_left_is_released(mock_clock: MockClock) -> None:
     async with embedded_broker(max_connection_creation_rate="1") as broker, moved_by_hand(mock_clock):
         for _ in range(10):
             async with dialled(broker) as client:

@@ -234,7 +234,7 @@ def test_a_large_frame_is_received_in_place() -> None:
     assert server.seen == [body, b"next"]
 
 
-def test_a_lost_connection_lets_go_of_what_waits() -> None:
+def test_a_lost_connection_releases_waiting_requests() -> None:
     server = Server()
     server.feed(frame(b"?1"))
     context = server.waiting[0][0]
@@ -247,7 +247,7 @@ def test_a_lost_connection_lets_go_of_what_waits() -> None:
 
 
 def test_answering_twice_is_our_mistake(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever answers serves others too, so it is not raised into his face: the log says where it was."""
+    """The caller serves other requests too, so nothing is raised: the log says where it was."""
     server = Server()
     server.feed(frame(b"?1"))
     context = server.waiting[0][0]
@@ -302,7 +302,7 @@ def test_a_muted_connection_takes_up_nothing_until_it_is_time() -> None:
     assert not connection.blocked
 
 
-def test_what_a_muted_connection_is_owed_is_sent() -> None:
+def test_pending_answers_of_a_muted_connection_are_sent() -> None:
     server = Server()
     server.connection.receive(memoryview(frame(b"?one") + frame(b"two")))
     server.connection.mute(10.0)

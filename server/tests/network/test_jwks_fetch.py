@@ -83,7 +83,7 @@ def test_answers_that_are_none(answer: Callable[[BaseHTTPRequestHandler], None],
         fetch(url)
 
 
-async def test_it_is_fetched_when_due_and_trouble_is_said_once(
+async def test_keys_are_fetched_when_due_and_errors_logged_once(
     autojump_clock: MockClock, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
 ) -> None:
     answers: list[bytes | CannotFetch] = [CannotFetch("gone"), CannotFetch("gone"), KEYS, b"rubbish", KEYS]

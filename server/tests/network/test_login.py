@@ -56,7 +56,7 @@ async def ended(client: Client) -> bool:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-async def test_whoever_logs_in_is_served(autojump_clock: MockClock, client: Client, mechanism: str) -> None:
+async def test_a_client_that_logs_in_is_served(autojump_clock: MockClock, client: Client, mechanism: str) -> None:
     answer = await client.ask(VERSIONS, 3)
     assert {17: (0, 1), 36: (0, 2)}.items() <= {
         row.api_key: (row.min_version, row.max_version) for row in answer.api_keys
@@ -67,7 +67,7 @@ async def test_whoever_logs_in_is_served(autojump_clock: MockClock, client: Clie
     assert (await client.ask(VERSIONS, 4)).error_code == ErrorCode.NONE
 
 
-async def test_who_it_is_belongs_to_the_connection(
+async def test_a_principal_belongs_to_its_connection(
     autojump_clock: MockClock, broker: Broker, nursery: trio.Nursery
 ) -> None:
     ours, theirs = memory_stream_pair()
@@ -84,7 +84,7 @@ async def test_who_it_is_belongs_to_the_connection(
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 @pytest.mark.parametrize(("user", "password"), [("alice", "secret-of-bob"), ("mallory", PASSWORD)])
-async def test_whoever_fails_is_told_and_closed_after_the_delay(
+async def test_a_failed_log_in_is_answered_and_closed_after_the_delay(
     autojump_clock: MockClock,
     client: Client,
     mechanism: str,
@@ -268,7 +268,7 @@ async def test_after_its_end_the_next_request_closes(autojump_clock: MockClock, 
 
 
 @pytest.mark.parametrize("after_s", [2, 9, 15, 100])
-async def test_whoever_logs_in_again_goes_on(autojump_clock: MockClock, guest: Client, after_s: float) -> None:
+async def test_a_client_that_logs_in_again_continues(autojump_clock: MockClock, guest: Client, after_s: float) -> None:
     """Also when the session has ended: only other requests are too late then."""
     await log_in(guest)
     for _ in range(3):

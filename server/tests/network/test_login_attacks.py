@@ -59,7 +59,7 @@ async def test_a_mechanism_is_not_changed_on_the_way(tmp_path: Path, has_begun: 
             assert await is_closed(client)
 
 
-async def test_what_was_overheard_lets_nobody_in(tmp_path: Path) -> None:
+async def test_replayed_messages_do_not_log_in(tmp_path: Path) -> None:
     """The messages of a log-in that was right, byte by byte, with the same nonce of the client."""
     async with sasl_broker(tmp_path) as broker:
         with trio.fail_after(SECONDS):

@@ -21,7 +21,7 @@ __all__ = ["no_error_is_logged", "sockets"]
 
 
 async def test_a_failure_is_read_before_the_end(tmp_path: Path) -> None:
-    """With more requests behind it, which nobody reads: closing over them must not destroy the answer."""
+    """With more requests behind it, which are not read: closing over them must not destroy the answer."""
     async with sasl_broker(tmp_path, connection_failed_authentication_delay_ms="30") as broker:
         for mechanism in ("PLAIN", "SCRAM-SHA-256"):
             async with dialled(broker) as client:
@@ -77,7 +77,7 @@ async def test_strangers_get_nothing(tmp_path: Path, said: bytes) -> None:
                 pass  # a reset
 
 
-async def test_whoever_goes_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_client_that_leaves_during_a_log_in_leaves_nothing(tmp_path: Path) -> None:
     async with sasl_broker(tmp_path) as broker:
         for _ in range(10):
             async with dialled(broker) as client:

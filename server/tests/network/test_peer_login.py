@@ -95,7 +95,7 @@ async def test_a_renewal_that_fails_costs_the_connection_only(autojump_clock: Mo
         ("SCRAM-SHA-256", "mallory", PASSWORD, "rejects the log-in of mallory"),
     ],
 )
-async def test_who_is_not_let_in_is_told_why(
+async def test_a_rejected_broker_gets_the_reason(
     autojump_clock: MockClock, wire: Wire, mechanism: str, user: str, password: str, why: str
 ) -> None:
     one = peer(wire, mechanism, password, user)

@@ -220,7 +220,7 @@ async def test_close_while_waiting() -> None:
         await connection.close()
 
 
-async def test_nobody_there(autojump_clock: MockClock) -> None:
+async def test_no_broker_listens(autojump_clock: MockClock) -> None:
     async def refuse(endpoint: Endpoint) -> trio.abc.Stream:
         raise ConnectionRefusedError("refused")
 
@@ -234,7 +234,7 @@ async def test_nobody_there(autojump_clock: MockClock) -> None:
         await PeerConnection(hang, "1", 7).ask(HERE, BEAT, 4)
 
 
-async def test_versions_are_asked_once_per_connection() -> None:
+async def test_versions_are_requested_once_per_connection() -> None:
     asked = 0
 
     async def script(stream: trio.abc.Stream) -> None:

@@ -214,7 +214,7 @@ async def test_a_client_that_never_reads_is_given_no_more() -> None:
                 assert values(flat(await greedy.receive(fetch(("t", 0, 0)), 12))[0]) == [value]
 
 
-async def test_a_deleted_segment_is_still_sent_to_who_was_promised_it() -> None:
+async def test_a_deleted_segment_is_still_sent_in_answers_that_refer_to_it() -> None:
     async with (
         embedded_broker(**SMALL_BUFFERS) as broker,
         dialled(broker) as witness,
@@ -306,7 +306,7 @@ async def test_a_half_closed_slow_client_gets_a_large_answer() -> None:
             assert await closed_by_broker(slow)
 
 
-async def test_who_asks_and_goes_away_is_let_go() -> None:
+async def test_a_client_that_disconnects_while_waiting_is_released() -> None:
     """A full close looks like a half-close until something is sent: the answer finds out."""
     async with embedded_broker() as broker, dialled(broker) as witness:
         await topic(broker)

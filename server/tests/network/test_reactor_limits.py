@@ -42,7 +42,7 @@ from barnabas.server.tests.network.tcp_rig import (
 
 
 async def test_idle_connections_are_closed(mock_clock: MockClock) -> None:
-    """By the virtual clock, over real sockets. Whoever waits for an answer stays, unless nobody may be there."""
+    """By the virtual clock, over real sockets. A client that waits for an answer stays, unless its socket is closed."""
     async with (
         embedded_broker(connections_max_idle_ms="60000") as broker,
         moved_by_hand(mock_clock),
@@ -105,7 +105,7 @@ async def test_negative_means_that_idle_connections_stay(mock_clock: MockClock) 
         await fine(client)
 
 
-async def test_stopping_answers_what_was_taken_up() -> None:
+async def test_a_stop_answers_pending_requests() -> None:
     async with embedded_broker() as broker, dialled(broker) as waits, dialled(broker) as idle:
         await topic(broker)
         await fine(idle)

@@ -156,7 +156,7 @@ async def test_one_that_has_sent_all_and_half_closed_gets_every_answer() -> None
     client.close()
 
 
-async def test_what_is_kept_of_one_that_never_pauses_is_bounded() -> None:
+async def test_the_buffer_of_a_client_that_never_pauses_is_bounded() -> None:
     office = Office()
     client = office.client()
     backlogs: list[int] = []

@@ -52,7 +52,7 @@ def test_the_numbers_are_those_of_epoll_and_poll() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_it_says_what_epoll_says(stack: ExitStack, polled: PolledSockets, seed: int) -> None:
+def test_the_events_are_those_of_epoll(stack: ExitStack, polled: PolledSockets, seed: int) -> None:
     """All but the half-close, which shows as something to be read."""
     rng = random.Random(seed)
     epoll = stack.enter_context(select.epoll())
@@ -89,7 +89,7 @@ def test_it_says_what_epoll_says(stack: ExitStack, polled: PolledSockets, seed: 
         assert dict(polled.poll(0, 256)) == told, f"seed {seed}"
 
 
-def test_mistakes_are_told_as_epoll_tells_them(stack: ExitStack, polled: PolledSockets) -> None:
+def test_errors_are_reported_as_by_epoll(stack: ExitStack, polled: PolledSockets) -> None:
     epoll = stack.enter_context(select.epoll())
     ours, _ = pair(stack)
     steps: list[Callable[[Any], Any]] = [

@@ -181,6 +181,6 @@ async def is_refused(client: Client, data: bytes) -> bool:
     return False
 
 
-def test_keys_that_nobody_has_are_bounded() -> None:
+def test_unknown_api_keys_are_bounded() -> None:
     assert bounds_of(12_345) == bounds_of(-1) == GENERAL
     assert all(row.frame_bytes <= 16 << 20 for key, row in BOUNDS.items() if key != ApiKey.PRODUCE)

@@ -185,7 +185,7 @@ async def test_a_storm_of_handshakes_takes_turns_with_the_others() -> None:
                     await fine(witness)
 
 
-async def test_who_may_come_in_is_asked_once_and_told_no_with_an_alert(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_rejected_peer_gets_an_alert(caplog: pytest.LogCaptureFixture) -> None:
     asked = []
 
     def nobody(connection: Connection, channel: TlsChannel) -> None:
@@ -267,7 +267,7 @@ async def test_the_end_of_a_connection_is_said_by_either_side() -> None:
                 assert await secured.receive_some(1) == b""
 
 
-async def test_what_was_asked_before_the_end_is_answered() -> None:
+async def test_requests_before_the_end_of_stream_are_answered() -> None:
     async with embedded_broker() as broker, _over_tls(_secured(broker)) as client:
         await topic(broker)
         with trio.fail_after(SECONDS):

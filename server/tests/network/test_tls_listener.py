@@ -74,7 +74,7 @@ async def _principal(broker: Broker, certificate: trustme.LeafCert | None = None
         return str(connection.session.principal)
 
 
-async def test_a_client_is_whom_its_certificate_names(tmp_path: Path) -> None:
+async def test_a_certificate_names_the_principal(tmp_path: Path) -> None:
     rules = "RULE:^CN=([^,]+),.*$/$1/L"
     settings = _settings(tmp_path, ssl_client_auth="requested", ssl_principal_mapping_rules=rules)
     with trio.fail_after(SECONDS):
@@ -93,7 +93,7 @@ async def test_a_certificate_that_no_rule_fits_is_not_let_in(tmp_path: Path, cap
     assert "none of ssl.principal.mapping.rules matches the peer's certificate, of CN=alice," in caplog.text
 
 
-async def test_without_a_certificate_nobody_comes_in_where_one_is_required(tmp_path: Path) -> None:
+async def test_a_client_without_a_required_certificate_is_rejected(tmp_path: Path) -> None:
     with trio.fail_after(SECONDS):
         async with embedded_broker(tmp_path / "data", **_settings(tmp_path, ssl_client_auth="required")) as broker:
             for certificate in (None, trustme.CA().issue_cert("a@example.org")):
@@ -211,7 +211,7 @@ async def test_a_store_that_cannot_be_used_is_refused_when_it_is_named(
 
 
 async def test_certificates_change_under_load(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody is turned away while the store is set again and again, nor any connection closed."""
+    """No client is rejected while the store is set again and again, nor any connection closed."""
     settings, path = _settings(tmp_path), tmp_path / "broker.pem"
     names = {"organization_name": "o", "organization_unit_name": "u"}
     _write(path, AUTHORITY.issue_cert("localhost", "127.0.0.1", **names))
@@ -246,7 +246,7 @@ async def test_certificates_change_under_load(tmp_path: Path, caplog: pytest.Log
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-async def test_brokers_connect_through_tls_and_look_whom_they_meet(tmp_path: Path) -> None:
+async def test_brokers_connect_through_tls_and_verify_each_other(tmp_path: Path) -> None:
     settings = _settings(tmp_path, ssl_client_auth="required")
     (tmp_path / "other").mkdir()
     config = BrokerConfig.from_values({**settings, "zookeeper.connect": "localhost:1", "broker.id": "2"})
@@ -265,7 +265,7 @@ async def test_brokers_connect_through_tls_and_look_whom_they_meet(tmp_path: Pat
                 await PeerConnection(tcp_connect, "2", 5).ask(endpoint, METADATA, 12)
 
 
-def test_all_that_is_wrong_with_stores_and_rules_is_told_by_key(tmp_path: Path) -> None:
+def test_all_errors_of_stores_and_rules_are_reported_by_key(tmp_path: Path) -> None:
     values = {
         "listeners": "SSL://127.0.0.1:0,MORE://127.0.0.1:0",
         "listener.security.protocol.map": "SSL:SSL,MORE:SSL",

@@ -62,7 +62,7 @@ def test_the_reader_of_a_request(version: int, asked: dict[str, Any], reader: ty
     ("session", "selector", "tells"),
     [(None, RACK_AWARE_SELECTOR, False), (object(), RACK_AWARE_SELECTOR, True), (object(), "", False)],
 )
-def test_a_follower_that_consumers_read_from_is_told_high_watermarks_at_once(
+def test_a_follower_that_consumers_read_from_gets_high_watermarks_immediately(
     session: object, selector: str, tells: bool
 ) -> None:
     made = chosen(17, replica_id=2, session=session, selector=selector)

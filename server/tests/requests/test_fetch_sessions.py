@@ -133,7 +133,7 @@ def test_a_session_that_grows_makes_room_or_is_closed(monkeypatch: pytest.Monkey
     assert sessions.size == 0
 
 
-def test_a_connection_has_two_sessions_and_those_that_nobody_uses_go() -> None:
+def test_a_connection_has_two_sessions_and_idle_ones_are_evicted() -> None:
     sessions = FetchSessions(10, Random(1))
     connection = Client()
     first, second, third = (sessions.open(targets(1), False, False, 0.0, connection) for _ in range(3))

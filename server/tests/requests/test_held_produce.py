@@ -199,7 +199,7 @@ async def test_an_old_client(autojump_clock: trio.abc.Clock) -> None:
         assert told(await client.ask(request(batch(LONG, 1, codec=1)), 2)) == [(0, LONG)]
 
 
-async def test_who_goes_away_is_forgotten(autojump_clock: trio.abc.Clock) -> None:
+async def test_a_client_that_disconnects_is_dropped(autojump_clock: trio.abc.Clock) -> None:
     async with embedded_broker() as broker, connected(broker) as witness:
         await topic(broker)
         thread = with_thread(broker)
@@ -256,8 +256,10 @@ async def test_trouble_in_the_thread_costs_one_connection(
 
 
 @pytest.mark.parametrize("long", [0, 1])
-async def test_what_could_not_be_written_is_told(tmp_path: Path, long: int, autojump_clock: trio.abc.Clock) -> None:
-    """Though its offset is somebody else's by the time when all of its request is done."""
+async def test_a_lost_write_is_answered_with_an_error(
+    tmp_path: Path, long: int, autojump_clock: trio.abc.Clock
+) -> None:
+    """Though another batch has its offset by the time when all of its request is done."""
     disk = FaultyDisk()
     batches = [batch(0, LONG if index == long else 1) for index in (0, 1)]
     other = bytes(build_batch([Record(0, NOW_MS, None, b"other", [])] * (LONG // 2)))

@@ -17,7 +17,7 @@ def test_values_last_as_long_as_their_picture() -> None:
     assert cache.get(second, "k") == "value 2"
 
 
-def test_what_was_made_from_an_older_picture_is_not_kept() -> None:
+def test_values_from_an_older_image_are_not_cached() -> None:
     cache = ImageCache()
     first, second = Image("a"), Image("b")
     assert cache.get(first, "k") is None

@@ -275,9 +275,7 @@ async def test_refusals_keep_their_codes_where_the_broker_stamps_its_time(
 
 @pytest.mark.parametrize("acks", [0, 1, -1])
 @pytest.mark.parametrize("version", [8, 9])
-async def test_what_stands_behind_a_request_changes_nothing(
-    version: int, acks: int, autojump_clock: trio.abc.Clock
-) -> None:
+async def test_bytes_behind_a_request_are_ignored(version: int, acks: int, autojump_clock: trio.abc.Clock) -> None:
     """Bytes after the message, within the frame: the request is served as usual, and nothing is learnt of it."""
     async with embedded_broker() as broker, connected(broker) as client:
         await topic(broker)

@@ -1,5 +1,5 @@
-"""Clients that have limits, over the wire and in virtual time: their rate, what they are told, and that nobody else is
-held up.
+"""Clients with quotas, over the wire and in virtual time: their rate, the delays in their answers, and that no other
+client is delayed.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def fetch(offset: int, session_id: int = 0, epoch: int = -1, **more: Any) -> Fet
     )
 
 
-async def test_a_producer_gets_its_rate_and_is_told_the_formulas_delays(
+async def test_a_producer_gets_its_rate_and_the_formulas_delays(
     broker: Broker, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await limit(broker, RATE, QuotaKey.PRODUCE)
@@ -173,7 +173,7 @@ async def test_without_an_answer_the_connection_is_muted_all_the_same(
         assert trio.current_time() - begin == pytest.approx(10, rel=0.02)
 
 
-async def test_who_shares_a_limit(broker: Broker, autojump_clock: trio.abc.Clock) -> None:
+async def test_which_clients_share_a_limit(broker: Broker, autojump_clock: trio.abc.Clock) -> None:
     """A default limit of client ids is a bucket for each; connections of one id share it."""
     await broker.services.quotas.alter(QuotaEntity(client_id=""), {QuotaKey.PRODUCE: "10000"})
     async with connected(broker) as one, connected(broker) as two:

@@ -79,7 +79,7 @@ class User:
         assert answer.responses[0].error_code == E.NONE
 
     async def coordinator(self, group: str) -> int:
-        """As any broker tells."""
+        """According to any broker."""
         while True:
             for broker_id in self.cluster.running:
                 try:

@@ -62,7 +62,7 @@ def opened() -> Iterator[World]:
 
 
 @pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
-def test_everybody_is_answered_as_by_apache_kafka(closed: World, probe: Probe) -> None:
+def test_every_principal_is_answered_as_by_apache_kafka(closed: World, probe: Probe) -> None:
     compare(closed, probe, CLOSED_WORLD)
 
 
@@ -90,7 +90,7 @@ def compare(world: World, probe: Probe, which: str) -> None:
     assert any(found.values())
 
 
-def test_every_version_is_asked() -> None:
+def test_every_version_is_probed() -> None:
     asked: dict[ApiKey, set[int]] = {api.key: set() for api in APIS}
     for probe in ALL:
         for which in (CLOSED_WORLD, EARLIER_WORLD):

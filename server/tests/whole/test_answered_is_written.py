@@ -1,5 +1,5 @@
-"""Whoever hears that something is written finds it again, whatever call of the disk fails, and wherever that is
-noticed: in the middle of a round, by another request, by a read.
+"""Acknowledged writes can be read, whatever call of the disk fails, and wherever that is noticed: in the middle of a
+round, by another request, by a read.
 
 Two requests arrive in one round and share its write. The first directory holds the broker's metadata, so the broker
 outlives the second.
@@ -169,9 +169,7 @@ async def test_what_is_written_before_the_roll_fails_is_acknowledged(
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-async def test_no_lost_offset_is_given_to_somebody_else(
-    acks: int, tmp_path: Path, autojump_clock: trio.abc.Clock
-) -> None:
+async def test_no_lost_offset_is_assigned_twice(acks: int, tmp_path: Path, autojump_clock: trio.abc.Clock) -> None:
     """A third request of the round would get the offset of the first, whose write has failed; and when the high
     watermark passes that, the first would be answered with success.
     """
@@ -226,7 +224,7 @@ async def test_a_topic_deleted_in_the_same_round(tmp_path: Path, autojump_clock:
 
 
 @pytest.mark.parametrize("call", ["truncate", "sync"])
-async def test_what_could_not_be_cut_off_is_cut_off_before_more_is_written(
+async def test_a_failed_truncation_is_repeated_before_the_next_write(
     call: str, tmp_path: Path, autojump_clock: trio.abc.Clock
 ) -> None:
     """A refused batch must not come back behind a shorter one that was written in its place."""
@@ -252,7 +250,7 @@ async def test_what_could_not_be_cut_off_is_cut_off_before_more_is_written(
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EMFILE])
-async def test_several_clients_of_one_round_hear_each_their_own(
+async def test_several_clients_of_one_round_get_each_their_own_answer(
     code: int, tmp_path: Path, autojump_clock: trio.abc.Clock
 ) -> None:
     """Of five that share a round the first one's records are written when the second one's need a new segment; when the

@@ -221,7 +221,7 @@ async def test_leaders_return_by_election_and_by_balance(autojump_clock: MockClo
             await cluster.partition_until("t", index, lambda p: p.leader == away)
 
 
-async def test_who_is_no_controller_says_so(autojump_clock: MockClock) -> None:
+async def test_other_brokers_answer_not_controller(autojump_clock: MockClock) -> None:
     async with four_brokers() as admin:
         other = next(broker for broker in (1, 2, 3, 4) if broker != admin.cluster.controller())
         requests = [
@@ -236,7 +236,7 @@ async def test_who_is_no_controller_says_so(autojump_clock: MockClock) -> None:
             assert (await admin.ask(other, request, version)).error_code == 41, request
 
 
-async def test_brokers_that_are_not_what_they_say(autojump_clock: MockClock) -> None:
+async def test_outdated_and_unknown_broker_registrations(autojump_clock: MockClock) -> None:
     async with four_brokers() as admin:
         controller = admin.cluster.controller()
         epoch = admin.cluster[controller].services.image.brokers[2].epoch
@@ -299,7 +299,7 @@ async def test_alter_partition_as_every_version_sees_it(version: int, autojump_c
             assert answer.topics[0].topic_name == "t"
 
 
-async def test_what_older_brokers_leave_is_looked_at_and_removed(autojump_clock: MockClock) -> None:
+async def test_notifications_of_older_brokers_are_read_and_removed(autojump_clock: MockClock) -> None:
     """A lost log directory: ours say that they have everything. An ISR that is there already: nothing changes."""
     async with four_brokers() as admin:
         session: Store = admin.cluster.store.connect()

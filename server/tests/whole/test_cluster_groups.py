@@ -37,7 +37,7 @@ async def test_commits_survive_their_coordinators(autojump_clock: MockClock) -> 
 
 
 async def test_a_coordinator_that_is_slow_to_be_missed(autojump_clock: MockClock) -> None:
-    """Its session lasts: nobody answers for its groups until the controller knows, and then nothing is lost."""
+    """Its session lasts: no broker answers for its groups until the controller knows, and then nothing is lost."""
     async with three_brokers() as cluster:
         user = User(cluster)
         await user.topic("t")
@@ -51,7 +51,7 @@ async def test_a_coordinator_that_is_slow_to_be_missed(autojump_clock: MockClock
         assert await user.committed("g") == 42
 
 
-async def test_members_of_a_group_go_on_with_the_next_coordinator(autojump_clock: MockClock) -> None:
+async def test_members_of_a_group_continue_with_the_next_coordinator(autojump_clock: MockClock) -> None:
     async with three_brokers() as cluster:
         user = User(cluster)
         await user.topic("t")
@@ -86,7 +86,7 @@ async def _join(client: Client) -> tuple[str, int]:
     return joined.member_id, joined.generation_id
 
 
-async def test_who_waits_for_a_rebalance_is_sent_to_the_next_coordinator(autojump_clock: MockClock) -> None:
+async def test_members_that_wait_for_a_rebalance_find_the_next_coordinator(autojump_clock: MockClock) -> None:
     async with three_brokers(group_initial_rebalance_delay_ms="60000") as cluster:
         user = User(cluster)
         await user.topic("t")
@@ -108,7 +108,7 @@ async def test_who_waits_for_a_rebalance_is_sent_to_the_next_coordinator(autojum
             assert answer.error_code == E.NOT_COORDINATOR
 
 
-async def test_offsets_of_a_deleted_topic_go_wherever_the_group_lives(autojump_clock: MockClock) -> None:
+async def test_offsets_of_a_deleted_topic_are_removed_on_every_coordinator(autojump_clock: MockClock) -> None:
     async with three_brokers() as cluster:
         user = User(cluster)
         for number in range(3):

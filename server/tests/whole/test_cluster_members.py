@@ -26,7 +26,7 @@ from barnabas.server.tests.whole.cluster_users import E, User, three_brokers
 # -- who is who ----------------------------------------------------------------------------------------------------
 
 
-async def test_every_broker_tells_the_same_of_the_cluster(autojump_clock: MockClock) -> None:
+async def test_every_broker_describes_the_same_cluster(autojump_clock: MockClock) -> None:
     async with three_brokers(broker_rack="r") as cluster:
         user = User(cluster)
         await user.topic("t", 3)
@@ -53,7 +53,7 @@ async def test_every_broker_tells_the_same_of_the_cluster(autojump_clock: MockCl
         assert told[0] == told[1] == told[2]
 
 
-async def test_each_listener_tells_its_own_addresses(autojump_clock: MockClock) -> None:
+async def test_each_listener_advertises_its_own_addresses(autojump_clock: MockClock) -> None:
     async with three_brokers(
         listeners="OUTSIDE://127.0.0.1:0,INSIDE://127.0.0.1:0",
         listener_security_protocol_map="OUTSIDE:PLAINTEXT,INSIDE:PLAINTEXT",
@@ -117,7 +117,7 @@ async def test_topics_are_made_by_the_controller_alone(autojump_clock: MockClock
         assert deletion.responses[0].error_code == E.NOT_CONTROLLER
 
 
-async def test_any_broker_has_topics_made_that_clients_ask_for(autojump_clock: MockClock) -> None:
+async def test_any_broker_has_missing_topics_created(autojump_clock: MockClock) -> None:
     async with three_brokers(num_partitions="2") as cluster:
         user = User(cluster)
         other = next(i for i in cluster.running if i != cluster.controller())
@@ -186,7 +186,7 @@ async def test_settings_for_all_brokers_reach_all(autojump_clock: MockClock) -> 
 # -- stopping --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_broker_stops_in_order_and_nobody_notices(autojump_clock: MockClock) -> None:
+async def test_a_broker_stops_in_order_without_an_error_to_clients(autojump_clock: MockClock) -> None:
     async with three_brokers() as cluster:
         user = User(cluster)
         await user.topic("t", 6)
@@ -235,7 +235,7 @@ async def test_a_rolling_restart_loses_nothing(autojump_clock: MockClock) -> Non
         assert await user.committed("g") == offsets[-1] + 1
 
 
-async def test_the_last_broker_stops_though_nobody_takes_over(autojump_clock: MockClock) -> None:
+async def test_the_last_broker_stops_without_a_successor(autojump_clock: MockClock) -> None:
     async with three_brokers(controlled_shutdown_retry_backoff_ms="1000") as cluster:
         user = User(cluster)
         await user.topic("t")
@@ -246,7 +246,7 @@ async def test_the_last_broker_stops_though_nobody_takes_over(autojump_clock: Mo
         assert trio.current_time() - began < 10
 
 
-async def test_a_broker_told_twice_stops_at_once(autojump_clock: MockClock) -> None:
+async def test_a_broker_asked_twice_to_stop_stops_immediately(autojump_clock: MockClock) -> None:
     async with three_brokers() as cluster:
         user = User(cluster)
         await user.topic("t")
@@ -272,7 +272,7 @@ async def test_without_a_controlled_shutdown_leaders_move_when_the_broker_is_gon
 # -- records that are given up ---------------------------------------------------------------------------------------
 
 
-async def test_records_are_given_up_by_all_replicas(autojump_clock: MockClock) -> None:
+async def test_records_are_deleted_on_all_replicas(autojump_clock: MockClock) -> None:
     async with three_brokers() as cluster:
         user = User(cluster)
         await user.topic("t")
@@ -291,7 +291,7 @@ async def test_records_are_given_up_by_all_replicas(autojump_clock: MockClock) -
         assert answer.topics[0].partitions[0].error_code == E.NOT_LEADER_OR_FOLLOWER
 
 
-async def test_a_replica_that_does_not_follow_is_not_waited_for_longer_than_asked(autojump_clock: MockClock) -> None:
+async def test_delete_records_waits_for_a_silent_replica_up_to_its_time_out(autojump_clock: MockClock) -> None:
     async with three_brokers(replica_lag_time_max_ms="600000") as cluster:
         user = User(cluster)
         await user.topic("t")
@@ -309,7 +309,7 @@ async def test_a_replica_that_does_not_follow_is_not_waited_for_longer_than_aske
         assert 4.9 < trio.current_time() - began < 6
 
 
-async def test_any_replica_tells_who_wrote_to_it(autojump_clock: MockClock) -> None:
+async def test_any_replica_describes_its_producers(autojump_clock: MockClock) -> None:
     async with three_brokers() as cluster:
         user = User(cluster)
         await user.topic("t")

@@ -39,7 +39,7 @@ class Producer(User):
         self.sequences = [0] * PARTITIONS
 
     async def home(self) -> int:
-        """The coordinator, as any broker tells."""
+        """The coordinator, according to any broker."""
         while True:
             for broker_id in self.cluster.running:
                 try:

@@ -162,7 +162,7 @@ async def test_the_second_is_served(
 
 
 async def test_tokens_of_a_result(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A generation's answers: the members behind the one whose answer fails hear of it, too."""
+    """A generation's answers: the members behind the one whose answer fails get theirs, too."""
     async with rig(tmp_path) as world:
         first, second = Failing(), Serving()
         world.groups.runtime.results.deliver([Reply(first, "joined"), Reply(second, "joined")])
@@ -172,8 +172,10 @@ async def test_tokens_of_a_result(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.parametrize("place", ["a follower's fetch", "the look for laggards", "another in-sync set"])
-def test_who_waits_for_followers(place: str, tmp_path: Path, trouble: list[logging.LogRecord]) -> None:
-    """What a producer's callback raises is neither the follower's trouble nor that of who asks for in-sync sets."""
+def test_failing_callbacks_that_wait_for_followers(
+    place: str, tmp_path: Path, trouble: list[logging.LogRecord]
+) -> None:
+    """An exception of a producer's callback fails neither the follower's fetch nor the check for lagging replicas."""
     with replica_world(tmp_path) as world:
         world.lead(1)
         leader = world[1].replica
@@ -203,7 +205,7 @@ def test_who_waits_for_followers(place: str, tmp_path: Path, trouble: list[loggi
 async def test_a_flush_that_fails_by_our_fault(
     trouble: list[logging.LogRecord], autojump_clock: trio.abc.Clock
 ) -> None:
-    """Nobody knows what is on the disk: whoever waits for it is told that it failed; other partitions are served."""
+    """The state of the disk is not known: waiting requests get an error; other partitions are served."""
     thread = SlowThread()
     async with (
         embedded_broker(None, thread, log_flush_interval_messages="1") as broker,
@@ -221,7 +223,7 @@ async def test_a_flush_that_fails_by_our_fault(
 def test_a_directory_that_fails(
     world: DataWorld, monkeypatch: pytest.MonkeyPatch, trouble: list[logging.LogRecord]
 ) -> None:
-    """All of its partitions are taken offline, and who waits for them hears of it."""
+    """All of its partitions are taken offline, and waiting requests get an error."""
     bad, good = world.topic("t", 2)
     second = Serving()
     good.when_committed(5, second.ask)
@@ -250,7 +252,7 @@ async def test_a_write_that_fails_by_our_fault(
     tmp_path: Path,
     autojump_clock: trio.abc.Clock,
 ) -> None:
-    """Nobody knows what is on the disk: that log is offline, with its directory; the other directory is served."""
+    """The state of the disk is not known: that log is offline, with its directory; the other directory is served."""
     dirs = f"{tmp_path}/a,{tmp_path}/b"
     async with (
         embedded_broker(None, log_dirs=dirs) as broker,
@@ -304,7 +306,7 @@ def test_an_answer_that_cannot_be_encoded(caplog: pytest.LogCaptureFixture) -> N
     assert record.getMessage() == (
         "cannot encode the answer to HEARTBEAT v3 of client 'cli' at 10.0.0.1: answered with UNKNOWN_SERVER_ERROR"
     )
-    peer.context.reply(HeartbeatResponse())  # whoever still holds it is not heard, and nothing more is said
+    peer.context.reply(HeartbeatResponse())  # a late answer is ignored, and not logged
     assert len(caplog.records) == 1
 
 
@@ -379,8 +381,8 @@ def test_an_example_that_cannot_be_taken(waits: bool, caplog: pytest.LogCaptureF
 # -- the mechanism ---------------------------------------------------------------------------------------------------
 
 
-def test_who_cannot_be_told(caplog: pytest.LogCaptureFixture) -> None:
-    """Letting go fails as well: still one line, and nothing is raised."""
+def test_a_client_that_cannot_be_released(caplog: pytest.LogCaptureFixture) -> None:
+    """Releasing it fails as well: still one line, and nothing is raised."""
 
     class Stubborn:
         def release_waiters(self) -> str:

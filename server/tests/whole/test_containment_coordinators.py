@@ -203,7 +203,7 @@ async def test_what_follows_from_a_write(trouble: list[logging.LogRecord], tmp_p
 
 
 async def test_resigning(monkeypatch: pytest.MonkeyPatch, trouble: list[logging.LogRecord], tmp_path: Path) -> None:
-    """Somebody waits whose answer fails; nobody else's does."""
+    """The answer of one waiting client fails, and no other's."""
     async with rig(tmp_path, group_initial_rebalance_delay_ms="3000") as r:
         r.topic()
         first = Failing()
@@ -290,7 +290,7 @@ async def test_a_partition_that_cannot_be_loaded(
 async def test_a_group_that_cannot_be_brought_back(
     monkeypatch: pytest.MonkeyPatch, trouble: list[logging.LogRecord], tmp_path: Path
 ) -> None:
-    """Nor told that it has to go: the others of its partition are."""
+    """Its members get no NOT_COORDINATOR either: those of its partition's other groups do."""
     async with rig(tmp_path) as r:
         r.topic()
         r.commit("bad")
@@ -416,8 +416,8 @@ async def test_markers_that_this_broker_cannot_write(
         assert len(trouble) == 1
 
 
-async def test_a_coordinator_that_fails_when_it_is_asked(trouble: list[logging.LogRecord]) -> None:
-    """The partition's client hears that nobody could say; the next question is asked."""
+async def test_a_coordinator_that_fails_during_a_verification(trouble: list[logging.LogRecord]) -> None:
+    """The partition's client gets an error; the next verification is made."""
     r = VerificationRig()
     told: list[Any] = []
     add, calls = r.add_partitions, []

@@ -138,8 +138,8 @@ def is_closed(client: socket.socket) -> bool:
         return True
 
 
-def test_a_request_that_nobody_will_answer(echo: Echo, trouble: list[logging.LogRecord]) -> None:
-    """Its context is gone, but for the connection's own slot; one that somebody holds is waited for."""
+def test_a_request_that_can_never_be_answered(echo: Echo, trouble: list[logging.LogRecord]) -> None:
+    """Only the connection's own slot refers to its context; a context with other references may still be answered."""
     echo.forgetful = {0, 1}
     forgotten, kept = echo.client(), echo.client()
     forgotten.sendall(FRAME)
@@ -164,7 +164,7 @@ def test_a_request_that_nobody_will_answer(echo: Echo, trouble: list[logging.Log
     kept.close()
 
 
-async def test_who_is_waited_for(trouble: list[logging.LogRecord]) -> None:
+async def test_requests_that_wait_are_not_closed(trouble: list[logging.LogRecord]) -> None:
     """A long poll, an old one, and a member that waits for the others are not taken for forgotten."""
     async with embedded_broker(group_initial_rebalance_delay_ms="60000") as broker:
         await topic(broker)

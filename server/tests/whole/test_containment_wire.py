@@ -1,5 +1,5 @@
-"""Answers that cannot be encoded, given late, over the wire of a whole broker: whoever asked gets an error or a closed
-connection, everybody else is served, and the log says it once. And the packets that once ended a broker.
+"""Answers that cannot be encoded, given late, over the wire of a whole broker: the client gets an error or a closed
+connection, all others are served, and the error is logged once. And the packets that once ended a broker.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ async def test_an_answer_that_cannot_be_encoded(
         assert await outcome(doomed, asked, version) == "closed"
         assert len(trouble) == 1
         assert "client 'doomed' at 127.0.0.1: closing the connection" in trouble[0].getMessage()
-        await other.ask(asked, version)  # the same question of somebody else
+        await other.ask(asked, version)  # the same request of another client
         await witness.ask(commit("mine", "t"), 8)
         await is_served(witness)
         assert len(trouble) == 1
@@ -190,7 +190,7 @@ async def test_an_answer_that_cannot_be_encoded(
 async def test_members_of_one_group(
     unencodable: None, trouble: list[logging.LogRecord], autojump_clock: MockClock
 ) -> None:
-    """The generation is formed with a member whose answer fails: the others hear of it, whoever leads."""
+    """The generation is formed with a member whose answer fails: the others get theirs, whichever member leads."""
     async with broker() as (made, witness), trio.open_nursery() as nursery:
         joined: list[Any] = []
 

@@ -34,7 +34,7 @@ def refuse(large: Large) -> None:
     raise DecodeError("that is no message")
 
 
-async def test_what_a_thread_refuses_is_let_go() -> None:
+async def test_an_error_of_a_thread_keeps_nothing_alive() -> None:
     async def work(large: Large) -> None:
         with suppress(DecodeError):
             await in_thread(refuse, large)
@@ -47,14 +47,14 @@ async def test_what_a_thread_refuses_is_let_go() -> None:
     assert gone() is None
 
 
-async def test_the_places_where_it_was_raised_are_told_still() -> None:
+async def test_a_traceback_from_a_thread_is_kept() -> None:
     with pytest.raises(DecodeError) as raised:
         await in_thread(refuse, Large())
     assert raised.traceback[-1].name == "refuse"
 
 
 def kept_errors() -> list[KafkaError]:
-    """Which nobody refers to but themselves."""
+    """Errors that are referred to only by themselves."""
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
         gc.collect()

@@ -43,7 +43,7 @@ SEEDS_LONG = range(100, 108)
 
 
 EXCUSED = re.compile(r"barnabas\.coordinators: record \d+ of __(consumer_offsets|transaction_state) .* is skipped")
-"""Whoever calls himself `__admin_client` may write to internal topics, as with Apache Kafka: also what is no group."""
+"""A client with the id `__admin_client` may write to internal topics, as with Apache Kafka: also what is no group."""
 
 
 UNREADABLE_ZEROS = (ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS)
@@ -193,7 +193,7 @@ class Attacker:
             self.closed = True
 
     async def read_anything(self) -> None:
-        """After damaged frames nobody knows what was asked: only that it ends."""
+        """A damaged frame may be any request: check only that it ends."""
         try:
             while True:
                 await self._client.receive_frame()

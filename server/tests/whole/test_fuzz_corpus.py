@@ -1,4 +1,4 @@
-"""The packets of past findings, sent to a broker: it lives, logs no error, answers everybody and is not held up.
+"""The packets of past findings, sent to a broker: it lives, logs no error, answers all clients and is not blocked.
 
 Each file of `compat_tests/fuzz/corpus` is sent to a broker of its own, in a thread of this process. Its CPU time is
 measured, not the time that passes: a packet that makes others wait for seconds costs seconds wherever it runs.

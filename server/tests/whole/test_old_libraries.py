@@ -1,6 +1,5 @@
-"""Libraries of others, told to speak as they did in the days of Kafka 0.8 to 0.11, over TCP: kafka-python and
-librdkafka write and read message sets with code that we did not write. (Apache Kafka 4 would refuse them, so they are
-not part of the conformance suite.)
+"""kafka-python and librdkafka, set to the protocol of Kafka 0.8 to 0.11, over TCP: they write and read message sets by
+code that we did not write. (Apache Kafka 4 would refuse them, so they are not part of the conformance suite.)
 """
 
 from __future__ import annotations

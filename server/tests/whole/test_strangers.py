@@ -62,7 +62,7 @@ def test_strangers(tmp_path: Path, errors: list[str]) -> None:
     assert not errors
 
 
-def test_a_seed_says_the_same_again() -> None:
+def test_a_seed_gives_the_same_inputs_again() -> None:
     def said(seed: int) -> list[bytes]:
         talker = Talker(random.Random(seed), [b"token"])
         inputs = []

@@ -68,7 +68,7 @@ async def test_the_last_word_counts(world, tmp_path):
     assert not partition.is_moving
 
 
-async def test_nothing_is_asked(world):
+async def test_an_empty_request(world):
     assert codes(await world.ask(API, AlterReplicaLogDirsRequest(dirs=[]), 2)) == {}
 
 

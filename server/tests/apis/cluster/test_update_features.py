@@ -1,4 +1,4 @@
-"""Feature levels over the wire: told by ApiVersions, changed by UpdateFeatures, kept over a restart, the same in a
+"""Feature levels over the wire: listed by ApiVersions, changed by UpdateFeatures, kept over a restart, the same in a
 cluster.
 """
 
@@ -92,7 +92,7 @@ async def test_levels_outlast_a_restart(tmp_path: Path, autojump_clock: trio.abc
         assert (await levels(client))[1] == {GV: 1}
 
 
-async def test_coordinators_hear_of_a_change(autojump_clock: trio.abc.Clock) -> None:
+async def test_coordinators_are_notified_of_a_change(autojump_clock: trio.abc.Clock) -> None:
     async with embedded_broker() as broker, connected(broker) as client:
         heard: list[int] = []
         transactions = broker.services.transactions
@@ -102,7 +102,7 @@ async def test_coordinators_hear_of_a_change(autojump_clock: trio.abc.Clock) -> 
         assert heard == [1]
 
 
-async def test_in_a_cluster_nothing_is_finalised_but_what_everybody_can(autojump_clock: trio.abc.Clock) -> None:
+async def test_in_a_cluster_only_levels_that_all_brokers_support_are_finalised(autojump_clock: trio.abc.Clock) -> None:
     async with embedded_cluster(2) as cluster:
         brokers = [cluster.members[i].broker for i in (1, 2)]
         first, other = sorted(brokers, key=lambda broker: not broker.services.cluster.is_active)

@@ -114,7 +114,7 @@ async def asking(directory: Path | None = None, **settings: str) -> AsyncIterato
         yield Asker(client)
 
 
-async def test_who_is_no_coordinator_says_first_what_is_wrong_with_the_request(
+async def test_another_broker_reports_an_invalid_request_first(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with asking() as asker:

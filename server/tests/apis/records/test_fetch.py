@@ -160,7 +160,7 @@ async def test_leader_epochs_fence(autojump_clock: trio.abc.Clock) -> None:
         assert answer.error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
-async def test_a_diverging_epoch_is_told_without_records(autojump_clock: trio.abc.Clock) -> None:
+async def test_a_diverging_epoch_is_answered_without_records(autojump_clock: trio.abc.Clock) -> None:
     async with embedded_broker() as broker, connected(broker) as client:
         await topic(broker)
         await produce(client, batch(b"a", b"b"))
@@ -177,7 +177,7 @@ async def test_a_diverging_epoch_is_told_without_records(autojump_clock: trio.ab
 
 
 async def test_a_session_continued_by_an_older_version(autojump_clock: trio.abc.Clock) -> None:
-    """Version 11 has no place for a diverging epoch, which the session was told of by version 12."""
+    """Version 11 has no field for a diverging epoch, which version 12 has brought into the session."""
     async with embedded_broker() as broker, connected(broker) as client:
         await topic(broker)
         await produce(client, batch(b"a", b"b"))

@@ -116,7 +116,7 @@ async def committed_up_to(partition: Partition, offset: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-async def test_every_version_tells_of_aborted_transactions(version: int, autojump_clock: trio.abc.Clock) -> None:
+async def test_every_version_lists_aborted_transactions(version: int, autojump_clock: trio.abc.Clock) -> None:
     async with embedded_broker() as broker, connected(broker) as client:
         writer = await started(broker)
         writer.data(b"plain")
@@ -180,7 +180,7 @@ async def test_whatever_is_read_from_anywhere_is_committed(
                 assert found == {at: value for at, value in writer.visible.items() if start <= at < offset}, seed
 
 
-async def test_an_end_wakes_who_waits_for_many_bytes(autojump_clock: trio.abc.Clock) -> None:
+async def test_an_end_wakes_a_fetch_that_waits_for_many_bytes(autojump_clock: trio.abc.Clock) -> None:
     """The marker is small; what it makes readable is not."""
     async with embedded_broker() as broker, connected(broker) as client:
         writer = await started(broker)
@@ -196,7 +196,7 @@ async def test_an_end_wakes_who_waits_for_many_bytes(autojump_clock: trio.abc.Cl
         assert len(committed(data)) == 3
 
 
-async def test_who_reads_an_old_segment_does_not_wait_for_its_end_to_grow(autojump_clock: trio.abc.Clock) -> None:
+async def test_a_fetch_of_an_old_segment_does_not_wait_for_its_end_to_grow(autojump_clock: trio.abc.Clock) -> None:
     async with embedded_broker(log_segment_bytes="1000") as broker, connected(broker) as client:
         writer = await started(broker)
         for _ in range(3):
@@ -250,9 +250,7 @@ async def test_an_end_that_is_not_replicated_decides_nothing(autojump_clock: tri
 
 
 @pytest.mark.parametrize("damage", ["version", "below", "cut"])
-async def test_an_index_that_is_not_right_is_made_anew(
-    damage: str, tmp_path: Path, autojump_clock: trio.abc.Clock
-) -> None:
+async def test_an_invalid_index_is_rebuilt(damage: str, tmp_path: Path, autojump_clock: trio.abc.Clock) -> None:
     async with embedded_broker(tmp_path, log_segment_bytes="400") as broker:
         writer = await started(broker)
         for number in range(8):

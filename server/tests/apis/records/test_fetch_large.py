@@ -1,4 +1,4 @@
-"""Fetches of very many partitions: in turns with everybody else, with the same answers as small ones."""
+"""Fetches of very many partitions: in turns with all other work, with the same answers as small ones."""
 
 from __future__ import annotations
 

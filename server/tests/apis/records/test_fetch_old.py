@@ -285,7 +285,7 @@ async def test_a_damaged_batch_is_an_error_of_its_partition(autojump_clock: trio
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_an_answer_is_bounded_and_nobody_starves(version: int, autojump_clock: trio.abc.Clock) -> None:
+async def test_an_answer_is_bounded_and_no_partition_starves(version: int, autojump_clock: trio.abc.Clock) -> None:
     """4 partitions with more than an answer takes each: in some requests all of them have had their turn. Before
     version 3 the broker sees to that, from then on the client, which moves what it got to the end.
     """

@@ -370,7 +370,7 @@ async def test_the_record_is_behind_the_batch_that_took_long(world, elsewhere):
     assert elsewhere == [1500, 2700]
 
 
-async def test_who_looks_longer_may_have_lost_the_partition(world, elsewhere, monkeypatch):
+async def test_a_long_look_up_may_lose_the_partition(world, elsewhere, monkeypatch):
     (partition,) = world.topic("t")
     world.append(partition, *range(NOW, NOW + 1500))
     leave = Turns.elsewhere

@@ -98,7 +98,7 @@ async def test_new_readers_get_it_as_it_is_stored(version: int, autojump_clock: 
 
 
 @pytest.mark.parametrize("version", range(4))
-async def test_old_readers_get_what_they_understand(version: int, autojump_clock: trio.abc.Clock) -> None:
+async def test_old_readers_get_formats_that_they_know(version: int, autojump_clock: trio.abc.Clock) -> None:
     async with embedded_broker() as broker, connected(broker) as client:
         _, old = await started(broker)
         magic = 0 if version < 2 else 1
@@ -153,7 +153,7 @@ async def test_it_survives_a_restart(stop: str, tmp_path: Path, autojump_clock: 
         assert log.offset_of_max_timestamp() == (APPENDED_AT, 12, -1)
 
 
-async def test_it_is_cut_and_given_up(autojump_clock: trio.abc.Clock) -> None:
+async def test_a_log_of_old_formats_is_truncated_and_deleted(autojump_clock: trio.abc.Clock) -> None:
     async with embedded_broker(log_segment_bytes="300") as broker:
         partition, old = await started(broker)
         log = partition.log

@@ -92,7 +92,7 @@ async def test_every_version_appends_in_order(version: int, acks: int, autojump_
         ({"topic": "__consumer_offsets"}, 9, ErrorCode.INVALID_TOPIC_EXCEPTION),
     ],
 )
-async def test_what_is_wrong_with_one_partition_is_said_there(
+async def test_an_error_of_one_partition_is_in_its_answer(
     change: dict[str, object], version: int, code: ErrorCode, autojump_clock: trio.abc.Clock
 ) -> None:
     async with embedded_broker() as broker, connected(broker) as client:
@@ -157,7 +157,7 @@ async def test_acks_all_waits_for_the_high_watermark_or_the_timeout(autojump_clo
         await topic(broker)
         partition = broker.services.partitions.get("t", 0)
         me = partition.leader_id
-        # A second replica that never catches up; nobody else knows of it.
+        # A second replica that never catches up; no other part knows of it.
         partition.lead(PartitionImage(0, me, 1, 1, (me, 99), (me, 99)))
         start = trio.current_time()
         answer = only(await client.ask(request(batch(b"a"), acks=-1), 9))

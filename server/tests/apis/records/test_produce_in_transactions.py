@@ -84,7 +84,7 @@ async def test_a_marker_that_comes_before_the_confirmation(
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
-async def test_a_fenced_producer_does_not_take_along_who_has_fenced_it(
+async def test_a_fenced_producer_does_not_harm_its_successor(
     version: int, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
 ) -> None:
     check = TxnVerification.check
@@ -124,7 +124,7 @@ async def test_trouble_of_single_partitions(autojump_clock: trio.abc.Clock) -> N
         assert await t.write(request, NEW) == [0, 0, E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-async def test_what_is_refused_at_once(autojump_clock: trio.abc.Clock) -> None:
+async def test_requests_that_are_rejected_immediately(autojump_clock: trio.abc.Clock) -> None:
     async with transactions() as t:
         who = await t.init()
         nameless = produce(("t", 0, batch(b"a", who)), transactional_id=None)
@@ -139,14 +139,14 @@ async def test_what_is_refused_at_once(autojump_clock: trio.abc.Clock) -> None:
         assert await t.write(outside, OLD) == [E.INVALID_TXN_STATE]
 
 
-async def test_without_verification_every_batch_is_believed(autojump_clock: trio.abc.Clock) -> None:
+async def test_without_verification_every_batch_is_accepted(autojump_clock: trio.abc.Clock) -> None:
     async with transactions(transaction_partition_verification_enable="false") as t:
         who = await t.init()
         assert await t.write(produce(("t", 0, batch(b"hangs", who))), OLD) == [0]
         assert await t.read() == []
 
 
-async def test_what_comes_next_on_the_connection_waits_for_the_verification(autojump_clock: trio.abc.Clock) -> None:
+async def test_later_requests_of_the_connection_wait_for_the_verification(autojump_clock: trio.abc.Clock) -> None:
     async with transactions() as t:
         who = await t.init()
         for version in (NEW, OLD):
@@ -186,7 +186,7 @@ async def test_the_next_transaction_waits_a_little_for_the_markers_of_the_last(
         before = trio.current_time()
         assert await t.write(request, NEW) == [E.CONCURRENT_TRANSACTIONS]
         assert 0.1 <= trio.current_time() - before < 0.2
-        # An older client is told what it will try again.
+        # An older client gets an error that it will retry.
         assert await t.write(request, OLD) == [E.NOT_ENOUGH_REPLICAS]
         await t.client.send(request, NEW)
         await trio.sleep(0.03)

@@ -118,7 +118,7 @@ async def test_without_an_authorizer(version: int, autojump_clock: trio.abc.Cloc
         assert (result.error_code, result.matching_acls) == (E.SECURITY_DISABLED, [])
 
 
-async def test_what_cannot_be_is_refused_alone(autojump_clock: trio.abc.Clock) -> None:
+async def test_invalid_items_are_rejected_alone(autojump_clock: trio.abc.Clock) -> None:
     async with embedded_broker(**WITH_AUTHORIZER) as broker, connected(broker) as client:
         wrong = [
             creation(kind=Kind.ANY),
@@ -198,7 +198,7 @@ async def test_acls_outlive_the_broker(autojump_clock: trio.abc.Clock, tmp_path:
         assert found == [("t", E.UNKNOWN_TOPIC_OR_PARTITION), ("u", E.TOPIC_AUTHORIZATION_FAILED)]
 
 
-async def test_three_brokers_hear_of_it(autojump_clock: trio.testing.MockClock) -> None:
+async def test_three_brokers_are_notified(autojump_clock: trio.testing.MockClock) -> None:
     async with embedded_cluster(3, **WITH_AUTHORIZER) as cluster:
         brokers = [cluster[broker_id] for broker_id in cluster.running]
         first, second, last = brokers

@@ -229,7 +229,7 @@ async def test_of_an_entity_with_something_wrong_nothing_is_done(
     assert len(await client.describe()) == (not validate_only)
 
 
-async def test_what_stands_in_a_request_twice(client: Quotas) -> None:
+async def test_duplicates_in_a_request(client: Quotas) -> None:
     twice = AlterClientQuotasRequest.EntryData(
         entity=[entity_part("user", "alice")], ops=[op("request_percentage", 1.0), op("request_percentage", None)]
     )

@@ -124,7 +124,7 @@ def asked(request: str) -> Any:
 
 
 async def seen(client: Client, *owners: str) -> set[str]:
-    """Ids of the tokens that a client is told of."""
+    """Ids of the tokens that are described to a client."""
     return {token.token_id for token in (await client.ask(describe(*owners), 3)).tokens}
 
 
@@ -189,7 +189,9 @@ async def test_renewed_and_ended_in_every_version(autojump_clock: MockClock, bro
 
 
 @pytest.mark.parametrize(("request_name", "version"), VERSIONS)
-async def test_who_may_not_ask(autojump_clock: MockClock, broker: Broker, request_name: str, version: int) -> None:
+async def test_sessions_that_may_not_use_tokens(
+    autojump_clock: MockClock, broker: Broker, request_name: str, version: int
+) -> None:
     """On PLAINTEXT, and with a token."""
     async with user(broker, "alice") as alice, connected(broker, "PLAINTEXT") as plaintext:
         made = await alice.ask(create(), 3)
@@ -221,7 +223,7 @@ async def test_without_a_key_there_are_no_tokens(
             assert refused.error_code == E.SASL_AUTHENTICATION_FAILED
 
 
-async def test_what_is_wrong_is_told_in_apache_kafkas_order(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_errors_come_in_apache_kafkas_order(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with embedded_broker(tmp_path, **SASL) as broker:
         other: Any = ("User", "bob")
         async with user(broker, "alice") as alice:
@@ -248,7 +250,7 @@ async def test_renewers_are_limited(autojump_clock: MockClock, broker: Broker) -
         assert [renewer.principal_name for renewer in told.renewers] == many[1:]
 
 
-async def test_a_token_for_somebody_else(autojump_clock: MockClock, broker: Broker) -> None:
+async def test_a_token_for_another_owner(autojump_clock: MockClock, broker: Broker) -> None:
     bobs: Any = ("User", "bob")
     async with user(broker, "alice") as alice, user(broker, "bob") as bob, user(broker, "root") as root:
         refused = await alice.ask(create(owner=bobs), 3)
@@ -332,7 +334,9 @@ async def test_a_log_in_is_its_owners_and_ends_with_the_token(
                 await client.ask(METADATA, 12)
 
 
-async def test_who_cannot_log_in(autojump_clock: MockClock, broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+async def test_token_log_ins_that_fail(
+    autojump_clock: MockClock, broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
     async with user(broker, "alice") as alice:
         made = await alice.ask(create(), 3)
         secret = base64.b64encode(made.hmac).decode()
@@ -421,7 +425,7 @@ async def test_a_token_of_one_broker_is_good_at_the_others(autojump_clock: MockC
             assert await seen(alice) == await seen(elsewhere) == set()  # removed by the controller alone
 
 
-def test_who_may_ask_by_protocol() -> None:
+def test_which_protocols_may_use_tokens() -> None:
     alice = Principal("User", "alice")
     allowed = {
         (protocol, str(who), by_token)
@@ -430,7 +434,7 @@ def test_who_may_ask_by_protocol() -> None:
         for by_token in (False, True)
         if may_ask(Session(who, "10.0.0.1", "L", protocol, by_token))
     }
-    # Nobody is anonymous where he must log in.
+    # No client is anonymous where it must log in.
     assert allowed == {
         *(("SSL", "User:alice", False), ("SASL_PLAINTEXT", "User:alice", False), ("SASL_SSL", "User:alice", False)),
         *(("SASL_PLAINTEXT", "User:ANONYMOUS", False), ("SASL_SSL", "User:ANONYMOUS", False)),

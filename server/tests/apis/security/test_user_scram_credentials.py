@@ -133,7 +133,7 @@ async def test_of_a_user_with_something_wrong_nothing_is_done(
     assert await describe(client, users=None) == {"good": {1: 4096}}
 
 
-async def test_who_cannot_be_described(client: Client) -> None:
+async def test_users_that_cannot_be_described(client: Client) -> None:
     await alter(client, upsert("alice"))
     assert await describe(client, "alice", "bob", "alice", "", "bob", "carol") == {
         "alice": ErrorCode.DUPLICATE_RESOURCE,

@@ -22,7 +22,7 @@ class Context:
     """Stands for a RequestContext."""
 
     def charge(self, count: int, *, strict: bool) -> None:
-        """Nobody is limited."""
+        """No client is limited."""
 
     def __init__(self, version: int, listener: str) -> None:
         self.api_version = version

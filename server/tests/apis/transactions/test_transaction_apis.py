@@ -108,7 +108,7 @@ async def test_what_is_wrong_with_a_request(autojump_clock: trio.testing.MockClo
         assert (await a.end(producer.producer_id, 0)).error_code == E.INVALID_TXN_STATE
 
 
-async def test_who_is_fenced_is_told_as_the_version_knows_it(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_fenced_producer_gets_the_error_of_its_version(autojump_clock: trio.testing.MockClock) -> None:
     async with asker() as a:
         await a.coordinator()
         first = await a.init()
@@ -134,7 +134,7 @@ async def test_who_is_fenced_is_told_as_the_version_knows_it(autojump_clock: tri
                 assert answer.error_code == (E.INVALID_PRODUCER_EPOCH if version < 4 else E.PRODUCER_FENCED)
 
 
-async def test_the_end_of_version_5_tells_how_to_go_on(autojump_clock: trio.testing.MockClock) -> None:
+async def test_the_end_of_version_5_returns_the_next_epoch(autojump_clock: trio.testing.MockClock) -> None:
     async with asker() as a:
         await a.coordinator()
         producer = await a.init()

@@ -1,4 +1,4 @@
-"""What a broker says that no controller has told of the cluster yet: nothing that it would have to take back."""
+"""A broker that has no image of the cluster yet: it answers nothing that an image could prove wrong."""
 
 from __future__ import annotations
 
