@@ -1,4 +1,4 @@
-"""The shape of every coordinator machine: decide, return what to write and whom to answer, change hard state only in
+"""The shape of every coordinator machine: decide, return the records and answers, change hard state only in
 `replay`.
 
 An operation never blocks, reads no clock, opens nothing. It returns a `Result`; the runtime then
@@ -15,7 +15,7 @@ An operation never blocks, reads no clock, opens nothing. It returns a `Result`;
    called before, and carries on with what it returns. When leadership is lost first it is never called;
 6. carries out each of `effects`, at once: requests to the world outside, each of a type that says what comes back.
 
-*Hard* state is what the log must bring back. *Soft* state (who waits, whose heartbeat is due, a rebalance that is
+*Hard* state is what the log must bring back. *Soft* state (waiting requests, due heartbeats, a rebalance that is
 under way) may change inside an operation; after a fail-over clients ask again. Prior art: Apache Kafka's
 coordinator-common (CoordinatorShard, CoordinatorResult). Unlike there, timers are not values in the result: the
 runtime asks `deadline()` and calls `expire(now)`, which raises `StepFailed` when one of many groups or ids is in
@@ -148,7 +148,7 @@ class Decision:
         self._if_failed.append(undo)
 
     def when_committed(self, act: Callable[[Decision, Now], None]) -> None:
-        """Go on with `act(decision, now)` when the records are committed."""
+        """Call `act(decision, now)` when the records are committed."""
         self._when_committed.append(act)
 
     def result(self) -> Result:

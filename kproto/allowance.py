@@ -1,4 +1,4 @@
-"""How much work on batches may be done in one go, by whom others wait for.
+"""How much work on batches may be done at once by code that others wait for.
 
 What it takes to look through a batch is not seen from outside: 10 KB of zstd may hold 18 million records, a record of
 1 MB half a million headers, 1 MB of gzip fifty thousand members. So who looks through batches for many clients, on one

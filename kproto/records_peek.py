@@ -1,6 +1,6 @@
 """Single fields of a batch, read where it lies: for those who need one of them and not the whole header.
 
-Nothing is checked. Who asks knows that the header is there: `BATCH_OVERHEAD` bytes for a batch of format 2, and
+Nothing is checked. The caller knows that the header is there: `BATCH_OVERHEAD` bytes for a batch of format 2, and
 `LOG_OVERHEAD` for the size of any entry. `barnabas.kproto.records.read_header` reads, and checks, all of them.
 Source: "Record Batch" in Apache Kafka's documentation.
 """

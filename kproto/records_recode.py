@@ -16,7 +16,7 @@ def recode_batch(
     buf: Buffer, codec: int, *, level: int | None = None, max_bytes: int = MAX_DECOMPRESSED_BYTES
 ) -> bytearray:
     """The one batch in `buf` in a new buffer with another codec, its records as they are. Unlike `rebuild_batch` this
-    does not look at them. Raises `CorruptRecords`, `TooBig`; `KafkaError` UNSUPPORTED_COMPRESSION_TYPE.
+    does not check them. Raises `CorruptRecords`, `TooBig`; `KafkaError` UNSUPPORTED_COMPRESSION_TYPE.
     """
     header = read_header(buf)
     plain = records_data(buf, 0, header, max_bytes)

@@ -1,6 +1,6 @@
 """What a leader refuses of a client's v2 batch: the header check and the deep check of every record.
 
-Apache Kafka looks at every record of every batch that a client appends, decompressing where needed
+Apache Kafka checks every record of every batch that a client appends, decompressing where needed
 (LogValidator.java). `check_client_header` is the part that needs the 61 header bytes only; `validate_records` is the
 rest. Both refuse with `RecordsRefused`.
 
@@ -45,7 +45,7 @@ __all__ = ["RecordsRefused", "Scan", "check_client_header", "validate_records"]
 MAX_RECORD_ERRORS: Final = 1000
 """How many bad records are named; one is enough to refuse the batch, and the list travels in the answer."""
 SLOW_PASS_UNITS: Final = 5
-"""What a record costs that is looked at again to be named."""
+"""The cost of a record that is checked again to be named."""
 MAX_ODD_RECORDS: Final = 10_000
 """Up to how many records a compressed batch with odd offset deltas is accepted, since it must be rebuilt. No client
 makes such batches, and 10 KB of zstd can hold ten millions of equal records.
@@ -117,7 +117,7 @@ def validate_records(
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
     allowance: Allowance | None = None,
 ) -> Scan:
-    """Look at every record of the batch at `offset`, whose header and CRC are taken as checked.
+    """Check every record of the batch at `offset`, whose header and CRC are taken as checked.
 
     `keys_required`: the topic is compacted. `oldest_ms`, `newest_ms`: inclusive bounds for timestamps, None for no
     bound (and for topics of log-append time); records without timestamp (-1) pass. `max_bytes` bounds decompression.

@@ -7,7 +7,7 @@ batch that matches is exactly as good as the one it was learnt from, at 1 us ins
 `barnabas.kproto.records_scan.validate_records` (15 records of 1 KB, CPython 3.11 at 2.5 GHz).
 
 Only uncompressed batches of up to 64 records whose timestamp deltas take one byte (-64 to 63 ms); what is different
-does not match, and is looked at record by record.
+does not match, and is checked record by record.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who leads, who is in sync, where that is written: the cluster's state as values and pure machines.
+"""Leaders, in-sync replicas, and where they are stored: the cluster's state as values and pure machines.
 
 Rooms, from the lowest: `values` and `store`; `planning`, `replica`, `messages`; `tree`; `controller`. A room imports
 those on lower floors only.

@@ -23,7 +23,7 @@ class GroupConfig:
     stay parked (not a setting in Apache Kafka: 5 minutes).
 
     Next-generation groups (KIP-848): `consumer_max_size` members; `consumer_assignors`, of which the first serves those
-    who ask for none; `consumer_migration_policy`: whether groups go over from the classic protocol while they live
+    who ask for none; `consumer_migration_policy`: whether groups migrate from the classic protocol while they live
     ("upgrade"), back to it ("downgrade"), both ("bidirectional") or neither ("disabled");
     `consumer_regex_refresh_interval_ms`: how old the topics that match a pattern may get;
     `consumer_assignment_interval_ms`: two targets of a group are at least so far apart.

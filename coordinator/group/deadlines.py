@@ -15,7 +15,7 @@ class Due(Enum):
     JOIN = "the time to join is up"
     SYNC = "the time to sync is up"
     HEARTBEAT = "a member of a next-generation group sent no heartbeat for its session time-out"
-    REVOKE = "a member did not give up its partitions within its rebalance time-out"
+    REVOKE = "a member did not revoke its partitions within its rebalance time-out"
     REJOIN = "a classic member of a next-generation group did not join again"
     RESYNC = "a classic member of a next-generation group did not ask for its assignment"
 

@@ -1,4 +1,4 @@
-"""A next-generation consumer group at work: heartbeats, leaving, fencing, time-outs, and who may commit and fetch
+"""A next-generation consumer group: heartbeats, leaving, fencing, time-outs, and which clients may commit and fetch
 offsets (KIP-848).
 
 There is one request, ConsumerGroupHeartbeat. Epoch 0 joins, −1 leaves, −2 leaves a static member's place open; else it
@@ -213,7 +213,7 @@ class ModernGroup(ModernState):
                 return
         raise KafkaError(
             ErrorCode.FENCED_MEMBER_EPOCH,
-            f"The member's epoch is {present}, not {epoch}: it must give up all its partitions and join again.",
+            f"The member's epoch is {present}, not {epoch}: it must revoke all its partitions and rejoin.",
         )
 
     def _no_member(self, member_id: str) -> KafkaError:
@@ -354,7 +354,7 @@ class ModernGroup(ModernState):
         self.arm(Due.HEARTBEAT, member.member_id, session_ms, now)
 
     def _watch_revocation(self, member: ModernMember, now: Now) -> None:
-        """A member that has to give up partitions has its rebalance time-out for it, counted from its last step."""
+        """A member that has to revoke partitions has its rebalance time-out for it, counted from its last step."""
         if member.is_classic or member.standing.state is not MemberState.UNREVOKED:
             self.disarm(Due.REVOKE, member.member_id)
             return

@@ -179,7 +179,7 @@ def heartbeat(group: ModernGroup, request: HeartbeatRequest, now: Now) -> Heartb
 def leave(
     group: ModernGroup, members: list[LeaveGroupRequest.MemberIdentity], now: Now, out: Decision
 ) -> list[LeaveGroupResponse.MemberResponse]:
-    """Members leave, of whichever protocol: by themselves, or taken out by an administrator, who may name the instance
+    """Members of either protocol leave: by themselves, or removed by an administrator, who may name the instance
     id alone.
     """
     results = []

@@ -55,7 +55,7 @@ class ModernGroupState(Enum):
     ASSIGNING = "Assigning"
     """The group has moved on, and there is no target for that yet."""
     RECONCILING = "Reconciling"
-    """Members are on their way to the target."""
+    """Members are moving towards the target."""
     STABLE = "Stable"
 
 
@@ -217,7 +217,7 @@ class ModernState:
 
     @property
     def next_epoch(self) -> int:
-        """The epoch to go on with where that must not fail."""
+        """The next epoch, where that must not fail."""
         return min(self.epoch + 1, LAST_EPOCH)
 
     @property

@@ -125,7 +125,7 @@ class OffsetOperations:
             member_id,
             instance_id,
             now,
-            # What is refused for another reason is not looked at.
+            # Offsets that are rejected for another reason are not checked.
             partitions=((each.topic, each.partition) for each in offsets if not _is_too_large(each.metadata, limit)),
             version=version,
             is_transactional=is_transactional,

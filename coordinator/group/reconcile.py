@@ -5,9 +5,9 @@ heartbeat.
       ▲                                                                        UNRELEASED (waits for others)
       └───────────────────────────all there─────────────────────────────────────┘
 
-A member moves to the epoch of the target only when it has given up all that is not in it; partitions that another
-member still has are handed out when they are free. A changed subscription takes effect at once: topics that are no
-longer subscribed to are given up before there is a new target. Values in, a value out: the group decides when to ask,
+A member moves to the epoch of the target only when it has revoked all that is not in it; partitions that another
+member still has are assigned when they are free. A changed subscription takes effect immediately: topics that are no
+longer subscribed to are revoked before there is a new target. Values in, a value out: the group decides when to call,
 and turns a changed value into a record. Numbers are those of `ConsumerGroupCurrentMemberAssignmentValue`. Source:
 `CurrentAssignmentBuilder` of Apache Kafka 4.3.
 """
@@ -28,7 +28,7 @@ class MemberState(IntEnum):
     STABLE = 0
     """It has the target, as far as it may at its epoch."""
     UNREVOKED = 1
-    """It has to give up partitions, and is asked to with each heartbeat."""
+    """It has to revoke partitions, and is asked to with each heartbeat."""
     UNRELEASED = 2
     """Partitions of its target are still with others."""
     UNKNOWN = 127
@@ -100,7 +100,7 @@ def _towards(
         _put(assigned, topic, {partition: epoch for partition, epoch in has.items() if partition in wanted})
         _put(revoking, topic, {partition: epoch for partition, epoch in has.items() if partition not in wanted})
         missing = wanted.difference(has)
-        # What the member has just given up is its own to take back.
+        # The member may take back what it has just revoked.
         given_up = standing.revoking.get(topic, ())
         free = {partition: target.epoch for partition in missing if partition in given_up or is_free(topic, partition)}
         _put(gained, topic, free)
@@ -116,7 +116,7 @@ def _towards(
 def _unsubscribe(
     standing: Standing, subscribed: Collection[TopicId], owned: Mapping[TopicId, Collection[int]] | None
 ) -> Standing:
-    """Give up topics that are no longer subscribed to, at the present epoch."""
+    """Revoke topics that are no longer subscribed to, at the present epoch."""
     gone = {topic: partitions for topic, partitions in standing.assigned.items() if topic not in subscribed}
     if not gone:
         return standing
@@ -130,7 +130,7 @@ def _unsubscribe(
 
 
 def _still_owns(owned: Mapping[TopicId, Collection[int]] | None, revoking: Held) -> bool:
-    """Who does not say what it owns owns what it had."""
+    """A member that does not list its partitions owns what it had."""
     if owned is None:
         return True
     return any(partition in revoking.get(topic, ()) for topic, partitions in owned.items() for partition in partitions)

@@ -58,7 +58,7 @@ class GroupStore:
 
     def set_topics(self, topics: Topics, changed: Collection[str]) -> None:
         """Another image of the cluster, and the names of topics that came, went or look different in it. Groups that
-        subscribe to them look at them when the next of their members is heard of.
+        subscribe to them apply them at the next request of one of their members.
         """
         self.context.set_topics(topics, changed)
         for group in self.groups.values():

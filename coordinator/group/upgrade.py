@@ -1,4 +1,4 @@
-"""A classic group becomes one of the next generation while its members go on working (KIP-848,
+"""A classic group becomes one of the next generation while its members keep working (KIP-848,
 `group.consumer.migration.policy`): when the first member with the new protocol joins it.
 
 Its members keep their protocol, what they have and their sessions; a member that waits is asked to join again, for the

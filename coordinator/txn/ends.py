@@ -24,7 +24,7 @@ class Ends:
 
     def end(self, request: EndTxnRequest, version: int, token: Any, now: Now) -> Result:
         """EndTxn. Answers `EndTxnResponse` when the decision is committed; the markers follow. From version 5 on it
-        carries the producer id and epoch to go on with.
+        carries the producer id and epoch to continue with.
         """
         return self._end(request, version, token, NO_ID, now)
 

@@ -36,7 +36,7 @@ class TransactionalId:
         self.transactional_id = transactional_id
         self.logged: Txn | None = None
         self.pending: State | None = None
-        """What a record that is being written, or markers that are on their way, will bring. The id is busy."""
+        """The state after the record that is being written, or the markers that are being sent. The id is busy."""
         self.target: Txn | None = None
         """The value that is being written; it knows what a record does not hold (`Txn.last_epoch`)."""
         self.unmarked: set[TopicPartition] = set()

@@ -8,7 +8,7 @@ Operations take requests as Kafka's messages or as plain values, the API version
 opaque token and `now`; see `barnabas.coordinator.machine`. A change of an id is one record, and until it is committed
 the id is *busy*: another change is answered CONCURRENT_TRANSACTIONS, and readers see the state before. So
 a partition is confirmed to its leader only when the record that holds it cannot be lost, and markers are written only
-when the decision cannot be lost. While the markers are on their way the id stays busy.
+when the decision cannot be lost. Until all markers are written the id stays busy.
 
 Effects: `NeedProducerId` and `MarkersToWrite`.
 

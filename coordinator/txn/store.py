@@ -59,7 +59,7 @@ class TxnStore:
     def owned_by(
         self, transactional_id: str, producer_id: int, producer_epoch: int
     ) -> ErrorCode | tuple[TransactionalId, Txn]:
-        """The id as a producer says that it has it, or what is wrong with who asks."""
+        """The id with the producer's id and epoch, or the error if they are not the present ones."""
         if self.is_gone:
             return ErrorCode.NOT_COORDINATOR
         if not transactional_id:

@@ -1,6 +1,6 @@
 """What the coordinator knows of a transactional id: an immutable value, and the values that may follow it.
 
-Each function takes a value and returns the next one as it will be written; who may ask for it, and when, is decided in
+Each function takes a value and returns the next one as it will be written; whether a request may have it is decided in
 `barnabas.coordinator.txn.shard`. The state always comes from `TRANSITIONS`, so what the table does not allow raises
 KeyError.
 

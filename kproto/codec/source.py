@@ -29,7 +29,7 @@ SIZES: Final = {"bool": 1, "i8": 1, "i16": 2, "u16": 2, "i32": 4, "u32": 4, "i64
 
 
 class Source:
-    """A function in the making for one message and version."""
+    """The source of a generated function for one message and version."""
 
     def __init__(self, cls: type[Message], version: int) -> None:
         self.cls = cls

@@ -1,4 +1,4 @@
-"""Copies of partitions of another directory, on their way here (KIP-113): logs in `-future` directories, which count in
+"""Copies of partitions being moved here from another directory (KIP-113): logs in `-future` directories, which count in
 the checkpoints under the partition's name, as in Apache Kafka, and are not served. `log_dirs.py` says in which order
 a move does what.
 """

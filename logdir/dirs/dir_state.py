@@ -27,7 +27,7 @@ TopicPartition = tuple[str, int]
 class DirState:
     """See the module.
 
-    logs: those that are served; futures: copies on their way here. failure: why nothing here is touched any more.
+    logs: those that are served; futures: copies being moved here. failure: why nothing here is touched any more.
     on_failure(error): the disk failed, for the first time; may be called from a thread. `unique_hex` returns 32 digits
     that never repeat.
     """

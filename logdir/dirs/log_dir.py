@@ -6,12 +6,12 @@
     log = log_dir.open_or_create(topic, partition, topic_id, config)
     log_dir.close()                               everything safe, then the clean-shutdown mark
 
-Its parts share one `DirState` (dir_state.py, which says who uses whom):
+Its parts share one `DirState` (dir_state.py, which says which part uses which):
 
     identity.py        whose it is: one broker at a time, and the same one for good
     checkpoints.py     recovery points, log starts, high watermarks
     partition_dirs.py  making, renaming, giving up the directories of partitions
-    copies.py          partitions on their way here from another directory
+    copies.py          partitions being moved here from another directory
     loading.py         opening all of it                 dir_keeper.py  what its logs report to it
     closing.py         making all logs safe              removal.py     (in `files`) delayed removals
 
@@ -114,7 +114,7 @@ class LogDir:
 
     @property
     def futures(self) -> dict[TopicPartition, PartitionLog]:
-        """Copies of partitions on their way here."""
+        """Copies of partitions that are being moved here."""
         return self._state.futures
 
     @property

@@ -65,8 +65,8 @@ class Promoted:
             self._original.abandon()
 
     def settle(self) -> None:
-        """The original is given up for good, so the mark has done its work. While its directory is away it has not.
-        From any thread. Raises `StorageError`.
+        """The original is deleted, so remove the mark; while its directory is offline the mark is still needed. From
+        any thread. Raises `StorageError`.
         """
         if self.source.failure is None:
             self.source.sync_names()
@@ -167,12 +167,12 @@ class LogDirs:
         return None if home is None else home.logs[topic, partition]
 
     def future_home(self, topic: str, partition: int) -> LogDir | None:
-        """The directory that a partition is on its way to."""
+        """The directory that a partition is being moved to."""
         key = topic, partition
         return next((each for each in self.dirs if key in each.futures), None)
 
     def future(self, topic: str, partition: int) -> PartitionLog | None:
-        """The copy of a partition that is on its way to another directory."""
+        """The copy of a partition that is being moved to another directory."""
         home = self.future_home(topic, partition)
         return None if home is None else home.futures[topic, partition]
 
@@ -246,7 +246,7 @@ class LogDirs:
     def load_dir(self, one: LogDir, config_of: Callable[[str], LogConfig]) -> None:
         """Open all partitions of a directory; it is offline if that fails. From any thread, each directory in its own.
 
-        Raises `LogDirError` for what a person has to look at.
+        Raises `LogDirError` for what a person has to decide.
         """
         try:
             one.load(config_of)

@@ -49,7 +49,7 @@ class LogConfig:
     segment_ms: int = 604_800_000
     unclean_leader_election_enable: bool = False
     validate_records: bool = True
-    """Not a key of Kafka's. Look at every record of every batch, as Apache Kafka does; else only where the header does
+    """Not a key of Kafka's. Check every record of every batch, as Apache Kafka does; else only where the header does
     not suffice. It costs about 0.1 to 0.6 us a record, more if compressed. Without it a producer that lies inside of a
     batch with a right checksum is found out by the consumers."""
 

@@ -7,7 +7,7 @@ In a log directory:
     meta.properties                  which broker and cluster the directory belongs to (Java properties)
     <topic>-<partition>/             one per replica; the partition is what follows the last `-`
     <topic>-<partition>.<32 hex>-delete/   given up, to be removed (topic shortened: at most 255 characters in all)
-    <topic>-<partition>.<32 hex>-future/   a copy on its way from another log directory
+    <topic>-<partition>.<32 hex>-future/   a copy being moved from another log directory
     ...-stray/                       set aside: of a topic that the metadata do not know, not served
 
 In a partition's directory, with the base offset as 20 digits:

@@ -122,7 +122,7 @@ class Pool:
             self._let_go(segment)
 
     def discard(self, segment: Pooled) -> None:
-        """`segment` let go by itself."""
+        """`segment` was released by itself."""
         self._index_bytes -= self._held.pop(segment, 0)
 
     def _let_go(self, keep: Pooled) -> None:

@@ -13,7 +13,7 @@ _KEPT_MAX: Final = 1000
 
 
 class AppendRules:
-    """rewrite: batches may be stored otherwise than they come; validate: the records of each are looked at;
+    """rewrite: batches may be stored otherwise than they come; validate: the records of each are checked;
     after_max_ms: how far a timestamp may lie ahead of the wall clock. Sizes are bytes. Not to be changed.
     """
 

@@ -273,8 +273,8 @@ class SwappedSegment(Segment):
 
 
 class Swap:
-    """One cleaned segment on its way into the log. Its own lock is held while something is renamed or synced: appends
-    and flushes, which use the log's, do not wait for that; the one who stops the compaction does.
+    """One cleaned segment being swapped into the log. Its own lock is held during renames and syncs: appends and
+    flushes, which use the log's, do not wait for that; a thread that stops the compaction does.
     """
 
     __slots__ = (

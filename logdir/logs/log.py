@@ -1,6 +1,6 @@
 """One partition's log: a row of segments that is appended to at the end, read anywhere, and cut at both ends.
 
-`PartitionLog` is the face of parts that share one `LogState` (state.py, which says who uses whom):
+`PartitionLog` is the face of parts that share one `LogState` (state.py, which says which part uses which):
 
     appender.py, append_rules.py  checking batches, offsets      roller.py, roll_limits.py    the next segment
     writer.py, tail_repair.py     writing what is staged         flusher.py                   making it safe
@@ -170,7 +170,7 @@ class PartitionLog:
 
     @property
     def producers(self) -> Producers:
-        """The state of idempotent and transactional producers; to look at."""
+        """The state of idempotent and transactional producers; read-only."""
         return self.state.producers
 
     @property

@@ -101,7 +101,7 @@ class Writer:
             try:
                 self._repair.run()
             except OSError as second:
-                # Before anything else is written it is tried again. If the disk has failed, recovery will look at it.
+                # It is tried again before the next write. If the disk has failed, recovery will check it.
                 if failed.is_ours:
                     failed = StorageError(f"cutting {state.active.path()} back after a failed write", second)
         if not failed.is_ours:

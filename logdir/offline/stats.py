@@ -139,7 +139,7 @@ class Stats:
             self.newest_ms = newest_ms if self.newest_ms is None else max(self.newest_ms, newest_ms)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON; without what was not looked at."""
+        """For JSON; without what was not read."""
         shown: dict[str, Any] = {
             "topic": self.topic,
             "partition": self.partition,

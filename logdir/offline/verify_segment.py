@@ -1,4 +1,4 @@
-"""Looks at every byte of one segment: its batches and records. The indexes beside it are fed along (verify_index.py).
+"""Checks every byte of one segment: its batches and records. The indexes beside it are fed along (verify_index.py).
 
 What a batch must be: whole, with a right checksum, offsets above those before it and inside of the segment, as many
 records as its header says, which decompress and fill it exactly, rising offsets within the batch's, and a header that

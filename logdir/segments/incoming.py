@@ -1,4 +1,4 @@
-"""Batches on their way in: where they come from, what a log refuses, what it changes.
+"""Incoming batches: their origins, what a log rejects, what it changes.
 
 The order of checks and their errors are Apache Kafka's. The common case is written out in `PartitionLog.append`;
 here is what lies beside it.
@@ -81,7 +81,7 @@ def must_rewrite(config: LogConfig) -> bool:
 
 
 def must_validate(config: LogConfig) -> bool:
-    """Whether the records of every batch for the topic are to be looked at, not of suspicious ones only."""
+    """Whether the records of every batch for the topic are to be checked, not of suspicious ones only."""
     return config.validate_records or config.compact or config.message_timestamp_before_max_ms != LONG_MAX
 
 
@@ -117,7 +117,7 @@ def too_large(size: int, limit: int) -> KafkaError:
 def validate(
     view: memoryview, config: LogConfig, now_ms: int, max_timestamp: int, allowance: Allowance | None = None
 ) -> Accepted:
-    """Look at every record of a client's batch whose header and checksum are right; `max_timestamp` is the header's.
+    """Check every record of a client's batch whose header and checksum are valid; `max_timestamp` is the header's.
 
     Puts a wrong max timestamp right, and numbers odd offsets again. Raises KafkaError MESSAGE_TOO_LARGE,
     INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD (`RecordsRefused` with the bad records);
@@ -146,7 +146,7 @@ def validate(
 
 def prepare(view: memoryview, config: LogConfig, now_ms: int) -> memoryview:
     """Do beforehand, in any thread, what may take long when a client's batch is appended to a log with this
-    configuration: look at its records, and compress them otherwise. Returns what to append, with
+    configuration: check its records, and recompress them. Returns what to append, with
     `Allowance(prepared_for=config)`. `view` may be changed in place.
 
     Raises KafkaError as `validate` does. What `append` would refuse for other reasons is returned as it is.
@@ -164,7 +164,7 @@ def prepare(view: memoryview, config: LogConfig, now_ms: int) -> memoryview:
 
 
 class Familiar:
-    """Spares the closer look at batches that are laid out like one that passed it; one for each log.
+    """Spares the full check of batches that are laid out like one that passed it; one for each log.
 
     A layout is learnt when two batches in a row have the same size and count, so that records of mixed sizes cost
     nothing. `reset` when the topic's settings change.

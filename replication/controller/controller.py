@@ -1,4 +1,4 @@
-"""The controller: a machine that takes what happened in the cluster and says what to write and whom to notify.
+"""The controller: a machine that takes the cluster's events, and returns commits and messages.
 
 Pure: events in, `effects.Effect`s out; no store, socket, clock. Its image changes in two ways: brokers come and go as
 notified, and everything that is also in the store changes in `committed`, after the store has accepted the write.
@@ -61,7 +61,7 @@ class Controller:
     """One term of office. broker_id: ours; epoch: of this term; epoch_version: version of /controller_epoch.
 
     unclean_allowed: whether a topic with these settings may elect a leader outside its ISR. deletion_enabled: Kafka's
-    delete.topic.enable. rng: for ids of topics that have none. `state`: what it knows, for who wants to look at it.
+    delete.topic.enable. rng: for ids of topics that have none. `state`: what it knows, for inspection.
 
     A request's `token` comes back in an `Answer` when the store has it, or has refused it; requests that return an
     outcome complete it by then. Partitions are keys (topic, index).

@@ -62,7 +62,7 @@ class Deletions:
         return effects + self._begin([name for name in requested if name not in state.deleting and name not in refused])
 
     def written(self, commits: Iterable[Commit]) -> list[Effect]:
-        """Of these commits some are requests that `delete` wrote: begin, and remember who waits."""
+        """Some of these commits are requests that `delete` wrote: begin, and keep the waiting tokens."""
         requests = [(commit.deletion, commit.token) for commit in commits if commit.deletion is not None]
         effects = self._begin([name for name, _ in requests])
         for name, token in requests:
@@ -131,7 +131,7 @@ class Deletions:
                 if not deletion.waiting and not deletion.removing:
                     deletion.removing = True
                     effects.append(Remove(topic))
-        return effects + self._answer_suspended(touched)  # once for each: it looks at all that are waited for
+        return effects + self._answer_suspended(touched)  # once for each: it checks all awaited deletions
 
     def removed(self, topics: Collection[str]) -> list[Effect]:
         """The nodes of deleted topics are gone: the names are free. All that come together in one call: the image is
@@ -142,7 +142,7 @@ class Deletions:
         return [effect for token in self._state.remove_topics(topics) for effect in answer(token)]
 
     def brokers_changed(self, changes: BrokerChanges) -> list[Effect]:
-        """Who has come back is asked again; if only dead brokers are left, who waits is answered."""
+        """Send the deletion to returned brokers again; if only dead ones are left, answer waiting requests."""
         returned = {*changes.started, *changes.restarted}
         effects: list[Effect] = []
         for name, deletion in self._state.deletions.items():

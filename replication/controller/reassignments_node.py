@@ -1,7 +1,7 @@
 """/admin/reassign_partitions: the moves that an old tool has asked for, and that have not ended.
 
 A partition is taken out of the node when it has arrived, could not begin, or got another target; with the last one the
-node is removed. The tool looks at the node to see what is left.
+node is removed. The tool reads the node to see what is left.
 """
 
 from __future__ import annotations

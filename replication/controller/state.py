@@ -70,7 +70,7 @@ class ClusterState:
     """Topics known to have the parent node of their states, though perhaps no state. It may lack some that have it."""
 
     assigning: dict[str, deque[Callable[[], list[Effect]]]] = field(default_factory=dict)
-    """Topics whose node is being written → who wants to write it next. A topic is here exactly as long as one commit
+    """Topics whose node is being written → the next writes of it. A topic is here exactly as long as one commit
     of a `Work` with this topic is outstanding.
     """
     finishing: frozenset[TopicPartition] = frozenset()

@@ -226,7 +226,7 @@ class Topics:
     def refusal(self, commit: Commit, error: StoreError) -> KafkaError | None:
         """The answer to the request behind this commit when it is abandoned; None: it may be done."""
         if isinstance(error, NodeExists) and commit.topics:
-            if commit.topics[0].topic_id in self._perhaps_created:  # perhaps it is ours: who asked waits for its id
+            if commit.topics[0].topic_id in self._perhaps_created:  # perhaps it is ours: the request waits for its id
                 return None
             return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, "The topic already exists.")
         if isinstance(error, NoSuchNode) and commit.topics:

@@ -71,7 +71,7 @@ class Writes:
         return [*above, Create(path, data)]
 
     def in_turn(self, topic: str, write: Callable[[], list[Effect]]) -> list[Effect]:
-        """Write a topic's node, after those who came before.
+        """Write a topic's node, after earlier writes of it.
 
         `write` decides when its turn has come; its commit carries a `Work` with `topic`, or it calls `next_in_turn`.
         """

@@ -149,7 +149,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A request is done (error None) or refused. What it did may still be on its way to the brokers' images."""
+    """A request is done (error None) or refused. The brokers' images may not show the result yet."""
 
     token: object = field(repr=False)
     error: KafkaError | None = None

@@ -8,7 +8,7 @@ What a version has no place for is left out when writing, and takes the value th
 broker epoch −1 (accepted by all), no leader epoch in StopReplica −1 (likewise), no topic id `ZERO_UUID`, no listener's
 name that of the security protocol. LeaderAndIsr carries no listeners at all, only the leaders' addresses on the one
 between brokers; the reader says which that is. `type` and `is_kraft_controller` belong to the move to KRaft: a
-controller in ZooKeeper mode leaves them 0, and a broker that is not migrating does not look at them.
+controller in ZooKeeper mode leaves them 0, and a broker that is not migrating ignores them.
 
 The epoch of the controller that decided a partition's state is written as that of the sender: no receiver uses the
 difference. Source: `ControllerChannelManager.scala`, `LeaderAndIsrRequest.java`, `UpdateMetadataRequest.java` (3.9).

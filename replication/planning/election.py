@@ -67,7 +67,7 @@ def controlled_shutdown(
 def lose_brokers(partition: PartitionImage, live: Collection[int]) -> PartitionImage:
     """Dead brokers leave the ISR, all but the last one; a dead leader leaves none. The same object if nothing changes.
 
-    The last member stays, for it alone is known to have everything: it is whom the partition waits for. The leader
+    The last member stays, for it alone is known to have everything: the partition waits for it. The leader
     epoch rises even where the leader stays, as under a ZooKeeper-mode controller.
     """
     isr = tuple(replica for replica in partition.isr if replica in live) or partition.isr[-1:]
@@ -87,7 +87,7 @@ def leave_isr(partition: PartitionImage, leaving: Collection[int]) -> PartitionI
 
 
 def again(partition: PartitionImage) -> PartitionImage:
-    """The same leader and ISR with a new leader epoch, so that the replicas look at their assignment again."""
+    """The same leader and ISR with a new leader epoch, so that the replicas apply their assignment again."""
     return _led_by(partition, partition.leader, partition.isr)
 
 

@@ -97,7 +97,7 @@ def plan_creation(
 ) -> NewTopic:
     """The topic that `request` asks for. Raises KafkaError.
 
-    reserved: topics on their way into the image, folded name (`fold`) → name. deleting: topics on their way out.
+    reserved: topics being created, folded name (`fold`) → name. deleting: topics being deleted.
     """
     name = request.name
     if name in image.topics:

@@ -1,6 +1,6 @@
 """One conversation of a follower with one leader broker, about many partitions: what to ask next, what answers mean.
 
-The machine decides and remembers; logs are looked at through `ReplicaLog` and changed by the driver:
+The machine decides and remembers; it reads logs through `ReplicaLog`, and the driver changes them:
 
     step = fetcher.next(now, broker_epoch)
     Ask      send the request, then `answered(ask, response, now)` → actions, or `unanswered(ask, now)`
@@ -13,7 +13,7 @@ the same error at once, again and again. After an election the leader may only n
 then the rests begin at `FIRST_REST_S` and double, so that a fail-over is not held up by a second for nothing (Apache
 Kafka rests in full). What concerns the whole conversation (lost connection, refused request) lets all rest.
 
-While nothing happens a round costs the same for one partition as for thousands: only changes are looked at.
+While nothing happens a round costs the same for one partition as for thousands: only changes are processed.
 
 `add` with a new leader epoch makes a new `Followed`; answers and actions for an old one are dropped. Nothing waits for
 a request in flight. Times are seconds of the monotonic clock. Source: `AbstractFetcherThread.scala`,

@@ -169,7 +169,7 @@ class Truncate(NamedTuple):
 
 
 class Restart(NamedTuple):
-    """Give up the whole log and start it at `offset`: the leader has deleted what lies between."""
+    """Truncate the whole log and start it at `offset`: the leader has deleted the records between."""
 
     partition: Followed
     offset: int

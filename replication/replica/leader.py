@@ -20,7 +20,7 @@ record is committed that a member of the ISR lacks (KIP-497).
 A replica is caught up when it has everything, or had everything at some moment within `replica.lag.time.max.ms`; that
 moment is the time of its last fetch which reached the log end of that time (or of the fetch before, see `fetched`).
 
-Not done: fencing by broker epochs, which Apache Kafka has in KRaft mode alone (KIP-903); they are kept to look at.
+Not done: fencing by broker epochs, which Apache Kafka has in KRaft mode alone (KIP-903); they are kept for inspection.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ UNKNOWN_OFFSET = -1
 NEVER = float("-inf")
 JOIN_S = 1.0
 """How long the high watermark waits for a follower that is not in sync but had everything, so that it can join: twice
-the longest time between two of its fetches. Who does not fetch any more is stopping, and is not waited for until others
-have noticed. Apache Kafka waits for `replica.lag.time.max.ms`.
+the longest time between two of its fetches. A replica that fetches no more is stopping, and must not be waited for
+until others have noticed. Apache Kafka waits for `replica.lag.time.max.ms`.
 """
 
 
@@ -69,7 +69,7 @@ _CONTROLLER_KNOWS_MORE = frozenset(
 @dataclass(frozen=True, slots=True, eq=False)
 class Proposal:
     """A request for another ISR, good for these epochs only. Two proposals are never equal, so that an answer cannot be
-    taken for that of another one. added: who is to join; removed: who lags.
+    taken for that of another one. added: joining replicas; removed: lagging ones.
     """
 
     isr: tuple[int, ...]
@@ -147,7 +147,7 @@ class LeaderState:
     pending: Proposal | None
     """The one proposal without an answer. It has the two epochs above: another leader or partition epoch ends it."""
     maximal_isr: frozenset[int]
-    """`isr` and, while it is pending, who is `added` by the proposal. Whom it removes is still a member."""
+    """`isr` and, while it is pending, the replicas `added` by the proposal. Those it removes are still members."""
     followers: dict[int, Follower]
     """All replicas but us; they stay the same objects as long as they are replicas."""
 

@@ -130,7 +130,7 @@ class Journal:
             self._not_before = 0
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._files.close()
 
     def _start_journal(self) -> None:

@@ -58,7 +58,7 @@ class Files(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close the open files."""
         ...
 
 

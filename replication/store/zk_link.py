@@ -59,7 +59,7 @@ class Request:
 
 
 def _call(function: Callable[..., object], args: tuple[object, ...]) -> None:
-    """What it raises would end trio's whole run; a news that cannot be taken in is one like any that was lost."""
+    """An exception would end trio's whole run; a notification that cannot be processed counts as lost."""
     try:
         function(*args)
     except Exception:

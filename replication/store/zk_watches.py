@@ -1,9 +1,9 @@
-"""ZooKeeper's watches, which fire once and say little, made into the changes that a `Store` promises.
+"""ZooKeeper's watches, which fire once and say little, turned into the change events that a `Store` promises.
 
 For every watched place there is a watch on the node itself, one on its list of children, and one on each child. When
-one fires, it is set again *before* anybody is notified. A reader who is notified asks later than that, so what happens
-after his look fires the new watch: nothing is lost. What came and went between two looks at a list of children was
-never there for anybody.
+one fires, it is set again *before* subscribers are notified. They read later than that, so a change after their read
+fires the new watch: nothing is lost. A child that came and went between two reads of a list of children is not
+reported.
 
 A watch is set by a read, whose answer says how the node is. It is kept as two numbers (`czxid`, `mzxid`: who made it,
 who wrote it last). When a connection ends all watches are gone; on the next one, in the same session or a new one, all

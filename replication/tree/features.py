@@ -1,5 +1,5 @@
 """Feature levels that the whole cluster agreed upon (KIP-584, KIP-1022): what this broker can do, what is finalised,
-and who may change it. Pure, but for two functions that read and write the store.
+and the rules for changes. Pure, but for two functions that read and write the store.
 
     /feature           {"version":2,"status":1,"features":{"transaction.version":2}}
     /brokers/ids/N     … "features":{"transaction.version":{"min_version":1,"max_version":2}} …

@@ -36,7 +36,7 @@ async def read_users(store: Store, unreadable: Callable[[BadNode], None]) -> dic
 
 
 async def settle_secret(store: Store, make: Callable[[], bytes]) -> bytes:
-    """The secret that unknown users are shown something of; made by the first who asks. make: `SECRET_BYTES` random
+    """The secret behind the answers to unknown users; made by the first that needs it. make: `SECRET_BYTES` random
     bytes.
     """
     while True:

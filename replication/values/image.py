@@ -84,7 +84,7 @@ class PartitionImage:
 
     @property
     def is_reassigning(self) -> bool:
-        """It is on its way to other replicas."""
+        """Whether it is being moved to other replicas."""
         return bool(self.adding_replicas or self.removing_replicas)
 
     @property

@@ -1,4 +1,4 @@
-"""`barnabas log dump|verify|stats`: log directories looked at without a broker, ours and Apache Kafka's.
+"""`barnabas log dump|verify|stats`: inspection of log directories without a broker, ours and Apache Kafka's.
 
 Nothing is written and nothing locked, so a broker may be using the directory. Exit codes: 0 done, nothing found wrong ·
 1 problems found, or something could not be read · 2 the command line cannot be used, or a path is no log · 130

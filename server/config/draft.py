@@ -1,4 +1,4 @@
-"""Settings on their way to a `BrokerConfig`: texts of all layers become values, and problems are collected.
+"""Settings before they are a `BrokerConfig`: texts of all layers become values, and problems are collected.
 
 A draft accepts all input and never raises: errors go into `problems` and `notices`, so that all are reported together.
 Rules over several keys are in `rules` and `listener_rules`.

@@ -1,4 +1,4 @@
-"""Rules over several settings of a draft: each is a function that looks at values and says what is wrong.
+"""Rules over several settings of a draft: each is a function that checks values and reports problems.
 
 Apache Kafka has the same rules (KafkaConfig); listeners have a module of their own (`listener_rules`).
 """

@@ -91,7 +91,7 @@ class GroupCoordinator:
         self._topics = GroupTopics()
         # While a partition is being loaded: topics whose offsets must go then.
         self._deleted_topics: dict[CoordinatedShard[GroupShard], set[str]] = {}
-        self._may_see: MaySee | None = None  # of the member whose heartbeat is looked at
+        self._may_see: MaySee | None = None  # of the member whose heartbeat is processed
         self._patterns = PatternResolver(ground, self.log, offload, self._patterns_resolved)
         self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(ground, self)
         self._shards = self.runtime.shards

@@ -84,7 +84,7 @@ class TxnVerification:
     def tries_again(self, operation: Operation, errors: Errors, since: float, again: Callable[[], None]) -> bool:
         """Whether to look once more, with `again`, which is called a little later; followed by the round's write.
 
-        The next transaction of a client of version 2 may begin while the markers of the last one are on their way
+        The next transaction of a client of version 2 may begin while the markers of the last one are being sent
         (CONCURRENT_TRANSACTIONS); that is usual and soon over. What was verified before that marker is worth nothing
         after it, so `again` starts from the beginning. since: when the request came, in seconds.
         """

@@ -59,7 +59,7 @@ class HasWaiters(Protocol):
 
     def release_waiters(self) -> str:
         """An operation has failed and will not be retried: release its waiters. May be called again, and without
-        waiters. Returns who was released, for the log.
+        waiters. Returns the released clients, for the log.
         """
 
 

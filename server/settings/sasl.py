@@ -1,4 +1,4 @@
-"""Settings of SASL: who may log in on listeners with SASL_PLAINTEXT or SASL_SSL, and how brokers log in to each other.
+"""Settings of SASL: log-ins on listeners with SASL_PLAINTEXT or SASL_SSL, and how brokers log in to each other.
 Most can be set for one listener, some for one mechanism of it: `listener.name.<listener>.<mechanism>.<key>`.
 """
 

@@ -12,7 +12,7 @@ Stable.
     joining.py     JoinGroup
     syncing.py     SyncGroup
 
-Here: what becomes of the group as a whole, and the requests that only look at the state (Heartbeat, LeaveGroup,
+Here: the life of the group as a whole, and the requests that only read the state (Heartbeat, LeaveGroup,
 whether offsets may be committed).
 
 `now` is `machine.Now`; time-outs are milliseconds. Differences from Apache Kafka, all in what it leaves unanswered: a

@@ -188,7 +188,7 @@ class Rebalance:
                 self.maybe_complete_join(now, out)
         else:
             member = self._group.members.get(member_id)
-            # Who waits cannot heartbeat and is armed again when answered; a new member's wait is itself limited.
+            # A waiting member cannot heartbeat; it is armed again when answered. A new member's wait is itself limited.
             if member is not None and (member.is_new or not member.is_waiting):
                 self.remove_and_rebalance(member_id, f"member {member_id!r} was not heard of in time", now, out)
 

@@ -59,7 +59,7 @@ class _Commit:
         self.offsets: list[OffsetToCommit] = []
 
     def take(self, topic: _Topic, partitions: Iterable[_Partition]) -> None:
-        """Look at some of a topic's partitions."""
+        """Check some of a topic's partitions."""
         by_id = self._by_id
         key: str | bytes = topic.topic_id if by_id else topic.name
         known = self._image.topics_by_id.get(topic.topic_id) if by_id else self._image.topics.get(topic.name)

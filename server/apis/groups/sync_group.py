@@ -38,7 +38,7 @@ _may_read = needs(on_group(Op.READ))
 
 
 def _access(check: AccessCheck) -> Steps[Outcome]:
-    """Version 5 must name type and protocol, which is looked at first."""
+    """Version 5 must name type and protocol, which is checked first."""
     request = check.request
     if check.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
         return check.refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (key 48, versions 0-1): which limits are set for whom (KIP-546).
+"""DescribeClientQuotas (key 48, versions 0-1): the limits of users, client ids and addresses (KIP-546).
 
 Behaviour: a filter names types of entities – `user`, `client-id`, or `ip` alone – each with the name that is sought
 (0), for the default (1), or for whatever there is (2). An entity matches that has all of them; with `strict`, and

@@ -1,7 +1,7 @@
 """DeleteTopics (key 20, versions 0-6): delete topics, by name or by id.
 
 Behaviour: the answer comes when nothing is left of the topics but data directories, renamed at once and removed later,
-and their names can be had again; or after `timeout_ms` with REQUEST_TIMED_OUT while the deletion goes on. Unknown names
+and their names can be had again; or after `timeout_ms` with REQUEST_TIMED_OUT while it continues. Unknown names
 give UNKNOWN_TOPIC_OR_PARTITION, unknown ids UNKNOWN_TOPIC_ID; a topic that is named twice, or with name and id at once,
 INVALID_REQUEST. With `delete.topic.enable=false` nothing is deleted: TOPIC_DELETION_DISABLED (INVALID_REQUEST before
 version 3).

@@ -1,10 +1,11 @@
 """DescribeTopicPartitions (key 75, version 0): topics in pages of partitions (KIP-966).
 
-Behaviour: topics asked for, or all for an empty list, in the order of their names, at most `response_partition_limit`
-partitions (not more than `max.request.partition.size.limit`, at least one). What does not fit is where `next_cursor`
-points; the client sends it back to go on. The cursor's topic must be among the topics asked for, and its partition not
-negative. Partitions without a leader show leader -1 without an error; unknown topics give UNKNOWN_TOPIC_OR_PARTITION,
-impossible names INVALID_TOPIC_EXCEPTION. Java admin clients ask this instead of Metadata where it is advertised.
+Behaviour: the requested topics, or all for an empty list, in the order of their names, at most
+`response_partition_limit` partitions (not more than `max.request.partition.size.limit`, at least one). `next_cursor`
+points to the first that does not fit; the client sends it back to continue. The cursor's topic must be among the
+requested ones, and its partition not negative. Partitions without a leader show leader -1 without an error; unknown
+topics give UNKNOWN_TOPIC_OR_PARTITION, invalid names INVALID_TOPIC_EXCEPTION. Java admin clients send this instead of
+Metadata where it is advertised.
 
 Eligible leader replicas are always empty: clusters on ZooKeeper have none.
 """

@@ -246,7 +246,7 @@ def _access(check: AccessCheck) -> Steps[Outcome]:
         yield 1
         name = check.topic_name(*key) if by_id else key[0]
         if name is None or (by_id and key[1] == ZERO_UUID) or (by_id and version < 12):
-            continue  # the handler's: unknown, not looked at, or wrong
+            continue  # left to the handler: unknown, ignored, or wrong
         refusal = None
         if not check.allows(Op.DESCRIBE, TOPIC, name):
             refusal = _denied(None if by_id else name, key[1])

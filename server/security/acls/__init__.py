@@ -1,4 +1,4 @@
-"""Access control lists: who may do what to which resource, decided as Apache Kafka's authorizers decide.
+"""Access control lists: a principal's operations on resources, decided as by Apache Kafka's authorizers.
 
 `model` has the values and Kafka's numbers, `index` finds the entries of a resource, `rules` decides, `authorizer` is
 the interface for all checks, `filters` and `validation` are for the admin APIs, `operations` lists the operations on

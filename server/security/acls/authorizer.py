@@ -1,4 +1,4 @@
-"""Who may do what: super users, entries, and what holds where no entry speaks.
+"""The authorizer: super users, entries, and the default for resources without entries.
 
 Verdicts are kept until an entry changes, in one dictionary for each principal and host, so that what is asked again
 and again costs a look-up. Names that are longer than any topic's are decided each time, and all verdicts are forgotten

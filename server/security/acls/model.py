@@ -111,7 +111,7 @@ class ResourcePattern(NamedTuple):
 
 @dataclass(frozen=True, slots=True, order=True)
 class AccessControlEntry:
-    """Who may or may not do something. principal: `User:alice` or `User:*`; host: an address, or `*`."""
+    """Allows or denies a principal an operation. principal: `User:alice` or `User:*`; host: an address, or `*`."""
 
     principal: str
     host: str

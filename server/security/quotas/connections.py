@@ -16,8 +16,8 @@ Not obvious:
 - The listener between brokers, unless it is the only one, is spared: limits of the broker do not hold it up. Its
   connections count all the same, so that there may be more than allowed (`excess`), as when the limit is lowered: then
   those of other listeners are closed that have been silent for longest.
-- Who is closed because of the address' rate counts for nothing; who is closed because the address has too many counts
-  for the rates.
+- A connection that is closed because of its address' rate counts for nothing; one that is closed because the address
+  has too many counts for the rates.
 - No delay is longer than one sample of the window, however small the limit.
 """
 

@@ -1,4 +1,4 @@
-"""For whom quotas are set, and what may be set for them. Sources: KIP-546, KIP-612, `QuotaConfigs.java`."""
+"""Entities with quotas, and which quotas each may have. Sources: KIP-546, KIP-612, `QuotaConfigs.java`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which limit holds for whom, and who shares it. Source: KIP-124, `ClientQuotaManager.java`.
+"""The limit of a client, and which clients share it. Source: KIP-124, `ClientQuotaManager.java`.
 
 An `Entity` is what a limit is set for: a user, a client id, or both; each by name, or all that have none of their own,
 which is `DEFAULT`. Of the limits that fit a request the most specific one counts, in the order of `_fitting`.

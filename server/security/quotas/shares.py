@@ -25,7 +25,7 @@ B = TypeVar("B", bound=_Bucket)
 
 
 class _Buckets(Generic[K, B]):
-    """By whom they are for. Dropped at the latest when there are twice as many as were in use."""
+    """By entity. Dropped at the latest when there are twice as many as were in use."""
 
     def __init__(self, window: Window) -> None:
         self._forget_s = window.span_s + window.sample_s
@@ -71,7 +71,7 @@ class RateQuota:
             self._rate(limit.share, now).record(-value, now)
 
     def at_once(self, user: str, client_id: str) -> float | None:
-        """What the client may take in one go after a rest; more would never pass. None: no limit."""
+        """What the client may use at once after a pause; more would never pass. None: no limit."""
         limit = self.limits.find(user, client_id)
         return None if limit is None else limit.value * self._window.least_s
 

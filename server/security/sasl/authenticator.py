@@ -13,11 +13,11 @@
 | ANOTHER_MECHANISM, of an open session | – | SaslAuthenticate is refused, all is closed |
 
 An ApiVersions that is answered with an error may be repeated. A mechanism that is not enabled is answered with those
-that are, and the connection closed. What the client is owed with a failure comes with the end of the connection, after
+that are, and the connection closed. The answer to a failed log-in is sent when the connection is closed, after
 a delay (`Failed.delayed`, connection.failed.authentication.delay.ms); what is no log-in at all ends at once.
 
 A session ends (KIP-368) after connections.max.reauth.ms of the mechanism, or with the credentials if that is sooner;
-to go on the client logs in again with the same mechanism, as the same principal.
+to continue the client logs in again with the same mechanism, as the same principal.
 
 Source: `SaslServerAuthenticator.java` (4.3). Different from there: a client that returns with another mechanism gets an
 error that says so, and in the raw form wrong credentials of SCRAM wait for the delay, too.

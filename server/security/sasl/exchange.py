@@ -30,8 +30,8 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LoggedIn:
-    """Done. `user`: whom the client speaks for. `answer`: the last bytes for the client. `expires_ms`: when its
-    credentials end (wall clock, ms since the epoch); None: never. `by_token`: it showed a delegation token.
+    """The log-in has succeeded. `user`: the client's user. `answer`: the last bytes for the client. `expires_ms`: when
+    its credentials end (wall clock, ms since the epoch); None: never. `by_token`: it used a delegation token.
     """
 
     user: str

@@ -68,7 +68,7 @@ class TokenReader:
         self._registry = _Registry(algorithms=list(KEY_TYPES), strict_check_header=False)
 
     def read(self, token: str, now_ms: int, now: float) -> TokenHolder:
-        """Whom the token was made for. `now_ms`: wall clock. Raises TokenRefused."""
+        """The user that the token names. `now_ms`: wall clock. Raises TokenRefused."""
         return self._believe(self._verify(token, now), now_ms)
 
     def _verify(self, token: str, now: float) -> dict[str, Any]:

@@ -28,7 +28,7 @@ _AUTH: Final = re.compile(rb"(?P<scheme>[A-Za-z0-9_]+) +(?P<token>[-_~+/.a-zA-Z0
 
 @dataclass(frozen=True, slots=True)
 class TokenHolder:
-    """Whom a token was made for, and when it ends (wall clock, ms)."""
+    """The user that a token names, and when it ends (wall clock, ms)."""
 
     name: str
     expires_ms: int
@@ -39,7 +39,7 @@ class TokenRefused(Exception):
 
 
 ReadToken = Callable[[str, int], TokenHolder]
-"""Who holds a token, now (ms, wall clock). Raises TokenRefused."""
+"""Validates a token at a time (ms, wall clock). Raises TokenRefused."""
 
 
 class OAuthBearerExchange:

@@ -76,7 +76,7 @@ class ScramCredential:
 
 @dataclass(frozen=True, slots=True)
 class ScramLogin:
-    """Whom a name stands for, and what is kept of the password. A delegation token's user is its owner, and it ends at
+    """The user behind a name, and the user's credential. A delegation token's user is its owner, and it ends at
     `expires_ms` (wall clock).
     """
 

@@ -67,17 +67,17 @@ class ScramUsers:
         return sorted(self._users)
 
     def credentials(self, name: str) -> Mapping[ScramMechanism, ScramCredential]:
-        """All that a user has; none for one that there is not."""
+        """All credentials of a user; none for an unknown one."""
         return self._users.get(name, {})
 
     def find(self, mechanism: ScramMechanism, name: str) -> ScramLogin | None:
-        """Whom a name stands for, by one mechanism."""
+        """The credentials of a name, for one mechanism."""
         credential = self.credentials(name).get(mechanism)
         return None if credential is None else ScramLogin(name, credential)
 
     def stand_in(self, mechanism: ScramMechanism, name: str) -> ScramCredential:
-        """A credential for a user that there is not. It looks like some user's, and the same each time, as long as
-        there are users that look like that one.
+        """A credential for an unknown user. It looks like that of some user, and is the same each time, as long as
+        there are users with such credentials.
         """
         shapes = [shape for shape in self._shapes[mechanism] if shape[1] >= ITERATIONS_MIN]
         salt_bytes, iterations = max(

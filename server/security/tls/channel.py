@@ -18,12 +18,12 @@ WRITE_BYTES_MAX: Final = 64 * 1024
 
 
 class TlsError(Exception):
-    """The connection cannot go on; the text says why, in words for a log."""
+    """The connection has failed; the text says why, for the log."""
 
 
 class TlsChannel:
-    """context: of a listener, or of a client. server_name: None at the end that was connected to; else whom to expect
-    (with a context that checks names) and to ask for.
+    """context: of a listener, or of a client. server_name: None at the server's end; else the host name to send (SNI),
+    and to verify with a context that checks names.
     """
 
     __slots__ = ("_incoming", "_outgoing", "_tls", "is_open", "peer_closed")
@@ -52,7 +52,7 @@ class TlsChannel:
         self._incoming.write_eof()
 
     def shake_hands(self) -> None:
-        """Begin or go on with the handshake. Raises TlsError."""
+        """Begin or continue the handshake. Raises TlsError."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:

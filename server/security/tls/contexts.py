@@ -63,13 +63,13 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
         _trust(context, settings)
     # Apache Kafka refuses it, too; it lets a client have us do handshake after handshake.
     context.options |= ssl.OP_NO_RENEGOTIATION
-    # No sessions to resume: every handshake looks at the certificates, which may have expired since the last one.
+    # No sessions to resume: every handshake checks the certificates, which may have expired since the last one.
     context.num_tickets = 0
     return context
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """For those whom we connect to. Raises BadStore."""
+    """For connections to other brokers. Raises BadStore."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = settings.checks_names
     _set_up(context, settings, read_identity(settings.stores))

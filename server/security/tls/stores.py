@@ -45,8 +45,8 @@ class BadStore(ValueError):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Identity:
-    """Whom an end shows itself as: certificate chain (the end's own first) and private key in PEM, and the key's
-    password. Not for printing.
+    """The identity of one end: certificate chain (the end's own first) and private key in PEM, and the key's password.
+    Not for printing.
     """
 
     chain: bytes

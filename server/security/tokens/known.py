@@ -78,7 +78,7 @@ class KnownTokens:
         return None if token_id is None else self._by_id[token_id].token
 
     def find(self, mechanism: ScramMechanism, token_id: str, now_ms: int) -> ScramLogin | None:
-        """Whom a token's id stands for, now."""
+        """The credentials of a token's id at `now_ms` (wall clock); None: there is no such token, or it has expired."""
         known = self._by_id.get(token_id)
         if known is None or known.token.is_expired(now_ms):
             return None
