@@ -236,6 +236,11 @@ class Connection:
             buffer = self._grow(self._frame_end)
         return memoryview(buffer)[self._filled : self._frame_end]
 
+    @property
+    def missing_bytes(self) -> int:
+        """What the peer has still to send of the frame that is being collected; 0: it may have said all."""
+        return max(0, self._frame_end - self._filled)
+
     def received(self, size: int) -> None:
         """`size` bytes were put into `recv_target()`."""
         self._filled += size
@@ -311,8 +316,9 @@ class Connection:
         if size >= 4:
             frame_bytes = 4 + _LENGTH.unpack_from(rest, 0)[0]
             if frame_bytes > size:
-                self._buffer = bytearray(min(frame_bytes, max(_GROW_FACTOR * size, _GROW_FROM_BYTES)))
-                self._buffer[:size] = rest
+                # Assigned to a bytearray itself, what is no bytearray is copied twice.
+                self._buffer = buffer = bytearray(min(frame_bytes, max(_GROW_FACTOR * size, _GROW_FROM_BYTES)))
+                memoryview(buffer)[:size] = rest
                 self._filled, self._frame_end = size, frame_bytes
                 return
             self.has_request = True
@@ -324,17 +330,15 @@ class Connection:
         old = self._buffer
         assert old is not None
         grown = bytearray(min(capacity, _GROW_FACTOR * len(old)))
-        grown[: self._filled] = memoryview(old)[: self._filled]
+        memoryview(grown)[: self._filled] = memoryview(old)[: self._filled]
         self._buffer = grown
         return grown
 
     def _extend(self, view: memoryview) -> None:
         """More bytes for what is already buffered (a short remainder, or a blocked connection)."""
         assert self._buffer is not None
-        joined = bytearray(self._filled + len(view))
-        joined[: self._filled] = memoryview(self._buffer)[: self._filled]
-        joined[self._filled :] = view
-        self._buffer, self._filled, self._frame_end = joined, len(joined), 0
+        self._buffer = joined = bytearray().join((memoryview(self._buffer)[: self._filled], view))
+        self._filled, self._frame_end = len(joined), 0
         self.has_request = len(joined) >= 4
 
     # -- answers out -------------------------------------------------------------------------------------------------

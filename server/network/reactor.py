@@ -111,6 +111,7 @@ class _Arenas:
         self._first = memoryview(bytearray(ARENA_BYTES))
         self._current = self._first
         self._used = 0
+        self.scratch = memoryview(bytearray(RECV_BYTES))
 
     def space(self) -> memoryview:
         if ARENA_BYTES - self._used < RECV_BYTES_MIN:
@@ -357,6 +358,8 @@ class Reactor:
                 continue
             if connection.last_active >= idle_since:
                 continue
+            if link.tls is not None and link.tls.await_any(link.sock):
+                continue  # perhaps less arrived than was awaited
             unanswerable = None if link.half_closed else connection.unanswerable()
             if unanswerable is not None:
                 log.error(

@@ -1,8 +1,13 @@
 """What carries a connection's bytes through TLS over a non-blocking socket: the reactor's, where a listener has it.
 
-No task, no thread, and memory that has a bound: what one `recv` brought is decrypted at once, and at most
-`WRITE_BYTES_MAX` of an answer is encrypted before the socket has taken what was encrypted before. So a client that does
-not read holds 64 KiB, and one that dribbles its handshake holds a few hundred bytes until `HANDSHAKE_S` is over.
+No task, no thread, and memory that has a bound: what one `recv` brought is decrypted at once, `FEED_BYTES` at a time,
+since a connection keeps the memory in which ciphertext has waited for OpenSSL. At most `WRITE_BYTES_MAX` of an answer
+is encrypted before the socket has taken what was encrypted before. So a client that does not read holds 64 KiB, and one
+that dribbles its handshake holds a few hundred bytes until `HANDSHAKE_S` is over.
+
+Clients send record by record, 16 KiB at most, and to receive each of them in a round of its own costs more than to
+decrypt it. While a frame is being collected, Linux reports the socket as readable only when a good part of what is
+missing is there (`SO_RCVLOWAT`): at most as many bytes as must come before the frame can be complete.
 
 There is no `sendfile` for what must be encrypted: slices of segments are read, as the peer drains.
 """
@@ -10,6 +15,7 @@ There is no `sendfile` for what must be encrypted: slices of segments are read, 
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -17,16 +23,25 @@ from barnabas.logdir import FileSlice
 from barnabas.server.network.connection import Connection, ProtocolViolation
 from barnabas.server.network.strangers import name_stranger_without_tls
 from barnabas.server.security.tls.channel import WRITE_BYTES_MAX, TlsChannel, TlsError
+from barnabas.server.security.tls.record_bounds import RecordBounds
 
 HANDSHAKE_S: Final = 10.0
-_NOTHING: Final = memoryview(b"")
+FEED_BYTES: Final = 64 * 1024
+"""Larger pieces are not decrypted faster, and each connection would keep memory for one."""
+AWAITED_BYTES: Final = 64 * 1024
+"""So much of a large frame is worth a round."""
+_CAN_AWAIT: Final = sys.platform == "linux"
+_NO_ROOM: Final = memoryview(b"")
+_NOTHING: Final = b""
 
 Opened = Callable[[Connection, TlsChannel], None]
 """Told when the handshake is over. Raises TlsError where the peer is nobody who may come in."""
 
 
 class Arenas(Protocol):
-    """Memory that stays as it is until the round ends."""
+    """Memory that stays as it is until the round ends. scratch: what is needed for the moment only."""
+
+    scratch: memoryview
 
     def space(self) -> memoryview: ...
 
@@ -36,13 +51,15 @@ class Arenas(Protocol):
 class TlsCarrier:
     """begun: when the connection was accepted, in the reactor's time."""
 
-    __slots__ = ("_channel", "_is_new", "_opened", "_unsent", "begun")
+    __slots__ = ("_awaited_bytes", "_channel", "_is_new", "_opened", "_records", "_unsent", "begun")
 
     def __init__(self, channel: TlsChannel, opened: Opened, begun: float) -> None:
         self._channel = channel
         self._opened = opened
-        self._unsent = _NOTHING
+        self._unsent: bytes | memoryview = _NOTHING
         self._is_new = True
+        self._records = RecordBounds()
+        self._awaited_bytes = 1
         self.begun = begun
 
     @property
@@ -56,65 +73,102 @@ class TlsCarrier:
         return bool(self._unsent or self._channel.outgoing_bytes)
 
     def receive(self, sock: socket.socket, connection: Connection, arenas: Arenas) -> int:
-        """Receive once, and hand the connection all that can be read of it. Returns how many bytes came: 0 when no more
-        will. Raises TlsError, OSError, and what `Connection.receive` does.
+        """Receive once, and pass all that can be read of it to the connection. Returns the number of bytes received; 0:
+        the peer sends no more. Raises TlsError, OSError, and what `Connection.receive` does.
         """
-        space = arenas.space()
-        came = sock.recv_into(space)
+        scratch = arenas.scratch
+        came = sock.recv_into(scratch)
         if not came:
             return 0
         if self._is_new:
             self._is_new = False
-            stranger = name_stranger_without_tls(bytes(space[:4]), connection.listener)
+            stranger = name_stranger_without_tls(bytes(scratch[:4]), connection.listener)
             if stranger is not None:
                 raise ProtocolViolation(stranger, from_stranger=True)
-        channel = self._channel
-        was_open = channel.is_open
-        channel.feed(space[:came])
-        if channel.is_open and not was_open:
-            self._opened(connection, channel)
-        self._deliver(connection, arenas)
-        return 0 if channel.peer_closed else came
+        ciphertext = scratch[:came]
+        self._records.add(ciphertext)
+        self._deliver(ciphertext, connection, arenas)
+        missing_bytes = connection.missing_bytes
+        if missing_bytes:
+            self._await(sock, min(AWAITED_BYTES, self._records.bytes_before(missing_bytes)))
+        elif self._awaited_bytes > 1:
+            self._await(sock, 1)
+        return 0 if self._channel.peer_closed else came
 
-    def _deliver(self, connection: Connection, arenas: Arenas) -> None:
-        """Hand over all plaintext that there is. It may lie where the ciphertext lay, which was copied."""
-        while not connection.closed:
-            target = connection.recv_target()
-            if target is not None:
-                size = self._channel.read_into(target)
-                connection.received(size)
-                if not size:
-                    break
-                continue
-            room = arenas.space()
-            filled = self._fill(room)
-            if not filled:
-                break
+    def _deliver(self, ciphertext: memoryview, connection: Connection, arenas: Arenas) -> None:
+        """Decrypt: the rest of a large frame to its place, what follows to an arena, from which the connection takes it
+        up at once.
+        """
+        channel = self._channel
+        target = connection.recv_target()
+        room, filled = _NO_ROOM, 0
+        for at in range(0, len(ciphertext), FEED_BYTES):
+            was_open = channel.is_open
+            channel.feed(ciphertext[at : at + FEED_BYTES])
+            if channel.is_open and not was_open:
+                self._opened(connection, channel)
+            while channel.may_have_data:
+                if target is not None:
+                    space = target
+                elif filled < len(room):
+                    space = room[filled:]
+                else:
+                    if filled:
+                        arenas.take(filled)
+                        connection.receive(room)
+                        if connection.closed:
+                            return
+                        room, filled = _NO_ROOM, 0
+                        target = connection.recv_target()
+                        continue
+                    space = room = arenas.space()
+                size = channel.read_into(space)
+                if target is None:
+                    filled += size
+                elif size:
+                    connection.received(size)
+                    if connection.closed:
+                        return
+                    target = connection.recv_target()
+                if size < len(space):
+                    break  # that was all
+        if filled:
             arenas.take(filled)
             connection.receive(room[:filled])
 
-    def _fill(self, room: memoryview) -> int:
-        """With as many records as there are."""
-        filled = 0
-        while filled < len(room):
-            size = self._channel.read_into(room[filled:])
-            if not size:
-                break
-            filled += size
-        return filled
+    def _await(self, sock: socket.socket, awaited_bytes: int) -> None:
+        """The socket becomes readable when so much is there. Linux reports the end of the stream all the same, and
+        waits for no more than it has room for.
+        """
+        if awaited_bytes != self._awaited_bytes and _CAN_AWAIT:
+            self._awaited_bytes = awaited_bytes
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, awaited_bytes)
+
+    def await_any(self, sock: socket.socket) -> bool:
+        """The socket becomes readable when anything is there. False: it does already."""
+        was_awaiting = self._awaited_bytes > 1
+        self._await(sock, 1)
+        return was_awaiting
 
     def send(self, sock: socket.socket, connection: Connection) -> bool:
         """Send what the socket takes; True when nothing is left. Raises TlsError, OSError."""
         channel = self._channel
+        out = connection.out
         try:
             while True:
-                if self._unsent:
-                    self._unsent = self._unsent[sock.send(self._unsent) :]
-                elif channel.outgoing_bytes:
-                    self._unsent = memoryview(channel.outgoing())
-                elif connection.out and channel.is_open:
-                    _encrypt_some(channel, connection)
-                else:
+                unsent = self._unsent
+                if not unsent:
+                    if out and channel.is_open:
+                        _encrypt_some(channel, connection)
+                    elif not channel.outgoing_bytes:
+                        return True
+                    unsent = self._unsent = channel.outgoing()
+                size = sock.send(unsent)
+                if size < len(unsent):
+                    self._unsent = memoryview(unsent)[size:]
+                    continue
+                self._unsent = _NOTHING
+                if not out:
                     return True
         except BlockingIOError:
             return False
@@ -143,11 +197,12 @@ def _encrypt_some(channel: TlsChannel, connection: Connection) -> None:
             piece: bytes | memoryview = FileSlice(part.file, part.position, min(part.length, room)).read()
             if len(piece) < part.length:
                 out.appendleft(FileSlice(part.file, part.position + len(piece), part.length - len(piece)))
+        elif len(part) <= room:
+            piece = part  # type: ignore[assignment]
         else:
             view = memoryview(part)  # type: ignore[arg-type]
             piece = view[:room]
-            if len(piece) < len(view):
-                out.appendleft(view[room:])
+            out.appendleft(view[room:])
         pieces.append(piece)
         room -= len(piece)
     # One write, as each makes at least one record.

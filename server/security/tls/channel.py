@@ -61,29 +61,46 @@ class TlsChannel:
             raise TlsError(_said(error)) from None
         self.is_open = True
 
+    @property
+    def may_have_data(self) -> bool:
+        """False: a read would be in vain, which costs an exception."""
+        return bool(self._incoming.pending or self._tls.pending())
+
     def read_into(self, target: memoryview) -> int:
-        """Plaintext that has arrived; 0: no more for now, or ever (`peer_closed`). Raises TlsError."""
+        """Plaintext that has arrived, as much as there is room for; 0: no more for now, or ever (`peer_closed`). Raises
+        TlsError.
+        """
         if not self.is_open:
             return 0
+        read, incoming = self._tls.read, self._incoming
+        filled, room = 0, len(target)
         try:
-            # One record at a time, whatever room there is.
-            size = cast(int, self._tls.read(len(target), target))  # with a buffer it returns a count
+            while True:
+                # One record at a time, whatever room there is; with a buffer it returns a count.
+                size = cast(int, read(room - filled, target[filled:]))
+                filled += size
+                if not size:
+                    self.peer_closed = True
+                    return filled
+                if filled == room or not incoming.pending:
+                    return filled
         except ssl.SSLWantReadError:
-            return 0
+            return filled
         except ssl.SSLZeroReturnError:
             self.peer_closed = True
-            return 0
+            return filled
         except ssl.SSLError as error:
             raise TlsError(_said(error)) from None
-        self.peer_closed = size == 0
-        return size
 
     def write(self, data: memoryview | bytes) -> None:
         """Encrypt all of it. Raises TlsError."""
-        view = memoryview(data)
+        write, left = self._tls.write, data
         try:
-            while view:
-                view = view[self._tls.write(view) :]
+            while left:
+                done = write(left)
+                if done == len(left):
+                    return
+                left = memoryview(left)[done:]
         except ssl.SSLError as error:
             raise TlsError(_said(error)) from None
 

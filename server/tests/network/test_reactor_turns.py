@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import trio
 
+from barnabas.server.network.acceptor import Secure
 from barnabas.server.network.connection import REQUESTS_PER_TURN, Connection
 from barnabas.server.network.reactor import RECV_BYTES, ROUNDS_MAX, Reactor
 from barnabas.server.requests.context import RequestContext
@@ -28,17 +29,23 @@ class Office:
     order the connections were served.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, secure: Secure | None = None, *, max_frame_bytes: int = 100, **options: int) -> None:
+        """secure: as for `Reactor.add_listener`. options: of the listening socket, by name."""
         self.served: list[int] = []
         self.connections: list[Connection] = []
         self.reactor = Reactor(lambda: None, trio.current_time, lambda connection: None)
         listener = socket.create_server(("127.0.0.1", 0))
         listener.setblocking(False)
+        for name, value in options.items():
+            listener.setsockopt(socket.SOL_SOCKET, getattr(socket, name), value)
         self.address = listener.getsockname()
-        self.reactor.add_listener(listener, self._accept)
+        self._max_frame_bytes = max_frame_bytes
+        self.reactor.add_listener(listener, self._accept, secure)
 
     def _accept(self, sock: socket.socket, address: Any) -> Connection:
-        made = Connection(self._dispatch, self.reactor, listener="L", client_host="client", max_frame_bytes=100)
+        made = Connection(
+            self._dispatch, self.reactor, listener="L", client_host="client", max_frame_bytes=self._max_frame_bytes
+        )
         self.connections.append(made)
         return made
 
