@@ -114,7 +114,7 @@ class Kit:
             self.run(result.failed(ErrorCode.REQUEST_TIMED_OUT, True, self.now))
 
     def restart(self, *, lose_uncommitted: bool = True) -> None:
-        """The partition moves away and comes back: whoever waits is sent away, the state is read from the log again."""
+        """The partition moves away and comes back: waiting clients get an error, the state is loaded again."""
         self._deliver(self.shard.unload(self.now).replies)
         held, self._held = self._held, []
         for _, result in held:
@@ -326,7 +326,7 @@ class Kit:
         return ids
 
     def settle(self, leader: str, ids: Sequence[str], generation: int, **sync: Any) -> None:
-        """Everybody syncs; each member's assignment is its id and the generation."""
+        """All members sync; each one's assignment is its id and the generation."""
         assignments = {member_id: assignment_of(member_id, generation) for member_id in ids}
         tokens = {member_id: self.sync(member_id, generation, **sync) for member_id in ids if member_id != leader}
         tokens[leader] = self.sync(leader, generation, assignments, **sync)

@@ -139,7 +139,7 @@ class ModernKit(Kit):
         return {by_id[each.topic_id].name: list(each.partitions) for each in answer.assignment.topic_partitions}
 
     def settle_all(self, *member_ids: str, group: str = "g", rounds: int = 6) -> dict[str, Parts]:
-        """Heartbeats of members that do as they are told, until nothing changes; what each has then."""
+        """Heartbeats of members that follow their assignments, until nothing changes. Returns what each has then."""
         has: dict[str, Parts] = {}
         for _ in range(rounds):
             for member_id in member_ids:

@@ -132,7 +132,7 @@ class Group:
 
 
 def owners(target: dict[str, Assignment]) -> dict[tuple[TopicId, int], str]:
-    """Who has each partition; nobody has the same."""
+    """The member of each partition; no two have the same."""
     found: dict[tuple[TopicId, int], str] = {}
     for member_id, given in target.items():
         for each, partitions in given.items():
@@ -189,7 +189,7 @@ def is_sticky(
     sizes: dict[str, int],
     where: str,
 ) -> None:
-    """Nobody lost a partition, but to be no larger than allowed."""
+    """No member lost a partition, but to be no larger than allowed."""
     smallest = min(sizes.values())
     for partition, member_id in before.items():
         if member_id in members and partition in found and found[partition] != member_id:

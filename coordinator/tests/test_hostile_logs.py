@@ -1,4 +1,4 @@
-"""Logs that can be read and make no sense: whoever may write to the internal topics can put anything into them. Reading
+"""Logs that can be read and make no sense: writers to the internal topics can put anything into them. Reading
 them, serving what came out and letting time pass must raise nothing and come to rest; what is answered can be encoded.
 
 Some by hand, then random records out of extreme values; the seed is the bug report. More seeds: BARNABAS_HOSTILE_SEEDS.
@@ -156,7 +156,7 @@ def let_time_pass(kit: ModernKit | TxnKit, seconds: float) -> None:
 
 
 def look_at_all(kit: ModernKit) -> None:
-    """What administrators ask for can be told."""
+    """The requests of administrators can be answered."""
     shard = kit.shard
     encode(ListGroupsResponse(groups=list(shard.listed((), ()))), 5)
     for group_id in GROUPS:
@@ -166,7 +166,7 @@ def look_at_all(kit: ModernKit) -> None:
 
 
 def ask(kit: ModernKit, random: Random) -> None:
-    """Somebody turns to such a group, with what it may have had or out of nowhere."""
+    """A client turns to such a group, with what it may have had or out of nowhere."""
     group, member_id = random.choice(GROUPS), random.choice((*MEMBERS, "new"))
     known = kit.shard.groups.get(group)
     standing = getattr(known.members.get(member_id), "standing", None) if known is not None else None
@@ -263,7 +263,7 @@ def came_over(member_id: str, *protocols: tuple[str, bytes]) -> list[Record]:
 EPOCH = [modern_record(GroupEpoch("g", 1)), modern_record(TargetEpoch("g", 1, 0))]
 
 
-def test_a_member_without_protocols_is_told_nothing() -> None:
+def test_a_member_without_protocols_gets_an_error() -> None:
     kit = read(*EPOCH, *came_over("a"), *came_over("b", ("range", subscribe("t"))))
     assert kit.error(kit.sync("a", 1, version=4, protocol_name=None)) == ErrorCode.UNKNOWN_SERVER_ERROR
     assert kit.assignment(kit.sync("b", 1)) == assign({})

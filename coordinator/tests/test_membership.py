@@ -125,7 +125,7 @@ def test_three_members_form_one_generation_and_learn_their_assignments() -> None
     assert len(kit.log) == 1
 
 
-def test_a_fourth_member_makes_everybody_join_again() -> None:
+def test_a_fourth_member_makes_all_members_rejoin() -> None:
     kit = Kit()
     ids = kit.stable(3)
     generation = kit.generation()
@@ -151,7 +151,7 @@ def test_a_pending_id_holds_the_rebalance_back_until_it_joins() -> None:
     assert kit.joined(token).generation_id == kit.joined(other).generation_id == 3
 
 
-def test_a_pending_id_that_nobody_uses_expires_after_a_session() -> None:
+def test_an_unused_pending_id_expires_after_a_session() -> None:
     kit = Kit()
     ids = kit.stable(2)
     kit.member(session_ms=7000)
@@ -245,7 +245,7 @@ def test_a_full_group_takes_no_more_members() -> None:
     assert {kit.joined(token).generation_id for token in tokens} == {3}
 
 
-def test_who_comes_too_late_into_a_full_rebalance_is_put_out() -> None:
+def test_a_late_member_of_a_full_rebalance_is_removed() -> None:
     kit = Kit(GroupConfig(group_initial_rebalance_delay_ms=1000, group_max_size=2))
     ids = [kit.member() for _ in range(3)]
     tokens = [kit.join(member_id) for member_id in ids]
@@ -345,7 +345,7 @@ def test_a_second_sync_of_the_same_member_supersedes_the_first() -> None:
     assert kit.assignment(second) == b"x"
 
 
-def test_nobody_learns_an_assignment_that_is_not_committed() -> None:
+def test_no_member_gets_an_uncommitted_assignment() -> None:
     kit = Kit()
     ids = kit.stable(2)
     for member_id in ids:
@@ -371,7 +371,7 @@ def test_nobody_learns_an_assignment_that_is_not_committed() -> None:
         (E.CORRUPT_MESSAGE, E.CORRUPT_MESSAGE),
     ],
 )
-def test_an_assignment_that_cannot_be_written_is_given_to_nobody(log_error: ErrorCode, told: ErrorCode) -> None:
+def test_no_member_gets_an_assignment_that_cannot_be_written(log_error: ErrorCode, told: ErrorCode) -> None:
     kit = Kit()
     ids = kit.stable(2)
     for member_id in ids:
@@ -478,7 +478,7 @@ def test_a_pending_member_may_leave() -> None:
     kit.joined(token)
 
 
-def test_who_waits_is_answered_when_it_is_taken_out() -> None:
+def test_a_waiting_member_is_answered_when_it_is_removed() -> None:
     kit = Kit()
     ids = kit.stable(3)
     joining = kit.join(ids[0])

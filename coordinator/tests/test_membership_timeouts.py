@@ -22,7 +22,7 @@ def test_a_member_that_is_not_heard_of_is_taken_out_after_its_session() -> None:
     assert kit.heartbeat(ids[1], 3) == E.UNKNOWN_MEMBER_ID
 
 
-def test_a_group_that_nobody_heartbeats_in_becomes_empty() -> None:
+def test_a_group_without_heartbeats_becomes_empty() -> None:
     kit = Kit()
     kit.stable(3)
     kit.advance(60)
@@ -51,7 +51,7 @@ def test_members_that_wait_do_not_expire() -> None:
     assert kit.joined(waiting).generation_id == 3  # the others' sessions ended
 
 
-def test_the_rebalance_time_out_drops_who_has_not_joined() -> None:
+def test_the_rebalance_time_out_drops_members_that_have_not_joined() -> None:
     kit = Kit()
     ids = kit.stable(3, rebalance_ms=30_000)
     waiting = kit.join(ids[0], rebalance_ms=30_000)
@@ -78,7 +78,7 @@ def test_the_rebalance_waits_for_the_longest_time_out() -> None:
     assert kit.joined(waiting).generation_id == 4
 
 
-def test_who_does_not_sync_within_the_rebalance_time_out_is_taken_out() -> None:
+def test_a_member_that_does_not_sync_within_the_rebalance_time_out_is_removed() -> None:
     kit = Kit(GroupConfig(group_initial_rebalance_delay_ms=0))
     ids = kit.stable(2, rebalance_ms=20_000, session_ms=600_000)
     tokens = [kit.join(member_id, rebalance_ms=20_000, session_ms=600_000) for member_id in ids]

@@ -102,7 +102,7 @@ def test_members_that_wait_are_sent_to_the_new_group() -> None:
     ],
 )
 @pytest.mark.parametrize("parked", ["join", "sync"])
-def test_members_that_wait_go_on_if_whoever_came_is_refused(
+def test_waiting_members_continue_if_the_joining_one_is_refused(
     config: dict[str, Any], new: dict[str, Any], code: ErrorCode, parked: str
 ) -> None:
     kit = ModernKit(replace(AT_ONCE, **config), t=2)
@@ -148,7 +148,7 @@ def test_members_that_waited_are_missed_if_the_change_cannot_be_written() -> Non
         kit.heartbeat(second, kit.generation())
 
 
-def test_what_no_leader_gave_to_anybody_is_handed_out_whoever_joins() -> None:
+def test_unassigned_partitions_are_assigned_with_any_join() -> None:
     kit = ModernKit(t=2)
     (old,) = classic_group(kit)
     kit.set_topics(t=3)
@@ -358,7 +358,7 @@ def test_a_static_member_changes_its_protocol_both_ways() -> None:
     assert kit.heartbeat(answer.member_id, 2, instance="i") == E.FENCED_INSTANCE_ID
 
 
-def test_what_classic_members_are_told() -> None:
+def test_what_classic_members_are_answered() -> None:
     kit = ModernKit(t=2)
     old = mixed(kit)
     assert kit.heartbeat("x", 2) == E.UNKNOWN_MEMBER_ID

@@ -156,7 +156,7 @@ def test_the_broker_makes_ids_for_old_clients() -> None:
     assert (answer.error_code, answer.member_id) == (E.NONE, "made-1")
 
 
-def test_who_is_not_there() -> None:
+def test_unknown_members() -> None:
     kit = ModernKit(t=1)
     assert kit.code("a", 1) == E.GROUP_ID_NOT_FOUND
     assert kit.code("a", -1) == E.GROUP_ID_NOT_FOUND
@@ -167,7 +167,7 @@ def test_who_is_not_there() -> None:
     assert kit.code("a", -2, instance_id="i") == E.UNKNOWN_MEMBER_ID
 
 
-def test_a_full_group_takes_nobody_in() -> None:
+def test_a_full_group_accepts_no_member() -> None:
     kit = ModernKit(replace(AT_ONCE, consumer_max_size=1), t=1)
     kit.enter("a", "t")
     assert kit.code("b", 0, **JOIN, subscribed_topic_names=["t"]) == E.GROUP_MAX_SIZE_REACHED
@@ -220,7 +220,7 @@ def test_a_static_member_that_comes_back_with_another_subscription_moves_the_gro
     assert (answer.member_epoch, kit.parts(answer)) == (3, {"u": [0, 1]})
 
 
-def test_who_does_not_come_back_in_time_is_gone() -> None:
+def test_a_static_member_that_does_not_return_in_time_is_removed() -> None:
     kit = ModernKit(t=2)
     kit.enter("a", "t", instance_id="i")
     kit.beat("a", -2, instance_id="i")
@@ -246,7 +246,7 @@ def test_a_silent_member_is_fenced() -> None:
     assert (answer.member_epoch, kit.parts(answer)) == (4, {"t": [0, 1]})
 
 
-def test_who_does_not_give_up_its_partitions_is_fenced() -> None:
+def test_a_member_that_does_not_revoke_its_partitions_is_fenced() -> None:
     kit = ModernKit(t=2)
     kit.enter("a", "t", rebalance_timeout_ms=20_000)
     kit.enter("b", "t")
@@ -305,7 +305,7 @@ def test_what_cannot_be_written_did_not_happen() -> None:
     assert kit.parts(kit.beat("a", 2)) == {"t": [0, 1, 2]}, "it looks at the topics again"
 
 
-def test_nobody_is_told_what_may_be_lost() -> None:
+def test_no_member_gets_an_uncommitted_answer() -> None:
     kit = ModernKit(t=2)
     kit.commit_lag = True
     token = kit.send("a", 0, **JOIN, subscribed_topic_names=["t"])

@@ -40,7 +40,7 @@ def test_commits_go_with_the_epoch() -> None:
     assert commit(kit, "a", 2) == E.UNKNOWN_MEMBER_ID
 
 
-def test_who_moved_on_may_commit_what_it_had_before() -> None:
+def test_a_member_may_commit_kept_partitions_with_its_former_epoch() -> None:
     kit = two_members()
     kit.beat("a", 2)
     kit.beat("a", 2, owned={"t": [0]})

@@ -353,7 +353,7 @@ class World:
         } == (COMMITTED)
 
     def settle(self) -> None:
-        """No more faults: everybody who is up must have its share, and nothing is left over."""
+        """No more faults: all live members must have their share, and nothing is left over."""
         kit = self.kit
         self.faulty = kit.commit_lag = False
         kit.refuse = None

@@ -98,7 +98,7 @@ def test_a_commit_that_cannot_be_written_changes_nothing(log_error: ErrorCode, t
 # -- what may be read ----------------------------------------------------------------------------
 
 
-def test_what_may_still_be_lost_is_not_told() -> None:
+def test_uncommitted_offsets_are_not_returned() -> None:
     kit = Kit()
     kit.answer(kit.commit_offsets({P0: 1}))
     kit.commit_lag = True
@@ -359,7 +359,7 @@ def test_a_deleted_topic_takes_its_offsets_along() -> None:
     assert "simple" not in kit.shard.groups
 
 
-def test_a_group_can_be_deleted_when_nobody_is_in_it() -> None:
+def test_a_group_can_be_deleted_when_it_has_no_members() -> None:
     kit = Kit()
     assert kit.delete_group() == E.GROUP_ID_NOT_FOUND
     (member_id,) = kit.stable(1)

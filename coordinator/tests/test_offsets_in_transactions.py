@@ -78,7 +78,7 @@ class TxnKit(Kit):
         self.run(self.shard.loaded(self.now))
 
     def seen(self, *, stable: bool = False) -> dict[tuple[str, int], int | str]:
-        """What a reader is told of P0, P1 and P2."""
+        """What a reader gets of P0, P1 and P2."""
         told = self.shard.fetch("g", [P0, P1, P2], stable, self.committed_to)
         return {
             (each.topic, each.partition): each.offset if each.error == E.NONE else each.error.name
@@ -132,7 +132,7 @@ def test_the_later_commit_wins_not_the_later_marker() -> None:
     assert kit.seen() == {P0: 40}
 
 
-def test_who_may_commit() -> None:
+def test_which_clients_may_commit() -> None:
     kit = TxnKit()
     assert kit.commit_in_txn(7, {P0: 1}, generation=3, member_id="m") == [E.ILLEGAL_GENERATION]
     (member,) = kit.stable(1)

@@ -282,7 +282,7 @@ class World:
             }
 
     def settle(self) -> None:
-        """No more faults: everybody who is up must end in one stable generation."""
+        """No more faults: all live members must end in one stable generation."""
         kit = self.kit
         kit.refuse = None
         kit.commit_lag = False

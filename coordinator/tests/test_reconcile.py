@@ -107,7 +107,7 @@ def test_a_topic_that_is_no_longer_subscribed_to_is_given_up_at_once() -> None:
     assert step(before, target, {B: {0: 0}}, subscribed=(B,), changed=True).state is STABLE
 
 
-def test_a_state_of_a_newer_release_fences_who_has_something() -> None:
+def test_a_state_of_a_newer_release_fences_members_with_partitions() -> None:
     unknown = Standing(4, 3, MemberState.stored(42), {}, {})
     assert unknown.state is MemberState.UNKNOWN
     ask = (Target(5, {A: {0}}), (A,), False)

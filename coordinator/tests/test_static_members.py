@@ -80,7 +80,7 @@ def test_a_restarted_leader_of_version_9_leads_on_but_skips_the_assignment() -> 
 
 
 @pytest.mark.parametrize("version", [5, 8])
-def test_an_older_restarted_leader_is_told_its_former_id_as_leader(version: int) -> None:
+def test_an_older_restarted_leader_gets_its_former_id_as_leader(version: int) -> None:
     kit = Kit()
     ids = static_group(kit)
     joined = kit.joined(kit.join(instance="i0", version=version))

@@ -62,7 +62,7 @@ def test_groups_are_listed_by_state_and_type() -> None:
     assert {each.group_type for each in by_name.values()} == {"classic"}
 
 
-def test_what_cannot_be_told_of_one_group_keeps_nobody_else_from_being_told() -> None:
+def test_a_group_that_cannot_be_described_does_not_hide_others() -> None:
     """Ids are bounded when they come in; an old log may hold others."""
     kit = Kit()
     kit.stable(1, group="good")
@@ -92,7 +92,7 @@ def test_a_coordinator_that_takes_over_knows_the_last_generation() -> None:
     assert {kit.joined(token).generation_id for token in tokens} == {3}
 
 
-def test_a_rebalance_under_way_is_lost_and_who_waits_is_sent_away() -> None:
+def test_a_rebalance_under_way_is_lost_and_waiting_members_get_an_error() -> None:
     kit = Kit()
     ids = kit.stable(3)
     joining = [kit.join(ids[0]), kit.join(ids[1])]

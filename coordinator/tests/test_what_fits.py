@@ -1,4 +1,4 @@
-"""What a client tells has to fit into records and into the answers of others: 32,767 bytes of UTF-8 for a string. What
+"""A client's texts must fit into records and into the answers to others: 32,767 bytes of UTF-8 for a string. What
 does not is the failure of that one request, and leaves nothing behind.
 
 Decoded requests are bounded already; here the machines are asked directly.

@@ -29,7 +29,7 @@ CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=100, retention_bytes=
 
 
 class PowerCut(BaseException):
-    """Nobody in between may make anything of it."""
+    """A BaseException, which no layer in between may handle."""
 
 
 class Life:

@@ -1,4 +1,4 @@
-"""A disk that is full, breaks, or is somebody else's: nothing is half done, nothing is lied about."""
+"""A disk that is full, breaks, or belongs to another: nothing is half done, every failure is reported."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def partitions_of_new_topic(bootstrap: str, name: str = "events") -> int:
 
 
 def gone(pid: int) -> bool:
-    """No such process, or a dead one that nobody has waited for yet."""
+    """No such process, or a dead one that was not waited for yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -169,7 +169,7 @@ def test_too_slow_a_start() -> None:
         pass
 
 
-def test_a_broker_that_ends_by_itself_is_told() -> None:
+def test_a_broker_that_ends_by_itself_is_reported() -> None:
     broker = barnabas.Broker()
     broker.start()
     data = broker.data
@@ -183,7 +183,7 @@ def test_a_broker_that_ends_by_itself_is_told() -> None:
     assert not data.exists()
 
 
-def test_a_broker_that_does_not_stop_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_does_not_stop_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("barnabas.process.STOP_S", 0.05)
     with barnabas.Broker() as broker:
         os.kill(broker.pid, signal.SIGSTOP)
@@ -270,7 +270,7 @@ def test_what_the_face_costs() -> None:
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-def test_windows_is_told_where_to_run_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_windows_users_get_a_hint(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
     with pytest.raises(SystemExit) as ended:
         barnabas.main()

@@ -54,7 +54,7 @@ def produce(options: dict[str, Any]) -> KafkaError | None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_users_are_who_they_are(secured: barnabas.Broker, mechanism: str) -> None:
+def test_users_have_their_principals(secured: barnabas.Broker, mechanism: str) -> None:
     if secured.access().protocol == "SSL" and mechanism != MECHANISMS[0]:
         pytest.skip("nobody logs in")
     assert produce(secured.access(mechanism=mechanism).librdkafka()) is None

@@ -1,4 +1,4 @@
-"""Transactional producers as stock clients are, and what they were told.
+"""Transactional producers as stock clients are, and the answers they got.
 
 An `Instance` is one process with a transactional id. It begins with InitProducerId, then does one transaction after the
 other: partitions (transaction.version 0 adds them itself, 2 lets the leaders do it), records, sometimes the offsets of
@@ -106,7 +106,7 @@ class Instance:
     # -- requests ---------------------------------------------------------------------------------
 
     def _ask(self, serve: Callable[[Office, Answer], None], refusal: Any, may_be_late: bool = True) -> Call:
-        """A request for the coordinator, whoever that is when it arrives."""
+        """A request for the coordinator, whichever broker that is when it arrives."""
 
         def arrive(answer: Answer) -> None:
             office = self.run.offices.find()

@@ -219,7 +219,7 @@ class Office:
     # -- the end ----------------------------------------------------------------------------------
 
     def resign(self) -> None:
-        """It heard that it is out: who waits is told NOT_COORDINATOR."""
+        """It is notified of its successor: waiting clients get NOT_COORDINATOR."""
         if not self.is_open:
             return
         self.is_open = False
@@ -235,7 +235,7 @@ class Office:
                 self._answer(told.replies)
 
     def die(self) -> None:
-        """Its process is gone: nobody is told anything."""
+        """Its process is gone: no client gets an answer."""
         self.is_open = False
         self.is_dead = True
         self.open_tokens.clear()

@@ -165,7 +165,7 @@ class Run:
     # -- peace ------------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        """No more faults, nobody begins anything: all that is open ends in time. Then all must add up."""
+        """No more faults, no new transactions: all that is open ends in time. Then all must add up."""
         world, offices = self.world, self.offices
         world.loss = world.late = 0.0
         offices.slow, offices.refuses, offices.no_ids = False, None, 0.0

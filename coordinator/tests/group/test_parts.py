@@ -50,7 +50,7 @@ def test_a_state_stores_its_generation() -> None:
     assert [(each.member_id, each.assignment) for each in stored.members] == [("a", b""), ("b", b"all")]
 
 
-def test_a_rebalance_forms_a_generation_of_those_who_came() -> None:
+def test_a_rebalance_forms_a_generation_of_the_members_that_joined() -> None:
     group, out = a_group("a", "b", joining=True), Decision()
     group.members.set_joining(group.members["a"], None)
     group.state = State.STABLE

@@ -48,7 +48,7 @@ class Replayed:
         return -2
 
     def do(self, op: list[Any], told: Any) -> Any:
-        """Carry out one line; what the machine tells, in the trace's form."""
+        """Carry out one line. Returns the machine's answer, in the trace's form."""
         kit = self.kit
         if op[0] == "init":
             _, name, version, producer_id, epoch, timeout_ms = op

@@ -1,4 +1,4 @@
-"""Time-outs, ids that nobody uses, loading in every state, what a log may hold, the views."""
+"""Time-outs, unused ids, loading in every state, what a log may hold, the views."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_time_out_at_the_last_epoch_needs_a_producer_id() -> None:
 # -- ids that nobody uses -------------------------------------------------------------------------
 
 
-def test_ids_go_when_nobody_used_them_for_long() -> None:
+def test_unused_ids_expire() -> None:
     kit = TxnKit(TxnConfig(transactional_id_expiration_ms=60_000, transaction_max_timeout_ms=10**9))
     kit.producer("empty")
     done = kit.open_transaction(name="done")

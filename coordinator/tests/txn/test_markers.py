@@ -1,4 +1,4 @@
-"""Delivery of markers: who is told what, what each answer means, and that nothing is given up."""
+"""Delivery of markers: which broker gets which, what each answer means, and that none is dropped."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_an_open_transaction_is_aborted_first(config: TxnConfig) -> None:
 
 
 def test_the_owner_of_the_present_epoch_gets_the_next_and_may_ask_again() -> None:
-    """KIP-360: nothing tells a producer that lost the answer from one that never sent the request."""
+    """KIP-360: a producer that lost the answer looks like one that never sent the request."""
     kit = TxnKit()
     first = kit.producer()
     second = kit.producer(owner=first)
@@ -115,7 +115,7 @@ def test_a_repetition_is_not_known_after_the_coordinator_moved() -> None:
     assert kit.error(kit.init(owner=first)) == ErrorCode.PRODUCER_FENCED
 
 
-def test_an_owner_of_an_id_nobody_knows_is_welcome() -> None:
+def test_an_owner_of_an_unknown_id_is_accepted() -> None:
     kit = TxnKit()
     assert kit.producer(owner=Producer(5, 9)) == (1001, 0)
 
@@ -250,7 +250,7 @@ LOG_ERRORS = [
 
 
 @pytest.mark.parametrize(("refused", "told"), LOG_ERRORS)
-def test_what_is_told_when_the_log_refuses(refused: ErrorCode, told: ErrorCode) -> None:
+def test_the_answer_when_the_log_rejects_the_records(refused: ErrorCode, told: ErrorCode) -> None:
     kit = TxnKit()
     kit.refuse = refused
     assert kit.error(kit.init()) == told
@@ -303,7 +303,7 @@ def test_a_write_that_takes_too_long_keeps_the_id_busy() -> None:
     kit.check()
 
 
-def test_nobody_is_served_after_the_partition_moved() -> None:
+def test_no_client_is_served_after_the_partition_moved() -> None:
     kit = TxnKit()
     producer = kit.open_transaction()
     kit.commit_lag = True

@@ -144,7 +144,7 @@ def test_nothing_happens_to_an_id_that_is_being_removed(event: Event) -> None:
 @pytest.mark.parametrize("config", LEVELS, ids=["tv0", "tv1", "tv2"])
 @pytest.mark.parametrize("state", REACHABLE)
 def test_an_id_is_busy_until_its_record_is_committed(state: State, config: TxnConfig) -> None:
-    """Nobody else can change it, readers see the state before, no marker leaves."""
+    """No other request can change it, readers see the state before, no marker is sent."""
     kit, producer = make(state, config)
     if state in DECIDED:
         kit.deliver(lost=True)

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn, AddOffsetsToTxn, verification, EndTxn: who may, what is told, by state and version."""
+"""AddPartitionsToTxn, AddOffsetsToTxn, verification, EndTxn: permissions and answers, by state and version."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_partitions_gather_until_the_end() -> None:
         (Producer(1001, 0), "", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_who_may_add(producer: Producer, name: str, code: ErrorCode) -> None:
+def test_which_producers_may_add(producer: Producer, name: str, code: ErrorCode) -> None:
     kit = TxnKit()
     kit.producer()
     assert kit.verify(producer, A, name=name) == [ErrorCode.TRANSACTION_ABORTABLE if code == NONE else code]
@@ -80,7 +80,7 @@ def test_the_record_says_what_the_client_knows(version: int, client: int) -> Non
 
 
 def test_an_unconfirmed_partition_is_not_verified() -> None:
-    """Else a producer could write to a partition that nobody will send a marker to."""
+    """Else a producer could write to a partition that will get no marker."""
     kit = TxnKit(TV2)
     producer = kit.producer()
     kit.commit_lag = True
@@ -113,7 +113,7 @@ def test_verification_by_state() -> None:
         (BUSY, BUSY, BUSY),
     ],
 )
-def test_what_the_producer_is_told_of_a_verification(code: ErrorCode, old: ErrorCode, new: ErrorCode) -> None:
+def test_which_error_a_producer_gets_of_a_verification(code: ErrorCode, old: ErrorCode, new: ErrorCode) -> None:
     assert (verification_error(code, False), verification_error(code, True)) == (old, new)
 
 

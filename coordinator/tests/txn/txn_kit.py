@@ -208,7 +208,7 @@ class TxnKit:
                 self._held[i] = (end, result._replace(held=()))
 
     def restart(self, *, lose_uncommitted: bool = True) -> None:
-        """The partition moves away and comes back: whoever waits is sent away, the state is read from the log."""
+        """The partition moves away and comes back: waiting clients get an error, the state is read from the log."""
         self.shard.unload()
         self.queues.remove(self.coordinator_epoch)
         held, self._held = self._held, deque()

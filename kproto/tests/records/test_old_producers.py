@@ -164,7 +164,7 @@ def test_as_apache_kafka(row: Row) -> None:
     assert (header.base_offset, header.attributes & ~7, header.producer_id) == (0, 0, -1)
 
 
-def test_batches_are_somebody_elses() -> None:
+def test_batches_are_no_message_sets() -> None:
     with pytest.raises(KafkaError) as caught:
         up_convert(V2)
     assert caught.value.code is CORRUPT

@@ -133,7 +133,7 @@ def committed(log: PartitionLog) -> list[tuple[int, bytes | None, bytes | None]]
 
 
 def final_values(log: PartitionLog) -> dict[bytes | None, bytes]:
-    """What somebody knows who has read the committed records from the first to the last."""
+    """What a reader of all committed records, from the first to the last, knows."""
     values: dict[bytes | None, bytes] = {}
     for _, key, value in committed(log):
         if value is None:

@@ -446,7 +446,7 @@ def test_files_that_vanish_end_the_run(what: str) -> None:
         next(run)
 
 
-def test_spending_is_told_and_may_end_the_run() -> None:
+def test_spending_is_reported_and_may_end_the_run() -> None:
     log = Compacted(segment_bytes=3000)
     for number in range(100):
         log.put((b"%d" % (number % 75), b"v" * 50))

@@ -49,7 +49,7 @@ class Owner:
 
 
 class FakeLog:
-    """What a log tells of its offsets."""
+    """What a log reports of its offsets."""
 
     def __init__(self, start: int = 0, end: int = 0, recovery_point: int = 0, first_base: int = 0) -> None:
         self.log_start_offset = start
@@ -294,7 +294,7 @@ def test_nothing_is_made_after_a_failure() -> None:
     assert rig.names() == []
 
 
-def test_who_gives_up_a_directory_has_it_removed_and_who_sets_it_aside_has_not() -> None:
+def test_a_deleted_directory_is_removed_and_one_set_aside_is_not() -> None:
     rig = Rig()
     first = rig.dirs.make(KEY, "t-0", TOPIC_ID, LogConfig(file_delete_delay_ms=DAY_MS))
     rig.dirs.give_up(KEY, first)

@@ -132,7 +132,7 @@ def test_a_log_of_a_topic_that_is_gone_is_set_aside() -> None:
     assert log_dir.removals.next_ms is None, "nobody removes it"
 
 
-def test_what_a_checkpoint_says_is_known_whoever_wrote_it() -> None:
+def test_checkpoints_of_any_writer_are_read() -> None:
     """A topic made anew, whose log start is what the old one's was: the file must have it."""
     disk = MemoryDisk()
     log_dir = open_dir(disk)

@@ -96,7 +96,7 @@ def test_where_a_run_stops(why: str) -> None:
     assert log.append(good(20), leader_epoch=EPOCH, now_ms=NOW).last_offset == 24
 
 
-def test_whom_no_run_is_for() -> None:
+def test_batches_that_take_no_run() -> None:
     log = learnt()
     assert run(log, good(15), leader_epoch=1) == []
     assert run(log, good(0, producer_id=8)) == [], "never seen"

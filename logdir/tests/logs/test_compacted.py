@@ -100,7 +100,7 @@ def test_five_steps() -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3])
-def test_whoever_stops_it_leaves_the_old_or_the_new(steps: int) -> None:
+def test_a_stopped_compaction_leaves_the_old_or_the_new_segments(steps: int) -> None:
     """What is only begun is not used; what is prepared is ended, as recovery would."""
     rig = Cleaning()
     plan, swap = rig.swap()

@@ -119,7 +119,7 @@ def test_size_is_checked_before_the_checksum_and_the_checksum_before_the_header(
     assert refused(log, bytearray(bytes(batch("x", control=True))[:-1] + b"?")).code == ErrorCode.CORRUPT_MESSAGE
 
 
-def test_a_record_that_does_not_fit_its_batch_is_refused_unless_told_otherwise() -> None:
+def test_a_record_that_does_not_fit_its_batch_is_refused_if_records_are_validated() -> None:
     lie = bytearray(batch("one", "two"))
     struct.pack_into(">i", lie, 23, 2)
     struct.pack_into(">i", lie, 57, 3)

@@ -400,7 +400,7 @@ class Model:
         ], self.name
 
     def check_aborted(self, offset: int, upper: int, found: FileSlice, data: bytes) -> None:
-        """Whoever gets `data` is told of all aborted transactions in it."""
+        """A reader of `data` gets all aborted transactions in it."""
         told = {tuple(each)[:2] for each in self.log.aborted_in(found, offset, upper)}
         whole = pieces(data)
         if not whole:

@@ -172,7 +172,7 @@ def test_a_batch_that_could_not_be_written_needs_a_new_verification() -> None:
     assert producers.append(WHO, 0, 0, 0, 0, NOW, True, from_client=True, in_txn=again) is None
 
 
-def test_who_was_fenced_does_not_take_along_the_verification_of_who_fenced_it() -> None:
+def test_a_fenced_producer_does_not_revoke_its_successors_verification() -> None:
     log = Log()
     for first, second in ((2, 4), (8, 6)):
         verification = log.verify(first)

@@ -340,7 +340,7 @@ class Cluster:
         return tuple(following)
 
     def catch_up(self) -> None:
-        """Everybody who follows catches up, and the leaders report it."""
+        """All followers catch up, and the leaders report it."""
         for broker in list(self.led):
             wishes = {
                 key: self.in_sync(broker, key)

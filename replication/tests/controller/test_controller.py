@@ -19,7 +19,7 @@ from barnabas.replication.tree.paths import Assignment, StateNode, TopicNode
 from barnabas.replication.values.image import PartitionImage
 
 
-def test_a_topic_is_one_commit_and_everybody_hears_of_it() -> None:
+def test_a_topic_is_one_commit_and_all_brokers_are_notified() -> None:
     cluster = Cluster()
     before = cluster.tree.zxid
     cluster.create("t", {0: (1, 2), 1: (2, 3)})
@@ -88,7 +88,7 @@ def test_unclean_election(how: str) -> None:
     assert b'"leader_recovery_state":1' in node.data
 
 
-def test_a_bounced_broker_gets_new_epochs_even_if_nobody_else_can_lead() -> None:
+def test_a_restarted_broker_gets_new_epochs_even_if_no_other_can_lead() -> None:
     cluster = Cluster()
     cluster.create("t", {0: (1,), 1: (1, 2), 2: (2, 1), 3: (2,)})
     cluster.alive(1, 2, 3, epochs={1: 50})
@@ -118,7 +118,7 @@ def test_a_new_term_takes_over_what_is_there() -> None:
     assert b'"controller_epoch":2' in node.data
 
 
-def test_a_new_term_replaces_who_came_back_unnoticed() -> None:
+def test_a_new_term_replaces_leaders_that_restarted_unnoticed() -> None:
     """Registered after the state was written: such a broker may have lost records that count as committed."""
     cluster = Cluster()
     cluster.create("t", {0: (1, 2, 3), 1: (2, 1, 3), 2: (1, 2), 3: (1,)})
@@ -161,7 +161,7 @@ def test_states_that_another_controller_made_are_taken_over() -> None:
     assert cluster.led[1]["t", 0].leader == 2
 
 
-def test_a_topic_nobody_alive_can_lead_waits() -> None:
+def test_a_topic_without_live_replicas_waits() -> None:
     cluster = Cluster()
     seen = SeenTopic("t", TopicNode(b"i" * 16, {0: Assignment((8, 9)), 1: Assignment((1,))}), 0, {})
     cluster.tree.apply([Create(paths.topic("t"), paths.encode_topic(seen.node))], 1)

@@ -133,7 +133,7 @@ def test_a_follower_may_not_ask() -> None:
 
 
 def test_the_store_knows_better() -> None:
-    """Somebody wrote the state, and the controller has not heard of it: the wish of one partition fails alone."""
+    """The state was written without the controller's knowledge: the proposal of one partition fails alone."""
     cluster = Cluster()
     cluster.create("t", {0: (1, 2, 3), 1: (1, 2, 3)})
     cluster.shrink("t", 0, (1, 3))
@@ -230,7 +230,7 @@ def offline(cluster: Cluster) -> list[tuple[int, ...]]:
     return [partition.offline_replicas for partition in cluster.images[3].topics["t"].partitions]
 
 
-def test_what_nobody_else_can_lead_remains_and_is_tried_again() -> None:
+def test_partitions_without_another_leader_remain_and_are_retried() -> None:
     cluster = cluster_of(1, 2)
     ask(cluster, isr=ids(1))
     assert shut_down(cluster, 1) == [KEY]
@@ -254,7 +254,7 @@ def test_two_stop_at_once() -> None:
     assert cluster.state("t")[0] == 2, "it may lead again when it is back"
 
 
-def test_who_may_stop() -> None:
+def test_which_brokers_may_stop() -> None:
     cluster = cluster_of(1, 2)
     cluster.alive(1, 2, 3, 4, epochs={2: 7})
     for broker, epoch, code in ((9, -1, ErrorCode.BROKER_NOT_AVAILABLE), (2, 6, ErrorCode.STALE_BROKER_EPOCH)):
@@ -263,7 +263,7 @@ def test_who_may_stop() -> None:
         assert caught.value.code == code
 
 
-def test_who_stops_dies_before_it_is_written() -> None:
+def test_a_stopping_broker_dies_before_the_write() -> None:
     cluster = cluster_of(1, 2, 3)
     _, effects = cluster.machine.controlled_shutdown(1, -1, "stop")
     cluster.queue.extend(effects)
@@ -298,7 +298,7 @@ def test_balance() -> None:
     assert cluster.machine.rebalance_due(0) == []
 
 
-def test_balance_leaves_who_is_not_in_sync() -> None:
+def test_balance_skips_replicas_that_are_not_in_sync() -> None:
     cluster = Cluster((1, 2, 3))
     cluster.create("t", {0: (1, 2)})
     cluster.alive(2, 3)
@@ -359,7 +359,7 @@ def test_unclean_elections_for_all_topics_by_the_brokers_settings() -> None:
 # -- notifications ---------------------------------------------------------------------------------------------------
 
 
-def test_states_that_leaders_wrote_are_told_to_all() -> None:
+def test_states_written_by_leaders_are_sent_to_all() -> None:
     cluster = cluster_of(1, 2, 3)
     cluster.shrink("t", 0, (1,))
     cluster.run(cluster.machine.states_seen({KEY: cluster.stored("t"), ("ghost", 0): None, ("t", 8): None}))

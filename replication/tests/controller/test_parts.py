@@ -93,7 +93,7 @@ def test_a_topic_whose_deletion_has_begun_is_not_found() -> None:
 # -- Messages --------------------------------------------------------------------------------------------------------
 
 
-def test_replicas_hear_first_and_a_broker_that_stops_follows_nobody() -> None:
+def test_replicas_are_notified_first_and_a_stopping_broker_does_not_follow() -> None:
     state = state_with(led(0, 1, (1, 2)))
     state.shutting_down = {2}
     effects = Messages(state).announce(state.everything())
@@ -146,7 +146,7 @@ def test_writers_of_a_topics_node_take_turns() -> None:
 # -- Elections -------------------------------------------------------------------------------------------------------
 
 
-def test_who_is_next() -> None:
+def test_which_replica_leads_next() -> None:
     state = state_with(led(0, 1, (1, 2, 3), isr=(1, 3)), live=(2, 3))
     (change,) = state.everything()
     after = elections_of(state).next(change)

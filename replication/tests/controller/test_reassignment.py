@@ -117,7 +117,7 @@ def test_old_replicas_need_not_live() -> None:
     assert moved(cluster) == ((1, 3), (), ())
 
 
-def test_a_partition_that_nobody_has_led_yet() -> None:
+def test_a_partition_that_never_had_a_leader() -> None:
     cluster = Cluster((1, 2))
     cluster.create("t", {0: (1, 2), 1: (3, 4)})
     told(cluster)
@@ -219,7 +219,7 @@ def test_a_target_that_dies_and_returns() -> None:
     check(cluster, "end")
 
 
-def test_nobody_of_the_target_lives_at_the_end() -> None:
+def test_no_target_replica_is_alive_at_the_end() -> None:
     cluster = cluster_of(1)
     cluster.reassign({KEY: (3,)})
     cluster.set_alive(1, 2, 4)  # 3 dies just after it has caught up
@@ -302,7 +302,7 @@ def test_a_topic_on_the_move_is_deleted_later() -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_wish_to_delete_survives_the_move_and_the_controller(again: bool) -> None:
+def test_a_requested_deletion_survives_the_move_and_the_controller(again: bool) -> None:
     cluster = cluster_of(1, 2)
     cluster.reassign({KEY: (3, 2)})
     cluster.run(cluster.machine.delete("t", "gone"))

@@ -210,7 +210,7 @@ class Walk:
             check(self.cluster, f"step {self.step}")
 
     def end(self) -> None:
-        """All brokers live and everybody catches up."""
+        """All brokers live and all replicas catch up."""
         cluster = self.cluster
         cluster.refusals.clear()
         cluster.lost = str

@@ -132,7 +132,7 @@ def test_stop_replica_answer(version: int) -> None:
     assert wire.stop_replica_codes(decode(StopReplicaResponse, version, answer)) == codes
 
 
-def test_error_codes_that_nobody_knows() -> None:
+def test_unknown_error_codes() -> None:
     row = StopReplicaResponse.StopReplicaPartitionError(topic_name="a", partition_index=0, error_code=9999)
     response = StopReplicaResponse(partition_errors=[row])
     assert wire.stop_replica_codes(response) == {("a", 0): ErrorCode.UNKNOWN_SERVER_ERROR}

@@ -1,4 +1,4 @@
-"""What may be created and added: names, counts, assignments, and the order in which mistakes are told."""
+"""What may be created and added: names, counts, assignments, and the order in which mistakes are reported."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_manual_assignments() -> None:
     assert code_of(good._replace(replication_factor=2)) == ErrorCode.INVALID_REQUEST
 
 
-def test_the_first_of_several_mistakes_is_told() -> None:
+def test_the_first_of_several_mistakes_is_reported() -> None:
     image = THREE.with_topics([topic("t", (1,))])
     everything_wrong = TopicRequest("t", 0, 0, ((0, ()),), (("bad", None),))
     assert code_of(everything_wrong, image) == ErrorCode.TOPIC_ALREADY_EXISTS

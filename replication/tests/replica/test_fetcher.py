@@ -384,7 +384,7 @@ def test_what_came_with_a_diverging_epoch_is_not_said_again() -> None:
     assert fetcher.answered(ask(fetcher), response(), 1.0) == []
 
 
-def test_what_was_told_in_an_earlier_epoch_is_not_said_again() -> None:
+def test_offsets_reported_in_an_earlier_epoch_are_dropped() -> None:
     log = FakeLog(1, 1)
     fetcher = made(log)
     step = ask(fetcher)

@@ -53,7 +53,7 @@ class Cluster:
     # ---- roles
 
     def elect(self, leader: int) -> None:
-        """`leader` leads a new epoch; every live broker hears of it, some of those that follow later than others."""
+        """`leader` leads a new epoch; every live broker is notified, some followers later than others."""
         self.leader = leader
         self.epoch += 1
         if leader not in self.isr:
@@ -110,7 +110,7 @@ class Cluster:
             self.advance()
 
     def shrink(self) -> None:
-        """Whoever lags is taken out of the ISR."""
+        """Lagging replicas are removed from the ISR."""
         log = self.logs[self.leader]
         if self.leader in self.alive:
             self.isr = {b for b in self.isr if b == self.leader or self.ends.get(b, -1) >= log.log_end_offset}

@@ -76,7 +76,7 @@ def test_alone_in_sync_everything_is_committed() -> None:
     assert r.advance() == 10
 
 
-def test_it_waits_for_who_is_about_to_join() -> None:
+def test_it_waits_for_a_replica_about_to_join() -> None:
     """Out of sync but nearly there: without waiting for it, it would chase the high watermark for ever."""
     r = Rig(isr=(0,), end=10)
     r.fetch(1, 10)
@@ -116,7 +116,7 @@ def test_it_rests_below_min_insync_replicas(isr: tuple[int, ...], needed: int, m
     assert r.leader.has_enough(needed) == moves
 
 
-def test_who_is_proposed_counts_at_once_who_is_to_leave_until_it_left() -> None:
+def test_added_replicas_count_immediately_and_removed_ones_until_accepted() -> None:
     r = Rig(isr=(0, 2), end=10)
     r.fetch(1, 10)
     r.fetch(2, 10)
@@ -175,7 +175,7 @@ def test_a_slow_follower_is_not_caught_up_however_often_it_fetches() -> None:
     assert proposal.removed == (1,)
 
 
-def test_whoever_has_everything_never_lags() -> None:
+def test_a_replica_with_everything_never_lags() -> None:
     r = Rig(end=10)
     r.fetch(1, 10)
     r.fetch(2, 10)
@@ -216,7 +216,7 @@ def test_joining_needs_everything_committed_and_everything_from_before_this_lead
     assert r.expand(2) is None  # one at a time
 
 
-def test_a_new_leader_lets_nobody_join_who_lacks_what_it_began_with() -> None:
+def test_a_new_leader_admits_no_replica_that_lacks_its_first_records() -> None:
     """Its high watermark may lag behind what its predecessor had committed."""
     r = Rig(isr=(0, 2), end=10)
     r.high_watermark = 4

@@ -63,6 +63,6 @@ def test_average_stays_near_the_limit(seed: int) -> None:
         ("x:1,1:y,2", []),
     ],
 )
-def test_who_is_meant(setting: str, named: list[int]) -> None:
+def test_which_replicas_are_throttled(setting: str, named: list[int]) -> None:
     found = throttled_partitions(setting.split(","), 1)
     assert [index for index in (0, 1, 2, 3, 77) if index in found] == named

@@ -330,7 +330,7 @@ class FakeZooKeeper:
                 connection.close()
 
     def write(self, *ops: Op) -> None:
-        """A commit of somebody else's."""
+        """A commit of another session."""
         with self.lock:
             self.commit(list(ops), OTHERS)
 

@@ -207,7 +207,7 @@ async def test_too_large_a_commit(store: Store) -> None:
     assert await store.children("/large") == []
 
 
-async def test_too_long_a_path_is_refused_and_harms_nobody(store: Store) -> None:
+async def test_too_long_a_path_is_refused_without_other_effect(store: Store) -> None:
     await store.commit([Create("/names")])
     for path in (f"/names/{'x' * 65_530}", f"/names/{'é' * 32_767}"):
         with pytest.raises(PathTooLong) as caught:
@@ -340,7 +340,7 @@ async def test_watching_places_and_their_children(connect: Connect) -> None:
         await until(two, changes, "/later/x", "/later")
 
 
-async def test_a_node_that_goes_and_comes_is_told(connect: Connect) -> None:
+async def test_a_node_that_goes_and_comes_is_reported(connect: Connect) -> None:
     one, two = await connect(), await connect()
     await one.commit([Create("/a"), Create("/a/b", b"1")])
     async with two.changes(["/a"]) as changes:
@@ -367,7 +367,7 @@ async def test_several_subscribers_share_places(connect: Connect) -> None:
         await until(two, inner, "/a/b")
 
 
-async def test_who_is_told_sees_all_that_came_before(connect: Connect) -> None:
+async def test_a_notified_reader_sees_all_earlier_changes(connect: Connect) -> None:
     one, two = await connect(), await connect()
     await one.commit([Create("/first", b"0"), Create("/second", b"0")])
     async with two.changes(["/first", "/second"]) as changes, trio.open_nursery() as nursery:
@@ -405,7 +405,7 @@ async def test_a_watcher_is_woken_and_sees_what_was_committed(connect: Connect) 
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_a_mirror_kept_by_watching(home: Home, seed: int) -> None:
-    """Whoever reads again what he is told of has the watched part of the tree in the end; so too over expiries."""
+    """A reader of all reported places has the watched part of the tree in the end; so too over expiries."""
     rng = random.Random(seed)
     writer, watcher = await home.connect(), await home.connect()
     await writer.commit([Create("/p"), Create("/q")])

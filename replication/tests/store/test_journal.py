@@ -349,7 +349,7 @@ async def test_snapshots_stay_few_while_the_tree_grows() -> None:
     assert written < 6 * sum(map(len, files.files.values())), "no quadratic work"
 
 
-async def test_nobody_sees_what_is_not_on_disk() -> None:
+async def test_no_reader_sees_what_is_not_on_disk() -> None:
     files = MemoryFiles()
     gate, writing = trio.Event(), trio.Event()
 

@@ -256,7 +256,7 @@ async def test_subscribing_waits_until_everything_is_watched(server: FakeZooKeep
         server.write(Set("/a/49", b"x"))
 
 
-async def test_who_leaves_is_forgotten(server: FakeZooKeeper, store: ZooKeeperStore) -> None:
+async def test_a_closed_subscriber_is_dropped(server: FakeZooKeeper, store: ZooKeeperStore) -> None:
     server.write(Create("/a"), Create("/a/b"), Create("/a/b/c"))
     async with store.changes(["/a/b"]):
         async with store.changes(["/a"]):
@@ -270,7 +270,7 @@ async def test_who_leaves_is_forgotten(server: FakeZooKeeper, store: ZooKeeperSt
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_a_mirror_through_faults(server: FakeZooKeeper, store: ZooKeeperStore, seed: int) -> None:
-    """Whoever reads what he is told of has the watched part of the tree in the end, whatever happens to connections."""
+    """A reader of all reported places has the watched part of the tree in the end, whatever happens to connections."""
     rng = random.Random(seed)
     places = ["/p", "/q", "/p/1"]
     server.write(Create("/p"), Create("/q"))

@@ -54,7 +54,7 @@ def test_the_list() -> None:
         b'{"version":1,"acls":[{"principal":"User:a","permissionType":"Allow","operation":3,"host":"*"}]}',
     ],
 )
-def test_lists_that_nobody_can_read(data: bytes) -> None:
+def test_unreadable_lists(data: bytes) -> None:
     with pytest.raises(BadNode):
         acl_nodes.decode_acls("/kafka-acl/Topic/x", data)
 
@@ -88,7 +88,7 @@ def test_notices() -> None:
         (PREFIXED_CHANGE, b'{"version":1,"resourceType":"TOPIC","patternType":"PREFIXED"}'),
     ],
 )
-def test_notices_that_nobody_can_read(path: str, data: bytes) -> None:
+def test_unreadable_notifications(path: str, data: bytes) -> None:
     with pytest.raises(BadNode):
         acl_nodes.decode_change(path, data)
 
@@ -127,7 +127,7 @@ async def test_a_list_comes_grows_shrinks_and_goes_and_each_change_is_noticed() 
     assert await store.children(acl_nodes.PREFIXED_CHANGES) == ["acl_changes_0000000000"]
 
 
-async def test_what_cannot_be_read_is_told() -> None:
+async def test_unreadable_lists_are_reported() -> None:
     store = await new_store()
     await store.commit(
         [
@@ -143,7 +143,7 @@ async def test_what_cannot_be_read_is_told() -> None:
 
 
 class Overtaken(EmbeddedSession):
-    """A session before whose commits somebody else changes the list, so many times."""
+    """A session before whose commits another writer changes the list, so many times."""
 
     def __init__(self, other: EmbeddedSession, times: int) -> None:
         self.__dict__.update(other.__dict__)
@@ -160,7 +160,7 @@ class Overtaken(EmbeddedSession):
         return await super().commit(ops)
 
 
-async def test_somebody_was_faster() -> None:
+async def test_another_writer_was_faster() -> None:
     store = await new_store()
     await update_acls(Overtaken(store, 10), ORDERS, lambda before: [*before, READ])
     assert await acl_nodes.read_acls(store, ORDERS) == [StoredAcl("User:other", "Allow", "Read", "10.0.0.0"), READ]
@@ -168,6 +168,6 @@ async def test_somebody_was_faster() -> None:
     assert list(changes.values()) == [ORDERS]  # the other one writes no notices
 
 
-async def test_somebody_is_always_faster() -> None:
+async def test_another_writer_is_always_faster() -> None:
     with pytest.raises(TooManyConflicts, match="/kafka-acl/Topic/orders"):
         await update_acls(Overtaken(await new_store(), 1000), ORDERS, lambda before: [*before, READ])

@@ -74,7 +74,7 @@ async def test_a_notice_names_a_users_client() -> None:
 
 
 @pytest.mark.parametrize("kind", [USER_CONFIG, CLIENT_CONFIG, IP_CONFIG])
-async def test_what_is_emptied_is_removed_and_told(kind: str) -> None:
+async def test_an_empty_node_is_removed_and_notified(kind: str) -> None:
     store = await new_store()
     await put(store, kind, "a", RATE)
     await put(store, kind, "a", {})
@@ -95,7 +95,7 @@ async def test_a_users_last_client_takes_what_is_empty_with_it() -> None:
     assert await store.children("/config/users") == []
 
 
-async def test_a_user_who_has_more_stays() -> None:
+async def test_a_user_with_other_settings_stays() -> None:
     store = await new_store()
     await put(store, USER_CONFIG, "alice", RATE)
     await put(store, paths.user_clients("alice"), "c", RATE)
@@ -104,7 +104,7 @@ async def test_a_user_who_has_more_stays() -> None:
     assert await read_clients(store, pytest.fail) == {(USER_CONFIG, "alice"): RATE}
 
 
-async def test_a_user_who_has_clients_stays_without_settings() -> None:
+async def test_a_user_with_clients_stays_without_settings() -> None:
     store = await new_store()
     await put(store, USER_CONFIG, "alice", RATE)
     await put(store, paths.user_clients("alice"), "c", RATE)
@@ -115,7 +115,7 @@ async def test_a_user_who_has_clients_stays_without_settings() -> None:
     assert node.data == b'{"version":1,"config":{}}'
 
 
-async def test_who_adds_to_what_is_being_removed_keeps_it() -> None:
+async def test_a_setting_added_during_a_removal_is_kept() -> None:
     store = await new_store()
     await put(store, USER_CONFIG, "alice", RATE)
 

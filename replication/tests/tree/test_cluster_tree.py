@@ -38,7 +38,7 @@ async def store() -> EmbeddedStore:
     return store
 
 
-async def test_roots_are_made_once_by_whoever_comes() -> None:
+async def test_roots_are_created_once_by_any_broker() -> None:
     store = EmbeddedStore.open()
     async with trio.open_nursery() as nursery:
         for _ in range(5):
@@ -82,7 +82,7 @@ async def test_registration(store: EmbeddedStore) -> None:
     assert again.epoch > registered.epoch
 
 
-async def test_who_registered_after_a_state_was_written_is_known(store: EmbeddedStore) -> None:
+async def test_brokers_that_registered_after_a_state_was_written_are_known(store: EmbeddedStore) -> None:
     one, two = store.connect(), store.connect()
     other = BrokerImage(2, BROKER.endpoints)
     await register_broker(one, BROKER, 5)

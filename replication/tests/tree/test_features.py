@@ -38,7 +38,7 @@ def test_a_broker_alone_has_everything_that_is_not_switched_off() -> None:
     assert decode_finalised(encode_finalised({TV: 1}), 0).levels(clustered=True) == {TV: 1, GV: 0}
 
 
-def test_registrations_that_nobody_can_read_promise_nothing() -> None:
+def test_unreadable_registrations_support_nothing() -> None:
     told = json.dumps({"features": features.registered_features()}).encode()
     assert features.features_of_registration(told) == OURS
     for data in (b"", b"{}", b"[]", b'{"features":{}}', b'{"features":{"x":{"min_version":1}}}', b'{"features":3}'):

@@ -133,7 +133,7 @@ def test_registrations_of_other_versions(text: str) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b"7.5", b"{", b'{"x":1}', b"[" * 100_000, b"null"])
-def test_what_nobody_can_read(data: bytes) -> None:
+def test_unreadable_nodes(data: bytes) -> None:
     readers = [
         lambda: paths.decode_cluster_id(data),
         lambda: paths.decode_state("/x", data),

@@ -117,7 +117,7 @@ async def test_what_cannot_be_read_is_left_out() -> None:
 
 
 class Overtaken(EmbeddedSession):
-    """A session before whose commits somebody else changes the token, so many times."""
+    """A session before whose commits another writer changes the token, so many times."""
 
     def __init__(self, other: EmbeddedSession, times: int) -> None:
         self.__dict__.update(other.__dict__)
@@ -130,7 +130,7 @@ class Overtaken(EmbeddedSession):
         return await super().commit(ops)
 
 
-async def test_somebody_was_faster() -> None:
+async def test_another_writer_was_faster() -> None:
     store = await session()
     await token_nodes.create_token(store, TOKEN)
     after = await token_nodes.update_token(
@@ -141,7 +141,7 @@ async def test_somebody_was_faster() -> None:
     assert await notices(store) == ["id-1"] * 2  # the other one writes none
 
 
-async def test_somebody_is_always_faster() -> None:
+async def test_another_writer_is_always_faster() -> None:
     store = await session()
     await token_nodes.create_token(store, TOKEN)
     with pytest.raises(TooManyChanges, match="id-1"):

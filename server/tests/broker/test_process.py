@@ -92,7 +92,7 @@ def test_a_disk_that_refuses_is_no_bug(ended: Callable[..., list[str]]) -> None:
 
 
 def test_an_error_of_the_system_without_a_place(ended: Callable[..., list[str]]) -> None:
-    """Nobody has said what it is about: where it came up is told."""
+    """An error without a message: its place is reported."""
     lines = ended(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
     assert re.search(r" FATAL broker: crashed: OSError: too many open files \(test_process.py:\d+\)$", lines[-1])
 
@@ -108,7 +108,7 @@ def test_a_crash_ends_with_one_fatal_line(ended: Callable[..., list[str]]) -> No
 
 
 def test_a_crash_in_json(ended: Callable[..., list[str]]) -> None:
-    """Whoever reads the log by machine gets objects, and nothing else."""
+    """For readers that are programs: JSON objects, and nothing else."""
     records = [json.loads(line) for line in ended(ExceptionGroup("", [bug()]), "json")]
     assert [record["level"] for record in records] == ["ERROR", "FATAL"]
     assert records[0]["exception"].startswith("Traceback (most recent call last):")
@@ -137,7 +137,7 @@ async def test_what_was_written_is_safe_after_a_crash(tmp_path: Path) -> None:
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
-async def test_what_failed_first_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_first_failure_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not that closing a broken disk did not work either."""
 
     def refuses(*arguments: object, **options: object) -> None:
@@ -217,7 +217,7 @@ def test_in_words(error: Exception, words: str) -> None:
     assert in_words(error) == words
 
 
-def test_causes_are_told_once() -> None:
+def test_causes_are_printed_once() -> None:
     one, same, other = ValueError("a"), ValueError("a"), ValueError("b")
     assert causes(ExceptionGroup("", [one, ExceptionGroup("", [same, other])])) == [one, other]
     assert causes(one) == [one]

@@ -1,4 +1,4 @@
-"""An orderly stop: whoever waits is answered and let go, so that it takes no longer for a thousand idle consumers.
+"""An orderly stop: waiting requests are answered, so that it takes no longer for a thousand idle consumers.
 
 Real sockets under virtual time: what a stop waits for is seconds of the clock, so the time it takes is exact.
 """
@@ -121,8 +121,8 @@ async def test_members_are_sent_to_another_coordinator(mock_clock: MockClock, ca
         assert [record.getMessage() for record in caplog.records] == ["broker 1 stopped"]
 
 
-async def test_who_waits_for_replicas_is_told(autojump_clock: MockClock) -> None:
-    """acks=all, while nobody replicates and there is no time for handing over: the client tries again elsewhere."""
+async def test_a_producer_that_waits_for_replicas_gets_an_error(autojump_clock: MockClock) -> None:
+    """acks=all, while no follower replicates and there is no time to move leaderships: the client retries elsewhere."""
     async with three_brokers() as cluster:
         user = User(cluster)
         await user.topic("t")

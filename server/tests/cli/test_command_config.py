@@ -25,7 +25,7 @@ def test_nothing_to_be_done(file: Path) -> None:
 
 
 @pytest.mark.parametrize(("more", "by_token"), [("", False), (' tokenauth="true"', True), (" tokenauth=false", False)])
-def test_who_logs_in(file: Path, more: str, by_token: bool) -> None:
+def test_which_login_is_used(file: Path, more: str, by_token: bool) -> None:
     file.write_text(SASL.replace("PLAIN\n", "SCRAM-SHA-512\n") + LOGIN + f'username="a b" password="p;=q"{more};\n')
     assert read_approach(str(file)).credentials == ClientCredentials("SCRAM-SHA-512", "a b", "p;=q", by_token)
 

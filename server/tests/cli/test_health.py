@@ -1,4 +1,4 @@
-"""`barnabas health`, and the blocking client below it: a broker, nobody, and what is no broker."""
+"""`barnabas health`, and the blocking client below it: a broker, no listener, and a listener that is no broker."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_broker_that_serves(capsys: pytest.CaptureFixture[str]) -> None:
         assert call(KAFKA_LISTENERS=f"PLAINTEXT://0.0.0.0:{bootstrap.rpartition(':')[2]}") == 0
 
 
-def test_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_broker(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{bound.getsockname()[1]}"

@@ -241,7 +241,7 @@ def test_dev_cleans_up_when_refused(runs: Runs, tmp_path: Path, monkeypatch: pyt
     assert list(tmp_path.iterdir()) == []
 
 
-def test_dev_keeps_the_data_where_it_is_told(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dev_keeps_the_data_in_the_given_directory(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "not there"))
     (tmp_path / "data").mkdir()
     assert call("dev", "--data", str(tmp_path / "data")) == 0
@@ -293,9 +293,7 @@ cli.run()
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize(("command", "code"), [("serve", 0), ("dev", 0), ("config", 128)])
-def test_told_to_stop_before_the_broker_is_there(
-    tmp_path: Path, number: signal.Signals, command: str, code: int
-) -> None:
+def test_stopped_before_the_broker_is_ready(tmp_path: Path, number: signal.Signals, command: str, code: int) -> None:
     """No traceback, nothing left behind, and the exit code of any stop; what was to find something out has failed."""
     done = subprocess.run(
         [sys.executable, "-c", SIGNALLED.format(name=number.name), "barnabas", command],
@@ -316,7 +314,7 @@ MOMENTS = 10
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_told_to_stop_at_any_moment(tmp_path: Path, number: signal.Signals) -> None:
+def test_stopped_at_any_moment(tmp_path: Path, number: signal.Signals) -> None:
     """From the first lines of ours on, while modules are imported and after that: quietly, and nothing is left behind.
 
     Before, while Python starts and its own modules are imported, it may say "KeyboardInterrupt", or even swallow it.
@@ -363,7 +361,7 @@ def _told_to_stop(directory: Path, number: signal.Signals, after: int | None, pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["closed", "/dev/full"])
-def test_nobody_reads_the_address(target: str, tmp_path: Path) -> None:
+def test_the_address_is_not_read(target: str, tmp_path: Path) -> None:
     """`barnabas dev | head -0` ends quietly; what cannot be written is said in a sentence."""
     command = [sys.executable, str(ROOT / "barnabas" / "__main__.py"), "dev"]
     if target == "closed":

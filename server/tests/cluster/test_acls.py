@@ -221,7 +221,7 @@ async def test_the_store_does_not_take_it() -> None:
     assert not broker.may_read()
 
 
-async def test_what_could_not_be_deleted_is_told() -> None:
+async def test_acls_that_could_not_be_deleted_are_reported() -> None:
     session = EmbeddedStore.open().connect()
     broker = BrokerOf(session)
     await broker.acls.load()

@@ -25,7 +25,7 @@ async def test_auto_creation_obeys_the_limit_of_partitions_per_request(autojump_
         assert set(rig.member.image.topics) == {"a", "b"}
 
 
-async def test_all_that_is_being_created_for_whoever_asks_is_bounded(
+async def test_topics_being_created_are_bounded_over_all_clients(
     caplog: pytest.LogCaptureFixture, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with running(values={"num.partitions": "1000"}) as rig:

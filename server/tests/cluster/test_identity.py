@@ -110,7 +110,7 @@ async def test_a_broker_alone_is_number_one() -> None:
 # -- the registration ----------------------------------------------------------------------------------------------
 
 
-async def test_nobody_is_waited_for(autojump_clock: trio.testing.MockClock) -> None:
+async def test_without_an_old_registration_there_is_no_wait(autojump_clock: trio.testing.MockClock) -> None:
     await wait_for_old_registration(EmbeddedStore.open().connect(), 1, 18)
     assert trio.current_time() == 0
 
@@ -131,7 +131,7 @@ async def test_an_old_registration_is_waited_for(autojump_clock: trio.testing.Mo
         assert trio.current_time() == 9
 
 
-async def test_a_broker_with_our_number_is_told_in_one_sentence(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_duplicate_broker_id_is_reported_in_one_sentence(autojump_clock: trio.testing.MockClock) -> None:
     tree = EmbeddedStore.open()
     other = tree.connect()
     await make_roots(other)

@@ -1,4 +1,4 @@
-"""What a controller tells this broker, done on stand-ins for its partitions."""
+"""A controller's requests to this broker, carried out on stand-ins for its partitions."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Rig:
         return UpdateMetadata(7, epoch, 10, (TWO_MOVED,), changes)
 
 
-async def test_leaders_first_and_everybody_with_settings() -> None:
+async def test_leaders_come_first_and_all_get_settings() -> None:
     rig = Rig()
     await rig.configure("b", "5")
     codes = await rig.receiver.receive(
@@ -220,7 +220,7 @@ async def test_one_partition_in_trouble(caplog: pytest.LogCaptureFixture) -> Non
     assert codes == {("disk", 0): ErrorCode.KAFKA_STORAGE_ERROR, ("fine", 0): ErrorCode.NONE}
 
 
-async def test_deletions_are_safe_before_they_are_told() -> None:
+async def test_deletions_are_durable_before_they_are_answered() -> None:
     rig = Rig()
     await rig.receiver.receive(StopReplica(7, 1, 10, (StoppedPartition("a", 0, -2, False),)))
     assert rig.replicas.settled == 0, "nothing was deleted"
@@ -365,7 +365,7 @@ def lacking(topic: str) -> StorageError:
 
 
 async def test_what_the_process_lacked_something_for_is_tried_again(autojump_clock: MockClock) -> None:
-    """The role is ours meanwhile, unless somebody else could lead; the latest message counts."""
+    """The role is ours meanwhile, unless another broker could lead; the latest message counts."""
     rig = Rig()
     alone = PartitionChange("a", b"a" * 16, PartitionImage(0, 1, 5, 5, (1, 2), (1,)))
     rig.replicas.broken = {topic: lacking(topic) for topic in "abcd"}

@@ -15,7 +15,7 @@ from barnabas.server.cluster.steady_store import SteadyStore
 
 
 class Wire:
-    """A session whose connection breaks as told. outcomes: per call 'lost before', 'lost after', or 'ok' when empty."""
+    """A session with a scripted connection. outcomes: per call 'lost before', 'lost after', or 'ok' when empty."""
 
     def __init__(self, session: EmbeddedSession) -> None:
         self.session = session
@@ -97,7 +97,7 @@ async def test_a_commit_happens_once(outcomes: list[str], autojump_clock: MockCl
     assert await wire.session.get("/old") is None
 
 
-async def test_somebody_else_was_faster(autojump_clock: MockClock) -> None:
+async def test_another_writer_was_faster(autojump_clock: MockClock) -> None:
     wire, store, tree = wired()
     other = tree.connect()
     await store.commit([Create("/epoch", b"1"), Create("/gone")])

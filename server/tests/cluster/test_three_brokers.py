@@ -1,4 +1,4 @@
-"""The controller among three brokers in one process: everybody is told, fail-over, sessions, restarts, slow brokers."""
+"""The controller among three brokers in one process: notifications, fail-over, sessions, restarts, slow brokers."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def settled(three: EmbeddedCluster, topic: str = "t") -> Image:
         await trio.sleep(0.1)
 
 
-async def test_everybody_is_told(autojump_clock: MockClock) -> None:
+async def test_all_brokers_are_notified(autojump_clock: MockClock) -> None:
     async with cluster() as three:
         await create(three, configs=(("retention.ms", "5000"),))
         image = await settled(three)
@@ -228,7 +228,7 @@ async def test_messages_of_a_deposed_controller_are_refused(autojump_clock: Mock
         assert three[target].services.partitions.find("t", 0) is not None
 
 
-async def test_a_broker_that_cannot_be_reached_holds_up_nobody(autojump_clock: MockClock) -> None:
+async def test_an_unreachable_broker_does_not_delay_others(autojump_clock: MockClock) -> None:
     async with cluster() as three:
         controller = three.controller()
         lonely, other = (b for b in (1, 2, 3) if b != controller)

@@ -91,7 +91,7 @@ def test_what_we_do_anyway_is_taken(row) -> None:
         assert notices({row.name: ""}) == []
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     texts = problems({"process.roles": "controller", "num.partitions": "0", "listeners": "nonsense"})
     assert [text.split("=")[0] for text in texts] == ["process.roles", "num.partitions", "listeners"]
 
@@ -268,7 +268,7 @@ def test_command_line_over_environment_over_file(tmp_path: Path) -> None:
     assert made.notices == ()
 
 
-def test_origins_are_told(tmp_path: Path) -> None:
+def test_origins_are_shown(tmp_path: Path) -> None:
     file = tmp_path / "my.properties"
     file.write_text("\nnum.partitions=x\nnum.io.threads=4\n")
     with pytest.raises(SettingsRefused) as caught:
@@ -441,7 +441,7 @@ def test_bad_stored_values_are_left_out_with_a_notice() -> None:
     assert made.cluster_defaults == {"foo": "bar", "log.segment.bytes": "500"}
 
 
-def test_rules_over_several_keys_leave_out_who_breaks_them() -> None:
+def test_rules_over_several_keys_leave_out_invalid_ones() -> None:
     made = config().with_dynamic(
         cluster={"log.segment.bytes": "500", "max.connections.per.ip": "0"},
         broker={"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "5"},
@@ -455,7 +455,7 @@ def test_rules_over_several_keys_leave_out_who_breaks_them() -> None:
     ]
 
 
-def test_the_notices_of_the_start_are_told_alike_later() -> None:
+def test_notices_of_the_start_are_repeated_alike_later() -> None:
     made = load(overrides=["num.io.threads=3"]).with_dynamic(
         cluster={"num.network.threads": "4", "num.io.threads": "5"}
     )

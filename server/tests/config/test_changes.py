@@ -47,7 +47,7 @@ def test_operations(stored: dict[str, str], change: Change, after: dict[str, str
     assert stored == before
 
 
-def test_a_list_grows_to_what_can_be_told_and_no_further() -> None:
+def test_a_list_grows_to_the_length_of_a_message_and_no_further() -> None:
     name = "leader.replication.throttled.replicas"
     stored: dict[str, str] = {}
     portions = [",".join(f"{100 * portion + number}:1" for number in range(100)) for portion in range(60)]

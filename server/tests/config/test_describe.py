@@ -1,4 +1,4 @@
-"""Described settings: sources and synonyms as Apache Kafka tells them."""
+"""Described settings: sources and synonyms as Apache Kafka describes them."""
 
 import pytest
 
@@ -127,7 +127,7 @@ def test_broker_list() -> None:
             assert BROKER[name].support is not Support.NO_EFFECT or name == "num.io.threads"
 
 
-def test_named_settings_are_always_told() -> None:
+def test_named_settings_are_always_described() -> None:
     assert one(broker_entries(broker(), ["num.network.threads"])) == (
         "3",
         DEFAULT,

@@ -128,7 +128,7 @@ def test_brokers_that_do_not_verify_host_names(tmp_path: Path) -> None:
     assert one(tmp_path, settings).startswith("ssl.endpoint.identification.algorithm is empty: brokers do not verify")
 
 
-def test_files_with_secrets_that_everybody_can_read(tmp_path: Path) -> None:
+def test_files_with_secrets_that_all_users_can_read(tmp_path: Path) -> None:
     keys, login = tmp_path / "broker.pem", tmp_path / "login.conf"
     for path in (keys, login):
         path.write_text("")

@@ -186,7 +186,7 @@ class ReplicaWorld:
         self.image = self.image.with_topics([TopicImage(TOPIC, TOPIC_ID, (self.state,))])
 
     def lead(self, leader: int, *isr: int, tell: bool = True, replicas: tuple[int, ...] = ()) -> None:
-        """A new leader epoch: `leader` leads, and everybody hears of it."""
+        """A new leader epoch: `leader` leads, and all brokers are notified."""
         self.state = replace(
             self.state,
             leader=leader,
@@ -216,7 +216,7 @@ class ReplicaWorld:
         self.image = self.image.with_brokers(brokers)
 
     def grant(self) -> None:
-        """The controller accepts all wishes."""
+        """The controller accepts all proposals."""
         wishes, self.wishes = self.wishes, []
         for partition, proposal in wishes:
             self.state = replace(self.state, isr=proposal.isr, partition_epoch=self.state.partition_epoch + 1)
@@ -276,7 +276,7 @@ class ReplicaWorld:
 
 @contextmanager
 def replica_world(directory: Path, *, brokers: int = 3, **settings: str) -> Iterator[ReplicaWorld]:
-    """Brokers 1 to `brokers` with a replica each of partition 0; nobody leads yet. Settings with `_` for `.`."""
+    """Brokers 1 to `brokers` with a replica each of partition 0; none leads yet. Settings with `_` for `.`."""
     with ExitStack() as stack:
         yield ReplicaWorld(stack, directory, brokers, {key.replace("_", "."): text for key, text in settings.items()})
 

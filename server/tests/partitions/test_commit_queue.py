@@ -1,4 +1,4 @@
-"""Everybody who waits for a commit is answered once, whatever the answers set off."""
+"""Each callback that waits for a commit is called once, whatever the calls set off."""
 
 from __future__ import annotations
 

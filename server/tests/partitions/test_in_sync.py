@@ -1,4 +1,4 @@
-"""The way of ISR wishes to a controller that is written down: versions, errors, answers that leave something out."""
+"""ISR proposals to a scripted controller: versions, errors, incomplete answers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Controller:
 def granted(
     request: AlterPartitionRequest, version: int, *, code: ErrorCode = ErrorCode.NONE
 ) -> AlterPartitionResponse:
-    """Every wish is taken, or refused with `code`."""
+    """Every proposal is accepted, or rejected with `code`."""
     topics = []
     for topic in request.topics:
         rows = [
@@ -114,7 +114,7 @@ class NotController:
 async def managed(
     tmp_path: Path, script: Script, versions: tuple[int, int] = (0, 3), protocol: str = "3.9"
 ) -> AsyncIterator[tuple[ReplicaWorld, Controller]]:
-    """Broker 1 leads alone in sync; its wishes go to broker 9."""
+    """Broker 1 leads alone in sync; its proposals go to broker 9."""
     with replica_world(tmp_path) as world:
         async with trio.open_nursery() as nursery:
             controller = Controller(nursery, versions, script)
@@ -222,7 +222,7 @@ async def test_it_is_sent_again(autojump_clock: trio.abc.Clock, tmp_path: Path, 
         assert all(pause == pytest.approx(0.05, abs=0.01) for pause in pauses)
 
 
-async def test_a_wish_that_was_dropped_is_not_sent_again(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
+async def test_a_dropped_proposal_is_not_resent(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
     def script(request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
         return AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER)
 
@@ -260,7 +260,7 @@ async def test_without_a_controller_it_waits_for_one(autojump_clock: trio.abc.Cl
         assert await settled(world) == (1, 2)
 
 
-async def test_who_is_no_longer_controller_is_not_waited_for(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
+async def test_a_former_controller_is_not_waited_for(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
     answers = trio.Event()
 
     async with managed(tmp_path, granted) as (world, controller):

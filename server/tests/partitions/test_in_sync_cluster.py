@@ -21,7 +21,7 @@ Ready = Callable[[Partition], bool]
 
 
 async def create(cluster: EmbeddedCluster, *replicas: int, name: str = "t", **configs: str) -> Partition:
-    """A topic with one partition that the first of `replicas` leads; there, once all are told."""
+    """A topic with one partition that the first of `replicas` leads; returns once all brokers know it."""
     topic = CreateTopicsRequest.CreatableTopic(
         name=name,
         num_partitions=-1,
@@ -108,7 +108,7 @@ async def test_below_min_insync_replicas_nothing_is_committed(autojump_clock: tr
         assert (await produce(cluster, 2, -1)).error_code == ErrorCode.NONE
 
 
-async def test_without_a_controller_wishes_wait(autojump_clock: trio.abc.Clock) -> None:
+async def test_without_a_controller_proposals_wait(autojump_clock: trio.abc.Clock) -> None:
     async with embedded_cluster(3, replica_lag_time_max_ms=LAG_MS) as cluster:
         partition = await create(cluster, 2, 3)
         await cluster.cut(2, 1)

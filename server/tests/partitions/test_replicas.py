@@ -192,7 +192,7 @@ def test_out_of_range_is_no_progress(world: ReplicaWorld) -> None:
 # -- elections -------------------------------------------------------------------------------------------------------
 
 
-def test_a_diverging_follower_is_told_where_to_cut(world: ReplicaWorld) -> None:
+def test_a_diverging_follower_gets_the_offset_to_truncate_to(world: ReplicaWorld) -> None:
     world.lead(1)
     world[1].append(b"a")
     world.replicate(2, 3, 2, 3)
@@ -238,7 +238,7 @@ def test_the_high_watermark_falls_with_the_log_only(world: ReplicaWorld) -> None
     assert (offsets(world, 2), replica.log_start_offset) == ((10, 10), 10)
 
 
-def test_waiting_producers_are_told_when_leadership_is_lost(world: ReplicaWorld) -> None:
+def test_waiting_producers_get_an_error_when_leadership_is_lost(world: ReplicaWorld) -> None:
     world.lead(1)
     outcome = world[1].commit(world[1].append(b"a"))
     world.lead(2)
@@ -249,7 +249,7 @@ def test_waiting_producers_are_told_when_leadership_is_lost(world: ReplicaWorld)
     assert world[1].commit(0) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
-def test_those_who_gave_up_are_neither_kept_nor_called(world: ReplicaWorld) -> None:
+def test_dropped_callbacks_are_neither_kept_nor_called(world: ReplicaWorld) -> None:
     world.lead(1, 1, 2)
     partition = world[1].replica
     end = world[1].append(b"a")
@@ -421,7 +421,7 @@ def test_the_dead_neither_join_nor_hold_up(world: ReplicaWorld) -> None:
     assert offsets(world, 1)[0] == 1  # broker 3 is alive and nearly there
 
 
-def test_who_gives_up_joining_holds_nobody_up_for_long(world: ReplicaWorld) -> None:
+def test_a_replica_that_stops_joining_does_not_delay_commits_for_long(world: ReplicaWorld) -> None:
     world.lead(1, 1)
     world.replicate(2)
     (wish,) = world.wishes

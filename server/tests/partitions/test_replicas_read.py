@@ -98,7 +98,7 @@ def test_a_consumer_is_sent_to_a_replica_in_its_rack(tmp_path: Path, rack: str, 
         assert consume(world, 1, rack=rack, version=10).only.error_code == 0
 
 
-def test_nobody_is_sent_to_a_replica_that_lacks_the_offset(tmp_path: Path) -> None:
+def test_no_consumer_is_sent_to_a_replica_that_lacks_the_offset(tmp_path: Path) -> None:
     with replica_world(tmp_path, replica_selector_class=RACKS) as world:
         world.lead(1, 1, 2)
         world[1].append(b"a")
@@ -115,7 +115,7 @@ def test_without_a_selector_racks_mean_nothing(world: ReplicaWorld) -> None:
     assert consume(world, 1, rack="rack2").only.preferred_read_replica == -1
 
 
-def test_where_followers_serve_consumers_they_hear_of_commits_at_once(tmp_path: Path) -> None:
+def test_followers_that_serve_consumers_get_the_high_watermark_immediately(tmp_path: Path) -> None:
     with replica_world(tmp_path, replica_selector_class=RACKS) as world:
         world.lead(1, 1, 2, 3)
         world[1].append(b"a")

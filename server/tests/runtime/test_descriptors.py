@@ -39,7 +39,7 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("limit")
-def test_who_gets_how_many() -> None:
+def test_how_descriptors_are_divided() -> None:
     allowance = Allowance()
     assert allowance.connections_max == 400 - half_of_the_limit() - descriptors.RESERVE == 136
     assert allowance.admits(135, 0)
@@ -108,7 +108,7 @@ async def test_further_clients_wait(caplog: pytest.LogCaptureFixture) -> None:
 
 
 class Short(Allowance):
-    """There are too few descriptors, as long as nobody was let go."""
+    """There are too few descriptors, until a connection was closed."""
 
     def is_short(self, any_fd: int) -> bool:
         return not self.is_over()
@@ -117,8 +117,8 @@ class Short(Allowance):
         return False
 
 
-async def test_who_does_not_read_holds_no_files_then(caplog: pytest.LogCaptureFixture) -> None:
-    """Answers of many files that nobody reads are given up when descriptors are short, the largest first."""
+async def test_a_client_that_does_not_read_holds_no_files_then(caplog: pytest.LogCaptureFixture) -> None:
+    """Unread answers of many files are dropped when descriptors are short, the largest first."""
     async with (
         embedded_broker(**SMALL_BUFFERS) as broker,
         dialled(broker) as witness,
@@ -168,7 +168,7 @@ async def create(client: Client, partitions: int) -> None:
 
 
 async def test_an_answer_that_is_full_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Out of descriptors in the middle of a Fetch: what was found is told, the rest comes next time."""
+    """Out of descriptors in the middle of a Fetch: it answers what was read, the rest comes next time."""
     async with embedded_broker() as broker, dialled(broker) as client:
         await create(client, 3)
         for index in range(3):

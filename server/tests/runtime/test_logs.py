@@ -54,7 +54,7 @@ def test_json_line() -> None:
 
 
 @pytest.mark.parametrize("style", ["text", "json"])
-def test_nobody_can_forge_a_line(style: str) -> None:
+def test_no_client_can_forge_a_line(style: str) -> None:
     stream = written(style)
     logging.getLogger("barnabas.requests").warning("client %s", "x\n2026-01-01 INFO  broker: all is well\x1b[2J\u2028")
     lines = stream.getvalue().splitlines()

@@ -1,4 +1,4 @@
-"""Long requests in turns: what is done between two rounds of the loop is bounded, whoever asks, and for how much."""
+"""Long requests in turns: the work between two rounds of the loop is bounded, whatever is requested."""
 
 from __future__ import annotations
 

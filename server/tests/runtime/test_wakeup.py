@@ -7,7 +7,7 @@ import trio
 from barnabas.server.runtime.wakeup import Wakeup
 
 
-async def test_it_wakes_whoever_waits_and_is_down_then(autojump_clock: trio.abc.Clock) -> None:
+async def test_it_wakes_waiting_tasks_and_is_cleared(autojump_clock: trio.abc.Clock) -> None:
     wakeup = Wakeup()
     woken: list[float] = []
 

@@ -28,7 +28,7 @@ def test_without_a_colon_it_is_no_principal(text: str) -> None:
         Principal.parse(text)
 
 
-def test_who_has_not_authenticated_is_anonymous() -> None:
+def test_an_unauthenticated_client_is_anonymous() -> None:
     session = anonymous("10.0.0.1", "PLAINTEXT", "PLAINTEXT")
     assert session == Session(ANONYMOUS, "10.0.0.1", "PLAINTEXT", "PLAINTEXT", token_authenticated=False)
     assert str(session.principal) == "User:ANONYMOUS"

@@ -1,4 +1,4 @@
-"""What the simulation's checker of transactions finds: each wrong outcome is told apart from the allowed ones."""
+"""What the simulation's checker of transactions finds: each wrong outcome is distinguished from the allowed ones."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def ledger_of_one() -> tuple[Ledger, Transaction]:
         (Fate.DOUBT, (False, False), 1, "committed -1"),
     ],
 )
-def test_a_transaction_is_there_as_its_producer_was_told(
+def test_a_transaction_is_visible_as_its_commit_was_answered(
     fate: Fate, visible: tuple[bool, bool], offset: int, wrong: str | None
 ) -> None:
     ledger, transaction = ledger_of_one()

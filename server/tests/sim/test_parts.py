@@ -45,7 +45,7 @@ def test_time_goes_to_what_is_due_next() -> None:
     assert seen == [2.0, "second", "third", 6.0]
 
 
-def test_who_stands_still_goes_on_where_he_was() -> None:
+def test_a_frozen_process_continues_where_it_was() -> None:
     seen: list[tuple[str, float]] = []
 
     async def tick(world: World, name: str) -> None:
@@ -148,7 +148,7 @@ def test_what_is_sent_over_a_cut_link_arrives_when_it_is_mended() -> None:
     in_world(main)
 
 
-def test_nobody_listens() -> None:
+def test_no_host_listens() -> None:
     async def main(world: World) -> None:
         two = Two(world)
         with pytest.raises(OSError, match="unknown host"):
@@ -334,7 +334,7 @@ def test_a_short_interruption_is_no_event() -> None:
 
 
 def test_commits_under_way_are_in_doubt() -> None:
-    """In some runs they were done, in others not; whoever asked cannot know."""
+    """In some runs they were done, in others not; the caller cannot know."""
     done = set()
 
     for seed in range(30):

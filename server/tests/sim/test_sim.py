@@ -111,7 +111,7 @@ def test_nothing_goes_wrong_without_faults() -> None:
 
 @pytest.mark.campaign
 def test_a_cluster_that_may_lose_records_is_caught() -> None:
-    """Acknowledged by the leader alone, and led by whoever is there: that loses records, and the checks must see it."""
+    """Acknowledged by the leader alone, and unclean elections: that loses records, and the checks must see it."""
     careless = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
     assert any(simulate(seed, settings=careless).violations for seed in range(1, 30))
 
@@ -172,7 +172,7 @@ def test_records_that_were_given_up_may_be_there_or_not_but_once() -> None:
         assert (world.violations == []) == is_right
 
 
-def test_what_clients_are_told_must_agree() -> None:
+def test_responses_to_clients_must_agree() -> None:
     for tell, wrong in (
         (lambda history: history.record_acknowledged(KEY, A[0], 0, 2), False),
         (lambda history: history.record_acknowledged(KEY, A[0], 1, 2), True),

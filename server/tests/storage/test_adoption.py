@@ -87,7 +87,7 @@ async def test_without_its_metadata(tmp_path: Path, caplog: pytest.LogCaptureFix
 
 
 async def test_gaps_of_compaction_are_kept(tmp_path: Path) -> None:
-    """A follower of a compacted topic, copied without its cleaner's checkpoint: nobody knows that it is compacted."""
+    """A follower of a compacted topic, copied without its cleaner's checkpoint: nothing shows that it is compacted."""
     (tmp_path / "users-0").mkdir()
     for base in (0, 50, 120):
         data = b"".join(

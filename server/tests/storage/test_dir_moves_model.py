@@ -25,7 +25,7 @@ STEPS = 60
 
 
 class World:
-    """One broker, a partition of it, and somebody who moves it to and fro."""
+    """One broker, a partition of it, and an administrator who moves it to and fro."""
 
     def __init__(self, seed: int, disk: MemoryDisk) -> None:
         self.rng = Random(seed)

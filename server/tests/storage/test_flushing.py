@@ -86,7 +86,7 @@ async def test_the_answer_comes_after_the_flush(acks: int, autojump_clock: trio.
 
 
 async def test_only_every_so_many_records(autojump_clock: trio.abc.Clock) -> None:
-    """Who makes the count full waits, and who comes during the flush; nobody else."""
+    """The request that reaches the count waits, and those that come during the flush; no other."""
     thread = SlowThread()
     async with embedded_broker(None, thread, log_flush_interval_messages="3") as broker, connected(broker) as client:
         partition = await started(broker)
@@ -114,7 +114,7 @@ async def test_a_consumer_waits_for_what_is_safe(autojump_clock: trio.abc.Clock)
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-async def test_a_flush_that_fails_is_told(acks: int, autojump_clock: trio.abc.Clock) -> None:
+async def test_a_failed_flush_is_answered_with_an_error(acks: int, autojump_clock: trio.abc.Clock) -> None:
     thread = SlowThread()
     async with (
         embedded_broker(None, thread, log_flush_interval_messages="1") as broker,
@@ -131,7 +131,7 @@ async def test_a_flush_that_fails_is_told(acks: int, autojump_clock: trio.abc.Cl
 
 @pytest.mark.parametrize("acks", [1, -1])
 @pytest.mark.parametrize("another_flush", [False, True])
-async def test_a_flush_without_descriptors_is_told_and_tried_again(
+async def test_a_flush_without_descriptors_is_answered_with_an_error_and_retried(
     acks: int, another_flush: bool, autojump_clock: trio.abc.Clock
 ) -> None:
     thread = SlowThread()
@@ -156,7 +156,7 @@ async def test_a_flush_without_descriptors_is_told_and_tried_again(
 async def test_a_directory_that_fails_behind_the_write(
     acks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
 ) -> None:
-    """Written, but not synced: whoever was to wait for the flush does not wait for ever."""
+    """Written, but not synced: a request that would wait for the flush does not wait without end."""
     directories = f"{tmp_path / 'a'},{tmp_path / 'b'}"
     async with embedded_broker(None, SlowThread(), log_flush_interval_messages="1", log_dirs=directories) as broker:
         await topic(broker, "in-the-first")

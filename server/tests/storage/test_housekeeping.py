@@ -196,7 +196,7 @@ async def test_trouble_in_one_duty_is_not_the_others(
         assert 90 <= len(trouble) <= 101
 
 
-async def test_fetch_sessions_that_nobody_uses_go(autojump_clock: trio.abc.Clock) -> None:
+async def test_unused_fetch_sessions_are_closed(autojump_clock: trio.abc.Clock) -> None:
     async with embedded_broker() as broker, connected(broker) as client:
         await topic(broker)
         sessions = broker.services.fetch_sessions

@@ -281,7 +281,7 @@ async def test_the_metadata_are_found_wherever_they_are(tmp_path: Path, autojump
 async def test_a_topic_that_is_made_while_descriptors_lack_is_there_when_they_do_not(
     tmp_path: Path, autojump_clock: MockClock, code: int
 ) -> None:
-    """Nobody would tell a broker alone again: it tries by itself."""
+    """A broker alone has no controller that repeats the request: it retries by itself."""
     async with two_dirs(tmp_path) as world:
         for each in (world.a, world.b):
             world.disk.break_below(each / "t-0", code)

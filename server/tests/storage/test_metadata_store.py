@@ -1,4 +1,4 @@
-"""The metadata store of a broker alone: what cannot be stored harms nobody, and a disk that refuses ends the broker in
+"""The metadata store of a broker alone: what cannot be stored is rejected alone, and a failing disk ends the broker in
 order.
 """
 

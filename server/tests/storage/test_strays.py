@@ -95,7 +95,7 @@ async def test_a_deletion_is_synced_once_before_it_is_answered(autojump_clock: M
         assert not broker.services.partitions.log_dirs.offline
 
 
-async def test_a_partition_that_is_missing_is_told_of(
+async def test_a_missing_partition_is_logged(
     autojump_clock: MockClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with embedded_broker(tmp_path / "data") as broker:
@@ -122,7 +122,7 @@ async def test_a_meta_without_ids_is_written_anew(autojump_clock: MockClock, tmp
     assert refused.group_contains(InconsistentMeta, match="belongs to broker 1")
 
 
-async def test_a_topic_id_that_cannot_be_read_stops_nobody(autojump_clock: MockClock, tmp_path: Path) -> None:
+async def test_an_unreadable_topic_id_does_not_stop_its_partition(autojump_clock: MockClock, tmp_path: Path) -> None:
     async with embedded_broker(tmp_path) as broker:
         assert await create(broker, "t") == E.NONE
         assert await produce(broker, b"a") == (E.NONE, 0)

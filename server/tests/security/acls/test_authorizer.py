@@ -57,7 +57,7 @@ def allowed(made: Authorizer, who: Session | None = None, name: str = "orders") 
     return {op for op in OPERATIONS[TOPIC] if made.allows(who or session(), op, TOPIC, name)}
 
 
-def test_without_entries_nobody_may_do_anything() -> None:
+def test_without_entries_no_principal_may_do_anything() -> None:
     assert allowed(authorizer()) == set()
     assert allowed(authorizer(), name="") == set()
 
@@ -77,7 +77,7 @@ def test_a_principal_is_a_type_and_a_name() -> None:
 
 
 @pytest.mark.parametrize("who", ["User:bob", "Group:ops", "User:ANONYMOUS"])
-def test_the_star_among_users_is_everybody(who: str) -> None:
+def test_the_wildcard_user_is_every_principal(who: str) -> None:
     made = authorizer(acl(ALLOW, Op.READ, principal="User:*"))
     assert made.allows(Session(Principal.parse(who), "h", "L", "SSL"), Op.READ, TOPIC, "orders")
 
@@ -149,7 +149,7 @@ def test_super_users_may_do_everything() -> None:
     assert allowed(made, session("bob")) == set()
 
 
-def test_everybody_is_allowed_where_no_entry_speaks() -> None:
+def test_every_principal_is_allowed_where_there_is_no_entry() -> None:
     made = authorizer(acl(ALLOW, Op.READ, "orders", principal="User:bob"), allow_everyone=True)
     assert allowed(made, name="others") == set(OPERATIONS[TOPIC])
     assert allowed(made) == set()  # an entry for somebody else ends it
@@ -207,7 +207,7 @@ def test_any_topic_and_implied_operations() -> None:
     assert not authorizer(acl(ALLOW, Op.READ)).allows_any(session(), Op.DESCRIBE, TOPIC)
 
 
-def test_any_topic_when_everybody_is_allowed() -> None:
+def test_any_topic_when_every_principal_is_allowed() -> None:
     assert authorizer(allow_everyone=True).allows_any(session(), Op.WRITE, TOPIC)
     assert authorizer(acl(DENY, Op.WRITE), allow_everyone=True).allows_any(session(), Op.WRITE, TOPIC)
     assert not authorizer(acl(DENY, Op.WRITE, "*"), allow_everyone=True).allows_any(session(), Op.WRITE, TOPIC)

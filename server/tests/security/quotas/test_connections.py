@@ -138,7 +138,7 @@ def test_an_address_that_comes_too_fast_is_held_and_counts_for_nothing() -> None
 # -- rates ------------------------------------------------------------------------------------------------------------
 
 
-def test_who_comes_too_fast_is_served_later_and_nobody_is_accepted_meanwhile() -> None:
+def test_connections_over_the_rate_are_served_later_and_others_wait() -> None:
     found = limits()
     found.limit(Ceiling(rate=2), {})
     for _ in range(20):

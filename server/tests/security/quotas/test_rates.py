@@ -86,7 +86,7 @@ def test_the_rate_is_what_the_definition_says(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_who_waits_as_long_as_it_is_told_gets_its_rate(seed: int) -> None:
+def test_a_client_that_waits_out_its_delays_gets_its_rate(seed: int) -> None:
     source = random.Random(seed)
     # Not evenly: ten seconds' worth at once, ten seconds at the limit, then a wait for what came at once; and again.
     rate, now, total, limit = Rate(WINDOW, 0.0), 0.0, 0.0, 10_000.0

@@ -207,7 +207,7 @@ def test_a_good_handshake_names_the_mechanisms(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_who_is_in(version: int) -> None:
+def test_which_principal_is_authenticated(version: int) -> None:
     step = give(come_to("FRAMED"), FRAMES[f"right {version}"])
     assert isinstance(step, Authenticated)
     assert str(step.session.principal) == "User:alice"
@@ -310,7 +310,7 @@ def again(before: Authenticated) -> Authenticator:
 
 
 @pytest.mark.parametrize("name", [name for name in FRAMES if not name.startswith("handshake")])
-def test_who_comes_back_begins_with_a_handshake(name: str) -> None:
+def test_reauthentication_begins_with_a_handshake(name: str) -> None:
     assert verdict(give(again(logged_in()), FRAMES[name])) == CLOSED
 
 

@@ -117,7 +117,7 @@ def test_claims_that_are_not(claims: dict[str, Any], why: str) -> None:
     assert "alice" not in str(caught.value)
 
 
-def test_without_an_expected_audience_a_token_for_one_is_for_somebody_else() -> None:
+def test_without_an_expected_audience_a_token_for_one_is_refused() -> None:
     with pytest.raises(TokenRefused, match="audience"):
         read(token(), TokenRules(issuer="https://issuer"))
 

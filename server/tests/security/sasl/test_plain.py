@@ -1,4 +1,4 @@
-"""PLAIN: what is let in, what is not, and what those are told."""
+"""PLAIN: accepted and rejected log-ins, and their answers."""
 
 from __future__ import annotations
 

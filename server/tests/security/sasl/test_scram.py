@@ -64,7 +64,7 @@ def test_a_name_with_comma_and_equals_sign() -> None:
         ("old", PASSWORD, "the credential of 'old' has fewer than 4096 iterations"),
     ],
 )
-def test_who_is_refused_learns_nothing_before_the_proof(user: str, password: str, reason: str) -> None:
+def test_a_rejected_client_learns_nothing_before_the_proof(user: str, password: str, reason: str) -> None:
     server, login = exchange(users()), client(user, password)
     first = server.evaluate(login.first(), 0)
     assert isinstance(first, Challenge)
@@ -95,7 +95,7 @@ def test_a_user_that_there_is_not_looks_like_one_each_time() -> None:
     assert shown("mallory") == nobody, "a new user like others changes nothing"
 
 
-def test_another_authorization_id_is_refused_whoever_it_is() -> None:
+def test_any_other_authorization_id_is_refused() -> None:
     for name in (b"alice", b"mallory"):
         with pytest.raises(Refused) as caught:
             exchange(users()).evaluate(b"n,a=bob,n=" + name + b",r=x", 0)
@@ -167,7 +167,7 @@ def test_what_is_no_good_final_message(message: bytes, why: str) -> None:
 
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
 def test_no_message_may_be_changed_in_a_single_place(number: int) -> None:
-    """By somebody between the two: each changed byte is noticed, by the server or by the client."""
+    """By a man in the middle: each changed byte is noticed, by the server or by the client."""
     seed = random.randrange(1 << 30)
     rng = random.Random(seed)
 

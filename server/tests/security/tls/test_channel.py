@@ -30,7 +30,7 @@ def _client(authority: trustme.CA = AUTHORITY, certificate: trustme.LeafCert | N
 
 
 def _carry(*ends: TlsChannel, piece: int = 1 << 20) -> None:
-    """Until nobody has anything to say."""
+    """Until neither end has anything to send."""
     while any(end.outgoing_bytes for end in ends):
         for at, end in enumerate(ends):
             data = end.outgoing()
@@ -72,7 +72,7 @@ def test_what_one_end_writes_the_other_reads(version: ssl.TLSVersion, piece: int
     assert not server_end.peer_closed
 
 
-def test_the_end_is_told() -> None:
+def test_the_end_is_notified() -> None:
     server_end, client_end = _connected(_server(), _client())
     client_end.close()
     _carry(server_end, client_end)

@@ -122,7 +122,7 @@ def test_the_settings() -> None:
     assert "new" not in repr(made)
 
 
-def test_whom_a_token_concerns() -> None:
+def test_which_principals_a_token_concerns() -> None:
     made = token()
     for one, renews in ((ALICE, True), (BOB, True), (CAROL, False), (Principal("User", "dan"), False)):
         assert made.may_renew(one) is renews
