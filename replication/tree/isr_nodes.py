@@ -15,7 +15,8 @@ from barnabas.replication.tree import paths
 
 
 async def write_isr(store: Store, leader: int, topic: str, index: int, proposal: Proposal) -> int | ErrorCode:
-    """Write the ISR that broker `leader` proposes; the partition epoch afterwards, or why not: 3, 74, 95.
+    """Write the ISR that broker `leader` proposes. Returns the new partition epoch, or why it was not written:
+    UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION.
 
     May be repeated after a ConnectionLost. Raises StoreError, BadNode.
     """

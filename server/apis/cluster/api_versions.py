@@ -1,18 +1,15 @@
 """ApiVersions (key 18, versions 0-4): what this broker serves.
 
 Behaviour: lists every API that is served (`Services.served`); those between brokers only in a cluster, as Apache Kafka
-3.9 does in ZooKeeper mode. From v3 the client names its software; a malformed name or
-version is answered with INVALID_REQUEST and an empty list, in the asked version. A version that is not served is
-answered by the dispatcher in format 0 with UNSUPPORTED_VERSION and the range of this API alone, so that the client
-can try again (KIP-511).
+3.9 does in ZooKeeper mode. An unsupported version is answered by the dispatcher in format 0 with UNSUPPORTED_VERSION
+and the range of this API alone, so that the client can retry (KIP-511).
 
 Versions:
 
-- 3: flexible in its body, while the response header stays at version 0
-- 4: may name features whose minimum is 0, and before 4 those are left out
-
-From v3 on the feature levels that this broker can do and those that are in force (`barnabas.server.cluster.features`):
-a Java client takes up KIP-890's second part, and asks for groups of KIP-848, by them.
+- 3: flexible in its body, while the response header stays at version 0. The client names its software; a malformed name
+  or version is answered with INVALID_REQUEST and an empty list. Adds the supported and the finalised feature levels
+  (`barnabas.server.cluster.features`): Java clients use KIP-890's second part, and groups of KIP-848, by them
+- 4: may name features whose minimum is 0, which are left out before
 """
 
 from __future__ import annotations

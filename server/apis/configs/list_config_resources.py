@@ -1,9 +1,12 @@
 """ListConfigResources (key 74, versions 0-1): names of the resources that have settings.
 
-Behaviour: version 0 (KIP-714) asks for client metrics subscriptions alone, of which there are none. Version 1
-(KIP-1142) asks for any types, nothing meaning all: topics by name, brokers and their loggers by id,
-groups that have settings of their own. An unknown type is
+Behaviour: topics by name, brokers and their loggers by id, groups that have settings of their own. An unknown type is
 answered with UNSUPPORTED_VERSION, as in Apache Kafka.
+
+Versions:
+
+- 0: client metrics subscriptions alone (KIP-714), of which there are none
+- 1: any types, all of them for an empty list (KIP-1142)
 """
 
 from __future__ import annotations
