@@ -11,10 +11,12 @@ alert, is worth sending before the connection is closed.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from typing import Final, cast
 
 WRITE_BYTES_MAX: Final = 64 * 1024
 """So much plaintext is worth handing over at once: four records."""
+_ReadInto = Callable[[int, memoryview], int]
 
 
 class TlsError(Exception):
@@ -72,17 +74,15 @@ class TlsChannel:
         """
         if not self.is_open:
             return 0
-        read, incoming = self._tls.read, self._incoming
+        # With a buffer it returns a count, contrary to its type; one record at a time, whatever room there is.
+        read, incoming = cast(_ReadInto, self._tls.read), self._incoming
         filled, room = 0, len(target)
         try:
             while True:
-                # One record at a time, whatever room there is; with a buffer it returns a count.
-                size = cast(int, read(room - filled, target[filled:]))
+                size = read(room - filled, target[filled:])
                 filled += size
-                if not size:
-                    self.peer_closed = True
-                    return filled
-                if filled == room or not incoming.pending:
+                if filled == room or not incoming.pending or not size:
+                    self.peer_closed = not size
                     return filled
         except ssl.SSLWantReadError:
             return filled

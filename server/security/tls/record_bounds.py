@@ -39,9 +39,12 @@ class RecordBounds:
             self._body_bytes = _BODY_BYTES(self._header, 3)[0]
             self._header = b""
             at += self._body_bytes
-        while at + HEADER_BYTES <= end:
-            self._body_bytes = body_bytes = _BODY_BYTES(ciphertext, at + 3)[0]
-            at += HEADER_BYTES + body_bytes
+        last_header = end - HEADER_BYTES
+        if at <= last_header:
+            while at <= last_header:
+                (body_bytes,) = _BODY_BYTES(ciphertext, at + 3)
+                at += HEADER_BYTES + body_bytes
+            self._body_bytes = body_bytes
         if at < end:
             self._header = bytes(ciphertext[at:])
             self._body_bytes = 0
