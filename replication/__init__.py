@@ -101,6 +101,7 @@ from barnabas.replication.tree.cluster_tree import (
     stand_for_controller,
     take_producer_ids,
     topic_names,
+    update_broker,
     write_config,
 )
 from barnabas.replication.tree.isr_nodes import notify_isr_changes, write_isr
@@ -251,6 +252,7 @@ __all__ = [
     "take_producer_ids",
     "throttled_partitions",
     "topic_names",
+    "update_broker",
     "watch_registration",
     "write_config",
     "write_isr",

@@ -198,6 +198,19 @@ async def register_broker(store: Store, broker: BrokerImage, now_ms: int) -> Bro
     return replace(broker, epoch=node.czxid)
 
 
+async def update_broker(store: Store, broker: BrokerImage, now_ms: int) -> bool:
+    """Update the registration of a broker, which keeps its epoch. False if it is gone, or of another session."""
+    path = paths.broker(broker.id)
+    node = await store.get(path)
+    if node is None or node.czxid != broker.epoch:
+        return False
+    try:
+        await store.commit([Set(path, encode_broker(broker, now_ms), node.version)])
+    except (NoSuchNode, VersionMoved):
+        return False
+    return True
+
+
 async def read_controller(store: Store) -> int | None:
     """Id of the present controller."""
     node = await store.get(paths.CONTROLLER)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -34,6 +35,7 @@ from barnabas.replication import (
     BadNode,
     BrokerIdTaken,
     Endpoint,
+    Image,
     Store,
     StoreError,
     StoreFailed,
@@ -52,8 +54,10 @@ from barnabas.server.cluster.client import ControllerClient
 from barnabas.server.cluster.identity import open_store, settle_broker_id, wait_for_old_registration
 from barnabas.server.cluster.member import ClusterMember
 from barnabas.server.config.broker import BrokerConfig
+from barnabas.server.config.listener_changes import is_same, why_not_now, why_not_stored, with_listeners_of
 from barnabas.server.config.topics import LogConfigs
 from barnabas.server.network.listeners import bind_all, sweep_idle
+from barnabas.server.network.open_listeners import endpoints_of
 from barnabas.server.network.peers import Connect, tcp_connect
 from barnabas.server.network.stream_transport import StreamTransport
 from barnabas.server.requests.services import Services
@@ -74,6 +78,9 @@ log = logging.getLogger("barnabas.broker")
 IMAGE_S = 10.0
 TOPICS_S = 5.0
 """How long a broker in a cluster waits for the controller's first image before it is ready."""
+REGISTERED_S = 5.0
+"""How long a change of listeners waits for an image with the new endpoints of this broker: there may be no controller.
+"""
 
 
 class BrokerFailed(Exception):
@@ -100,8 +107,9 @@ class Broker:
         connect: Connect = tcp_connect,
         disk: Disk | None = None,
     ) -> None:
-        self._config = config
+        self._config = self._static_config = config
         self._given_store = store
+        self._connect = connect
         self._protection = protect(config, connect)
         self._disk = disk
         self._offload = offload
@@ -232,8 +240,9 @@ class Broker:
             session = self._store_session
             await self._settle_identity(dirs)
             self._failed_dirs = FailedDirs(dirs, metadata, session, self._config.broker_id)
-            self._stand_in_secret = await self._settle_secret(session)
             self._apply_broker_configs(await read_broker_configs(session, self._unreadable))
+            self._protect_dynamic()
+            self._stand_in_secret = await self._settle_secret()
             configs = await self._topic_configs()
             self._topics_at_start = tuple(configs)
             adoption = await self._found_topics(dirs.online)
@@ -308,10 +317,10 @@ class Broker:
             current_config=self._current_config,
             wall_ms=self._wall_ms,
             rng=self._rng,
-            connect=self._protection.connect,
             offload=self._offload,
             make_cluster_id=self._new_cluster_id,
             broker_configs_changed=self._apply_broker_configs,
+            advertise=self._advertise,
             stand_in_secret=self._stand_in_secret,
             protection=self._protection,
         )
@@ -356,16 +365,10 @@ class Broker:
             nursery.start_soon(cleaner.run)
         sessions = services.fetch_sessions
         nursery.start_soon(Housekeeping(*upkeep, dirs, cleaner, lambda: sessions.close_idle(trio.current_time())).run)
-        for jwks, url in parts.jwks:
-            from barnabas.server.network.jwks_fetch import JwksFetcher  # loads what reads URLs
-
-            await nursery.start(JwksFetcher(jwks, url).run)
         await nursery.start(parts.admission.hosts.run)
-        for sock, listener in listening:
-            tls = self._protection.tls.get(listener)
-            admission, secure = parts.admission, None if tls is None else tls.carrier
-            reactor.add_listener(sock, admission.accept(listener), secure, admission.may_accept(listener))
+        await parts.listeners.begin(listening, self._protection.listeners, parts.logins, self._endpoints)
         listening.clear()
+        nursery.start_soon(serve, log, "opening and closing listeners", parts.listeners.run)
         nursery.start_soon(reactor.run)
         nursery.start_soon(reactor.run_tail)
         sweep = partial(sweep_idle, reactor, self._current_config)
@@ -418,13 +421,26 @@ class Broker:
     # -- helpers -----------------------------------------------------------------------------------------------------
 
     def _bind(self) -> list[tuple[socket.socket, str]]:
-        listening = bind_all(self._config)
+        listening = bind_all(self._config, may_fail=self._optional_listeners(), without=self._protection.without)
         ports = {name: sock.getsockname()[1] for sock, name in listening}
-        self._endpoints = tuple(
-            Endpoint(each.name, each.host, each.port, each.protocol)
-            for each in self._config.advertised(ports, socket.gethostname())
-        )
+        self._endpoints = endpoints_of(self._config, defaultdict(int, ports), ports)
         return listening
+
+    def _optional_listeners(self) -> list[str]:
+        """Listeners that only dynamic settings define: a broker that cannot open one of them starts without it."""
+        config = self._config
+        needed = config.inter_broker_listener, config.controller_listener
+        return [
+            address.name
+            for address in config.listeners
+            if address.name not in needed and not is_same(address, self._static_config, config)
+        ]
+
+    def _protect_dynamic(self) -> None:
+        """Load TLS and authentication of listeners that the dynamic settings define."""
+        config = self._config
+        if not all(is_same(address, self._static_config, config) for address in config.listeners):
+            self._protection = protect(config, self._connect, may_fail=self._optional_listeners())
 
     async def _topic_configs(self) -> Mapping[str, Mapping[str, str]]:
         """Topics' own settings, by name: the logs are opened with them."""
@@ -439,10 +455,10 @@ class Broker:
 
         return await find_topics(self._store_session, log_dirs, self._config, self._rng, self._offload)
 
-    async def _settle_secret(self, session: Store) -> bytes:
-        """The secret from which salts of unknown users are derived; kept in a file, where log-ins need it."""
-        if self._protection.has_scram:
-            return await settle_secret(session, lambda: token_bytes(SECRET_BYTES))
+    async def _settle_secret(self) -> bytes:
+        """The secret from which salts of unknown users are derived; stored where a listener has SCRAM."""
+        if self._protection.listeners.has_scram:
+            return await settle_secret(self._store_session, lambda: token_bytes(SECRET_BYTES))
         return token_bytes(SECRET_BYTES)
 
     def _new_cluster_id(self) -> str:
@@ -456,22 +472,39 @@ class Broker:
 
     def _apply_broker_configs(self, configs: Mapping[str, Mapping[str, str]]) -> None:
         """Dynamic settings of brokers changed: make a new `BrokerConfig`, and notify parts that depend on it."""
-        known = set(self._config.notices)
-        self._config = self._config.with_dynamic(
-            cluster=configs.get(DEFAULT_ENTITY, {}), broker=configs.get(str(self._config.broker_id), {})
-        )
+        before = self._config
+        known = set(before.notices)
+        cluster, own = configs.get(DEFAULT_ENTITY, {}), configs.get(str(before.broker_id), {})
+        after = before.with_dynamic(cluster=cluster, broker=own)
+        why = why_not_stored(own, after) or why_not_now(before, after)
+        if self._parts is not None and why is not None:
+            log.error("settings of listeners are left as they are: %s", why)
+            after = before.with_dynamic(cluster=cluster, broker=with_listeners_of(own, before.broker_overrides))
+        self._config = after
         for notice in self._config.notices:
             if notice not in known:
                 log.warning("%s", notice.text)
         if self._parts is not None:
             services = self._parts.services
-            for name, listener in self._protection.tls.items():
-                listener.refresh(self._config.for_listener(name))
             self._parts.admission.config_changed()
+            self._parts.listeners.config_changed()
             services.groups.config_changed()
             services.transactions.config_changed()
             for name, topic in services.image.topics.items():
                 services.partitions.config_changed(name, topic.config)
+
+    async def _advertise(self, endpoints: Sequence[Endpoint]) -> None:
+        """Register these endpoints. Returns when the image has them, or after `REGISTERED_S`."""
+        self._endpoints = tuple(endpoints)
+        member, wanted = self.services.cluster, frozenset(endpoints)
+        member.advertise(self._endpoints)
+
+        def is_registered(image: Image) -> bool:
+            broker = image.brokers.get(self._config.broker_id)
+            return broker is not None and frozenset(broker.endpoints) == wanted
+
+        with trio.move_on_after(REGISTERED_S):
+            await member.image_until(is_registered)
 
     @staticmethod
     def _unreadable(error: BadNode) -> None:

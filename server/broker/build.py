@@ -8,7 +8,7 @@ Where two need each other, the one made first gets a function that is called onc
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random, SystemRandom
@@ -20,6 +20,7 @@ import trio
 from barnabas.kproto import KafkaError, uuid_to_text
 from barnabas.logdir import LogDirs
 from barnabas.replication import BrokerImage, Endpoint, Image, Store, new_uuid, partition_count
+from barnabas.replication.tree.users import SECRET_BYTES, settle_secret
 from barnabas.server.apis import APIS
 from barnabas.server.broker.protection import Protection
 from barnabas.server.cluster.acls import StoredAcls
@@ -41,7 +42,7 @@ from barnabas.server.coordinators.producer_ids import ProducerIds
 from barnabas.server.coordinators.transactions import TransactionCoordinator
 from barnabas.server.coordinators.verification import TxnVerification
 from barnabas.server.network.admission import Admission
-from barnabas.server.network.peers import Connect
+from barnabas.server.network.open_listeners import ListenerLogin, OpenListeners
 from barnabas.server.network.reactor import Reactor
 from barnabas.server.partitions.registry import Partitions
 from barnabas.server.partitions.roles import NO_LISTENER, RoleListeners
@@ -63,10 +64,9 @@ from barnabas.server.security.tokens.known import KnownTokens
 from barnabas.server.security.tokens.settings import token_settings
 
 if TYPE_CHECKING:
-    from barnabas.server.network.login import LoginService
+    from barnabas.server.config.sasl import SaslSettings
     from barnabas.server.partitions.followers import Followers
     from barnabas.server.partitions.in_sync import IsrManager
-    from barnabas.server.security.sasl.jwks import Jwks
     from barnabas.server.storage.dir_moves import Moves
 
 
@@ -75,9 +75,9 @@ class Ground:
     """What the parts are built from, known once the logs are loaded and the listeners bound.
 
     `current_config()`: the settings in force. `wall_ms()`: milliseconds since the epoch. `rng`: for ids that need not
-    be secret. `connect`: opens connections to other brokers. `broker_configs_changed`: called with the dynamic
-    settings of brokers, by id, when they change. `stand_in_secret`: salts of unknown users are derived from it. `sasl`:
-    the listeners with SASL; `tls`: those with TLS, by name.
+    be secret. `broker_configs_changed`: called with the dynamic settings of brokers, by id, when they change.
+    `advertise`: registers other endpoints of this broker. `stand_in_secret`: salts of unknown users are derived from
+    it.
     """
 
     dirs: LogDirs
@@ -88,10 +88,10 @@ class Ground:
     current_config: Callable[[], BrokerConfig]
     wall_ms: Callable[[], int]
     rng: Random
-    connect: Connect
     offload: Offload
     make_cluster_id: Callable[[], str]
     broker_configs_changed: Callable[[Mapping[str, Mapping[str, str]]], None]
+    advertise: Callable[[Sequence[Endpoint]], Awaitable[None]]
     stand_in_secret: bytes
     protection: Protection
 
@@ -99,7 +99,7 @@ class Ground:
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Parts:
     """The parts of a broker. `services`: what handlers use. `followers`, `isr`: in a cluster only;
-    `moves`: with several log directories only; `jwks`: keys to be fetched, with their URL.
+    `moves`: with several log directories only. `logins`: how clients authenticate at the start, by listener.
     """
 
     nursery: trio.Nursery
@@ -110,7 +110,8 @@ class Parts:
     moves: Moves | None
     admission: Admission
     reactor: Reactor
-    jwks: Sequence[tuple[Jwks, str]]
+    listeners: OpenListeners
+    logins: Mapping[str, ListenerLogin]
 
 
 def build(ground: Ground) -> Parts:
@@ -130,7 +131,7 @@ def build(ground: Ground) -> Parts:
         member,
         controller,
         ground.store,
-        ground.connect,
+        ground.protection.connect,
         current_config=ground.current_config,
         current_image=current_image,
     )
@@ -152,7 +153,7 @@ def build(ground: Ground) -> Parts:
         coordinator_ground,
         next_producer_id=producer_ids.next_id,
         write_markers=lambda request, token: markers.write(request, token),
-        connect=ground.connect,
+        connect=ground.protection.connect,
         partition_count=partial(partition_count, ground.store),
         transaction_version=lambda: features.level("transaction.version"),
     )
@@ -160,7 +161,7 @@ def build(ground: Ground) -> Parts:
         transactions,
         partitions,
         timers,
-        ground.connect,
+        ground.protection.connect,
         current_config=ground.current_config,
         current_image=current_image,
         now=trio.current_time,
@@ -188,6 +189,23 @@ def build(ground: Ground) -> Parts:
     authorizer = authorizer_of(config)
     tokens = _tokens(config, member.store, ground.wall_ms)
     apis = [api for api in APIS if api.is_served(clustered=config.is_clustered)]
+
+    def logins_of(settings: SaslSettings) -> Mapping[str, ListenerLogin]:
+        return _logins(ground, services, dispatch, apis, settings)
+
+    async def keep_secret() -> None:
+        users.scram.secret = await settle_secret(member.store, lambda: token_bytes(SECRET_BYTES))
+
+    listeners = OpenListeners(
+        lambda: reactor,
+        lambda: admission,
+        ground.nursery,
+        ground.offload,
+        current_config=ground.current_config,
+        make_logins=logins_of,
+        keep_secret=keep_secret,
+        advertise=ground.advertise,
+    )
     services = Services(
         served=apis,
         partitions=partitions,
@@ -212,56 +230,56 @@ def build(ground: Ground) -> Parts:
         authorizer=authorizer,
         acls=None if authorizer is None else StoredAcls(member.store, authorizer, ground.wall_ms),
         tokens=tokens,
-        tls=ground.protection.tls,
+        listeners=listeners,
         now=trio.current_time,
         wall_ms=ground.wall_ms,
         current_config=ground.current_config,
         current_image=current_image,
     )
     dispatch = Dispatcher(apis, services, ground.nursery)
-    logins, jwks = _logins(ground, services, dispatch, apis, users, tokens)
+    sasl = ground.protection.listeners.sasl
+    logins = {} if sasl is None else logins_of(sasl)
     limits = ConnectionLimits(
         [address.name for address in config.listeners],
         config.inter_broker_listener,
         _quota_window(config),
         quotas.connections,
     )
-    admission = Admission(dispatch, lambda: reactor, ground.current_config, limits, timers, logins)
+    admission = Admission(dispatch, lambda: reactor, ground.current_config, limits, timers)
+    for name, one in logins.items():
+        admission.set_login(name, one.service)
     reactor = Reactor(partitions.write_staged, trio.current_time, admission.closed, limits)
-    return Parts(ground.nursery, services, controller_client, followers, isr, moves, admission, reactor, jwks)
+    return Parts(
+        ground.nursery, services, controller_client, followers, isr, moves, admission, reactor, listeners, logins
+    )
 
 
 def _logins(
-    ground: Ground,
-    services: Services,
-    dispatch: Dispatcher,
-    apis: Sequence[Api],
-    users: Users,
-    tokens: StoredTokens | None,
-) -> tuple[Mapping[str, LoginService], Sequence[tuple[Jwks, str]]]:
-    """Log-ins by listener; sets of keys to be fetched, with their URL."""
-    settings = ground.protection.sasl
-    if settings is None:
-        return {}, ()
+    ground: Ground, services: Services, dispatch: Dispatcher, apis: Sequence[Api], settings: SaslSettings
+) -> Mapping[str, ListenerLogin]:
+    """How clients authenticate, by listener."""
     from barnabas.server.broker.logins import make_logins
     from barnabas.server.network.login import LoginService
 
-    made = make_logins(settings, users.scram, None if tokens is None else tokens.known, trio.current_time)
-    logins = {
-        name: LoginService(
-            rules=rules,
-            served=partial(BeforeLogin, apis, services),
-            dispatch=dispatch,
-            timers=services.timers,
-            now=trio.current_time,
-            wall_ms=ground.wall_ms,
-            delay_s=lambda: ground.current_config().get_int("connection.failed.authentication.delay.ms") / 1000,
-            frame_bytes_before=settings.listeners[name].max_receive_bytes,
-            frame_bytes=lambda: ground.current_config().get_int("socket.request.max.bytes"),
+    tokens = None if services.tokens is None else services.tokens.known
+    made = make_logins(settings, services.users.scram, tokens, trio.current_time)
+    return {
+        name: ListenerLogin(
+            LoginService(
+                rules=rules,
+                served=partial(BeforeLogin, apis, services),
+                dispatch=dispatch,
+                timers=services.timers,
+                now=trio.current_time,
+                wall_ms=ground.wall_ms,
+                delay_s=lambda: ground.current_config().get_int("connection.failed.authentication.delay.ms") / 1000,
+                frame_bytes_before=settings.listeners[name].max_receive_bytes,
+                frame_bytes=lambda: ground.current_config().get_int("socket.request.max.bytes"),
+            ),
+            made.jwks[name],
         )
         for name, rules in made.rules.items()
     }
-    return logins, made.jwks
 
 
 def _partitions(ground: Ground, current_image: Callable[[], Image]) -> Partitions:
@@ -287,7 +305,7 @@ def _member(ground: Ground, partitions: Partitions) -> ClusterMember:
         wall_ms=ground.wall_ms,
         rng=ground.rng,
         make_cluster_id=ground.make_cluster_id,
-        connect=ground.connect if config.is_clustered else None,
+        connect=ground.protection.connect if config.is_clustered else None,
         cluster_id=meta.cluster_id if meta else None,
         recovered=not ground.dirs.was_clean,
         broker_configs_changed=ground.broker_configs_changed,
@@ -343,13 +361,13 @@ def _replication(
         member,
         controller,
         ground.store,
-        ground.connect,
+        ground.protection.connect,
         current_config=ground.current_config,
         current_image=current_image,
     )
     followers = Followers(
         config.broker_id,
-        ground.connect,
+        ground.protection.connect,
         current_config=ground.current_config,
         current_image=current_image,
         broker_epoch=lambda: member.broker_epoch,

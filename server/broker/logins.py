@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,32 +27,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Logins:
-    """`rules`: by listener. `jwks`: sets of keys to be fetched, with their URL."""
+    """`rules`: by listener. `jwks`: sets of keys to be fetched, with their URL, by listener."""
 
     rules: Mapping[str, ListenerRules]
-    jwks: tuple[tuple[Jwks, str], ...]
+    jwks: Mapping[str, Sequence[tuple[Jwks, str]]]
 
 
 def make_logins(
     settings: SaslSettings, users: ScramUsers, tokens: KnownTokens | None, now: Callable[[], float]
 ) -> Logins:
     """`tokens` None: there are no log-ins with tokens. `now()`: seconds of the clock for fetching keys."""
-    jwks: list[tuple[Jwks, str]] = []
+    jwks: dict[str, list[tuple[Jwks, str]]] = {name: [] for name in settings.listeners}
 
-    def begin(mechanism: SaslMechanism) -> NewExchange:
+    def begin(listener: SaslListener, mechanism: SaslMechanism) -> NewExchange:
         scram = ScramMechanism.of_name(mechanism.name)
         if scram is not None:
             return _scram(scram, users, tokens)
         if mechanism.oauth is not None:
-            return _oauth(mechanism.oauth, jwks, now)
+            return _oauth(mechanism.oauth, jwks[listener.name], now)
         known = PlainUsers(mechanism.users)
         return lambda: PlainExchange(known)
 
     def rules(listener: SaslListener) -> ListenerRules:
-        mechanisms = {one.name: MechanismRules(begin(one), one.max_reauth_ms) for one in listener.mechanisms}
+        mechanisms = {one.name: MechanismRules(begin(listener, one), one.max_reauth_ms) for one in listener.mechanisms}
         return ListenerRules(listener.name, listener.protocol, mechanisms)
 
-    return Logins({name: rules(listener) for name, listener in settings.listeners.items()}, tuple(jwks))
+    return Logins({name: rules(listener) for name, listener in settings.listeners.items()}, jwks)
 
 
 def _scram(mechanism: ScramMechanism, users: ScramUsers, tokens: KnownTokens | None) -> NewExchange:

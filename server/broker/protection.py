@@ -1,61 +1,61 @@
-"""TLS and log-ins of a broker's listeners. Their modules are loaded only if some listener has them: that is a twentieth
-of a start.
-"""
+"""TLS and authentication of a broker's listeners and of its connections to other brokers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from barnabas.server.config.broker import BrokerConfig
+from barnabas.server.config.problems import SettingsRefused
+from barnabas.server.network.listener_security import ListenerSecurity, load_security
 from barnabas.server.network.peers import Connect
 
 if TYPE_CHECKING:
-    from barnabas.server.config.sasl import SaslSettings
     from barnabas.server.network.tls_listener import TlsListener
 
-_TLS: Final = ("SSL", "SASL_SSL")
-_SASL: Final = ("SASL_PLAINTEXT", "SASL_SSL")
+log = logging.getLogger("barnabas.broker")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Protection:
-    """`connect`: to other brokers, with TLS and log-in where their listener has them. `sasl`: None without a listener
-    with SASL. `tls`: by listener.
+    """`connect`: to other brokers, with TLS and log-in where their listener has them. `listeners`: those of this broker
+    without those in `without`, which cannot be opened.
     """
 
     connect: Connect
-    sasl: SaslSettings | None
-    tls: Mapping[str, TlsListener]
-
-    @property
-    def has_scram(self) -> bool:
-        """Whether any listener has SCRAM."""
-        return self.sasl is not None and self.sasl.has_scram
+    listeners: ListenerSecurity
+    without: frozenset[str] = frozenset()
 
 
-def protect(config: BrokerConfig, connect: Connect) -> Protection:
-    """connect: without protection. Raises SettingsRefused."""
-    protocols = {listener.protocol for listener in config.listeners}
-    sasl: SaslSettings | None = None
-    tls: Mapping[str, TlsListener] = {}
-    if not protocols.isdisjoint(_TLS):
+def protect(config: BrokerConfig, connect: Connect, *, may_fail: Collection[str] = ()) -> Protection:
+    """connect: without protection. may_fail: listeners whose problems are logged, and the broker starts without them.
+    Raises SettingsRefused for others.
+    """
+    without = set()
+    for name in may_fail:
+        try:
+            load_security(config, [name])
+        except SettingsRefused as refused:
+            log.error("listener %s is not opened: %s", name, refused)
+            without.add(name)
+    listeners = load_security(config, [each.name for each in config.listeners if each.name not in without])
+    if config.is_clustered:
+        connect = _between_brokers(config, listeners, connect)
+    return Protection(connect, listeners, frozenset(without))
+
+
+def _between_brokers(config: BrokerConfig, listeners: ListenerSecurity, connect: Connect) -> Connect:
+    between: TlsListener | None = listeners.tls.get(config.inter_broker_listener)
+    if between is not None:
         from barnabas.server.network.peer_tls import encrypted
-        from barnabas.server.network.tls_listener import tls_listeners
 
-        tls = tls_listeners(config)
-        between = tls.get(config.inter_broker_listener)
-        if between is not None and config.is_clustered:
-            connect = encrypted(connect, lambda: between.client_context)
-    if not protocols.isdisjoint(_SASL):
-        from barnabas.server.config.sasl import sasl_settings
+        connect = encrypted(connect, lambda: between.client_context)
+    login = None if listeners.sasl is None else listeners.sasl.between_brokers
+    if login is not None:
         from barnabas.server.network.peer_login import logging_in
         from barnabas.server.security.sasl.client import ClientCredentials
 
-        sasl = sasl_settings(config)
-        login = sasl.between_brokers
-        if login is not None:
-            credentials = ClientCredentials(login.mechanism, login.user, login.password, login.by_token)
-            connect = logging_in(connect, credentials)
-    return Protection(connect, sasl, tls)
+        connect = logging_in(connect, ClientCredentials(login.mechanism, login.user, login.password, login.by_token))
+    return connect

@@ -43,6 +43,7 @@ from barnabas.replication import (
     CommitRefused,
     Controller,
     Effect,
+    Endpoint,
     Image,
     Message,
     SessionBack,
@@ -75,6 +76,7 @@ from barnabas.replication import (
     settle_cluster_id,
     stand_for_controller,
     topic_names,
+    update_broker,
 )
 from barnabas.replication.tree import admin_tree, client_nodes
 from barnabas.server.cluster.admin_nodes import read_admin_nodes
@@ -99,6 +101,10 @@ ClientWatcher = Callable[[str, str, Mapping[str, str]], None]
 """Called with the kind and the name of a user, a client id or an address (`barnabas.replication.tree.client_nodes`),
 and all that is stored of it: quotas, and a user's credentials; empty when there is nothing.
 """
+
+
+class _Readvertise:
+    """This broker has other endpoints to register."""
 
 
 class ClusterMember:
@@ -129,6 +135,7 @@ class ClusterMember:
         self.store: Store = SteadyStore(store)
         """The store that waits for lost connections; for other users than the controller."""
         self._broker = broker
+        self._endpoints = broker.endpoints  # wanted; `_broker` has the registered ones
         self._config = config
         self._wall_ms = wall_ms
         self._rng = rng
@@ -152,7 +159,7 @@ class ClusterMember:
         self._won: Term | None = None  # the last election that this broker won
         self._watching: trio.CancelScope | None = None
         self._session_lost = False  # and we have not rejoined
-        self._inbox: list[Effect | StoreEvent] = []
+        self._inbox: list[Effect | StoreEvent | _Readvertise] = []
         self._mail = Wakeup()
         self._beside: list[tuple[str, Callable[[], Awaitable[None]]]] = []
         self._client_watchers: list[ClientWatcher] = []
@@ -193,6 +200,11 @@ class ClusterMember:
     def broker_epoch(self) -> int:
         """The epoch of this broker's present registration; -1 before there is one."""
         return self._broker.epoch
+
+    def advertise(self, endpoints: Sequence[Endpoint]) -> None:
+        """Register other endpoints of this broker."""
+        self._endpoints = tuple(endpoints)
+        self._post([_Readvertise()])
 
     async def image_until(self, ready: Callable[[Image], bool]) -> None:
         """Wait until the image fulfils the condition. It is checked with every new image, and at least once."""
@@ -268,7 +280,7 @@ class ClusterMember:
         )
         if self._broker_configs_changed is not None:
             self._broker_configs_changed(configs)
-        self._broker = await register_broker(self.store, self._broker, self._wall_ms())
+        await self._register()
 
     async def _rejoin(self) -> None:
         """Start another session: re-register, read changed settings, stand for controller."""
@@ -277,13 +289,30 @@ class ClusterMember:
         if registered is None or registered.epoch != self._broker.epoch:
             session_s = self._config().get_int("zookeeper.session.timeout.ms") / 1000
             await wait_for_old_registration(self.store, self._broker.id, session_s)
-            self._broker = await register_broker(self.store, self._broker, self._wall_ms())
+            await self._register()
             log.info("re-registered broker %d with epoch %d", self._broker.id, self._broker.epoch)
+        else:
+            await self._readvertise()
         if self._won is not None:
             await leave_controller(self.store, self._won)
         self._session_lost = False
         await self._notices.refresh()
         await self._elect()
+
+    async def _register(self) -> None:
+        broker = replace(self._broker, endpoints=self._endpoints)
+        self._broker = await register_broker(self.store, broker, self._wall_ms())
+
+    async def _readvertise(self) -> None:
+        """Update the endpoints of the registration. If it is gone, the next one has them."""
+        broker = replace(self._broker, endpoints=self._endpoints)
+        if broker != self._broker and await update_broker(self.store, broker, self._wall_ms()):
+            self._broker = broker
+            log.info(
+                "registered other endpoints of broker %d: %s",
+                broker.id,
+                ", ".join(f"{each.listener}://{each.host}:{each.port}" for each in broker.endpoints),
+            )
 
     async def _elect(self) -> None:
         """Stand for controller; if we win, the term begins."""
@@ -338,7 +367,7 @@ class ClusterMember:
         if self._watching is not None:
             self._watching.cancel()
             self._watching = None
-        self._inbox = [item for item in self._inbox if isinstance(item, StoreEvent)]
+        self._inbox = [item for item in self._inbox if isinstance(item, StoreEvent | _Readvertise)]
         if self._term is not None:
             log.warning("controller epoch %d ended: %s", self._term.machine.epoch, why)
             term, self._term = self._term, None
@@ -346,7 +375,7 @@ class ClusterMember:
 
     # -- events ------------------------------------------------------------------------------------------------------
 
-    def _post(self, items: Iterable[Effect | StoreEvent]) -> None:
+    def _post(self, items: Iterable[Effect | StoreEvent | _Readvertise]) -> None:
         self._inbox.extend(items)
         self._mail.set()
 
@@ -373,13 +402,15 @@ class ClusterMember:
                     if isinstance(event, Changed):  # sessions are the other watch's
                         self._post([event])
 
-    async def _handle(self, mail: Sequence[Effect | StoreEvent]) -> None:
+    async def _handle(self, mail: Sequence[Effect | StoreEvent | _Readvertise]) -> None:
         """Process one batch. Effects first: they were decided before the store's events are read."""
         effects: list[Effect] = []
         changed: set[str] = set()
-        back = False
+        back = moved = False
         for item in mail:
             match item:
+                case _Readvertise():
+                    moved = True
                 case Changed():
                     changed |= item.paths
                 case SessionLost():
@@ -394,8 +425,11 @@ class ClusterMember:
         await self._attempt(partial(self._perform, effects))
         if back:
             await self._attempt(self._rejoin)
-        elif changed and not self._session_lost:  # rejoining reads everything
-            await self._attempt(partial(self._refresh, changed))
+        elif not self._session_lost:  # rejoining reads and writes everything
+            if moved:
+                await self._attempt(self._readvertise)
+            if changed:
+                await self._attempt(partial(self._refresh, changed))
 
     async def _attempt(self, step: Callable[[], object]) -> None:
         """A `_step`. If it fails by a bug, the controller's decisions may be carried out in part: another term must

@@ -71,17 +71,24 @@ class BrokerConfig(TypedValues):
         try:
             return self.with_checked(cluster=cluster, broker=broker)
         except SettingsRefused:
-            # rules over several keys; find those that break them by adding one at a time
+            # rules over several keys; find those that break them by adding one at a time, as long as one can be added
             good: tuple[dict[str, str], dict[str, str]] = ({}, {})
-            bad: list[Notice] = []
-            for level, layer in enumerate((cluster, broker)):
-                for key, text in layer.items():
-                    good[level][key] = text
+            left = [(level, key) for level, layer in enumerate((cluster, broker)) for key in layer]
+            texts = (cluster, broker)
+            why: dict[tuple[int, str], SettingsRefused] = {}
+            while True:
+                before, tried, left = len(left), left, []
+                for level, key in tried:
+                    good[level][key] = texts[level][key]
                     try:
                         self.with_checked(cluster=good[0], broker=good[1])
                     except SettingsRefused as error:
                         del good[level][key]
-                        bad.append(Notice(key, f"a dynamic setting is left out: {error}"))
+                        left.append((level, key))
+                        why[level, key] = error
+                if len(left) in (0, before):
+                    break
+            bad = [Notice(one[1], f"a dynamic setting is left out: {why[one]}") for one in left]
             config = self.with_checked(cluster=good[0], broker=good[1])
             return replace(config, notices=(*config.notices, *bad))
 

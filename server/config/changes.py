@@ -18,8 +18,9 @@ from barnabas.replication import is_internal
 from barnabas.server.config import groups as group_config
 from barnabas.server.config import topics as topic_config
 from barnabas.server.config.broker import BrokerConfig
+from barnabas.server.config.listener_changes import why_not_now
 from barnabas.server.config.problems import SettingsRefused, refusal
-from barnabas.server.settings import GROUP, TOPIC, Scope, Setting, Type, listener_keys
+from barnabas.server.settings import GROUP, TOPIC, Setting, Type, listener_keys
 
 log = logging.getLogger("barnabas.config")
 
@@ -156,14 +157,7 @@ def check_broker(config: BrokerConfig, after: Mapping[str, str], *, per_broker: 
         row = broker_row(name)
         if row is None:
             continue
-        if row.scope is Scope.READ_ONLY:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                refusal(name, text, "it cannot be changed while the broker runs; set it in server.properties"),
-            )
-        if row.scope is Scope.PER_BROKER and not per_broker:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, refusal(name, text, "it must be set for one broker by its id"))
-        why = row.why_not(text) or listener_keys.why_not_while_open(name, row)
+        why = listener_keys.why_not_dynamic(name, row, per_broker=per_broker) or row.why_not(text)
         if why is None and row.name in _SOME and int(text) < 1:
             why = "while the broker runs it must be at least 1"
         if why is not None:
@@ -175,6 +169,9 @@ def check_broker(config: BrokerConfig, after: Mapping[str, str], *, per_broker: 
             changed = config.with_checked(cluster=after, broker=config.broker_overrides)
     except SettingsRefused as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    why = why_not_now(config, changed)
+    if why is not None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, why)
     _check_cleaners(config.get_int("log.cleaner.threads"), changed.get_int("log.cleaner.threads"))
     return changed
 

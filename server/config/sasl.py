@@ -14,7 +14,7 @@ metadata store, and the issuers of tokens are set by `sasl.oauthbearer.…`.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -113,14 +113,15 @@ class SaslSettings:
         )
 
 
-def sasl_settings(config: BrokerConfig) -> SaslSettings:
-    """The settings of SASL. Raises SettingsRefused with all problems."""
-    return _Reading(config).settings()
+def sasl_settings(config: BrokerConfig, names: Collection[str] | None = None) -> SaslSettings:
+    """The settings of SASL. names: of these listeners only. Raises SettingsRefused with all problems."""
+    return _Reading(config, names).settings()
 
 
 class _Reading:
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, names: Collection[str] | None) -> None:
         self._config = config
+        self._names = names
         self._problems: list[str] = []
         self._sections: Mapping[str, tuple[LoginModule, ...]] | None = None
 
@@ -130,6 +131,8 @@ class _Reading:
         between: BrokerLogin | None = None
         for address in config.listeners:
             if not address.protocol.startswith("SASL_"):
+                continue
+            if self._names is not None and address.name not in self._names:
                 continue
             seen = config.for_listener(address.name)
             mechanisms = tuple(self._mechanism(seen, name) for name in self._enabled(seen))

@@ -63,8 +63,16 @@ class Acceptor:
 
     def add(self, sock: socket.socket, accept: Accept, secure: Secure | None, may_accept: Callable[[], bool]) -> None:
         """Part of `Reactor.add_listener`."""
-        self._listeners[sock.fileno()] = _Listener(sock, accept, secure, may_accept)
         self._epoll.register(sock.fileno(), READABLE)
+        self._listeners[sock.fileno()] = _Listener(sock, accept, secure, may_accept)
+
+    def remove(self, sock: socket.socket) -> None:
+        """Stop accepting from this one, and close it."""
+        fd = sock.fileno()
+        del self._listeners[fd]
+        self._paused.discard(fd)
+        self._epoll.unregister(fd)
+        sock.close()
 
     def close(self) -> None:
         """Stop accepting and close the listening sockets."""

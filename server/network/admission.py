@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
@@ -39,7 +38,7 @@ class ConnectionServer(Transport, Protocol):
 
 
 class Admission:
-    """Makes connections for accepted sockets. `logins`: the listeners, by name, whose clients must authenticate."""
+    """Makes connections for accepted sockets."""
 
     def __init__(
         self,
@@ -48,14 +47,13 @@ class Admission:
         config: Callable[[], BrokerConfig],
         limits: ConnectionLimits,
         timers: Timers,
-        logins: Mapping[str, LoginService] = MappingProxyType({}),
     ) -> None:
         self._dispatch = dispatch
         self._server = server
         self._config = config
         self._limits = limits
         self._timers = timers
-        self._logins = logins
+        self._logins: dict[str, LoginService] = {}
         self._held: set[Connection] = set()
         self._throttle = LogThrottle()
         self.hosts = HostLimits(limits.limit_hosts)
@@ -72,9 +70,17 @@ class Admission:
     def _set_limits(self) -> None:
         config = self._config()
         own = {address.name: _ceiling(config.for_listener(address.name)) for address in config.listeners}
+        self._limits.listen_on(own)
         self._limits.limit(_ceiling(config), own)
         self._limits.limit_each_host(config.get_int("max.connections.per.ip"))
         self.hosts.set(config.max_connections_per_ip_overrides)
+
+    def set_login(self, listener: str, login: LoginService | None) -> None:
+        """Have clients of this listener authenticate first; None: without authentication. For new connections."""
+        if login is None:
+            self._logins.pop(listener, None)
+        else:
+            self._logins[listener] = login
 
     def may_accept(self, listener: str) -> Callable[[], bool]:
         """Returns what says whether one more connection may be accepted on `listener` now."""

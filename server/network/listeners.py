@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 import trio
@@ -99,28 +99,49 @@ def _bind_one(address: ListenAddress, host: str, port: int, backlog: int) -> soc
         raise CannotListen(f"cannot listen on {address}: not a host name") from None
 
 
-def bind_all(config: BrokerConfig) -> list[tuple[socket.socket, str]]:
-    """Sockets for each of `listeners`, with the listener's name. Raises CannotListen, and leaves none open then."""
-    listening: list[tuple[socket.socket, str]] = []
-    open_to_others: list[str] = []
+def bind_listener(config: BrokerConfig, address: ListenAddress) -> list[socket.socket]:
+    """As `bind`, with the settings of sockets."""
     key = "socket.receive.buffer.bytes"
     receive_buffer_bytes = config.get_int(key) if config.is_set(key) else -1
+    return bind(address, config.get_int("socket.listen.backlog.size"), receive_buffer_bytes)
+
+
+def bind_all(
+    config: BrokerConfig, *, may_fail: Collection[str] = (), without: Collection[str] = ()
+) -> list[tuple[socket.socket, str]]:
+    """Sockets for each of `listeners`, with the listener's name. may_fail: listeners whose problems are logged, and the
+    broker starts without them. without: leave these out. Raises CannotListen, and leaves none open then.
+    """
+    listening: list[tuple[socket.socket, str]] = []
     try:
         for address in config.listeners:
-            for sock in bind(address, config.get_int("socket.listen.backlog.size"), receive_buffer_bytes):
-                listening.append((sock, address.name))
-                if not _is_loopback(sock):
-                    open_to_others.append(str(address))
+            if address.name in without:
+                continue
+            try:
+                listening += [(sock, address.name) for sock in bind_listener(config, address)]
+            except CannotListen as error:
+                if address.name not in may_fail:
+                    raise
+                log.error("listener %s is not opened: %s", address.name, error)
     except BaseException:
         for sock, _ in listening:
             sock.close()
         raise
-    if open_to_others and not config.get_optional_str("authorizer.class.name"):
+    warn_of_open(config, listening)
+    return listening
+
+
+def warn_of_open(config: BrokerConfig, listening: Iterable[tuple[socket.socket, str]]) -> None:
+    """Warn of those of these sockets, with their listeners' names, that are open to other machines without ACLs."""
+    if config.get_optional_str("authorizer.class.name"):
+        return
+    names = {name for sock, name in listening if not _is_loopback(sock)}
+    addresses = [str(address) for address in config.listeners if address.name in names]
+    if addresses:
         log.warning(
             "open to other machines without access control: %s; any client may read, change and delete all",
-            ", ".join(open_to_others),
+            ", ".join(addresses),
         )
-    return listening
 
 
 def _is_loopback(sock: socket.socket) -> bool:

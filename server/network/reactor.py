@@ -41,6 +41,7 @@ import trio
 
 from barnabas.logdir import FileSlice
 from barnabas.server.network.acceptor import Accept, Acceptor, Secure, always
+from barnabas.server.network.arenas import Arenas
 from barnabas.server.network.connection import LOGIN_S, Connection, ProtocolViolation
 from barnabas.server.network.readiness import FAILED, HALF_CLOSED, HUNG_UP, READABLE, WRITABLE, PolledSockets
 from barnabas.server.network.tls_carrier import HANDSHAKE_S, TlsCarrier
@@ -60,9 +61,6 @@ LINGERS_MAX = 3
 LINGER_REST_PASSES = 16
 """After a wait without an event, this many passes do not wait."""
 EVENTS_MAX = 256
-ARENA_BYTES = 1024 * 1024
-RECV_BYTES = 256 * 1024
-RECV_BYTES_MIN = 64 * 1024
 JOIN_BYTES_MAX = 1024 * 1024
 HANDSHAKES_PER_ROUND = 4
 """A step of a TLS handshake takes a millisecond, most of it a signature."""
@@ -102,31 +100,6 @@ class _Link:
         return self.is_idle and not self.connection.has_request
 
 
-class _Arenas:
-    """Receive buffers that live for one round. Normally a single megabyte; a round of many big reads takes more for
-    the moment.
-    """
-
-    def __init__(self) -> None:
-        self._first = memoryview(bytearray(ARENA_BYTES))
-        self._current = self._first
-        self._used = 0
-        self.scratch = memoryview(bytearray(RECV_BYTES))
-
-    def space(self) -> memoryview:
-        if ARENA_BYTES - self._used < RECV_BYTES_MIN:
-            self._current = memoryview(bytearray(ARENA_BYTES))
-            self._used = 0
-        return self._current[self._used : self._used + RECV_BYTES]
-
-    def take(self, size: int) -> None:
-        self._used += size
-
-    def reset(self) -> None:
-        self._current = self._first
-        self._used = 0
-
-
 class Reactor:
     """See the module. `end_of_round` is called once after the requests of a round have run, `closed` for every
     connection that ended. `limits`: how many connections there may be. `portable`: use nothing that only Linux has;
@@ -152,7 +125,7 @@ class Reactor:
         self._allowance = allowance or Allowance()
         self._links: dict[int, _Link] = {}
         self._acceptor = Acceptor(self._epoll, self._allowance, self._links.__len__, self._take)
-        self._arenas = _Arenas()
+        self._arenas = Arenas()
         self._dirty: dict[Connection, None] = {}
         self._in_round = False
         self._handshakes_left = 0
@@ -174,9 +147,30 @@ class Reactor:
         """
         self._acceptor.add(sock, accept, secure, may_accept)
 
+    def remove_listener(self, sock: socket.socket) -> None:
+        """Stop accepting from a socket of `add_listener`, and close it."""
+        self._acceptor.remove(sock)
+
     def remove_listeners(self) -> None:
         """Stop accepting and close the listening sockets."""
         self._acceptor.close()
+
+    def end_connections(self, listener: str) -> list[Connection]:
+        """Close the connections of a removed listener. Those with unanswered requests are returned: nothing more is
+        received from them, and they are closed once all their requests are answered.
+        """
+        left = []
+        for link in list(self._links.values()):
+            if link.connection.listener != listener:
+                continue
+            if link.is_done:
+                self._discard_requests(link)
+                self._drop(link)
+                continue
+            link.half_closed = link.finished = True
+            self._watch(link, link.mask & ~_IN)
+            left.append(link.connection)
+        return left
 
     def resume_accepting(self) -> None:
         """Accept connections that wait in the backlog: there may be room again."""
@@ -465,6 +459,7 @@ class Reactor:
                     connection.resume()
                 if link.finished:
                     if link.is_done:
+                        self._discard_requests(link)
                         self._drop(link)
                 elif not link.mask & READABLE and not connection.closed:
                     self._watch(link, link.mask | READABLE)

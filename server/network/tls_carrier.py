@@ -17,9 +17,10 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from barnabas.logdir import FileSlice
+from barnabas.server.network.arenas import Arenas
 from barnabas.server.network.connection import Connection, ProtocolViolation
 from barnabas.server.network.strangers import name_stranger_without_tls
 from barnabas.server.security.tls.channel import WRITE_BYTES_MAX, TlsChannel, TlsError
@@ -36,16 +37,6 @@ _NOTHING: Final = b""
 
 Opened = Callable[[Connection, TlsChannel], None]
 """Told when the handshake is over. Raises TlsError where the peer is nobody who may come in."""
-
-
-class Arenas(Protocol):
-    """Memory that stays as it is until the round ends. scratch: what is needed for the moment only."""
-
-    scratch: memoryview
-
-    def space(self) -> memoryview: ...
-
-    def take(self, size: int) -> None: ...
 
 
 class TlsCarrier:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import trio
 
@@ -146,12 +146,12 @@ class TlsListener:
         return Principal(USER, name)
 
 
-def tls_listeners(config: BrokerConfig) -> Mapping[str, TlsListener]:
-    """By name, those of a broker. Reads their files. Raises SettingsRefused, for all that is wrong."""
+def tls_listeners(config: BrokerConfig, names: Collection[str] | None = None) -> Mapping[str, TlsListener]:
+    """The listeners with TLS, by name; only those in `names`. Reads files. Raises SettingsRefused with all problems."""
     listeners = {}
     problems: list[str] = []
     for address in config.listeners:
-        if address.protocol in PROTOCOLS:
+        if address.protocol in PROTOCOLS and (names is None or address.name in names):
             connects = config.is_clustered and address.name == config.inter_broker_listener
             try:
                 listeners[address.name] = TlsListener(

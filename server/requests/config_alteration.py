@@ -6,13 +6,14 @@ The two differ in what a change starts from: nothing, or the stored settings (`k
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import trio
 
 from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.changes import (
     Change,
     apply,
@@ -23,6 +24,8 @@ from barnabas.server.config.changes import (
     group_row,
     topic_row,
 )
+from barnabas.server.config.problems import SettingsRefused, refusal
+from barnabas.server.network.open_listeners import endpoints_of
 from barnabas.server.requests.config_resources import (
     ResourceType,
     stored_broker,
@@ -84,12 +87,7 @@ async def alter_stored(
 
     def edit_broker(stored: Mapping[str, str]) -> Mapping[str, str]:
         after = apply(stored if keep else {}, changes, broker_row)
-        changed = check_broker(svc.config, after, per_broker=bool(name))
-        if name == str(svc.config.broker_id):
-            for listener, tls in svc.tls.items():
-                why = tls.why_not(changed.for_listener(listener))
-                if why is not None:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+        check_broker(svc.config, after, per_broker=bool(name))
         return after
 
     def edit_group(stored: Mapping[str, str]) -> Mapping[str, str]:
@@ -105,11 +103,12 @@ async def alter_stored(
             else:
                 await svc.topics.alter_topic_config(name, edit_topic)
         case ResourceType.BROKER:
-            stored = stored_broker(svc, name)
-            if validate_only:
-                edit_broker(stored)
-            else:
+            after = edit_broker(stored_broker(svc, name))
+            if name:
+                await _check_listeners(svc, check_broker(svc.config, after, per_broker=True))
+            if not validate_only:
                 await svc.topics.alter_broker_config(int(name) if name else None, edit_broker)
+                await svc.listeners.applied()
         case ResourceType.GROUP:
             stored = stored_group(svc, name)
             if validate_only:
@@ -118,3 +117,20 @@ async def alter_stored(
                 await svc.topics.alter_group_config(name, edit_group)
         case other:
             raise unsupported(other)
+
+
+async def _check_listeners(svc: Services, changed: BrokerConfig) -> None:
+    """Whether this broker could have these settings, as far as its listeners go. Raises KafkaError INVALID_REQUEST."""
+    try:
+        await svc.listeners.validate(changed)
+    except SettingsRefused as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    here, others = svc.config.broker_id, svc.image.brokers
+    known = others[here].endpoints if here in others else ()
+    taken = {(each.host, each.port): broker.id for broker in others.values() for each in broker.endpoints}
+    for endpoint in endpoints_of(changed, defaultdict(int), [each.name for each in changed.listeners]):
+        other = taken.get((endpoint.host, endpoint.port), here)
+        if other != here and endpoint not in known:
+            key = "advertised.listeners" if changed.is_set("advertised.listeners") else "listeners"
+            why = f"{endpoint.listener} would be advertised where broker {other} is, at {endpoint.host}:{endpoint.port}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, refusal(key, changed.get_str(key), why))

@@ -6,7 +6,7 @@ Built once in `barnabas.server.broker.build`, the only place that constructs the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from barnabas.server.coordinators.producer_ids import ProducerIds
     from barnabas.server.coordinators.transactions import TransactionCoordinator
     from barnabas.server.coordinators.verification import TxnVerification
-    from barnabas.server.network.tls_listener import TlsListener
+    from barnabas.server.network.open_listeners import OpenListeners
     from barnabas.server.partitions.registry import Partitions
     from barnabas.server.requests.fetch.sessions import FetchSessions
     from barnabas.server.requests.image_cache import ImageCache
@@ -54,9 +54,9 @@ class Services:
     """`served`: the APIs of this broker, alone or in a cluster. `cluster`: this broker as a member, with the image;
     `topics`, `controller`: requests to the controller about topics and about partitions; `users`: their credentials;
     `quotas`, `throttle`: the quotas of clients, and how they are enforced. `authorizer`, `acls`: who may do what, and
-    where that is stored; None without authorization. `tokens`: delegation tokens, None where they are disabled. `tls`:
-    the listeners with TLS, by name. `now()`: seconds of trio's clock, for timers. `wall_ms()`: milliseconds since the
-    epoch, for records; it moves with trio's clock.
+    where that is stored; None without authorization. `tokens`: delegation tokens, None where they are disabled.
+    `listeners`: the open ones. `now()`: seconds of trio's clock, for timers. `wall_ms()`: milliseconds since the epoch,
+    for records; it moves with trio's clock.
     """
 
     served: Sequence[Served]
@@ -82,7 +82,7 @@ class Services:
     authorizer: Authorizer | None
     acls: StoredAcls | None
     tokens: StoredTokens | None
-    tls: Mapping[str, TlsListener]
+    listeners: OpenListeners
     now: Callable[[], float]
     wall_ms: Callable[[], int]
     current_config: Callable[[], BrokerConfig]

@@ -26,8 +26,8 @@ What ends a task of the broker, and what follows:
   marks, so that the next start recovers the logs;
 - timers, flusher, moves, fetchers, loading, changes of ISR, verification: nothing, for each callback, log, partition
   or request is contained by itself;
-- creation of internal topics, expiry, expressions, laggards, producer ids, the sweep, features, preferred leaders, the
-  duties of housekeeping: any exception that was not one log's or shard's alone. `serve` runs it again;
+- creation of internal topics, expiry, expressions, laggards, producer ids, the sweep, features, preferred leaders,
+  listeners, the duties of housekeeping: any exception that was not one log's or shard's alone. `serve` runs it again;
 - handlers, auto-creation, markers to a broker, look-ups, a producer id, a cleaner: any exception (`attempt`, or a
   clause of their own). The request gets an error, or what is left is retried;
 - a channel to a broker: nothing, a message that cannot be sent, or whose answer cannot be used, is dropped;

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from barnabas.server.settings import BROKER, Setting
+from barnabas.server.settings import BROKER, Scope, Setting
 
 PREFIX: Final = "listener.name."
 MECHANISMS: Final = ("gssapi", "plain", "scram-sha-256", "scram-sha-512", "oauthbearer")
@@ -22,15 +22,9 @@ MECHANISMS: Final = ("gssapi", "plain", "scram-sha-256", "scram-sha-512", "oauth
 
 _KEY: Final = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<rest>.+)")
 _BROKER_WIDE: Final = frozenset({"sasl.mechanism.inter.broker.protocol"})
-_OTHERS_PER_LISTENER: Final = frozenset(
-    {
-        "connections.max.reauth.ms",
-        "max.connection.creation.rate",
-        "max.connections",
-        "num.network.threads",
-        "principal.builder.class",
-    }
-)
+LIMITS: Final = frozenset({"max.connection.creation.rate", "max.connections", "num.network.threads"})
+"""Settings that can be changed while the listener is open, of one broker or of all."""
+_OTHERS_PER_LISTENER: Final = LIMITS | {"connections.max.reauth.ms", "principal.builder.class"}
 PER_LISTENER: Final = frozenset(
     name
     for name in BROKER
@@ -108,16 +102,22 @@ def row_of(key: str) -> Setting | None:
     return row
 
 
-def why_not_while_open(key: str, row: Setting) -> str | None:
-    """Why a setting of listeners cannot be changed while they are open, as the end of a sentence; None if it can."""
-    if row.name not in PER_LISTENER or not row.name.startswith(("ssl.", "sasl.")):
-        return None
-    if row.sensitive:
+def why_not_dynamic(key: str, row: Setting, *, per_broker: bool) -> str | None:
+    """Why a setting cannot be changed while the broker runs, as the end of a sentence; None if it can, perhaps only
+    with the listener that it is for. per_broker: of one broker, not of all.
+    """
+    parsed = None if key == row.name else parse_listener_key(key)
+    if row.sensitive and row.name in PER_LISTENER:
         return "passwords and keys cannot be set while the broker runs; set it in server.properties"
-    if row.name not in RELOADED:
-        return "it cannot be changed while the listener is open; set it in server.properties"
-    if key == row.name:
-        return f"it must be set for one listener, as listener.name.<name>.{key}"
+    if parsed is None or parsed.why_not() is not None:
+        if row.scope is Scope.READ_ONLY:
+            return "it cannot be changed while the broker runs; set it in server.properties"
+        if row.name in PER_LISTENER and row.name.startswith(("ssl.", "sasl.")):
+            return f"it must be set for one listener, as {PREFIX}<name>.{row.name}"
+        if row.scope is Scope.PER_BROKER and not per_broker:
+            return "it must be set for one broker by its id"
+    elif row.name not in LIMITS and not per_broker:
+        return "it must be set for one broker by its id"
     return None
 
 

@@ -75,6 +75,7 @@ SETTINGS: tuple[Setting, ...] = (
         "PLAINTEXT://:9092",
         "Where the broker listens: a comma-separated list of NAME://host:port. An empty host or 0.0.0.0 means every "
         "interface, localhost both loopback addresses, port 0 any free port. Names and ports must be unique.",
+        scope=Scope.PER_BROKER,
         note="a broker alone that is given no settings file listens on PLAINTEXT://localhost:9092, unless "
         "advertised.listeners says otherwise",
     ),
@@ -84,12 +85,14 @@ SETTINGS: tuple[Setting, ...] = (
         None,
         "The addresses that clients get to connect to, in the form of `listeners` and for the same names. "
         "Without it the listeners are advertised, with this machine's name where a listener names no host.",
+        scope=Scope.PER_BROKER,
     ),
     works(
         "listener.security.protocol.map",
         Type.STRING,
         "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
         "Which security protocol each listener name uses, as NAME:PROTOCOL pairs.",
+        scope=Scope.PER_BROKER,
     ),
     works(
         "inter.broker.listener.name",

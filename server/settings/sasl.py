@@ -40,6 +40,7 @@ SETTINGS: tuple[Setting, ...] = (
         ("GSSAPI",),
         "The mechanisms that clients may log in with on listeners with SASL.",
         Check(f"a list of {', '.join(MECHANISMS)}", _is_list_of_mechanisms),
+        scope=Scope.PER_BROKER,
         note="must be set for a listener with SASL, as Apache Kafka's default, GSSAPI (Kerberos), is not available",
     ),
     works(

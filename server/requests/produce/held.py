@@ -31,7 +31,7 @@ import trio
 from barnabas.kproto.allowance import Allowance, TooMuchWork
 from barnabas.kproto.errors import KafkaError
 from barnabas.logdir import LogConfig, prepare
-from barnabas.server.network.reactor import ARENA_BYTES
+from barnabas.server.network.arenas import ARENA_BYTES
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.runtime.containment import contain
 from barnabas.server.runtime.offload import Offload

@@ -68,7 +68,8 @@ class ConnectionLimits:
     def __init__(
         self, listeners: Collection[str], between_brokers: str, window: Window, hosts: ConnectionRates | None = None
     ) -> None:
-        self._spared = between_brokers if len(set(listeners)) > 1 else None
+        self._between_brokers = between_brokers
+        self._spared: str | None = None
         self._window = window
         self._hosts = hosts or ConnectionRates(window)
         self._broker = Ceiling()
@@ -80,9 +81,20 @@ class ConnectionLimits:
         self._total = 0
         self._rates: dict[str | None, Rate] = {}
         self._closed_until: dict[str, float] = {}
+        self.listen_on(listeners)
 
     def __len__(self) -> int:
         return self._total
+
+    def listen_on(self, listeners: Collection[str]) -> None:
+        """From now on there are these listeners. Connections of others count until they are gone; nothing else is left
+        of them.
+        """
+        self._spared = self._between_brokers if len(set(listeners)) > 1 else None
+        for name in [name for name in self._rates if name is not None and name not in listeners]:
+            del self._rates[name]
+        for name in [name for name in self._closed_until if name not in listeners]:
+            del self._closed_until[name]
 
     def limit(self, broker: Ceiling, listeners: Mapping[str, Ceiling]) -> None:
         """From now on these hold."""

@@ -28,7 +28,7 @@ class ScramUsers:
     """See the module."""
 
     def __init__(self, secret: bytes) -> None:
-        self._secret = secret
+        self.secret = secret
         self._users: dict[str, dict[ScramMechanism, ScramCredential]] = {}
         # How credentials look from outside, length of salt and iterations: a stand-in takes after one of them.
         self._shapes: dict[ScramMechanism, Counter[tuple[int, int]]] = {one: Counter() for one in ScramMechanism}
@@ -93,7 +93,7 @@ class ScramUsers:
         message = f"{mechanism.value}\0{what}\0{name}".encode("utf-8", "replace")
         derived = b""
         while len(derived) < size:
-            derived += hmac.digest(self._secret, b"%d\0%b" % (len(derived), message), "sha512")
+            derived += hmac.digest(self.secret, b"%d\0%b" % (len(derived), message), "sha512")
         return derived[:size]
 
 

@@ -19,6 +19,10 @@ def topic_image(name: str, config: Mapping[str, str] | None = None) -> TopicImag
     return TopicImage(name, name.encode().ljust(16, b"\0"), (partition,), MappingProxyType(dict(config or {})))
 
 
+async def _nothing(*_: Any) -> None:
+    """There is nothing to be done."""
+
+
 @dataclass
 class World:
     """Stands for `Services`, as far as the config APIs look at them."""
@@ -28,7 +32,7 @@ class World:
         default_factory=lambda: Image(brokers={1: BrokerImage(1, ())}).with_topics([topic_image("orders")])
     )
     writes: int = 0
-    tls: dict[str, Any] = field(default_factory=dict)
+    listeners: Any = field(default_factory=lambda: SimpleNamespace(validate=_nothing, applied=_nothing))
 
     @property
     def topics(self) -> Any:

@@ -190,7 +190,7 @@ def test_bad_values_of_a_listener_that_are_stored_are_left_out() -> None:
     [
         ("listener.name.in.ssl.keystore.location", "/k", False, "for one broker by its id"),
         ("listener.name.in.ssl.client.auth", "sometimes", True, "required, requested, none"),
-        ("listener.name.in.sasl.server.max.receive.size", "5", True, "cannot be changed while the broker runs"),
+        ("listener.name.in.sasl.server.max.receive.size", "5", True, "cannot be changed while the listener is open"),
     ],
 )
 def test_changes_of_a_listener_s_settings_follow_the_rules_of_the_key(

@@ -220,7 +220,7 @@ async def test_no_secret_is_shown_by_describe_configs(autojump_clock: MockClock,
 
 async def test_no_secret_is_in_the_reprs_of_a_broker(autojump_clock: MockClock, broker: Broker, client: Client) -> None:
     await handshake(client, "SCRAM-SHA-256")
-    sasl = broker._protection.sasl
+    sasl = broker._protection.listeners.sasl
     assert sasl is not None
     shown = [repr(broker.config), repr(broker._protection), repr(sasl), repr(sasl.listeners)]
     # Of some objects of other libraries `__module__` is no text.

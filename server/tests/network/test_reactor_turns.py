@@ -13,8 +13,9 @@ import pytest
 import trio
 
 from barnabas.server.network.acceptor import Secure
+from barnabas.server.network.arenas import RECV_BYTES
 from barnabas.server.network.connection import REQUESTS_PER_TURN, Connection
-from barnabas.server.network.reactor import RECV_BYTES, ROUNDS_MAX, Reactor
+from barnabas.server.network.reactor import ROUNDS_MAX, Reactor
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.route import Route
 from barnabas.server.tests.network.tcp_rig import no_error_is_logged, sockets, until  # noqa: F401  # around each test
@@ -207,3 +208,22 @@ async def test_other_tasks_have_their_turn_too(tasks: int) -> None:
     steps = [later - earlier for earlier, later in pairwise(seen)]
     assert max(steps) <= ROUNDS_MAX * 2 * REQUESTS_PER_TURN
     client.close()
+
+
+async def test_a_connection_of_a_removed_listener_ends_when_all_its_requests_are_answered() -> None:
+    office = Office()
+    idle, greedy = office.client(), office.client()
+    greedy.sendall(frames(2000))
+    async with office.open():
+        await until(lambda: office.served)
+        assert len(office.served) < 2000
+        assert office.reactor.end_connections("another") == []
+        assert office.reactor.end_connections("L") == [office.connections[1]]
+        greedy.sendall(frames(1))  # too late: nothing more is received
+        await read(greedy, answers(2000))
+        for each in (idle, greedy):
+            await trio.lowlevel.wait_readable(each)
+            assert each.recv(1) == b""
+    assert len(office.served) == 2000
+    for each in (idle, greedy):
+        each.close()

@@ -214,3 +214,26 @@ def test_over_a_long_time_the_rate_is_kept_and_the_delays_are_the_formulas(limit
     # What is above the rate comes at the beginning. A delay is one second at most: not enough for a limit of 1.
     assert served <= limit * 100 + 10 * limit + 10
     assert served >= limit * 100
+
+
+def test_listeners_come_and_go() -> None:
+    found = limits("BROKERS")
+    found.limit(Ceiling(1), {"BROKERS": Ceiling(1), "CLIENTS": Ceiling(2, 1)})
+    take(found, "BROKERS")
+    assert not found.may_accept("BROKERS", NOW)  # the only one is not spared
+    found.listen_on(["BROKERS", "CLIENTS"])
+    assert found.spares("BROKERS")
+    assert not found.may_accept("CLIENTS", NOW)  # the broker is full
+    found.limit(Ceiling(9), {"BROKERS": Ceiling(9), "CLIENTS": Ceiling(2, 1)})
+    for _ in range(20):
+        found.accepted("CLIENTS", HOST, NOW)
+    assert not found.may_accept("CLIENTS", NOW + 0.5)  # it came too fast
+    for _ in range(20):
+        found.left("CLIENTS", HOST)
+    found.listen_on(["BROKERS"])
+    found.listen_on(["BROKERS", "CLIENTS"])  # another one of that name, which nobody has come to
+    assert found.may_accept("CLIENTS", NOW + 0.5)
+    assert isinstance(found.accepted("CLIENTS", HOST, NOW + 0.5), Taken)
+    found.listen_on(["BROKERS"])
+    found.left("CLIENTS", HOST)  # what outlives its listener is not forgotten
+    assert len(found) == 1
