@@ -50,7 +50,7 @@ def test_one_call_fails(number: int, code: int) -> None:
 
 
 @pytest.mark.campaign
-@pytest.mark.timeout(900 * int(EACH))
+@pytest.mark.timeout(2400 * int(EACH))
 @pytest.mark.parametrize("brokers", ["1", "3"])
 def test_calls_all_over_the_place_fail(brokers: str) -> None:
     command = [sys.executable, "-m", "barnabas.server.sim.disk_faults", "--brokers", brokers, "--seeds", SEED]
