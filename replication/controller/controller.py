@@ -153,18 +153,18 @@ class Controller:
         effects: list[Effect] = [*self._messages.update(self.state.live)]  # brokers first: they need leaders' addresses
         effects += self._deletions.seen(deletions)
         everything = self.state.everything()
-        due = [
-            state
-            for change in everything
-            if (state := self._elections.next(change, {*restarted, *returned.get(change.key, ())})) is not None
-        ]
+
+        def away(key: TopicPartition) -> Collection[int]:
+            return {*restarted, *returned.get(key, ())}
+
+        due = self._elections.due(everything, away)
         moving = {change.key for change in due}
         steady = [c for c in everything if c.partition.has_state and c.key not in moving]
         by_tool = set(reassignments or ())
         resumed = [c for c in steady if c.partition.is_reassigning and c.key not in by_tool]
         moving = {change.key for change in resumed}
         effects += self._messages.announce([c for c in steady if c.key not in moving])
-        effects += self._elections.write(due)
+        effects += self._elections.write(due, away)
         effects += self._reassignments.resume(resumed)
         effects += self._reassignments.seen(reassignments)
         return effects if elections is None else effects + self._elections.seen(elections)
@@ -179,16 +179,22 @@ class Controller:
         effects: list[Effect] = [*self._messages.update(others)]
         everything = self.state.everything()
         known = [change for change in everything if change.partition.has_state]
+
+        def away(key: TopicPartition) -> Collection[int]:
+            return changes.restarted
+
+        due = self._elections.due(everything, away)
+        moving = {change.key for change in due}
         for broker in sorted(fresh):
             effects += self._messages.update([broker], known)
-            effects += self._messages.lead([c for c in known if broker in c.partition.replicas], [broker])
-        due = self._elections.due(everything, changes.restarted)
-        moving = {change.key for change in due}
+            # Not what is about to change: it could lead again in its old epoch, after it lost the end of its log.
+            steady = [c for c in known if broker in c.partition.replicas and c.key not in moving]
+            effects += self._messages.lead(steady, [broker])
         touched = fresh.union(changes.died)
         shown = [c for c in known if not touched.isdisjoint(c.partition.replicas) and c.key not in moving]
         if shown:  # others show which replicas are offline
             effects += self._messages.update(others, shown)
-        effects += self._elections.write(due)
+        effects += self._elections.write(due, away)
         effects += self._reassignments.finish(c.key for c in known if c.partition.is_reassigning)
         return effects + self._deletions.brokers_changed(changes)
 

@@ -32,8 +32,15 @@ from barnabas.replication.values.image import NO_LEADER, PartitionImage
 
 ElectOutcome = dict[TopicPartition, KafkaError | None]
 UncleanAllowed = Callable[[Mapping[str, str]], bool]
+Restarted = Callable[[TopicPartition], Collection[int]]
+"""The live brokers that were away from this partition, and may have lost the end of its log."""
 
 _UNKNOWN_BROKER_EPOCH = -1
+
+
+def no_restarts(key: TopicPartition) -> Collection[int]:
+    """`Restarted`, where nobody was away."""
+    return ()
 
 
 class Elections:
@@ -52,13 +59,17 @@ class Elections:
 
     # -- the life of brokers -----------------------------------------------------------------------------------------
 
-    def due(self, changes: Iterable[PartitionChange], restarted: Collection[int] = ()) -> list[PartitionChange]:
+    def due(self, changes: Iterable[PartitionChange], restarted: Restarted = no_restarts) -> list[PartitionChange]:
         """Those of `changes` that must become something else with the present brokers, as they must become."""
-        return [state for change in changes if (state := self.next(change, restarted)) is not None]
+        return [state for change in changes if (state := self.next(change, restarted(change.key))) is not None]
 
-    def write(self, states: Sequence[PartitionChange]) -> list[Effect]:
-        """Write what `due` says."""
-        return self._writes.commits(states, Work(self.next, self._messages.announce)) if states else []
+    def write(self, states: Sequence[PartitionChange], restarted: Restarted = no_restarts) -> list[Effect]:
+        """Write what `due` says. restarted: as there, as it counts for a write that must be decided once more, too."""
+
+        def decide(change: PartitionChange) -> PartitionChange | None:
+            return self.next(change, restarted(change.key))
+
+        return self._writes.commits(states, Work(decide, self._messages.announce)) if states else []
 
     def next(self, change: PartitionChange, restarted: Collection[int] = ()) -> PartitionChange | None:
         """A partition's next state; None if it needs no change, or no replica can lead it.

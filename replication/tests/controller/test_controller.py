@@ -99,6 +99,29 @@ def test_a_restarted_broker_gets_new_epochs_even_if_no_other_can_lead() -> None:
     assert cluster.led[1]["t", 0].leader_epoch == 2
 
 
+@pytest.mark.parametrize("trouble", ["none", "the leader wrote the ISR", "unanswered", "unanswered, but done"])
+@pytest.mark.parametrize("new_term", [False, True])
+def test_who_restarted_does_not_lead_on_whatever_becomes_of_the_write(trouble: str, new_term: bool) -> None:
+    """In its old epoch it would lead followers that have records which it may have lost."""
+    cluster = Cluster()
+    cluster.create("t", {0: (1, 2, 3), 1: (1,)})
+    told(cluster)
+    image = cluster.machine.image
+    if trouble == "the leader wrote the ISR":
+        cluster.shrink("t", 0, (1, 3))  # which the controller has not heard of
+    answers = iter([{"unanswered": "before", "unanswered, but done": "after"}.get(trouble, "")])
+    cluster.lost = lambda: next(answers, "")
+    if new_term:
+        cluster.machine = cluster.new_term(image, epoch=2)
+        cluster.run(cluster.machine.elected(restarted=[1]))
+    else:
+        cluster.alive(1, 2, 3, epochs={1: 50})
+    leader, _, isr = cluster.state("t", 0)
+    assert (leader, isr) == ((3, (3,)) if trouble == "the leader wrote the ISR" else (2, (2, 3)))
+    assert cluster.state("t", 1)[:2] >= (1, 1)
+    assert not [line for line in told(cluster) if "led by 1 epoch 0" in line]
+
+
 def test_a_new_term_takes_over_what_is_there() -> None:
     cluster = Cluster()
     cluster.create("t", {0: (1, 2), 1: (2, 3), 2: (3, 1)})

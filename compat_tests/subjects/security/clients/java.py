@@ -106,8 +106,8 @@ class Java:
         yield "request.timeout.ms", str(WITHIN_S * 500)
         yield "default.api.timeout.ms", str(WITHIN_S * 1000)
         if access.token:
-            # Clients that log in again read it at any moment.
-            fresh = self._token.with_suffix(".new")
+            # Clients that log in again read it at any moment, and several threads make clients.
+            fresh = self._token.with_suffix(f".{threading.get_ident()}")
             fresh.write_text(access.token)
             fresh.replace(self._token)
             yield "sasl.login.callback.handler.class", f"{_MODULES}.oauthbearer.OAuthBearerLoginCallbackHandler"
