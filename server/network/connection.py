@@ -223,7 +223,7 @@ class Connection:
             self.resume()
             return
         consumed = self._take_frames(view)
-        if consumed < len(view):
+        if consumed < len(view) and not self.closed:
             self._keep(view[consumed:])
 
     def recv_target(self) -> memoryview | None:
@@ -260,7 +260,7 @@ class Connection:
         # The buffer is released, never reused: views of it may be staged for writing until the round ends.
         self._buffer, self._filled, self._frame_end, self.has_request = None, 0, 0, False
         consumed = self._take_frames(view)
-        if consumed < len(view):
+        if consumed < len(view) and not self.closed:
             self._keep(view[consumed:])
 
     @property

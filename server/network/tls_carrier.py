@@ -79,6 +79,8 @@ class TlsCarrier:
         ciphertext = scratch[:came]
         self._records.add(ciphertext)
         self._deliver(ciphertext, connection, arenas)
+        if connection.closed:
+            return came  # by what it received, and the socket is closed as well
         missing_bytes = connection.missing_bytes
         if missing_bytes:
             self._await(sock, min(AWAITED_BYTES, self._records.bytes_before(missing_bytes)))

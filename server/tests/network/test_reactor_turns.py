@@ -26,8 +26,8 @@ GREEDY = 5
 
 
 class Office:
-    """A reactor that answers each request with its own bytes, those that begin with `-` never, and remembers in which
-    order the connections were served.
+    """A reactor that answers each request with its own bytes, those that begin with `-` never, closes the connection of
+    one that begins with `!`, and remembers in which order the connections were served.
     """
 
     def __init__(self, secure: Secure | None = None, *, max_frame_bytes: int = 100, **options: int) -> None:
@@ -53,8 +53,10 @@ class Office:
     def _dispatch(self, connection: Connection, frame: memoryview) -> RequestContext:
         self.served.append(self.connections.index(connection))
         context = RequestContext(connection, Route(SILENT, 3), 3, 0, "client")
-        if frame[:1] == b"-":
+        if frame[:1] in b"-!":
             context.no_reply()
+            if frame[:1] == b"!":
+                connection.abort()
         else:
             context.reply_encoded(bytes(frame))
         return context

@@ -189,6 +189,24 @@ async def test_a_peer_that_leaves_in_the_middle_of_a_frame(only_half: bool) -> N
         await until(lambda: connection.closed)
 
 
+@pytest.mark.parametrize("behind_it", [0, 1, 1000])
+@pytest.mark.parametrize("awaited_before", [False, True])
+async def test_a_request_that_closes_its_connection(behind_it: int, awaited_before: bool) -> None:
+    """Nothing is awaited of its socket any more, and nothing that came behind it is kept."""
+    office = _office()
+    async with _connected(office) as client:
+        (connection,) = office.connections
+        last = struct.pack(">i", 100_000) + b"!" * 100_000
+        if awaited_before:
+            await client.send(last[:1000])
+            await until(lambda: connection.missing_bytes)
+            last = last[1000:]
+        await client.send(last + frame(300_000)[:behind_it])
+        await until(lambda: connection.closed)
+        await some_rounds()
+        assert (connection.backlog_bytes, connection.missing_bytes) == (0, 0)
+
+
 async def test_a_slow_peer_is_not_idle() -> None:
     office = _office()
     async with _connected(office) as client:
