@@ -142,15 +142,17 @@ class ModernGroup(ModernState):
         )
         step.update_pattern(invalid_pattern, now)
         step.raise_epoch(step.names_changed or step.pattern_change is PatternChange.RESOLVED)
-        step.reconcile(step.target(now), owned, step.subscription_changed)
+        target = step.target(now)
+        step.reconcile(target, owned, step.subscription_changed)
         after = step.after
+        interval_ms = step.heartbeat_interval_ms(target, now)
         self.carry_out(step, now, out)
         self._heard_of(after, now)
         self._watch_revocation(after, now)
         response = ConsumerGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=after.standing.epoch,
-            heartbeat_interval_ms=self.context.settings(self.group_id).heartbeat_interval_ms,
+            heartbeat_interval_ms=interval_ms,
         )
         is_full = (
             request.rebalance_timeout_ms != -1

@@ -19,7 +19,7 @@ E = ErrorCode
 def test_a_group_begins_and_ends() -> None:
     kit = ModernKit(t=4)
     answer = kit.enter("a", "t")
-    assert (answer.member_epoch, answer.heartbeat_interval_ms, kit.parts(answer)) == (2, 5000, {"t": [0, 1, 2, 3]})
+    assert (answer.member_epoch, answer.heartbeat_interval_ms, kit.parts(answer)) == (2, 250, {"t": [0, 1, 2, 3]})
     kinds = [type(record) for record in kit.records()]
     assert kinds == [Member, GroupEpoch, TargetMember, TargetEpoch, MemberStanding]
     answer = kit.beat("a", 2)
@@ -235,8 +235,8 @@ def test_a_static_member_that_does_not_return_in_time_is_removed() -> None:
 
 def test_a_silent_member_is_fenced() -> None:
     kit = ModernKit(t=2)
-    kit.settings["g"] = GroupSettings(session_timeout_ms=10_000, heartbeat_interval_ms=1_234, assignment_interval_ms=0)
-    assert kit.enter("a", "t").heartbeat_interval_ms == 1_234
+    kit.settings["g"] = GroupSettings(session_timeout_ms=10_000, heartbeat_interval_ms=123, assignment_interval_ms=0)
+    assert kit.enter("a", "t").heartbeat_interval_ms == 123
     kit.advance(9)
     kit.enter("b", "t")
     kit.advance(2)
