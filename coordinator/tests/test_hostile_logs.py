@@ -31,7 +31,7 @@ from barnabas.coordinator.group.stored_modern import (
 )
 from barnabas.coordinator.machine import Record
 from barnabas.coordinator.stored import CommittedOffset, StoredGroup, StoredMember, group_record, offset_record
-from barnabas.coordinator.tests.modern_kit import AT_ONCE, JOIN, ModernKit, assign, subscribe, topic_id
+from barnabas.coordinator.tests.modern.modern_kit import AT_ONCE, JOIN, ModernKit, assign, subscribe, topic_id
 from barnabas.coordinator.tests.txn.txn_kit import Producer, TxnKit
 from barnabas.coordinator.txn import TxnConfig
 from barnabas.coordinator.txn.states import STORED

@@ -12,8 +12,8 @@ import pytest
 
 from barnabas.coordinator.stored import fits, made_id
 from barnabas.coordinator.tests.kit import Kit, subscription
-from barnabas.coordinator.tests.modern_kit import JOIN, ModernKit
-from barnabas.coordinator.tests.test_migration import CLASSIC, mixed
+from barnabas.coordinator.tests.modern.modern_kit import JOIN, ModernKit
+from barnabas.coordinator.tests.modern.test_migration import CLASSIC, mixed
 from barnabas.coordinator.tests.txn.txn_kit import TxnKit
 from barnabas.kproto import ErrorCode, encode
 from barnabas.kproto.errors import EncodeError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from barnabas.coordinator.group.stored_modern import Pattern
-from barnabas.coordinator.tests.modern_kit import JOIN, ModernKit
+from barnabas.coordinator.tests.modern.modern_kit import JOIN, ModernKit
 from barnabas.kproto import ErrorCode
 
 E = ErrorCode

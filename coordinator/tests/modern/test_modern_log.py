@@ -22,7 +22,7 @@ from barnabas.coordinator.group.stored_modern import (
 )
 from barnabas.coordinator.machine import Record
 from barnabas.coordinator.stored import StoredGroup, group_record
-from barnabas.coordinator.tests.modern_kit import JOIN, ModernKit, topic_id
+from barnabas.coordinator.tests.modern.modern_kit import JOIN, ModernKit, topic_id
 from barnabas.kproto import ErrorCode
 
 E = ErrorCode

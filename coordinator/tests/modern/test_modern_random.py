@@ -31,7 +31,15 @@ from barnabas.coordinator.group.member_counts import MemberCounts
 from barnabas.coordinator.group.modern import ModernGroup
 from barnabas.coordinator.group.reconcile import MemberState
 from barnabas.coordinator.group.subscriptions import subscribed_topics
-from barnabas.coordinator.tests.modern_kit import AT_ONCE, ModernKit, Parts, assign, assigned, subscribe, topic_id
+from barnabas.coordinator.tests.modern.modern_kit import (
+    AT_ONCE,
+    ModernKit,
+    Parts,
+    assign,
+    assigned,
+    subscribe,
+    topic_id,
+)
 from barnabas.coordinator.tests.test_random_behaviour import check_books as check_classic_books
 from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import ConsumerGroupHeartbeatResponse, JoinGroupResponse, SyncGroupResponse

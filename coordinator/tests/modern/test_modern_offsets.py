@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from barnabas.coordinator import OffsetToCommit
-from barnabas.coordinator.tests.modern_kit import ModernKit
+from barnabas.coordinator.tests.modern.modern_kit import ModernKit
 from barnabas.kproto import ErrorCode
 
 E = ErrorCode

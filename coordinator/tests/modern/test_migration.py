@@ -20,7 +20,7 @@ from barnabas.coordinator.group.stored_modern import (
     parse_modern,
 )
 from barnabas.coordinator.stored import GroupRecord, parse
-from barnabas.coordinator.tests.modern_kit import AT_ONCE, JOIN, ModernKit, assign, assigned, subscribe
+from barnabas.coordinator.tests.modern.modern_kit import AT_ONCE, JOIN, ModernKit, assign, assigned, subscribe
 from barnabas.kproto import ErrorCode
 
 E = ErrorCode

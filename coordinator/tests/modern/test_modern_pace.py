@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pytest
 
 from barnabas.coordinator.group.config import GroupConfig
-from barnabas.coordinator.tests.modern_kit import ModernKit, Parts
+from barnabas.coordinator.tests.modern.modern_kit import ModernKit, Parts
 from barnabas.kproto import ErrorCode
 
 USUAL_MS = GroupConfig().consumer_heartbeat_interval_ms
