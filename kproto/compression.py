@@ -37,7 +37,6 @@ import sys
 import zlib
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.kproto import lz4_frames
 from barnabas.kproto.codecs import (
     CODEC_NAMES,
     GZIP,
@@ -57,7 +56,8 @@ from barnabas.kproto.codecs import (
     too_big,
     too_many,
 )
-from barnabas.kproto.lz4_frames import is_linked as lz4_is_linked
+from barnabas.kproto.lz4 import frames as lz4_frames
+from barnabas.kproto.lz4.frames import is_linked as lz4_is_linked
 
 if TYPE_CHECKING:
     from collections.abc import Callable

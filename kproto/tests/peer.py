@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from types import SimpleNamespace
 
-from barnabas.kproto.lz4_frames import xxh32
+from barnabas.kproto.lz4.frames import xxh32
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)

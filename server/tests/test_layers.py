@@ -106,7 +106,7 @@ CLIENTS_OURS = {
 THIRD_PARTY = {
     "kproto/crc32c.py": {"crc32c"},
     "kproto/codecs.py": {"cramjam"},
-    "kproto/lz4_libraries.py": {"lz4"},
+    "kproto/lz4/libraries.py": {"lz4"},
     "kproto/compression.py": {"backports", "compression"},  # zstd, of Python's library from 3.14 on
     "logdir/offline/arrow_fast.py": {"numpy", "pyarrow"},
     "logdir/offline/columns.py": {"numpy"},

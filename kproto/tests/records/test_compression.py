@@ -17,7 +17,7 @@ import cramjam
 import pytest
 import zstandard
 
-from barnabas.kproto import compression, lz4_frames, lz4_libraries
+from barnabas.kproto import compression
 from barnabas.kproto.compression import (
     GZIP,
     LZ4,
@@ -30,6 +30,8 @@ from barnabas.kproto.compression import (
     decompress,
 )
 from barnabas.kproto.errors import ErrorCode, KafkaError
+from barnabas.kproto.lz4 import frames as lz4_frames
+from barnabas.kproto.lz4 import libraries as lz4_libraries
 from barnabas.kproto.tests.peer import codec as kafka_codec
 
 CODECS = [GZIP, SNAPPY, LZ4, ZSTD]

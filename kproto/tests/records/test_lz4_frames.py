@@ -13,10 +13,10 @@ from collections.abc import Callable
 import lz4.frame
 import pytest
 
-from barnabas.kproto import lz4_frames
 from barnabas.kproto.compression import LZ4, UNLIMITED, CorruptRecords, TooBig, compress, decompress, lz4_is_linked
-from barnabas.kproto.lz4_frames import xxh32
-from barnabas.kproto.lz4_libraries import Cramjam, Library, Lz4
+from barnabas.kproto.lz4 import frames as lz4_frames
+from barnabas.kproto.lz4.frames import xxh32
+from barnabas.kproto.lz4.libraries import Cramjam, Library, Lz4
 
 TEXT = b'{"user": "anna", "amount": 12.5, "note": "hello"}\n' * 3000  # 150 kB: several blocks
 KINDS = ("block_linked", "store_size", "content_checksum", "block_checksum")

@@ -9,9 +9,10 @@ import lz4.block
 import lz4.frame
 import pytest
 
-from barnabas.kproto import lz4_frames, lz4_libraries
 from barnabas.kproto.compression import LZ4, UNLIMITED, CorruptRecords, compress, decompress
-from barnabas.kproto.lz4_libraries import Cramjam, Lz4
+from barnabas.kproto.lz4 import frames as lz4_frames
+from barnabas.kproto.lz4 import libraries as lz4_libraries
+from barnabas.kproto.lz4.libraries import Cramjam, Lz4
 from barnabas.kproto.tests.records.test_lz4_frames import KINDS, words
 
 

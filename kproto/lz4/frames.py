@@ -1,6 +1,6 @@
 """lz4 frames, read within bounds and written as Java clients write them: independent blocks of 64 KiB, no content size.
 
-The frames are walked here, the library (lz4_libraries.py) unpacks their blocks: so nothing depends on how it would read
+The frames are walked here, the library (libraries.py) unpacks their blocks: so nothing depends on how it would read
 a frame, no block can give more than its frame allows, and the two kinds that need to be unpacked as a whole (linked
 blocks, checksums of blocks or content) get buffers of the size that their blocks can fill.
 
@@ -14,7 +14,7 @@ import struct
 from typing import Final
 
 from barnabas.kproto.codecs import LZ4, Buffer, CorruptRecords, joined, too_big, too_many
-from barnabas.kproto.lz4_libraries import HEADER, library
+from barnabas.kproto.lz4.libraries import HEADER, library
 
 __all__ = ["compress", "decompress", "is_linked", "with_faulty_header", "xxh32"]
 

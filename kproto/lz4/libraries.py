@@ -3,7 +3,7 @@
 The package lz4 takes a fifth less time for a batch of 16 kB, either way (and a few per cent less to read 1 MB), and a
 third of the memory when it is loaded; it does not have a wheel for every Python and platform (none for Alpine).
 cramjam, which snappy needs anyway, has. Both wrap the same C code, so what one writes is what the other writes, byte
-for byte, and they refuse the same data; lz4_frames.py walks the frames, so neither is given more than a block, or a
+for byte, and they refuse the same data; frames.py walks the frames, so neither is given more than a block, or a
 frame whose blocks are whole.
 """
 
