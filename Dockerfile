@@ -11,12 +11,21 @@
 #         -e KAFKA_BROKER_ID=1 -e KAFKA_ZOOKEEPER_CONNECT=zookeeper:2181 \
 #         -e KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://broker-1:9092 barnabas
 
+# barnabas-native: one wheel for every CPython from 3.11 on. An older Debian's glibc will do for a newer one.
+FROM rust:1-slim-bookworm AS native
+RUN apt-get update && apt-get install -y --no-install-recommends python3-venv && python3 -m venv /maturin
+RUN /maturin/bin/pip install --no-cache-dir "maturin>=1.8,<2"
+COPY kproto/native /source
+RUN /maturin/bin/maturin build --release --locked --manifest-path /source/Cargo.toml --out /wheels
+
 FROM python:3.13-slim AS build
 WORKDIR /source
 COPY . .
+COPY --from=native /wheels /wheels
 # The environment has no pip of its own: nothing is installed into a running broker.
 RUN python -m venv --without-pip /opt/barnabas \
-    && python -m pip --python /opt/barnabas/bin/python install --no-cache-dir --constraint .ci/constraints.txt ".[lz4,regex]"
+    && python -m pip --python /opt/barnabas/bin/python install --no-cache-dir --constraint .ci/constraints.txt \
+        ".[fast,lz4,regex]" /wheels/*.whl
 
 FROM python:3.13-slim
 RUN python -m pip uninstall --yes --quiet --root-user-action=ignore pip

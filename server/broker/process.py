@@ -17,7 +17,7 @@ from barnabas.replication import BrokerIdTaken, StoreError, TopicRequest, WrongC
 from barnabas.server.broker.broker import Broker, BrokerFailed
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.network.listeners import CannotListen
-from barnabas.server.runtime import descriptors, patterns
+from barnabas.server.runtime import descriptors, patterns, twins
 from barnabas.server.runtime.containment import attempt
 from barnabas.server.runtime.heap import TRIM_INTERVAL_S, Balloon, give_back, keep_freed_pages
 from barnabas.server.runtime.wording import causes, crash, in_words, system_says
@@ -41,6 +41,7 @@ def run(config: BrokerConfig, ready: Callable[[str], None], topics: Sequence[Top
     """
     descriptors.raise_limit()
     patterns.say_if_unsupported()
+    twins.say_which()
     keep_freed_pages()
     sys.setswitchinterval(SWITCH_S)
     try:

@@ -31,6 +31,7 @@ OURS = {
 PUBLIC = {
     "kproto": {
         "allowance",
+        "compiled",
         "compression",
         "crc32c",
         "errors",
@@ -104,6 +105,7 @@ CLIENTS_OURS = {
 
 # Third-party modules, by the one file or package that may know them.
 THIRD_PARTY = {
+    "kproto/compiled.py": {"barnabas_native"},
     "kproto/crc32c.py": {"crc32c"},
     "kproto/codecs.py": {"cramjam"},
     "kproto/lz4/libraries.py": {"lz4"},
@@ -149,8 +151,9 @@ IO_MODULES = {
     "threading",
     "time",
 }
-# Reading our own schema texts, writing the type stubs, and the journal of the embedded store.
+# Reading our own schema texts and one variable, writing the type stubs, and the journal of the embedded store.
 MAY_DO_IO = {
+    "kproto/compiled.py": {"os"},
     "kproto/messages.py": {"pathlib"},
     "kproto/notation.py": {"pathlib"},
     "kproto/stubs.py": {"pathlib"},

@@ -12,6 +12,8 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+OURS = {"barnabas", "barnabas-native"}
+"""Both are in this repository."""
 PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
 
 
@@ -22,7 +24,7 @@ def asked_for() -> list[Requirement]:
         *PROJECT["dependency-groups"].values(),
     ]
     found = [Requirement(text) for texts in lists for text in texts if isinstance(text, str)]
-    return [requirement for requirement in found if requirement.name != PROJECT["project"]["name"]]
+    return [requirement for requirement in found if requirement.name not in OURS]
 
 
 def pinned() -> list[Requirement]:
@@ -54,14 +56,19 @@ def test_all_that_is_asked_for_is_pinned(python: str) -> None:
 TOLD = re.compile(
     r"""\b(?:(?:pipx?|uv(?:\ pip|\ tool)?)\ (?:install|add|run)|uvx)\b  # a command that asks the index for …
         (?![^\n`]*\ --(?:from|spec)\b)[^\n`]*
-        [\ ]['"]?barnabas(?:\[[\w,-]+\])?(?=['"`\s]|$)  # … this project""",
+        [\ ]['"]?barnabas(?:-native)?(?:\[[\w,-]+\])?(?=['"`\s]|$)  # … this project""",
     re.MULTILINE | re.VERBOSE,
 )
 
 
 def test_no_text_tells_to_install_what_is_not_on_the_index() -> None:
     """Whoever registers the name would be installed. This test goes once the project is there."""
-    for bad in ("pip install barnabas", "x: pip install 'barnabas[spark]', on", "`uvx --with a barnabas dev`"):
+    for bad in (
+        "pip install barnabas",
+        "x: pip install 'barnabas[spark]', on",
+        "`uvx --with a barnabas dev`",
+        "pip install barnabas-native",
+    ):
         assert TOLD.search(bad), bad
     for good in ("pip install '.[spark]'", "uvx --from . barnabas", "/opt/barnabas/bin/pip install ."):
         assert not TOLD.search(good), good

@@ -60,6 +60,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
         logs.set_up("info", style, stream=stream)
         monkeypatch.setattr(process, "Broker", lambda config: Ends(error))
         monkeypatch.setattr("barnabas.server.runtime.descriptors.raise_limit", lambda: None)
+        monkeypatch.setattr("barnabas.server.runtime.twins.say_which", lambda: None)
         assert process.run(BrokerConfig.from_values({}), pytest.fail) == 1
         return stream.getvalue().splitlines()
 
