@@ -10,18 +10,21 @@ Without a JDK 17+ and Maven the tests with Java, Spark and ZooKeeper are left ou
 that is a failure.
 
 Makes a virtual environment in `.venv` and installs what the command needs into it, once; a change of pyproject.toml
-installs again.
+installs again. Where there is a `cargo` it also builds kproto/native, once for each change of it (docs/native.md);
+BARNABAS_PURE=1 leaves that out.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
 import tomllib
 import venv
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -35,6 +38,9 @@ _HAS_WHEELS = sys.version_info < (3, 15) and "musl" not in str(sysconfig.get_con
 SERVED = "[lz4,regex]" if _HAS_WHEELS else ""
 TESTED = "[examples,lz4,oauth,regex,zookeeper-sasl]" if _HAS_WHEELS else "[examples,oauth,zookeeper-sasl]"
 CONSTRAINTS = ROOT / ".ci" / "constraints.txt"
+NATIVE = ROOT / "kproto" / "native"
+CACHE = ROOT / ".cache"
+BUILD_TIMEOUT_S = 900
 
 
 def main(arguments: list[str]) -> int:
@@ -55,6 +61,7 @@ def main(arguments: list[str]) -> int:
         if command == "test" and rest in ([], ["--all"]):
             return test(everything=bool(rest))
         install(*((SERVED,) if command == "serve" else (TESTED, "test")))
+        install_native(os.environ)
         if command == "serve":
             os.execv(PYTHON, [str(PYTHON), "-P", "-m", "barnabas", "serve", *rest])
         os.chdir(ROOT)
@@ -88,6 +95,61 @@ def install(extras: str, group: str = "") -> None:
     wanted = ["--constraint", str(CONSTRAINTS), "--editable", f"{ROOT}{extras}", *(_group(group) if group else [])]
     subprocess.run([*pip, *wanted], check=True)
     _mark(extras + group).write_text(_wanted(extras + group))
+
+
+def install_native(environment: Mapping[str, str]) -> None:
+    """Make the environment hold barnabas-native as its sources are now, where it can be built. Nothing needs it, so
+    nothing fails without it; what did not work once is tried again when the sources have changed.
+    """
+    if environment.get("BARNABAS_PURE", "0") not in ("", "0"):
+        return
+    mark, log = _mark("-native"), CACHE / "native-build.log"
+    had = mark.read_text() if mark.exists() else ""
+    cargo = next(filter(None, (shutil.which("cargo", path=place) for place in _places(environment))), None)
+    if cargo is None:
+        if not had:
+            say("without barnabas-native, which is faster and optional: there is no cargo (Rust) to build it")
+            mark.write_text("no cargo")
+        return
+    wanted = _native_sources()
+    if had == wanted:
+        return
+    failed = f"{wanted} failed"
+    if had != failed:
+        say("building barnabas-native, which takes half a minute; BARNABAS_PURE=1 does without")
+        CACHE.mkdir(exist_ok=True)
+        path = f"{Path(cargo).parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
+        into = {**environment, "PATH": path, "CARGO_TARGET_DIR": str(CACHE / "native")}
+        pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--no-deps", "--force-reinstall"]
+        with log.open("wb") as out:
+            try:
+                done = subprocess.run(
+                    [*pip, str(NATIVE)], env=into, stdout=out, stderr=out, timeout=BUILD_TIMEOUT_S, check=False
+                )
+                is_built = done.returncode == 0
+            except (OSError, subprocess.TimeoutExpired) as error:
+                out.write(f"{error}\n".encode())
+                is_built = False
+        mark.write_text(wanted if is_built else failed)
+        if is_built:
+            return
+    say(
+        f"without barnabas-native, which is faster and optional: it could not be built here; {log.relative_to(ROOT)} "
+        f"says why, and without {mark.relative_to(ROOT)} it is tried again"
+    )
+
+
+def _places(environment: Mapping[str, str]) -> list[str]:
+    """Where a cargo may be: rustup's own folder is not always on the path."""
+    return [environment.get("PATH", os.defpath), str(Path.home() / ".cargo" / "bin")]
+
+
+def _native_sources() -> str:
+    """Stands for what barnabas-native is made from."""
+    digest = hashlib.sha256()
+    for path in sorted([*NATIVE.glob("*.*"), *NATIVE.glob("src/**/*.rs")]):
+        digest.update(f"{path.relative_to(NATIVE)} ".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _group(name: str) -> list[str]:
@@ -125,7 +187,12 @@ def test(*, everything: bool) -> int:
     """Lint, types and the tests of a tier; all run even when an earlier one fails."""
     from compat_tests.runner.main import run
 
-    return run(ROOT, everything, lambda: install(TESTED, "test") or PYTHON)
+    def environment() -> Path:
+        install(TESTED, "test")
+        install_native(os.environ)
+        return PYTHON
+
+    return run(ROOT, everything, environment)
 
 
 def say(text: str) -> None:

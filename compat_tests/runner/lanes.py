@@ -133,7 +133,7 @@ class Lanes:
             process = subprocess.Popen(
                 [str(self._python), *step.arguments, *given],
                 cwd=self._root,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **dict(step.environment)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from compat_tests.runner.lanes import Lanes
-from compat_tests.runner.plan import first_stage, groups, plan
+from compat_tests.runner.plan import PURE, first_stage, groups, plan
 from compat_tests.runner.preflight import Tool, look, too_full
 from compat_tests.runner.report import Report
 
@@ -50,7 +51,7 @@ def run(root: Path, everything: bool, install: Callable[[], Path]) -> int:
     try:
         lanes.run(first_stage(listing))
         if listing.exists():
-            made = plan(groups(listing), tools, everything=everything)
+            made = plan(groups(listing), tools, everything=everything, has_native=has_native(python))
             left_out = dict(made.left_out)
             report.total = len(lanes.done) + sum(map(len, made.stages))
             for stage in made.stages:
@@ -61,6 +62,14 @@ def run(root: Path, everything: bool, install: Callable[[], Path]) -> int:
         troubles.append("interrupted")
     green = report.summary(lanes.done, left_out, troubles)
     return 0 if green else 1
+
+
+def has_native(python: Path) -> bool:
+    """Whether the tests run with barnabas-native."""
+    if os.environ.get(PURE, "0") not in ("", "0"):
+        return False
+    done = subprocess.run([python, "-c", "import barnabas_native"], capture_output=True, check=False, timeout=60)
+    return done.returncode == 0
 
 
 def wanted(tools: list[Tool]) -> list[str]:

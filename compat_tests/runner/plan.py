@@ -17,15 +17,30 @@ from compat_tests.runner.preflight import Tool
 
 FAST = "not slow"
 PLUGIN = "compat_tests.runner.events"
+PURE = "BARNABAS_PURE"
+PURE_TOO = (
+    "kproto/tests/records/",
+    "kproto/tests/test_compiled.py",
+    "logdir/tests/",
+    "server/tests/requests/",
+    "server/tests/storage/",
+    "server/tests/whole/test_fuzz_corpus.py",
+)
+"""Fast tests of what has two twins, and of what calls them: these run once more without `barnabas-native`."""
+COMPARING = "/test_compiled_"
+"""Tests that compare the twins, which they can where both are there."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One process. *arguments* are Python's; *cases* is the number of tests, None if it is not pytest."""
+    """One process. *arguments* are Python's; *cases* is the number of tests, None if it is not pytest. *environment*
+    is put over ours.
+    """
 
     title: str
     arguments: tuple[str, ...]
     cases: int | None = None
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,9 +82,9 @@ def first_stage(listing: Path) -> list[Step]:
     ]
 
 
-def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool) -> Plan:
+def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool, has_native: bool = False) -> Plan:
     """The stages behind the first: the fast tests, which share all cores, and beside them the jars that others will ask
-    for; then the folders of the others.
+    for, and with `has_native` some of the fast tests once more, without it; then the folders of the others.
     """
     made = Plan()
     missing = {tool.marker: tool for tool in tools if tool.missing and tool.marker}
@@ -78,6 +93,16 @@ def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool) -> 
     if "jvm" not in missing:
         # It waits for the network most of the time.
         made.stages[0].append(Step("fetching jars", ("-m", "compat_tests.runner.fetch")))
+    again = [
+        group
+        for group in found
+        if "slow" not in group.markers and group.file.startswith(PURE_TOO) and COMPARING not in group.file
+    ]
+    if has_native and again:
+        files = sorted({group.file for group in again})
+        count = sum(group.count for group in again)
+        step = Step("fast tests, without barnabas-native", _pytest("-m", FAST, *files), count, ((PURE, "1"),))
+        made.stages[0].append(step)
     chosen: dict[str, list[Group]] = defaultdict(list)
     for group in found:
         if "slow" not in group.markers:

@@ -33,7 +33,7 @@ class Tool:
 def look(environment: Mapping[str, str] | None = None) -> list[Tool]:
     """All tools, those that are there and those that are not."""
     env = os.environ if environment is None else environment
-    return [jdk(env), kcat(env), namespaces(env)]
+    return [jdk(env), kcat(env), rust(env), namespaces(env)]
 
 
 def jdk(env: Mapping[str, str]) -> Tool:
@@ -80,6 +80,16 @@ def kcat(env: Mapping[str, str]) -> Tool:
         if os.geteuid() == 0 or (lists.is_dir() and any(lists.glob("*_Packages*"))):
             return Tool("kcat", "kcat", found="from the archive, by apt-get")
     return Tool("kcat", "kcat", missing="no kcat: install it (Debian, Ubuntu: apt-get install kcat)")
+
+
+def rust(env: Mapping[str, str]) -> Tool:
+    """cargo, which builds barnabas-native: then the tests run with it, and some of them without it, too."""
+    if env.get("BARNABAS_PURE", "0") not in ("", "0"):
+        return Tool("barnabas-native", "", missing="BARNABAS_PURE is set")
+    for place in (env.get("PATH"), str(Path.home() / ".cargo" / "bin")):
+        if shutil.which("cargo", path=place):
+            return Tool("barnabas-native", "", found="cargo builds it")
+    return Tool("barnabas-native", "", missing="no cargo: install Rust (Debian, Ubuntu: apt-get install cargo)")
 
 
 def namespaces(env: Mapping[str, str]) -> Tool:

@@ -91,6 +91,12 @@ def test_steps_run_side_by_side(tmp_path: Path) -> None:
     assert "0 passed, 0 failed, 7 left out" in said
 
 
+def test_a_step_has_its_own_environment(tmp_path: Path) -> None:
+    text = "import os; raise SystemExit(os.environ['BARNABAS_PURE'] != '1' or 'PATH' not in os.environ)"
+    _, _, green = ended(tmp_path, Step("pure", ("-c", text), environment=(("BARNABAS_PURE", "1"),)))
+    assert green
+
+
 def test_a_step_that_is_no_test_fails_by_its_status(tmp_path: Path) -> None:
     [one], said, green = ended(tmp_path, Step("lint", ("-c", "print('line too long'); raise SystemExit(3)")))
     assert not green

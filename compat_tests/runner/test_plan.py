@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.harness.jars import ToolMissing, java
-from compat_tests.runner.plan import Group, Plan, groups, plan
-from compat_tests.runner.preflight import Tool, jdk, kcat
+from compat_tests.harness.jars import PROJECT_ROOT, ToolMissing, java
+from compat_tests.runner.plan import PURE_TOO, Group, Plan, groups, plan
+from compat_tests.runner.preflight import Tool, jdk, kcat, rust
 
 FOUND = [
     Group("kproto/tests/test_codec.py", frozenset(), 5000),
@@ -46,6 +46,21 @@ def test_everything() -> None:
     assert sum(step.cases or 0 for stage in made.stages for step in stage) == sum(group.count for group in FOUND)
     assert made.stages[1][0].title == "compat_tests/cluster"
     assert not made.left_out
+
+
+def test_with_native_some_fast_tests_run_without_it_too() -> None:
+    records = Group("kproto/tests/records/test_scan.py", frozenset(), 300)
+    both = Group("kproto/tests/records/test_compiled_scan.py", frozenset(), 30)
+    made = plan([*FOUND, records, both], HERE, everything=False, has_native=True)
+    fast, _, pure = made.stages[0]
+    assert (fast.title, fast.cases, fast.environment) == ("the fast tests", 5400, ())
+    assert (pure.title, pure.cases) == ("fast tests, without barnabas-native", 300)
+    assert pure.environment == (("BARNABAS_PURE", "1"),)
+    assert pure.arguments[-1] == records.file
+
+
+def test_the_files_of_both_ways_exist() -> None:
+    assert all((PROJECT_ROOT / place).exists() for place in PURE_TOO)
 
 
 @pytest.mark.parametrize(("everything", "cases", "campaign"), [(False, 303, 41), (True, 343, 0)])
@@ -97,6 +112,17 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     for name in ("java", "javac"):
         program(home, name, 'openjdk version "21"')
     assert jdk({**nothing, "JAVA_HOME": str(home.parent)}).missing.startswith("no mvn: install")
+
+
+def test_a_cargo_is_found_where_rustup_puts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    nothing = {"PATH": str(tmp_path)}
+    assert rust(nothing).missing.startswith("no cargo: install")
+    home = tmp_path / ".cargo" / "bin"
+    home.mkdir(parents=True)
+    program(home, "cargo")
+    assert rust(nothing).found
+    assert rust({**nothing, "BARNABAS_PURE": "1"}).missing == "BARNABAS_PURE is set"
 
 
 def test_a_test_without_the_marker_finds_no_jvm() -> None:
