@@ -16,14 +16,17 @@ without end, get UNKNOWN_SERVER_ERROR there and INVALID_RECORD here, at which a 
 announced lengths of compressed records are not compared with their content there; a batch marked with log-append time
 is taken there if the topic's own type is another, and the mark removed, here it is refused.
 
-Cost on CPython 3.11 at 2.5 GHz, per batch 2 us and per record 0.6 us, or 0.1 us where neighbours have one length and
-layout (7 us for 15 records of 1 KB, 17 us for 160 of 100 bytes), plus decompression. The header check costs 0.25 us.
-Producers of uniform records are spared most of this by `barnabas.kproto.records_uniform`.
+Cost on CPython 3.11 at 2.5 GHz, per batch 2 us and per record 0.6 us, or 0.35 us where it has the usual layout, or
+0.1 us where neighbours have one length and layout (7 us for 15 records of 1 KB, 17 us for 160 of 100 bytes), plus
+decompression. The header check costs 0.25 us. Producers of uniform records are spared most of this by
+`barnabas.kproto.records_uniform`, and where `barnabas-native` is installed a record costs 0.01 us whatever it is like.
 Timestamps and their bounds are milliseconds since 1970.
 """
 
 from __future__ import annotations
 
+import struct
+from array import array
 from typing import Final, NamedTuple
 
 from barnabas.kproto import compiled
@@ -188,7 +191,8 @@ def _scan(data: bytes, count: int, odd_max: int, room: int) -> compiled.Scanned:
 
     One pass without objects. The usual record has one- or two-byte varints, so those are unrolled; a field that
     reaches beyond its record, or a record beyond the data, shows at the end of the record, where position and
-    announced end must meet. Where neighbours have the same length, `_run` checks many at once, column by column.
+    announced end must meet. Where neighbours have the same length, `_run` checks many at once, column by column; where
+    they have the usual layout at least, `_hop` takes half the time.
 
     Raises `CorruptRecords`, IndexError or `_OutOfRoom`.
     """
@@ -275,12 +279,15 @@ def _scan(data: bytes, count: int, odd_max: int, room: int) -> compiled.Scanned:
         if position != end:
             raise CorruptRecords("record of another length than it says")
         index += 1
-        if position < size and data[position] == first and index >= attempt:
-            like, low, high = _run(data, start, end, index - 1, count, low, high)
-            if like:
+        if position < size and index >= attempt:
+            if data[position] == first:
+                like, low, high = _run(data, start, end, index - 1, count, low, high)
                 index += like
                 position += like * (end - start)
             else:
+                like, position, low, high = _hop(data, position, index, count, low, high)
+                index += like
+            if like < 4:
                 attempt = index + 16
     if position != size:
         raise CorruptRecords(f"{size - position} bytes left over behind the last of {count} records")
@@ -368,6 +375,63 @@ def _run(data: bytes, start: int, end: int, index: int, count: int, low: int, hi
         if data[at : at + span : stride].strip(data[at : at + 1]):
             return none
     return records - 1, low, high
+
+
+_USUAL: Final = (struct.Struct("<BBxBBB").unpack_from, struct.Struct("<BBxBHB").unpack_from)
+"""Two bytes of length, attributes, timestamp delta, one or two bytes of offset delta, key length."""
+_DELTAS: Final = (
+    array("H", range(0, 128, 2)),
+    array("H", [2 * i & 127 | 128 | 2 * i >> 7 << 8 for i in range(64, 8192)]),
+)
+
+
+def _hop(data: bytes, position: int, index: int, count: int, low: int, high: int) -> tuple[int, int, int, int]:
+    """(how many records from the one at `position` on, number `index` of `count`, have the usual layout, where they
+    end, new low and high).
+
+    Usual are 64 to 8191 bytes, a timestamp delta and a key length of one byte, a value, no headers. What is not usual,
+    or not good, is left to the caller.
+    """
+    wide = index > 63
+    unpack = _USUAL[wide]
+    deltas = _DELTAS[wide][index - 64 : count - 64] if wide else _DELTAS[wide][index:count]
+    fixed = 7 if wide else 6
+    taken = 0
+    last = -1
+    times = set()
+    try:
+        for delta in deltas:
+            n, n_high, time, found, key = unpack(data, position)
+            at = position + fixed + (key >> 1)
+            m = data[at]
+            end = at + 2 + (m >> 1)
+            if m > 127:
+                m_high = data[at + 1]
+                end += (m_high << 6) - 63
+                if m_high > 127:
+                    break
+            # Bytes above 127 have a successor, odd lengths are negative.
+            if (
+                found != delta
+                or (n + (n_high << 7) >> 1) - 62 + position != end
+                or n < 128
+                or n_high | time | key > 127
+                or (n | m | key) & 1
+                or data[end - 1]
+            ):
+                break
+            position = end
+            if time != last:
+                last = time
+                times.add(time)
+            taken += 1
+    except (struct.error, IndexError):  # the data ends
+        pass
+    for time in times:
+        moved = time >> 1 ^ -(time & 1)
+        low = min(low, moved)
+        high = max(high, moved)
+    return taken, position, low, high
 
 
 def _skip_headers(data: bytes, position: int, end: int, room: int) -> tuple[int, int]:

@@ -88,12 +88,13 @@ class Dice:
         return self.varint(self.number() if self.rarely() else len(body), 5) + body
 
     def records(self) -> tuple[bytes, int]:
-        """Bytes, and how many records they should be; behind odd ones there may be many that are alike."""
+        """Bytes, and how many records they should be; behind odd ones there may be many alike or usual ones."""
         count = self.below(8)
         data = b"".join([self.record(index) for index in range(count)])
-        alike, size, steps = self.below(150), self.below(90), self.below(100)
+        alike, size, steps, spread = self.below(150), self.below(90), self.below(100), self.below(2) * self.below(200)
         for index in range(count, count + alike):
-            body = b"\0" + varint(index * steps % 1000) + varint(index) + b"\x02k" + varint(size) + b"v" * size + b"\0"
+            value = b"v" * (size + (index * 7919 % spread if spread else 0))
+            body = b"\0" + varint(index * steps % 1000) + varint(index) + b"\x02k" + varint(len(value)) + value + b"\0"
             data += varint(len(body)) + body
         return data, count + alike
 

@@ -116,6 +116,58 @@ def test_the_run_is_taken():
     assert validate_records(batch_around(headed, 60)).consecutive
 
 
+def usual_records(rng: random.Random, count: int) -> list[Record]:
+    """Of mixed sizes, from a busy producer."""
+    sizes = rng.choice([(60, 140), (500, 1500), (40, 90), (8000, 8300)])
+    times = rng.choice([20, 40, 5000])
+    return [Record(0, NOW + i * times // count, b"k%d" % (i % 50), bytes(rng.randint(*sizes))) for i in range(count)]
+
+
+def test_the_hop_is_taken():
+    rng = random.Random(1)
+    for count in (10, 63, 64, 67, 500, 8191, 8192, 8200):
+        records = [Record(0, NOW - i % 3, b"key", rng.randbytes(rng.randint(60, 140))) for i in range(count)]
+        batch = build_batch(records)
+        data = bytes(batch[BATCH_OVERHEAD:])
+        narrow = min(count, 64) - 1
+        _, first = record_bounds(batch)[0]
+        hopped, position, low, high = records_scan._hop(data, first - BATCH_OVERHEAD, 1, count, 0, 0)
+        assert (hopped, low, high) == (narrow, -2, 0)
+        if count > 64:
+            hopped, position, low, high = records_scan._hop(data, position, 64, count, 0, 0)
+            assert (hopped, low, high) == (min(count, 8192) - 64, -2, 0)
+        assert (position == len(data)) == (count <= 8192)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_hops_over_records_that_are_not_all_usual(seed):
+    """One of them, at times, is odd or damaged: what iteration says of the batch, the scan says."""
+    rng = random.Random(seed)
+    good = bad = 0
+    for _ in range(25):
+        records = usual_records(rng, rng.choice([20, 70, 150]))
+        at = rng.randrange(len(records))
+        odd = [b"", None, b"x" * 63, b"x" * 20_000]
+        records[at] = rng.choice([records[at], Record(0, NOW, rng.choice(odd), rng.choice(odd), [("h", b"")])])
+        batch = build_batch(records)
+        start, end = rng.choice(record_bounds(batch))
+        if rng.random() < 0.7:
+            batch[rng.choice([start + rng.randrange(12), end - 1])] = rng.choice([0, 1, 2, 127, 128, 129, 255])
+        with_crc(batch)
+        try:
+            read = list(iter_records(batch))
+        except CorruptRecords:
+            bad += 1
+            assert refusal(batch).code is ErrorCode.INVALID_RECORD, f"seed {seed}"
+            continue
+        good += 1
+        consecutive = [record.offset for record in read] == list(range(len(read)))
+        expected = Scan(max(-1, *(record.timestamp for record in read)), consecutive)
+        assert validate_records(batch) == expected, f"seed {seed}"
+    assert good > 3, f"seed {seed}"
+    assert bad > 3, f"seed {seed}"
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_offset_deltas_are_reported(codec):
     records = [Record(i, NOW, b"k", b"v" * 10) for i in range(100)]
