@@ -25,8 +25,11 @@ pytestmark = pytest.mark.slow
 def partitions_of_new_topic(bootstrap: str, name: str = "events") -> int:
     """Ask for a topic until it is there; how many partitions it has."""
     host, _, port = bootstrap.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as sock, sock.makefile("rb") as answers:
-        for correlation_id in range(1000):
+    deadline = time.monotonic() + 60  # the disk may be busy
+    with socket.create_connection((host, int(port)), timeout=60) as sock, sock.makefile("rb") as answers:
+        correlation_id = 0
+        while time.monotonic() < deadline:
+            correlation_id += 1
             request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name)])
             sock.sendall(request_frame(9, correlation_id, "test", request))
             frame = answers.read(int.from_bytes(answers.read(4), "big"))
