@@ -100,11 +100,13 @@ class Node:
 
     @property
     def accepts(self) -> bool:
-        """Its port accepts a connection."""
-        try:
-            socket.create_connection(self.address, timeout=1).close()
-        except OSError:
-            return False
+        """Each of its listeners accepts a connection."""
+        for listener in self.settings["listeners"].split(","):
+            host, _, port = listener.partition("://")[2].rpartition(":")
+            try:
+                socket.create_connection((host, int(port)), timeout=1).close()
+            except OSError:
+                return False
         return True
 
     def command(self) -> list[str]:
@@ -129,7 +131,7 @@ class Node:
         self.paused = False
 
     def wait_open(self, timeout: float = OPEN_TIMEOUT_S) -> None:
-        """Return when its port accepts a connection. Raises NodeFailed."""
+        """Return when its listeners accept connections. Raises NodeFailed."""
         deadline = time.monotonic() + timeout
         while not self.accepts:
             if not self.alive:
