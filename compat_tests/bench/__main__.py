@@ -1,236 +1,122 @@
-"""The command: `python -m compat_tests.bench [--rounds N] [--quick] [--only TEXT] [--json FILE] [--markdown FILE]`,
-with `--cluster` for three brokers that replicate, with `--storage` for compaction, recovery and start-up, with
-`--transactions` for those, with `--groups` for offset commits and for a hundred members to a stable assignment, with
-`--tls` over TLS, with `--spark-log` for Spark's two ways to read a topic.
+"""The command: Apache Kafka and Barnabas side by side, or two checkouts of Barnabas.
 
-`--full-cache` fills the machine's page cache before each measure, as the cache of any machine is that has been up for a
-while; page_cache.py says why that matters on a virtual machine. With `--cluster` and `--storage` once, at the start.
+    python -m compat_tests.bench                            # everything, five rounds: two to three hours
+    python -m compat_tests.bench --list                     # the rows
+    python -m compat_tests.bench --only "small requests"    # a section, or text of rows' names; may be repeated
+    python -m compat_tests.bench --minutes 9 --json a.json --only "Java produce"       # a piece of the whole
+    python -m compat_tests.bench.report a.json b.json       # pieces put together, as a table
+    python -m compat_tests.bench --before ../before --only "OffsetCommit"       # what a change costs or brings
+    python -m compat_tests.bench --quick                    # shows that everything runs; its numbers say nothing
 
-`--steady` takes more rounds and counts those in which the machine kept its speed (steadiness.py): for machines whose
-cores are shared with others.
+Brokers take turns on each row, in another order in each round. A first round warms both JVMs, Apache Kafka's and that
+of the clients, and is thrown away. A round counts if others had no more than 6 % of the machine (`--noise-max`) and the
+machine kept its speed; up to twice as many rounds are taken as are asked for, and a row of which fewer than three count
+has no ratio.
 
-`--before CHECKOUT` puts the broker of another checkout of this project where Apache Kafka stands: what a change costs
-or brings, both in one alternating run (not with `--cluster`, `--storage` and `--spark-log`).
+The page cache is full before each measure, as the cache of any machine is that has been up for a while
+(machine/page_cache.py); `--no-full-cache` leaves it as it is.
 
-A round of a measure whose client fails, on either broker, is said and not counted; the exit status is 1 then. With
-`--cluster`, `--storage` and `--spark-log` a failure ends the run.
+A row whose client fails is said and not counted; the exit status is 1 then.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 
-from compat_tests.bench import cluster, coordination, storage, tls
-from compat_tests.bench.measures import MEASURES, Scale, Subject, first_answer, start_subject, start_up, warm_up
-from compat_tests.bench.page_cache import PageCache
-from compat_tests.bench.report import BEFORE, KAFKA, OURS, Results, add, table
-from compat_tests.bench.steadiness import AGREE, PATIENCE, probe, spread
-from compat_tests.harness.jars import PROJECT_ROOT
-from compat_tests.harness.processes import Failed
+from compat_tests.bench import rows
+from compat_tests.bench.about import about
+from compat_tests.bench.brokers import BEFORE, KAFKA, OURS, Side
+from compat_tests.bench.loads.java_client import JavaClient
+from compat_tests.bench.loads.values import Values
+from compat_tests.bench.machine.noise import NOISE_MAX
+from compat_tests.bench.machine.page_cache import PageCache
+from compat_tests.bench.measures.context import Context, Scale
+from compat_tests.bench.report import heading, table
+from compat_tests.bench.results import Results
+from compat_tests.bench.runs import Plan, Runner
 
 
-@dataclass(frozen=True)
-class Suite:
-    """Measures in the order in which they run, and what a broker sees before the first."""
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    made = argparse.ArgumentParser(
+        prog="python -m compat_tests.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument(
+        "--only", action="append", default=[], metavar="TEXT", help="a section, or text of rows; may be repeated"
+    )
+    made.add_argument("--list", action="store_true", help="say which rows there are, and stop")
+    made.add_argument("--rounds", type=int, default=5, help="that count, for each row (default: 5)")
+    made.add_argument("--quick", action="store_true", help="one round of little work: shows that everything runs")
+    made.add_argument("--minutes", type=float, help="begin no round after this time")
+    made.add_argument("--json", type=Path, metavar="FILE", help="write every value there, after each round")
+    made.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there")
+    made.add_argument("--before", type=Path, metavar="CHECKOUT", help="compare with this one, not with Apache Kafka")
+    made.add_argument("--python", default=sys.executable, metavar="FILE", help="the interpreter of our broker")
+    made.add_argument("--pure", action="store_true", help="our broker without its native module (BARNABAS_PURE=1)")
+    made.add_argument("--alone", choices=(KAFKA, OURS), help="measure one broker only")
+    made.add_argument("--noise-max", type=float, default=NOISE_MAX * 100, metavar="PERCENT", help="(default: 6)")
+    made.add_argument("--full-cache", action=argparse.BooleanOptionalAction, default=True, help="(default: yes)")
+    made.add_argument("--directory", type=Path, help="where brokers keep their data (default: a temporary directory)")
+    return made
 
-    measures: Mapping[str, Callable[[Subject], dict[str, float]]]
-    warm_up: Callable[[Subject], None]
-    start: Callable[[str, Path, Path, Scale], Subject] = start_subject
 
-
-BASE = Suite(MEASURES, warm_up)
-
-
-def main() -> None:
+def main(arguments: list[str]) -> int:
     """Run the rounds and print the table; everything started is stopped, whatever happens."""
-    parser = argparse.ArgumentParser(prog="python -m compat_tests.bench", description="Apache Kafka 4.3.1 and Barnabas")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="little work, one round: shows that everything runs")
-    parser.add_argument("--records", type=int, help="records of each throughput measure (default: 1,000,000)")
-    parser.add_argument("--cluster", action="store_true", help="three brokers with ZooKeeper, Apache Kafka 3.9.1's too")
-    parser.add_argument("--storage", action="store_true", help="compaction, recovery, start with many partitions")
-    parser.add_argument("--transactions", action="store_true", help="transactions of several sizes and clients")
-    parser.add_argument("--groups", action="store_true", help="offset commits, 100 members to a stable assignment")
-    parser.add_argument("--tls", action="store_true", help="producing and consuming over TLS")
-    parser.add_argument("--gigabytes", type=float, help="to be recovered by --storage (default: 3)")
-    parser.add_argument("--partitions", type=int, help="of the start by --storage (default: 2000)")
-    parser.add_argument(
-        "--spark-log", action="store_true", help="Spark: its Kafka source and barnabas-log, on one topic"
-    )
-    parser.add_argument("--full-cache", action="store_true", help="fill the page cache before each measure")
-    parser.add_argument("--steady", action="store_true", help="count rounds only in which the machine kept its speed")
-    parser.add_argument("--only", default="", help="measures whose name contains this text (consuming needs producing)")
-    parser.add_argument("--brokers", default=f"{KAFKA},{OURS}", help="which of the two, separated by a comma")
-    parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="compare with this one, not with Apache Kafka")
-    parser.add_argument("--json", metavar="FILE", help="write every value there")
-    parser.add_argument("--markdown", metavar="FILE", help="write the table there")
-    parser.add_argument(
-        "--directory", type=Path, help="where the brokers keep their data (default: a temporary directory)"
-    )
-    options = parser.parse_args()
-    rounds = 1 if options.quick else options.rounds
-    scale = Scale.quick() if options.quick else Scale()
-    storage_scale = storage.StorageScale.quick() if options.quick else storage.StorageScale()
-    storage_scale = replace(storage_scale, recovery_gb=options.gigabytes or storage_scale.recovery_gb)
-    storage_scale = replace(storage_scale, partitions=options.partitions or storage_scale.partitions)
-    if options.records:
-        scale = replace(scale, records=options.records, warm_up_records=options.records // 2)
-    names = options.brokers.split(",")
+    options = parser().parse_args(arguments)
+    chosen = rows.chosen(options.only)
     if options.before is not None:
-        if options.cluster or options.storage or options.spark_log:
-            parser.error("--before goes with the measures of one broker alone")
         if not (options.before / "server").is_dir():
-            parser.error(f"--before {options.before}: a checkout of this project is expected")
-        names = [BEFORE, OURS]
-    results: Results = {}
-    with tempfile.TemporaryDirectory(prefix="compat-bench-", dir=options.directory) as temporary:
-        if options.spark_log:
-            from compat_tests.bench import spark_log
+            parser().error(f"--before {options.before}: a checkout of this project is expected")
+        chosen = [row for row in chosen if row.place != "three"]
+    if options.list or not chosen:
+        print("\n".join(f"{row.section}: {row.name}" for row in chosen or rows.ROWS))
+        return 0 if chosen else 2
+    if options.pure:
+        os.environ["BARNABAS_PURE"] = "1"
+    # For the brokers of a cluster, which the suite starts.
+    os.environ["BARNABAS_COMMAND"] = f"{options.python} -P -m barnabas"
+    ours = Side(OURS, options.python)
+    other = Side(BEFORE, options.python, options.before.resolve()) if options.before is not None else Side(KAFKA)
+    sides = [side for side in (other, ours) if options.alone in (None, side.name)]
+    rounds = 1 if options.quick else options.rounds
+    results = Results(about(ours, other, rounds, options.quick))
 
-            records = options.records or (100_000 if options.quick else 2_000_000)
-            text = spark_log.run(Path(temporary), names, rounds, records, options.only)
-            print(text)
-            if options.markdown:
-                Path(options.markdown).write_text(text + "\n")
-            return
-        failures = 0
-        cache = PageCache(Path(temporary) / "page-cache") if options.full_cache else None
+    def save() -> None:
+        if options.json is not None:
+            results.write(options.json)
+
+    with tempfile.TemporaryDirectory(prefix="compat-bench-", dir=options.directory) as temporary:
+        directory = Path(temporary)
+        full = options.full_cache and not options.quick
+        cache = PageCache(directory / "page-cache") if full else None
         if cache is not None:
             say(f"the page cache holds {cache.fill() >> 20:,} MiB more")
-        if options.cluster:
-            cluster.run_rounds(Path(temporary), names, rounds, scale, options.only, results, say)
-        elif options.storage:
-            storage.run_rounds(Path(temporary), names, rounds, storage_scale, options.only, results, say)
-        else:
-            suite = BASE
-            if options.transactions:
-                suite = Suite(coordination.TRANSACTIONS, coordination.warm_up_transactions)
-            elif options.groups:
-                suite = Suite(coordination.GROUPS, coordination.warm_up_groups)
-            elif options.tls:
-                suite = Suite(tls.MEASURES, tls.warm_up, tls.start_subject)
-            directory = Path(temporary)
-            failures = run_rounds(
-                directory,
-                names,
-                rounds,
-                scale,
-                options.only,
-                results,
-                suite,
-                steady=options.steady,
-                cache=cache,
-                before=(options.before or PROJECT_ROOT).resolve(),
-            )
-    peer, other = "Apache Kafka 3.9.1" if options.cluster else "Apache Kafka 4.3.1", KAFKA
-    if options.before is not None:
-        peer, other = "Barnabas before", BEFORE
-    text = heading(storage_scale.text if options.storage else scale.text, rounds) + "\n\n" + table(results, peer, other)
-    print(text)
-    if options.markdown:
-        Path(options.markdown).write_text(text + "\n")
-    if options.json:
-        Path(options.json).write_text(
-            json.dumps(
-                {"scale": vars(storage_scale if options.storage else scale), "rounds": rounds, "results": results},
-                indent=1,
-            )
+        plan = Plan(
+            rounds,
+            None if options.quick else options.noise_max / 100,
+            None if options.minutes is None else time.monotonic() + options.minutes * 60,
+            cache,
         )
-    if failures:
-        raise SystemExit(1)
-
-
-def run_rounds(
-    directory: Path,
-    names: list[str],
-    rounds: int,
-    scale: Scale,
-    only: str,
-    results: Results,
-    suite: Suite,
-    *,
-    steady: bool,
-    cache: PageCache | None = None,
-    before: Path = PROJECT_ROOT,
-) -> int:
-    """Measure start-up first, then all else on brokers that stay up; the order of the brokers alternates. `steady`:
-    take more rounds, and count those in which the machine kept its speed. `cache`: is full before each measure.
-    Returns how many rounds of a measure failed.
-    """
-    failures = 0
-    if suite is BASE and only in "start-up and idle memory":
-        for turn in range(rounds):
-            for name in ordered(names, turn):
-                add(results, "start-up and idle memory", name, start_up(name, directory / f"start-{name}", before))
-                say(f"round {turn + 1}: start-up of {name}")
-    chosen = {title: measure for title, measure in suite.measures.items() if only in title}
-    if not chosen:
-        return failures
-    subjects: dict[str, Subject] = {}
-    try:
-        for name in names:
-            subjects[name] = suite.start(name, directory / name, before, scale)
-            first_answer(subjects[name].broker, time.perf_counter())
-            suite.warm_up(subjects[name])
-            say(f"{name} is warm")
-        counted = dict.fromkeys(chosen, 0)
-        for turn in range(rounds * (PATIENCE if steady else 1)):
-            if min(counted.values()) >= rounds:
-                break
-            for title, measure in chosen.items():
-                found, probes = {}, [probe()]
-                for name in ordered(names, turn):
-                    os.sync()  # what was written before is not written to the disk meanwhile
-                    if cache is not None:
-                        cache.fill()
-                    try:
-                        found[name] = measure(subjects[name])
-                    except Failed as failure:
-                        failures += 1
-                        say(f"round {turn + 1}: {title}: {name}: not counted, the client failed: {failure}")
-                        break
-                    probes.append(probe())
-                    shown = ", ".join(f"{key} {value:.4g}" for key, value in found[name].items())
-                    say(f"round {turn + 1}: {title}: {name}: {shown}; probes {probes[-2]:.3f} {probes[-1]:.3f}")
-                if len(found) < len(names):
-                    continue
-                if steady and spread(probes) > AGREE:
-                    say(f"round {turn + 1}: {title}: not counted, the machine's speed changed by {spread(probes):.2f}")
-                    continue
-                counted[title] += 1
-                for name, values in found.items():
-                    add(results, title, name, values)
-        for title, number in counted.items():
-            if number < rounds:
-                say(f"{title}: {number} of {rounds} rounds are counted")
-    finally:
-        for subject in subjects.values():
-            subject.broker.stop()
-    return failures
-
-
-def ordered(names: list[str], turn: int) -> list[str]:
-    """Return the brokers in the order of a round."""
-    return names if turn % 2 == 0 else names[::-1]
-
-
-def heading(scale: str, rounds: int) -> str:
-    """Say what was run where."""
-    cores = len(os.sched_getaffinity(0))
-    python = platform.python_version()
-    return (
-        f"{rounds} round(s), medians; {scale}; {cores} cores, Python {python}, "
-        f"load average before {os.getloadavg()[2]:.1f}, {time.strftime('%Y-%m-%d')}"
-    )
+        values = Values(directory / "values")
+        java = JavaClient(directory / "java-client.log")
+        context = Context(directory, Scale.quick() if options.quick else Scale(), values, java)
+        runner = Runner(context, sides, plan, results, save, say)
+        try:
+            runner.run(chosen)
+        finally:
+            java.stop()
+        results.about["values"] = values.digests()
+        save()
+    text = f"{heading(results.about)}\n\n{table(results)}"
+    print(text)
+    if options.markdown is not None:
+        options.markdown.write_text(f"{text}\n")
+    return 1 if runner.failures else 0
 
 
 def say(text: str) -> None:
@@ -239,4 +125,4 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

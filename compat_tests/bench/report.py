@@ -1,73 +1,104 @@
-"""From single values to the table: medians of the rounds, and ours divided by the other broker's, round by round."""
+"""The table of results: `python -m compat_tests.bench.report FILE.json …` merges files and prints it as Markdown.
+
+A ratio is ours by theirs, the median over the rounds that count; beside it the smallest and the largest. Above 1 is
+good for what there should be more of, below 1 for time, CPU and memory; in bold where that is for us.
+"""
 
 from __future__ import annotations
 
-from statistics import median
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
-KAFKA, OURS, BEFORE = "kafka", "barnabas", "before"
-UNITS = {
-    "mb_per_s": "MB/s",
-    "p50_ms": "p50 ms",
-    "p99_ms": "p99 ms",
-    "cpu_s_per_gib": "broker CPU s/GiB",
-    "cpu_us_per_request": "broker CPU us/request",
-    "client_cpu_us_per_request": "client CPU us/request",
-    "requests_per_s": "requests/s",
-    "first_answer_s": "s to the first answer",
-    "idle_resident_mb": "MB resident, idle",
-    "resident_mb": "MB resident",
-    "silent_median_s": "s without an acknowledgement, median",
-    "silent_max_s": "s without an acknowledgement, longest",
-    "dirty_mb_per_s": "MB/s of dirty records",
-    "all_led_s": "s until all partitions answer",
-    "read_gb": "GB read until then",
-    "ack_p50_ms": "acknowledgement meanwhile, p50 ms",
-    "ack_p99_ms": "acknowledgement meanwhile, p99 ms",
-    "quiet_p99_ms": "acknowledgement before, p99 ms",
-    "size_left": "size after / before",
-    "transactions_per_s": "transactions/s",
-    "commits_per_s": "commits/s",
-    "cpu_us_per_transaction": "broker CPU us/transaction",
-    "cpu_us_per_commit": "broker CPU us/commit",
-    "stable_s": "s until stable",
-    "left_s": "s until stable again after one left",
-    "assignments": "calls of on_assign and on_revoke",
-    "cpu_s": "broker CPU s",
-    "write_s": "s to write one record into each",
-}
-# results[measure][quantity][broker] = one value for each round
-Results = dict[str, dict[str, dict[str, list[float]]]]
+from compat_tests.bench.brokers import KAFKA
+from compat_tests.bench.results import Line, Results, cpu_line, line, lines, memory_after, merge, read
+from compat_tests.bench.rows import MEMORY, ROWS, Quantity
+
+PEER = "Apache Kafka"
 
 
-def add(results: Results, measure: str, broker: str, values: dict[str, float]) -> None:
-    """Note the values of one measure on one broker in one round."""
-    for quantity, value in values.items():
-        results.setdefault(measure, {}).setdefault(quantity, {}).setdefault(broker, []).append(value)
+def heading(about: dict[str, Any]) -> str:
+    """Who was measured, where and when."""
+    peer, ours, machine = about["peer"], about["ours"], about["machine"]
+    build = "built with PGO" if ours["pgo"] else "built without PGO"
+    native = f"barnabas-native {ours['native']}" if ours["native"] else "pure Python"
+    quick = "Quick: these numbers say nothing. " if about["quick"] else ""
+    return quick + (
+        f"{peer} and Barnabas {ours['version']} ({ours['commit']}, {native}, {ours['python']} {build}); "
+        f"{about['rounds']} rounds, {about['date']}; {machine['cores']} cores, {machine['processor']}, "
+        f"Linux {machine['kernel']}; {about['java']}, {about['clients']}"
+    )
 
 
-def ratios(values: dict[str, list[float]], other: str = KAFKA) -> list[float]:
-    """Return ours / the other's for each round that has both."""
-    return [ours / theirs for theirs, ours in zip(values.get(other, []), values.get(OURS, []), strict=False) if theirs]
+def table(results: Results, sections: Sequence[str] = ()) -> str:
+    """The Markdown table; of these sections, or all."""
+    peer = PEER if results.other == KAFKA else "before"
+    head = f"| measure | unit | {peer} | Barnabas | ratio | rounds | CPU: {peer} | CPU: Barnabas | ratio | MB | noise |"
+    found = [head, "| --- " * head.count(" |") + "|"]
+    last = ""
+    for one in [*lines(results), *filter(None, [memory_after(results)])]:
+        if sections and one.section not in sections:
+            continue
+        found.append(_cells(results, one, repeated=one.row == last))
+        last = one.row
+    return "\n".join(found)
 
 
-def table(results: Results, peer: str = "Apache Kafka 4.3.1", other: str = KAFKA) -> str:
-    """Return the Markdown table of medians and ratios. *other*: whose values stand beside ours, which *peer* names."""
-    lines = [
-        f"| measure | unit | {peer} | Barnabas | ratio | ratios by round |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    for measure, quantities in results.items():
-        for quantity, values in quantities.items():
-            found = ratios(values, other)
-            cells = [number(median(values[name])) if values.get(name) else "" for name in (other, OURS)]
-            middle = f"{median(found):.2f}" if found else ""
-            rounds = " ".join(f"{one:.2f}" for one in found)
-            lines.append(
-                f"| {measure} | {UNITS.get(quantity, quantity)} | {cells[0]} | {cells[1]} | {middle} | {rounds} |"
-            )
-    return "\n".join(lines)
+def _cells(results: Results, one: Line, *, repeated: bool) -> str:
+    row = next((row for row in ROWS if row.name == one.row), None)
+    cells = ["" if repeated else one.row, one.quantity.unit]
+    if one.why:
+        return f"| {' | '.join([*cells, '', '', f'none: {one.why}', '', '', '', '', '', ''])} |"
+    cells += [shown(one.theirs), shown(one.ours), emphasised(one), spread_of(one)]
+    cpu = cpu_line(results, row) if row is not None and not repeated else None
+    if cpu is not None and not cpu.why:
+        unit = cpu.quantity.unit.removeprefix("CPU ")
+        cells += [f"{shown(cpu.theirs)} {unit}", shown(cpu.ours), emphasised(cpu)]
+    else:
+        cells += ["", "", ""]
+    cells += [_memory(results, one) if row is not None and not repeated else "", f"{one.noise:.0%}"]
+    return f"| {' | '.join(cells)} |"
 
 
-def number(value: float) -> str:
-    """Return a value with three significant digits or as a whole number."""
+def _memory(results: Results, one: Line) -> str:
+    row = next(row for row in ROWS if row.name == one.row)
+    if any(quantity.name == MEMORY.name for quantity in row.headline):
+        return ""
+    found = line(results, row, Quantity("resident_mb", "MB"))
+    return f"{shown(found.theirs)} : {shown(found.ours)}" if found.theirs and found.ours else ""
+
+
+def spread_of(one: Line) -> str:
+    """How far the rounds are apart, and how many there are."""
+    if len(one.ratios) < 2:
+        return str(len(one.ratios) or "")
+    return f"{min(one.ratios):.2f}–{max(one.ratios):.2f} ({len(one.ratios)})"
+
+
+def emphasised(one: Line) -> str:
+    """The ratio, bold where it is for us."""
+    if one.ratio is None:
+        return ""
+    text = f"{one.ratio:.2f}" if one.ratio < 10 else f"{one.ratio:.0f}"
+    good = one.ratio > 1 if one.quantity.more_is_better else one.ratio < 1
+    return f"**{text}**" if good else text
+
+
+def shown(value: float | None) -> str:
+    """Three significant digits, or a whole number."""
+    if value is None:
+        return ""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def documents(paths: Sequence[Path]) -> Iterator[str]:
+    """A heading and a table for each pair of brokers."""
+    for results in merge(map(read, paths)):
+        yield f"{heading(results.about)}\n\n{table(results)}"
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("which files?")
+    print("\n\n".join(documents([Path(name) for name in sys.argv[1:]])))

@@ -1,6 +1,8 @@
-"""The clients of the storage measures. Filling runs in a process of its own and prints one line of JSON:
+"""Keyed records for compaction and recovery, and a probe of what clients feel meanwhile.
 
-`python -m compat_tests.bench.storage_clients BOOTSTRAP TOPIC PARTITIONS RECORDS VALUE_BYTES KEYS`
+Filling runs in a process of its own and prints one line of JSON:
+
+`python -m compat_tests.bench.loads.keyed BOOTSTRAP TOPIC PARTITIONS RECORDS VALUE_BYTES KEYS`
 
 KEYS 0: no keys. Otherwise each record has one of so many keys, chosen by a fixed seed, and one in fifty is a tombstone:
 both brokers get the same records.

@@ -1,10 +1,12 @@
 """Many librdkafka consumers of one group in one process: how long until each has its share, and stays with it.
 
-`python -m compat_tests.bench.members BOOTSTRAP TOPIC PARTITIONS MEMBERS eager|cooperative|consumer GROUP`, one line of
-JSON: seconds from the first subscription to the last change of an assignment (`stable_s`), then from the moment one
-member leaves to the last change (`left_s`). Stable is: every partition has one owner, every member as many as any
-other or one more, and for QUIET_S nothing changes. One thread polls all; heartbeats and the rest are librdkafka's
-threads and defaults, as long as a poll of all members takes milliseconds.
+    python -m compat_tests.bench.loads.members BOOTSTRAP TOPIC PARTITIONS MEMBERS KIND GROUP QUIET_S
+
+One line of JSON: seconds from the first subscription to the last change of an assignment (`stable_s`), then from the
+moment one member leaves to the last change (`left_s`). Stable is: every partition has one owner, every member as many
+as any other or one more, and for QUIET_S nothing changes: for a measurement longer than two heartbeats of the classic
+protocol (3 s), and than one of the other (5 s). Kinds: eager, cooperative, consumer (KIP-848). One thread polls all;
+heartbeats and the rest are librdkafka's threads and defaults, as long as a poll of all members takes milliseconds.
 """
 
 from __future__ import annotations
@@ -16,8 +18,6 @@ from typing import Any
 
 import confluent_kafka as ck
 
-QUIET_S = 7.0
-"""Longer than two heartbeats of the classic protocol (3 s), and than one of the other (5 s)."""
 TIMEOUT_S = 240.0
 KINDS: dict[str, dict[str, str]] = {
     "eager": {"partition.assignment.strategy": "range"},
@@ -52,8 +52,11 @@ class Member:
 class Group:
     """All members."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, members: int, kind: str, group: str) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, members: int, kind: str, group: str, quiet_s: float
+    ) -> None:
         self.topic = topic
+        self._quiet_s = quiet_s
         self._partitions = partitions
         self._changed_at = 0.0
         self.changes = 0
@@ -85,7 +88,7 @@ class Group:
                 if message is not None and message.error() is not None and message.error().fatal():
                     raise SystemExit(str(message.error()))
             now = time.perf_counter()
-            if self._changed_at > since and now - self._changed_at > QUIET_S and self._is_whole():
+            if self._changed_at > since and now - self._changed_at > self._quiet_s and self._is_whole():
                 return self._changed_at - since
             if now - since > TIMEOUT_S:
                 sizes = [len(member.owned) for member in self.members]
@@ -93,9 +96,11 @@ class Group:
             time.sleep(0.002)
 
 
-def main(bootstrap: str, topic: str, partitions: str, members: str, kind: str, name: str) -> dict[str, float]:
+def main(
+    bootstrap: str, topic: str, partitions: str, members: str, kind: str, name: str, quiet_s: str
+) -> dict[str, float]:
     """All join at once; then one leaves."""
-    group = Group(bootstrap, topic, int(partitions), int(members), kind, name)
+    group = Group(bootstrap, topic, int(partitions), int(members), kind, name, float(quiet_s))
     begun = time.perf_counter()
     for member in group.members:
         member.subscribe()
