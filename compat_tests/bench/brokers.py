@@ -19,7 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from compat_tests.bench.loads import exchanges, frames
 from compat_tests.bench.machine import processes
@@ -33,6 +34,7 @@ KAFKA, OURS, BEFORE = "kafka", "barnabas", "before"
 HEAP = "1g"
 HOST = "127.0.0.1"
 TIMEOUT_S = 120.0
+LED_TIMEOUT_S = 400.0
 # What the harness sets for tests is Apache Kafka's default again.
 KAFKA_DEFAULTS = (
     "transaction.abort.timed.out.transaction.cleanup.interval.ms=10000",
@@ -197,17 +199,28 @@ class Subject:
         return [(broker.host, broker.port) for broker in brokers]
 
     def new_topic(self, partitions: int, **config: str) -> str:
-        """Create a topic and wait until it has its leaders. `config`: topic settings, `_` for `.`."""
+        """Create a topic and wait until it is led. `config`: topic settings, `_` for `.`."""
         name = f"bench-{secrets.token_hex(4)}"
         settings = {key.replace("_", "."): value for key, value in config.items()}
         self._admin.create_topics([NewTopic(name, partitions, self.replication, config=settings)])[name].result(60)
-        deadline = time.monotonic() + TIMEOUT_S
-        while True:
-            found = self._admin.list_topics(name, timeout=30).topics[name].partitions
-            if len(found) == partitions and all(one.leader >= 0 for one in found.values()):
-                return name
-            assert time.monotonic() < deadline, f"{name} did not appear"
-            time.sleep(0.05)
+        self.wait_led(name, partitions)
+        return name
+
+    def wait_led(self, topic: str, partitions: int) -> None:
+        """Return when every partition has said where it ends. That it has a leader by the metadata is not enough: who
+        writes to Apache Kafka before the log is there may have its first batch refused and its second one taken, and
+        is told OUT_OF_ORDER_SEQUENCE_NUMBER for ever after.
+        """
+        wanted = {TopicPartition(topic, index): OffsetSpec.latest() for index in range(partitions)}
+        deadline = time.monotonic() + LED_TIMEOUT_S
+        while wanted:
+            assert time.monotonic() < deadline, f"{len(wanted)} partitions of {topic} do not answer"
+            for one, future in self._admin.list_offsets(wanted, request_timeout=30).items():
+                try:
+                    future.result()
+                except KafkaException:
+                    continue
+                del wanted[one]
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, to free the disk."""

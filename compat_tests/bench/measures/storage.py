@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka import KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec
+from confluent_kafka import Producer
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from compat_tests.bench.brokers import Server, Side, Subject
 from compat_tests.bench.loads.keyed import Probe
@@ -85,7 +85,7 @@ def recovery(context: Context, side: Side) -> dict[str, float]:
         begun = time.perf_counter()
         first = server.start()
         again = Subject.of(server)
-        _wait_led(again, topic, PARTITIONS)
+        again.wait_led(topic, PARTITIONS)
         return {
             "all_led_s": time.perf_counter() - begun,
             "first_answer_s": first,
@@ -104,7 +104,6 @@ def many_partitions(context: Context, side: Side) -> dict[str, float]:
             _write_each(subject, small, PARTITIONS)
         begun = time.perf_counter()
         topic = subject.new_topic(partitions)
-        _wait_led(subject, topic, partitions)
         created = time.perf_counter() - begun
         _write_each(subject, topic, partitions)
         written = time.perf_counter() - begun
@@ -113,7 +112,7 @@ def many_partitions(context: Context, side: Side) -> dict[str, float]:
         begun = time.perf_counter()
         first = server.start()
         again = Subject.of(server)
-        _wait_led(again, topic, partitions)
+        again.wait_led(topic, partitions)
         return {
             "written_s": written,
             "restarted_s": time.perf_counter() - begun,
@@ -153,20 +152,6 @@ def _write_each(subject: Subject, topic: str, partitions: int) -> None:
     left = producer.flush(TIMEOUT_S)
     assert not left, f"{left} records were not answered"
     assert not failed, failed[0]
-
-
-def _wait_led(subject: Subject, topic: str, partitions: int) -> None:
-    """Return when every partition has said where it ends."""
-    wanted = {TopicPartition(topic, index): OffsetSpec.latest() for index in range(partitions)}
-    deadline = time.monotonic() + TIMEOUT_S
-    while wanted:
-        assert time.monotonic() < deadline, f"{len(wanted)} partitions do not answer"
-        for one, future in subject.admin.list_offsets(wanted, request_timeout=30).items():
-            try:
-                future.result()
-            except KafkaException:
-                continue
-            del wanted[one]
 
 
 def _set_topic(subject: Subject, topic: str, key: str, value: str) -> None:
