@@ -3,8 +3,8 @@
     python -m compat_tests.bench                            # everything, five rounds: two to three hours
     python -m compat_tests.bench --list                     # the rows
     python -m compat_tests.bench --only "small requests"    # a section, or text of rows' names; may be repeated
-    python -m compat_tests.bench --minutes 9 --json a.json --only "Java produce"       # a piece of the whole
-    python -m compat_tests.bench.report a.json b.json       # pieces put together, as a table
+    python -m compat_tests.bench --minutes 9 --json a.json --resume     # a piece; again and again until it exits with 0
+    python -m compat_tests.bench.report a.json b.json       # the table; of several files together
     python -m compat_tests.bench --before ../before --only "OffsetCommit"       # what a change costs or brings
     python -m compat_tests.bench --quick                    # shows that everything runs; its numbers say nothing
 
@@ -16,7 +16,8 @@ has no ratio.
 The page cache is full before each measure, as the cache of any machine is that has been up for a while
 (machine/page_cache.py); `--no-full-cache` leaves it as it is.
 
-A row whose client fails is said and not counted; the exit status is 1 then.
+A row whose client fails is said and not counted; the exit status is 1 then. It is 3 when the time was over before all
+rows had their rounds.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from compat_tests.bench.machine.noise import NOISE_MAX
 from compat_tests.bench.machine.page_cache import PageCache
 from compat_tests.bench.measures.context import Context, Scale
 from compat_tests.bench.report import heading, table
-from compat_tests.bench.results import Results
+from compat_tests.bench.results import Results, key, read
 from compat_tests.bench.runs import Plan, Runner
 
 
@@ -54,12 +55,19 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--quick", action="store_true", help="one round of little work: shows that everything runs")
     made.add_argument("--minutes", type=float, help="begin no round after this time")
     made.add_argument("--json", type=Path, metavar="FILE", help="write every value there, after each round")
+    made.add_argument("--resume", action="store_true", help="go on with what the file of --json holds")
     made.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there")
     made.add_argument("--before", type=Path, metavar="CHECKOUT", help="compare with this one, not with Apache Kafka")
     made.add_argument("--python", default=sys.executable, metavar="FILE", help="the interpreter of our broker")
     made.add_argument("--pure", action="store_true", help="our broker without its native module (BARNABAS_PURE=1)")
     made.add_argument("--alone", choices=(KAFKA, OURS), help="measure one broker only")
-    made.add_argument("--noise-max", type=float, default=NOISE_MAX * 100, metavar="PERCENT", help="(default: 6)")
+    made.add_argument(
+        "--noise-max",
+        type=float,
+        default=NOISE_MAX * 100,
+        metavar="PERCENT",
+        help="(default: 6; 100: all rounds count)",
+    )
     made.add_argument("--full-cache", action=argparse.BooleanOptionalAction, default=True, help="(default: yes)")
     made.add_argument("--directory", type=Path, help="where brokers keep their data (default: a temporary directory)")
     return made
@@ -85,6 +93,11 @@ def main(arguments: list[str]) -> int:
     sides = [side for side in (other, ours) if options.alone in (None, side.name)]
     rounds = 1 if options.quick else options.rounds
     results = Results(about(ours, other, rounds, options.quick))
+    if options.resume and options.json is not None and options.json.exists():
+        had = read(options.json)
+        if key(had) != key(results):
+            parser().error(f"--resume {options.json}: other brokers were measured for it")
+        results.rows = had.rows
 
     def save() -> None:
         if options.json is not None:
@@ -116,7 +129,10 @@ def main(arguments: list[str]) -> int:
     print(text)
     if options.markdown is not None:
         options.markdown.write_text(f"{text}\n")
-    return 1 if runner.failures else 0
+    left = [row.name for row in chosen if runner.wants(row)]
+    if plan.over and left:
+        say(f"the time is over; rows that want more rounds: {len(left)} of {len(chosen)}")
+    return 1 if runner.failures else 3 if left else 0
 
 
 def say(text: str) -> None:

@@ -70,14 +70,16 @@ def read(path: Path) -> Results:
     return Results(found["about"], rows)
 
 
+def key(results: Results) -> str:
+    """What must be the same for rounds to be put together."""
+    return json.dumps([results.about.get(name) for name in ("other", "peer", "ours", "quick")], sort_keys=True)
+
+
 def merge(results: Iterable[Results]) -> list[Results]:
     """One for each pair of brokers, in the order of their first file; rounds one after the other."""
     found: dict[str, Results] = {}
     for one in results:
-        key = json.dumps([one.about.get(name) for name in ("other", "peer", "ours")], sort_keys=True)
-        if key not in found:
-            found[key] = Results(dict(one.about))
-        whole = found[key]
+        whole = found.setdefault(key(one), Results(dict(one.about)))
         whole.about["rounds"] = max(whole.about["rounds"], one.about["rounds"])
         whole.about["date"] = max(whole.about["date"], one.about["date"])
         for name, rounds in one.rows.items():

@@ -64,6 +64,7 @@ def test_a_round_that_others_disturbed_does_not_count() -> None:
     assert too_noisy({KAFKA: 0.02, OURS: 0.05}, [0.20, 0.21, 0.22], 0.06) == ""
     assert too_noisy({KAFKA: 0.02, OURS: 0.31}, [0.20, 0.21, 0.22], 0.06) == "others had 31% of the machine"
     assert too_noisy({KAFKA: 0.02, OURS: 0.05}, [0.20, 0.33, 0.22], 0.06) == "the machine's speed changed by 65%"
+    assert too_noisy({KAFKA: 0.9, OURS: 0.9}, [0.20, 0.90], 1.0) == ""
     assert spread([0.2, 0.5, 0.25]) == 2.5
 
 

@@ -116,4 +116,9 @@ def test_the_command_measures_a_checkout_against_another(
     said = capsys.readouterr().out
     assert "| measure | unit | before | Barnabas |" in said
     assert "Quick: these numbers say nothing." in said
+    assert main([*arguments, "--json", str(file), "--pure", "--resume"]) == 0
+    assert read(file).rows == found.rows, "nothing was wanted any more"
+    with pytest.raises(SystemExit):
+        main(["--quick", "--only", "start, then", "--json", str(file), "--resume"])
+    assert "other brokers were measured for it" in capsys.readouterr().err
     assert main(["--only", "no such row"]) == 2

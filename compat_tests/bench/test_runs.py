@@ -122,3 +122,21 @@ def test_no_round_begins_behind_the_deadline(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     trial.run(Plan(1, deadline=0.0), trial.row("a"))
     assert trial.measured == []
+
+
+def test_rows_take_turns_with_a_few_others_only(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    trial.run(Plan(2), *(trial.row(name) for name in "abcdef"))
+    assert [text.split()[0] for text in trial.measured[::2]] == list("abcdabcdefef")
+
+
+def test_a_run_is_resumed(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, others=[0.0, 0.0, 0.0, 0.3])
+    trial.run(Plan(2, deadline=None), trial.row("a"))
+    taken = len(trial.measured)
+    runner = trial.run(Plan(2), trial.row("a"), trial.row("b"))
+    assert trial.measured[taken:] == ["b kafka", "b barnabas", "b barnabas", "b kafka"]
+    assert not runner.wants(trial.row("a"))
+    runner = trial.run(Plan(3), trial.row("a", warms=True))
+    assert not runner.wants(trial.row("a"))
+    assert sum(not one.left_out for one in trial.results.rows["a"]) == 3
