@@ -24,10 +24,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 import time
 from pathlib import Path
+from types import FrameType
 
 from compat_tests.bench import rows
 from compat_tests.bench.about import about
@@ -140,5 +142,11 @@ def say(text: str) -> None:
     print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
 
 
+def ended(number: int, _: FrameType | None) -> None:
+    """SIGTERM, from `timeout` say, stops what was started as Ctrl-C does."""
+    sys.exit(128 + number)
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, ended)
     sys.exit(main(sys.argv[1:]))

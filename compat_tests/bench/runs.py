@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,7 +29,7 @@ TOGETHER = 4
 """Rows that take turns with each other; when all their rounds are taken, the next come. A piece of some minutes gets
 some rows done so, and loses no more than the warm-up of these.
 """
-FAILURES = (AssertionError, BrokerFailed, NodeFailed, KafkaException, OSError, TimeoutError)
+FAILURES = (AssertionError, BrokerFailed, NodeFailed, KafkaException, OSError, subprocess.SubprocessError)
 """What a measure raises when a client or a broker does not do what it should."""
 
 
@@ -102,28 +104,31 @@ class Runner:
         return counted < self._plan.rounds and len(taken) < self._plan.rounds * PATIENCE
 
     def _run_place(self, place: str, rows: Sequence[Row]) -> None:
-        subjects: dict[str, Subject] = {}
-        try:
-            if place != OWN:
-                for side in self._sides:
+        with ExitStack() as subjects_up:
+            subjects: dict[str, Subject] = {}
+            try:
+                for side in self._sides if place != OWN else ():
                     subjects[side.name] = PLACES[place](side, self._context.directory / f"{place}-{side.name}")
+                    subjects_up.callback(subjects[side.name].stop)
                     self._say(f"{place}: {side.name} is up")
+            except FAILURES as failure:
+                self.failures += len(rows)
+                self._say(f"{place}: FAILED: {failure!r}")
+                return
             for first in range(0, len(rows), TOGETHER):
                 self._rounds(rows[first : first + TOGETHER], subjects)
-        finally:
-            for subject in subjects.values():
-                subject.stop()
 
     def _rounds(self, rows: Sequence[Row], subjects: Mapping[str, Subject]) -> None:
         warming = [row for row in rows if row.warms and self._plan.noise_max is not None]
         for row in warming:
             if not self._plan.over:
                 self._round(row, subjects, 0)
-        for turn in range(1, self._plan.rounds * PATIENCE + 1):
+        for _ in range(self._plan.rounds * PATIENCE):
             for row in filter(self.wants, rows):
                 if self._plan.over:
                     return
-                found = self._round(row, subjects, turn)
+                # A run that is resumed goes on with the order of its last round.
+                found = self._round(row, subjects, 1 + len(self._results.rows.get(row.name, [])))
                 if found is not None:
                     self._results.add(row.name, found)
                     self._save()

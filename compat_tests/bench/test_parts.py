@@ -82,7 +82,7 @@ def test_the_time_of_children_that_have_ended_is_a_familys() -> None:
     noise = watch.noise()
     assert 0 <= noise.others <= 1
     assert 0 <= noise.steal <= 1
-    with pytest.raises(KeyError):
+    with pytest.raises(ProcessLookupError):
         cpu_seconds(process.pid)
 
 

@@ -6,6 +6,9 @@ brokers, as in a run.
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,12 +18,13 @@ from compat_tests.bench.__main__ import main
 from compat_tests.bench.brokers import KAFKA, OURS, Side, Subject
 from compat_tests.bench.loads.java_client import JavaClient
 from compat_tests.bench.loads.values import SMALL, Values
-from compat_tests.bench.measures.context import Context, Scale
+from compat_tests.bench.machine.processes import family, processes
+from compat_tests.bench.measures.context import ENVIRONMENT, Context, Scale
 from compat_tests.bench.measures.places import PLACES
 from compat_tests.bench.results import CPU, read
 from compat_tests.bench.rows import OWN, ROWS, Row
 from compat_tests.harness.jars import PROJECT_ROOT
-from compat_tests.harness.processes import Failed
+from compat_tests.harness.processes import Background, Failed
 
 pytestmark = [pytest.mark.slow, pytest.mark.jvm, pytest.mark.timeout(120)]
 
@@ -122,3 +126,14 @@ def test_the_command_measures_a_checkout_against_another(
         main(["--quick", "--only", "start, then", "--json", str(file), "--resume"])
     assert "other brokers were measured for it" in capsys.readouterr().err
     assert main(["--only", "no such row"]) == 2
+
+
+def test_the_command_leaves_no_broker_behind_when_it_is_ended(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "compat_tests.bench", "--quick", "--alone", "barnabas", "--only", "KIP-848"]
+    with Background([*command, "--directory", str(tmp_path)], {**os.environ, **ENVIRONMENT}) as bench:
+        bench.wait_for("plain: barnabas is up")
+        descendants = list(family(bench.process.pid, processes()))
+        assert len(descendants) > 1
+        assert bench.stop() == 128 + signal.SIGTERM
+    assert list(tmp_path.iterdir()) == []
+    assert not set(descendants) & set(processes())

@@ -31,13 +31,6 @@ def api_versions() -> bytes:
     return request(API_VERSIONS, 0, b"")
 
 
-def supported(answer: bytes, api_key: int) -> int:
-    """Return the newest version that an answer to `api_versions` (with its length) has for an API."""
-    (count,) = struct.unpack_from(">i", answer, 10)
-    rows = (struct.unpack_from(">hhh", answer, 14 + 6 * number) for number in range(count))
-    return next(newest for key, _, newest in rows if key == api_key)
-
-
 def metadata(topic: str) -> bytes:
     """Return a Metadata v12 request for one topic, which does not create it."""
     body = compact_length(1) + bytes(16) + compact_string(topic.encode()) + NO_TAGS + b"\x00\x00" + NO_TAGS

@@ -64,12 +64,6 @@ def test_varints() -> None:
     assert frames.compact_length(127) == b"\x80\x01"
 
 
-def test_versions_are_read_from_an_answer() -> None:
-    rows = struct.pack(">hhhhhh", 0, 3, 13, 1, 4, 18)
-    answer = struct.pack(">iihi", 22, 1, 0, 2) + rows
-    assert (frames.supported(answer, frames.PRODUCE), frames.supported(answer, frames.FETCH)) == (13, 18)
-
-
 def test_the_file_of_exchanges(tmp_path: Path) -> None:
     exchanges.write(
         tmp_path / "file", [exchanges.Exchange(9092, b"abc", 20, (8, 12)), exchanges.Exchange(9093, b"d", 10, ())]

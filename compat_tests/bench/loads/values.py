@@ -43,7 +43,6 @@ class Shape:
 ONE_KB = Shape(1024, 1024, 16_384)
 MIXED = Shape(500, 1500, 16_384)
 SMALL = Shape(60, 140, 131_072)
-SHAPES = {"1 KB": ONE_KB, "500-1,500 B": MIXED, "60-140 B": SMALL}
 
 
 class Values:

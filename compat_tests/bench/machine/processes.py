@@ -50,8 +50,10 @@ def family(pid: int, known: Mapping[int, Process]) -> Iterator[int]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """The CPU time used so far. Raises KeyError when the process is gone."""
+    """The CPU time used so far. Raises ProcessLookupError when the process is gone."""
     known = processes()
+    if pid not in known:
+        raise ProcessLookupError(f"process {pid} has ended")
     return sum(known[one].cpu_seconds for one in family(pid, known))
 
 
