@@ -191,12 +191,17 @@ class Subject:
         host, _, port = self.bootstrap.split(",")[0].rpartition(":")
         return host, int(port)
 
-    def leaders(self, topic: str) -> list[tuple[str, int]]:
-        """Host and port of the leader of each partition."""
-        found = self._admin.list_topics(topic, timeout=30)
-        partitions = found.topics[topic].partitions
-        brokers = [found.brokers[partitions[index].leader] for index in range(len(partitions))]
-        return [(broker.host, broker.port) for broker in brokers]
+    def leaders(self, topic: str, partitions: int) -> list[tuple[str, int]]:
+        """Host and port of the leader of each partition. Of several brokers the one that is asked may not know yet."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            found = self._admin.list_topics(topic, timeout=30)
+            known = found.topics[topic].partitions
+            if len(known) == partitions and all(one.leader in found.brokers for one in known.values()):
+                brokers = [found.brokers[known[index].leader] for index in range(partitions)]
+                return [(broker.host, broker.port) for broker in brokers]
+            assert time.monotonic() < deadline, f"the leaders of {topic} are not known"
+            time.sleep(0.05)
 
     def new_topic(self, partitions: int, **config: str) -> str:
         """Create a topic and wait until it is led. `config`: topic settings, `_` for `.`."""

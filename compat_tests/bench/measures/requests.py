@@ -20,7 +20,7 @@ def produce(context: Context, subject: Subject, *, by_id: bool, partitions: int 
     """One record of 100 bytes to one partition, acks=1. With several partitions each has its share of connections."""
     with subject.topic(partitions) as topic:
         found = []
-        for partition, address in enumerate(subject.leaders(topic)):
+        for partition, address in enumerate(subject.leaders(topic, partitions)):
             with exchanges.trying(address) as broker:
                 found.append(broker.produce(topic, SMALL_VALUE, partition, by_id=by_id))
         return _run(context, subject, found)
