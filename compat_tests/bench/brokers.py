@@ -35,6 +35,7 @@ HEAP = "1g"
 HOST = "127.0.0.1"
 TIMEOUT_S = 120.0
 LED_TIMEOUT_S = 400.0
+LATE_S = 30.0
 # What the harness sets for tests is Apache Kafka's default again.
 KAFKA_DEFAULTS = (
     "transaction.abort.timed.out.transaction.cleanup.interval.ms=10000",
@@ -216,14 +217,17 @@ class Subject:
         writes to Apache Kafka before the log is there may have its first batch refused and its second one taken, and
         is told OUT_OF_ORDER_SEQUENCE_NUMBER for ever after.
         """
+        self.leaders(topic, partitions)
         wanted = {TopicPartition(topic, index): OffsetSpec.latest() for index in range(partitions)}
         deadline = time.monotonic() + LED_TIMEOUT_S
         while wanted:
             assert time.monotonic() < deadline, f"{len(wanted)} partitions of {topic} do not answer"
-            for one, future in self._admin.list_offsets(wanted, request_timeout=30).items():
+            given_up = time.monotonic() + LATE_S
+            for one, future in self._admin.list_offsets(wanted, request_timeout=LATE_S / 2).items():
                 try:
-                    future.result()
-                except KafkaException:
+                    # A partition whose leader has just changed may keep librdkafka (2.16) from answering at all.
+                    future.result(max(0.0, given_up - time.monotonic()))
+                except (KafkaException, TimeoutError):
                     continue
                 del wanted[one]
 

@@ -19,8 +19,10 @@ from compat_tests.bench.loads import frames
 from compat_tests.harness.processes import Failed
 
 TIMEOUT_S = 60.0
-RETRIABLE = {3, 5, 6, 14, 15, 16}
-"""Unknown topic or partition, no leader (yet), not the leader (yet); the coordinator loads, is unknown, has moved."""
+RETRIABLE = {3, 5, 6, 14, 15, 16, 100}
+"""Unknown topic or partition, no leader (yet), not the leader (yet); the coordinator loads, is unknown, has moved;
+unknown topic id.
+"""
 
 
 @dataclass(frozen=True)
