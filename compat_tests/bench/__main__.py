@@ -55,6 +55,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--list", action="store_true", help="say which rows there are, and stop")
     made.add_argument("--rounds", type=int, default=5, help="that count, for each row (default: 5)")
     made.add_argument("--quick", action="store_true", help="one round of little work: shows that everything runs")
+    made.add_argument("--part", type=float, default=1.0, metavar="P", help="of the work, for a short look (default: 1)")
     made.add_argument("--minutes", type=float, help="begin no round after this time")
     made.add_argument("--json", type=Path, metavar="FILE", help="write every value there, after each round")
     made.add_argument("--resume", action="store_true", help="go on with what the file of --json holds")
@@ -94,7 +95,7 @@ def main(arguments: list[str]) -> int:
     other = Side(BEFORE, options.python, options.before.resolve()) if options.before is not None else Side(KAFKA)
     sides = [side for side in (other, ours) if options.alone in (None, side.name)]
     rounds = 1 if options.quick else options.rounds
-    results = Results(about(ours, other, rounds, options.quick))
+    results = Results(about(ours, other, rounds, quick=options.quick, part=options.part))
     if options.resume and options.json is not None and options.json.exists():
         had = read(options.json)
         if key(had) != key(results):
@@ -119,7 +120,8 @@ def main(arguments: list[str]) -> int:
         )
         values = Values(directory / "values")
         java = JavaClient(directory / "java-client.log")
-        context = Context(directory, Scale.quick() if options.quick else Scale(), values, java)
+        scale = Scale.quick() if options.quick else Scale().part(options.part)
+        context = Context(directory, scale, values, java)
         runner = Runner(context, sides, plan, results, save, say)
         try:
             runner.run(chosen)

@@ -35,12 +35,13 @@ print(json.dumps({
 """
 
 
-def about(ours: Side, other: Side, rounds: int, quick: bool) -> dict[str, Any]:
+def about(ours: Side, other: Side, rounds: int, *, quick: bool, part: float) -> dict[str, Any]:
     """`other`: whose values stand beside ours. BARNABAS_PURE in this process's environment is the brokers' too."""
     return {
         "date": time.strftime("%Y-%m-%d"),
         "rounds": rounds,
         "quick": quick,
+        "part": part,
         "other": other.name,
         "peer": f"Apache Kafka {KAFKA_VERSION}" if other.name == KAFKA else f"Barnabas ({commit(other.checkout)})",
         "ours": {**built(ours), "commit": commit(ours.checkout)},

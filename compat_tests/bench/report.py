@@ -24,6 +24,7 @@ def heading(about: dict[str, Any]) -> str:
     build = "built with PGO" if ours["pgo"] else "built without PGO"
     native = f"barnabas-native {ours['native']}" if ours["native"] else "pure Python"
     quick = "Quick: these numbers say nothing. " if about["quick"] else ""
+    quick += f"{about['part']:.0%} of the work. " if about["part"] != 1 else ""
     return quick + (
         f"{peer} and Barnabas {ours['version']} ({ours['commit']}, {native}, {ours['python']} {build}); "
         f"{about['rounds']} rounds, {about['date']}; {machine['cores']} cores, {machine['processor']}, "

@@ -72,7 +72,7 @@ def read(path: Path) -> Results:
 
 def key(results: Results) -> str:
     """What must be the same for rounds to be put together."""
-    return json.dumps([results.about.get(name) for name in ("other", "peer", "ours", "quick")], sort_keys=True)
+    return json.dumps([results.about.get(name) for name in ("other", "peer", "ours", "quick", "part")], sort_keys=True)
 
 
 def merge(results: Iterable[Results]) -> list[Results]:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,17 @@ class Scale:
     members: int = 100
     quiet_s: float = 7.0
     idle_s: float = 3.0
+
+    def part(self, part: float) -> Scale:
+        """A part of it, of what lasts and of what is written. How many members, partitions and connections there are
+        stays.
+        """
+        return replace(
+            self,
+            megabytes=max(1, int(self.megabytes * part)),
+            seconds=self.seconds * part,
+            recovered_mb=max(1, int(self.recovered_mb * part)),
+        )
 
     @classmethod
     def quick(cls) -> Scale:
