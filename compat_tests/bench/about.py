@@ -66,14 +66,16 @@ def built(side: Side) -> dict[str, Any]:
 
 
 def commit(checkout: Path) -> str:
-    """The commit that is checked out, with a `+` if files differ from it; empty where there is no git."""
+    """The commit that is checked out, with a `+` if files differ from it but for documents, where results go; empty
+    where there is no git.
+    """
     command = ["git", "-C", str(checkout)]
     try:
         head = subprocess.run(
             [*command, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, timeout=60, check=True
         )
         changed = subprocess.run(
-            [*command, "status", "--porcelain", "--untracked-files=no"],
+            [*command, "status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs"],
             capture_output=True,
             text=True,
             timeout=60,
