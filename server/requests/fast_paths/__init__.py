@@ -34,4 +34,16 @@ The rules, which hold for each of them:
 | `produce.ProduceFastPath` | v9+, acks 1 or -1, one partition | all before the batch | a fifth at 16 KB |
 | … `take_run` | several of these behind each other | the same | half of what is left |
 | `fetch.FetchFastPath` | v12+, a consumer's, one partition | all but epoch and offset | a third at 1 MB |
+
+To add a kind (`examples.py` has the parts that they share):
+
+1. Which numbers differ between two requests of a loop? If the frame's size stays the same, that is a `Form`: an
+   example is a class with `form` and `take(connection, numbers)`, the fast path an empty class derived from `Repeated`.
+   What carries records, whose frames have any size, is a `FastPath` of its own, as Produce's.
+2. Encode the answer once with `MARKS` where numbers will be (`AnswerForm`); without marks nothing but the correlation
+   id differs. `take` makes a `RequestContext` and answers it with `reply_encoded`, now or from a callback.
+3. `learn(svc, ctx, frame, request)` accepts or leaves each request that was handled, finds the positions of the numbers
+   in its frame, and checks that they are there. `path.knows(frame)` first: it is called for each request that `take`
+   has left.
+4. `learn=` in the row of the API, and a conversation in `test_fast_paths.py`, which fails without one.
 """

@@ -4,7 +4,7 @@ Only if enough records are there already. Anything else (an aborted transaction 
 session) is left to the slow path: `barnabas.server.requests.fetch`.
 
 Only flexible versions (12 and later) by consumers without a rack, one partition, in an incremental session or without
-any; one request, of `LEARNT_BYTES_MAX` bytes at most, is remembered for each connection.
+any.
 """
 
 from __future__ import annotations
@@ -17,13 +17,11 @@ from barnabas.kproto.messages import FetchRequest, FetchResponse
 from barnabas.server.network.connection import Connection
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.fast_paths.examples import (
-    BODY_AT,
-    CORRELATION_ID_AT,
-    INT_BYTES,
     LONG_BYTES,
     MARKS,
-    MARKS_BYTES,
-    around_marks,
+    AnswerForm,
+    Form,
+    Repeated,
     fast_path_of,
     int_at,
     long_at,
@@ -38,9 +36,6 @@ BY_ID_FROM = 13
 REPLICA_TAGGED_FROM = 15
 """Earlier versions start with the replica id."""
 
-LEARNT_BYTES_MAX = 2048
-"""A header's tagged fields may have any size."""
-
 _MIDDLE_BYTES = 5
 """After high watermark, last stable offset and log start offset: the list of aborted transactions, null or empty, and
 the preferred replica. Then the records' length.
@@ -48,41 +43,30 @@ the preferred replica. Then the records' length.
 
 
 class _Example:
-    """A request, and the constant parts of its answer. `start`: the bytes of its frame; `epoch_at`, `offset_at`: where
-    in them the session's epoch and the offset are.
-    """
+    """A request, and the constant parts of its answer. An `Example`. Its form has session epoch and offset."""
 
     __slots__ = (
-        "after_offset",
         "answer",
-        "before_epoch",
-        "before_offset",
         "client_id",
-        "epoch_at",
+        "form",
         "head",
-        "key",
         "middle",
-        "offset_at",
         "request",
         "route",
-        "size",
+        "svc",
         "tail",
         "target",
         "version",
     )
 
-    def __init__(self, ctx: RequestContext, start: bytes, request: FetchRequest, epoch_at: int, offset_at: int) -> None:
+    def __init__(self, svc: Services, ctx: RequestContext, request: FetchRequest, form: Form) -> None:
+        self.svc = svc
+        self.form = form
         self.route = ctx.route
         self.version = ctx.api_version
         self.client_id = ctx.client_id
         self.request = request
         ((_, self.target),) = targets_of(request.topics, self.version >= BY_ID_FROM)
-        self.size = len(start)
-        self.epoch_at, self.offset_at = epoch_at, offset_at
-        self.key = start[:CORRELATION_ID_AT]
-        self.before_epoch = start[BODY_AT:epoch_at]
-        self.before_offset = start[epoch_at + INT_BYTES : offset_at]
-        self.after_offset = start[offset_at + LONG_BYTES :]
         topic = request.topics[0]
         marked = FetchResponse.PartitionData(
             partition_index=topic.partitions[0].partition,
@@ -96,52 +80,21 @@ class _Example:
                 FetchResponse.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[marked])
             ],
         )
-        _, self.head, rest = around_marks(ctx.route, response)
+        self.head, rest = AnswerForm(ctx.route, response).constants
         self.middle, self.tail = rest[:_MIDDLE_BYTES], rest[_MIDDLE_BYTES + 1 :]
         self.answer = Struct(f">ii{len(self.head)}sqqq{_MIDDLE_BYTES}s").pack
 
-    def is_like(self, start: bytes) -> bool:
-        """Whether the frame `start` equals it, except for the fields that may differ."""
-        return (
-            len(start) == self.size
-            and start.startswith(self.key)
-            and start[BODY_AT : self.epoch_at] == self.before_epoch
-            and start[self.epoch_at + INT_BYTES : self.offset_at] == self.before_offset
-            and start[self.offset_at + LONG_BYTES :] == self.after_offset
-        )
-
-
-class FetchFastPath:
-    """The last request of a connection that may be an example. A `FastPath`."""
-
-    __slots__ = ("example", "svc")
-
-    def __init__(self, svc: Services, example: _Example) -> None:
-        self.svc = svc
-        self.example = example
-
-    def take_run(self, connection: Connection, view: memoryview, position: int) -> None:
-        """Part of `FastPath`. A consumer sends its next Fetch after the answer: there are no runs."""
-
-    def take(self, connection: Connection, frame: memoryview) -> RequestContext | None:
-        """Part of `FastPath`: a request like the example, if records are there already."""
-        example = self.example
-        if len(frame) != example.size or self.svc.quotas.limits_requests:
-            return None
-        start = bytes(frame)
-        if not example.is_like(start):
-            return None
-        epoch_at, offset_at = example.epoch_at, example.offset_at
+    def take(self, connection: Connection, numbers: tuple[int, ...]) -> RequestContext | None:
+        """Part of `Example`: only if records are there already."""
+        correlation_id, epoch, offset = numbers
         svc = self.svc
-        request = example.request
+        request = self.request
         requested = request.topics[0].partitions[0]
-        (epoch,) = int_at(start, epoch_at)
-        (offset,) = long_at(start, offset_at)
-        target = example.target
+        target = self.target
         session = None
         try:
             if request.session_id:
-                session = svc.fetch_sessions.use(request.session_id, epoch, example.version >= BY_ID_FROM, svc.now())
+                session = svc.fetch_sessions.use(request.session_id, epoch, self.version >= BY_ID_FROM, svc.now())
                 if len(session.targets) != 1 or target.key not in session.targets:
                     return None
                 target = session.targets[target.key]
@@ -178,16 +131,21 @@ class FetchFastPath:
             ask(target, requested)
             target.sent_high_watermark = high_watermark
             target.sent_log_start_offset = log_start_offset
-        (correlation_id,) = int_at(start, CORRELATION_ID_AT)
-        ctx = RequestContext(connection, example.route, example.version, correlation_id, example.client_id)
-        head, tail = example.head, example.tail
+        ctx = RequestContext(connection, self.route, self.version, correlation_id, self.client_id)
+        head, tail = self.head, self.tail
         length = uvarint(len(records) + 1)
-        size = 4 + len(head) + MARKS_BYTES + _MIDDLE_BYTES + len(length) + len(records) + len(tail)
-        answer = example.answer(
-            size, correlation_id, head, high_watermark, last_stable_offset, log_start_offset, example.middle
+        size = 4 + len(head) + 3 * LONG_BYTES + _MIDDLE_BYTES + len(length) + len(records) + len(tail)
+        answer = self.answer(
+            size, correlation_id, head, high_watermark, last_stable_offset, log_start_offset, self.middle
         )
         ctx.reply_encoded(answer + length, records, tail)
         return ctx
+
+
+class FetchFastPath(Repeated[_Example]):
+    """The last request of a connection that may be an example. A `FastPath`."""
+
+    __slots__ = ()
 
 
 def learn(svc: Services, ctx: RequestContext, frame: memoryview, request: FetchRequest) -> None:
@@ -195,7 +153,7 @@ def learn(svc: Services, ctx: RequestContext, frame: memoryview, request: FetchR
     version = ctx.api_version
     if (
         version < FLEXIBLE_FROM
-        or len(frame) > LEARNT_BYTES_MAX
+        or len(frame) > FetchFastPath.FRAME_BYTES_MAX
         or len(request.topics) != 1
         or len(request.topics[0].partitions) != 1
         or request.forgotten_topics_data
@@ -206,6 +164,9 @@ def learn(svc: Services, ctx: RequestContext, frame: memoryview, request: FetchR
         or request.topics[0].partitions[0].last_fetched_epoch >= 0
     ):
         return
+    path = fast_path_of(ctx.connection, FetchFastPath)
+    if path is not None and path.knows(frame):
+        return
     name_bytes = 16
     if version < BY_ID_FROM:
         name = request.topics[0].topic.encode()
@@ -213,17 +174,13 @@ def learn(svc: Services, ctx: RequestContext, frame: memoryview, request: FetchR
     # The session's epoch precedes the topics, the offset follows the partition's index and leader epoch;
     # arrays of one element have a length of one byte.
     start = bytes(frame)
-    path = fast_path_of(ctx.connection, FetchFastPath)
-    if path is not None and path.example.is_like(start):
-        return
     epoch_at = parse_request_header(start).body_offset + (17 if version >= REPLICA_TAGGED_FROM else 21)
     offset_at = epoch_at + 4 + 1 + name_bytes + 1 + 8
     if (
         int_at(start, epoch_at)[0] == request.session_epoch
         and long_at(start, offset_at)[0] == request.topics[0].partitions[0].fetch_offset
     ):
-        example = _Example(ctx, start, request, epoch_at, offset_at)
         if path is None:
-            ctx.connection.fast_paths.append(FetchFastPath(svc, example))
-        else:
-            path.example = example
+            path = FetchFastPath(svc)
+            ctx.connection.fast_paths.append(path)
+        path.remember(_Example(svc, ctx, request, Form(start, [(epoch_at, "i"), (offset_at, "q")])))

@@ -13,8 +13,6 @@ connection, so that a client that never repeats itself costs little.
 
 from __future__ import annotations
 
-from struct import Struct
-
 from barnabas.kproto import DecodeError, KafkaError, read_uvarint
 from barnabas.kproto.allowance import TooMuchWork
 from barnabas.kproto.messages import ProduceRequest, ProduceResponse
@@ -28,7 +26,7 @@ from barnabas.server.requests.fast_paths.examples import (
     BODY_AT,
     CORRELATION_ID_AT,
     MARKS,
-    around_marks,
+    AnswerForm,
     fast_path_of,
     int_at,
 )
@@ -83,8 +81,9 @@ class _Known:
                 )
             ]
         )
-        self.size, self.head, self.tail = around_marks(ctx.route, response)
-        self.answer = Struct(f">4si{len(self.head)}sqqq{len(self.tail)}s").pack
+        form = AnswerForm(ctx.route, response)
+        self.head, self.tail = form.constants
+        self.answer, self.size = form.pack, form.size
 
 
 class ProduceFastPath:
