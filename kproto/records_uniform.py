@@ -4,7 +4,8 @@ A producer that sends records of one size fills batch after batch with the same 
 header counts stand at the same places with the same values, only keys, values and timestamp deltas differ. A
 `UniformLayout` holds one `struct` format that picks those places out of a whole batch, and what must stand there. A
 batch that matches is exactly as good as the one it was learnt from, at 1 us instead of the 8 us of
-`barnabas.kproto.records_scan.validate_records` (15 records of 1 KB, CPython 3.11 at 2.5 GHz).
+`barnabas.kproto.records_scan.validate_records` (15 records of 1 KB, CPython 3.11 at 2.5 GHz); one record at 0.3 us
+instead of 1.5.
 
 Only uncompressed batches of up to 64 records whose timestamp deltas take one byte (-64 to 63 ms); what is different
 does not match, and is checked record by record.
@@ -18,8 +19,6 @@ from typing import Final
 from barnabas.kproto.records_scan import ONE_BYTE_DELTAS
 from barnabas.kproto.varint import read_varint
 
-RECORDS_MIN: Final = 4
-"""Fewer are checked as fast one by one."""
 RECORDS_MAX: Final = 64
 """From this offset delta on the field has two bytes."""
 SPANS_MAX: Final = 64
@@ -58,7 +57,7 @@ class UniformLayout:
     def learn(cls, data: Data, count: int) -> UniformLayout | None:
         """The layout of `count` records that were found good, or None if they are not uniform."""
         size = len(data)
-        if not RECORDS_MIN <= count <= RECORDS_MAX or size % count:
+        if not 0 < count <= RECORDS_MAX or size % count:
             return None
         stride = size // count
         length, at = read_varint(data, 0)

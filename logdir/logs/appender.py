@@ -25,7 +25,6 @@ from barnabas.kproto.crc32c import crc32c
 from barnabas.kproto.errors import ErrorCode, KafkaError
 from barnabas.kproto.records import BatchHeader, CorruptRecords, stamp_log_append_time
 from barnabas.kproto.records_scan import RecordsRefused
-from barnabas.kproto.records_uniform import RECORDS_MIN
 from barnabas.logdir.files.config import LogConfig
 from barnabas.logdir.files.errors import UnexpectedOffset
 from barnabas.logdir.files.txn_index import AbortedTxn
@@ -138,16 +137,11 @@ class Appender:
         append_time = -1
         late = max_timestamp - now_ms > rules.after_max_ms
         if late or (
-            rules.validate
-            and (
-                attributes & 7
-                or count < RECORDS_MIN
-                or not self._familiar.knows(view, count, first_time, max_timestamp)
-            )
+            rules.validate and (attributes & 7 or not self._familiar.knows(view, count, first_time, max_timestamp))
         ):
             view, max_timestamp, _ = validate(view, state.config, now_ms, max_timestamp, allowance)
             size = len(view)
-            if not attributes & 7 and count >= RECORDS_MIN:
+            if not attributes & 7:
                 self._familiar.learn(view, count)
         if rules.rewrite:
             view, max_timestamp, append_time = rewrite(view, state.config, now_ms, allowance)

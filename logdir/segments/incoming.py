@@ -30,6 +30,9 @@ from barnabas.kproto.records_uniform import UniformLayout
 from barnabas.logdir.files.config import LONG_MAX, LogConfig
 
 Buffer = bytearray | memoryview
+FAMILIAR_MAX = 8
+FAMILIAR_RECORDS_MAX = 80
+"""Layouts of one log, and the records of their batches together: each costs 400 bytes."""
 RECODED_BYTES_MAX = 64 * 1024
 """What is compressed with an `Allowance`: one to three milliseconds, at the highest levels ten times as long."""
 RECODED_UNITS = 2000
@@ -164,26 +167,31 @@ def prepare(view: memoryview, config: LogConfig, now_ms: int) -> memoryview:
 
 
 class Familiar:
-    """Spares the full check of batches that are laid out like one that passed it; one for each log.
+    """Spares the full check of batches that are laid out like one that passed it; one for each log. `reset` when the
+    topic's settings change.
 
-    A layout is learnt when two batches in a row have the same size and count, so that records of mixed sizes cost
-    nothing. `reset` when the topic's settings change.
+    A layout is learnt when two batches that were checked in a row have the same size, so that records of mixed sizes
+    cost nothing. A log has a few, of different sizes: its producers are several, or send as many records as they have.
+    Where batches of one size have no layout, or another each time, learning pauses, for twice as long each time.
     """
 
-    __slots__ = ("_layout", "_usable", "_wanted")
+    __slots__ = ("_in_vain", "_layouts", "_pause", "_records", "_usable", "_wanted")
 
     def __init__(self, config: LogConfig) -> None:
         self.reset(config)
 
     def reset(self, config: LogConfig) -> None:
         self._usable = not config.compact and config.message_timestamp_before_max_ms == LONG_MAX
-        self._layout: UniformLayout | None = None
-        self._wanted = (0, 0)
+        self._layouts: dict[int, UniformLayout] = {}
+        self._records = 0
+        self._wanted = 0
+        self._in_vain = 0
+        self._pause = 0
 
     def knows(self, view: memoryview, count: int, base_timestamp: int, max_timestamp: int) -> bool:
         """Whether an uncompressed batch can be taken as it is. Its max timestamp is within bounds."""
-        layout = self._layout
-        if layout is None or count != layout.count or len(view) != layout.size + BATCH_OVERHEAD:
+        layout = self._layouts.get(len(view))
+        if layout is None or count != layout.count:
             return False
         deltas = layout.deltas(view[BATCH_OVERHEAD:])
         # A base timestamp near the ends of an int64 is left to those who look closer.
@@ -191,14 +199,32 @@ class Familiar:
 
     def learn(self, view: memoryview, count: int) -> None:
         """A batch without compression has passed."""
-        seen = (len(view), count)
+        size = len(view)
         if not self._usable:
             return
-        if seen == self._wanted:
-            self._layout = UniformLayout.learn(view[BATCH_OVERHEAD:], count)
-            self._wanted = (0, 0)
+        if size != self._wanted:
+            self._wanted = size
+        elif self._pause:
+            self._pause -= 1
         else:
-            self._wanted = seen
+            self._wanted = 0
+            self._note(size, UniformLayout.learn(view[BATCH_OVERHEAD:], count))
+
+    def _note(self, size: int, layout: UniformLayout | None) -> None:
+        layouts = self._layouts
+        before = layouts.pop(size, None)
+        if before is not None:
+            self._records -= before.count
+        if layout is None or before is not None:
+            self._pause = 1 << self._in_vain
+            self._in_vain = min(self._in_vain + 1, 10)
+        else:
+            self._in_vain = 0
+        if layout is not None:
+            while layouts and (self._records + layout.count > FAMILIAR_RECORDS_MAX or len(layouts) == FAMILIAR_MAX):
+                self._records -= layouts.pop(next(iter(layouts))).count
+            layouts[size] = layout
+            self._records += layout.count
 
 
 def rewrite(view: memoryview, config: LogConfig, now_ms: int, allowance: Allowance | None = None) -> Accepted:

@@ -9,9 +9,11 @@ import pytest
 
 from barnabas.kproto.crc32c import crc32c
 from barnabas.kproto.errors import ErrorCode, KafkaError
+from barnabas.kproto.records import Record, build_batch, read_header
+from barnabas.kproto.records_uniform import UniformLayout
 from barnabas.logdir import LogConfig, PartitionLog
 from barnabas.logdir.files.memory_disk import MemoryDisk
-from barnabas.logdir.segments.incoming import Familiar
+from barnabas.logdir.segments.incoming import FAMILIAR_MAX, Familiar
 from barnabas.logdir.tests.kit import NOW, TOPIC_ID, batch, open_dir, put, stored
 
 VALUES = ("a" * 50, "b" * 50, "c" * 50, "d" * 50, "e" * 50)
@@ -36,6 +38,59 @@ def test_third_batch_of_a_size_is_known() -> None:
     assert not familiar.knows(view, 5, NOW, NOW + 1), "a wrong max timestamp is corrected by those who look closer"
     assert not familiar.knows(memoryview(batch(*VALUES[:4])), 4, NOW, NOW)
     assert not familiar.knows(view, 4, NOW, NOW)
+
+
+def known_after(familiar: Familiar, *batches: bytes | bytearray) -> list[bool]:
+    """What an appender does with them: of each whether it was known."""
+    outcomes = []
+    for each in batches:
+        count = read_header(each).record_count
+        outcomes.append(familiar.knows(memoryview(each), count, NOW, NOW))
+        if not outcomes[-1]:
+            familiar.learn(memoryview(each), count)
+    return outcomes
+
+
+def test_batches_of_several_sizes_are_known() -> None:
+    familiar = Familiar(LogConfig())
+    sizes = [batch(*["a" * 50] * count) for count in (1, 2, 3, 5)]
+    assert not any(known_after(familiar, *(each for each in sizes for _ in range(2))))
+    assert all(known_after(familiar, *sizes, *reversed(sizes)))
+    others = [batch("b" * size) for size in range(1000, 1000 + FAMILIAR_MAX)]
+    assert not any(known_after(familiar, *(each for each in others for _ in range(2))))
+    assert all(known_after(familiar, *others))
+    assert not any(known_after(familiar, *sizes)), "those of the latest sizes"
+    large = batch(*["c" * 50] * 60)
+    known_after(familiar, large, large)
+    larger = batch(*["d" * 60] * 60)
+    known_after(familiar, larger, larger)
+    assert known_after(familiar, large, larger) == [False, True], "60 records and 60 are too many"
+
+
+@pytest.mark.parametrize("kind", ["no layout", "another layout each time"])
+def test_learning_in_vain_becomes_rare(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+    learn = UniformLayout.learn
+
+    def noted(data: memoryview, count: int) -> UniformLayout | None:
+        tried.append(count)
+        return learn(data, count)
+
+    monkeypatch.setattr(UniformLayout, "learn", noted)
+    familiar = Familiar(LogConfig())
+    for turn in range(5000):
+        values = ["a" * 10, "b" * 20, "c" * 31]
+        if kind != "no layout":
+            records = [Record(0, NOW, bytes(turn % 60), bytes(60 - turn % 60), [])]
+            known_after(familiar, build_batch(records))
+        else:
+            known_after(familiar, batch(*values))
+    assert 5 <= len(tried) <= 20
+    tried.clear()
+    simple = batch("x" * 200)
+    known_after(familiar, *[simple] * 1200)
+    assert known_after(familiar, simple) == [True], "it is over when batches are alike again"
+    assert len(tried) == 1
 
 
 @pytest.mark.parametrize("config", [{"cleanup_policy": frozenset(["compact"])}, {"message_timestamp_before_max_ms": 5}])
