@@ -41,7 +41,8 @@ from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import ProduceRequest, ProduceResponse
 from barnabas.server.requests.api import PENDING, Api, Old
 from barnabas.server.requests.context import RequestContext
-from barnabas.server.requests.fast_paths.produce import FLEXIBLE_FROM, learn
+from barnabas.server.requests.fast_paths.produce import learn
+from barnabas.server.requests.fast_paths.produce_frames import FIRST_VERSION
 from barnabas.server.requests.old_formats import up_converted
 from barnabas.server.requests.produce.access import may_produce
 from barnabas.server.requests.produce.pending import Nothing, Outcome, PendingProduce
@@ -122,5 +123,5 @@ API = Api(
     on_error=_on_error,
     pipelined=True,
     learn=learn,
-    learn_from=FLEXIBLE_FROM,
+    learn_from=FIRST_VERSION,
 )

@@ -1,7 +1,7 @@
 """Requests that are handled without being decoded, because the connection has sent similar ones before.
 
-A client in a loop repeats the same request: same version, client id, topic, partition and limits. Only known fields
-differ: the correlation id, and the batch of a Produce, or the epoch and the offset of a Fetch. So one request is an
+A client in a loop repeats the same request: same version, client id, topic and limits. Only known fields differ: the
+correlation id, and partitions and batches of a Produce, or the epoch and the offset of a Fetch. So one request is an
 *example*: a later one whose other bytes are equal means the same. It is not decoded, and its answer is not encoded: a
 few numbers are inserted into an answer that was encoded once.
 
@@ -16,12 +16,12 @@ few numbers are inserted into an answer that was encoded once.
 
 The rules, which hold for each of them:
 
-1. `Connection.fast_paths` holds those that were learnt, at most one of each kind, and tries them in that order. Neither
+1. `Connection.fast_paths` holds those that were learnt, a few at most, and tries them in that order. Neither
    the connection nor the dispatcher knows them by name: `Api.learn` sees requests that were handled, and adds to the
    list.
 2. A fast path handles plain success only. For an error, a wait or a refusal it returns None before it has changed
-   anything, and the dispatcher takes over. What needs more once it is staged (a commit to wait for, a lost write) is
-   completed by the slow path's code.
+   anything, and the dispatcher takes over. What needs more once it is staged (a commit to wait for, a lost write,
+   another partition's error) is completed by the slow path's code.
 3. Answers, and what is written, are byte for byte those of the slow path. `server/tests/requests/test_fast_paths.py`
    compares random conversations with and without them, for every kind.
 4. What the slow path checks for each request (leadership, the session's epoch, dynamic limits) is checked here, too. An
@@ -31,8 +31,9 @@ The rules, which hold for each of them:
 
 | kind | requests | an example is | spares |
 | --- | --- | --- | --- |
-| `produce.ProduceFastPath` | v9+, acks 1 or -1, one partition | all before the batch | a fifth at 16 KB |
-| … `take_run` | several of these behind each other | the same | half of what is left |
+| `produce.ProduceFastPath` | v5+, any acks, partitions of one topic | all up to the topic | half at one record |
+| … of several partitions | the same | the same | a quarter at one record |
+| … `take_run` | several to one partition behind each other | the same | half of what is left |
 | `fetch.FetchFastPath` | v12+, a consumer's, one partition | all but epoch and offset | a third at 1 MB |
 
 To add a kind (`examples.py` has the parts that they share):
@@ -40,7 +41,7 @@ To add a kind (`examples.py` has the parts that they share):
 1. Which numbers differ between two requests of a loop? If the frame's size stays the same, that is a `Form`: an
    example is a class with `form` and `take(connection, numbers)`, the fast path an empty class derived from `Repeated`.
    What carries records, whose frames have any size, is a `FastPath` of its own, as Produce's.
-2. Encode the answer once with `MARKS` where numbers will be (`AnswerForm`); without marks nothing but the correlation
+2. Encode the answer once with `MARKS` where numbers will be (`around_marks`); without any, nothing but the correlation
    id differs. `take` makes a `RequestContext` and answers it with `reply_encoded`, now or from a callback.
 3. `learn(svc, ctx, frame, request)` accepts or leaves each request that was handled, finds the positions of the numbers
    in its frame, and checks that they are there. `path.knows(frame)` first: it is called for each request that `take`

@@ -31,8 +31,9 @@ they are longer than an id.
 """
 _MARKED: Final = Struct(">qqq").pack(*MARKS)
 
+INT_BYTES: Final = 4
 LONG_BYTES: Final = 8
-_FIELD_BYTES: Final = {"h": 2, "i": 4, "q": LONG_BYTES}
+_FIELD_BYTES: Final = {"h": 2, "i": INT_BYTES, "q": LONG_BYTES}
 
 P = TypeVar("P", bound=FastPath)
 
@@ -59,21 +60,12 @@ class Form:
         return parts[1::2] if parts[::2] == self._constants else None
 
 
-class AnswerForm:
-    """An answer that was encoded with `MARKS` in it, once or more, or not at all.
-
-    `constants`: the bytes between the correlation id and the first marks, behind those, and so on. `size`: of the whole
-    answer, as its length says. `pack(size, correlation_id, constant, number, number, number, constant, ...)`: one with
-    other numbers.
+def around_marks(route: Route, response: Any) -> tuple[bytes, ...]:
+    """An encoded answer that has `MARKS` in it, once or more, or not at all: the bytes between its correlation id and
+    the first marks, those behind them, and so on. A frame is its length, a correlation id, and these around numbers.
     """
-
-    __slots__ = ("constants", "pack", "size")
-
-    def __init__(self, route: Route, response: Any) -> None:
-        frame = b"".join(bytes(part) for part in route.encode_frame(0, response))  # type: ignore[arg-type]
-        self.size = len(frame) - CORRELATION_ID_AT
-        self.constants = tuple(frame[BODY_AT:].split(_MARKED))
-        self.pack = Struct(">ii" + "qqq".join(f"{len(each)}s" for each in self.constants)).pack
+    frame = b"".join(bytes(part) for part in route.encode_frame(0, response))  # type: ignore[arg-type]
+    return tuple(frame[BODY_AT:].split(_MARKED))
 
 
 class Example(Protocol):

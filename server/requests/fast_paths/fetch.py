@@ -19,9 +19,9 @@ from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.fast_paths.examples import (
     LONG_BYTES,
     MARKS,
-    AnswerForm,
     Form,
     Repeated,
+    around_marks,
     fast_path_of,
     int_at,
     long_at,
@@ -80,7 +80,7 @@ class _Example:
                 FetchResponse.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[marked])
             ],
         )
-        self.head, rest = AnswerForm(ctx.route, response).constants
+        self.head, rest = around_marks(ctx.route, response)
         self.middle, self.tail = rest[:_MIDDLE_BYTES], rest[_MIDDLE_BYTES + 1 :]
         self.answer = Struct(f">ii{len(self.head)}sqqq{_MIDDLE_BYTES}s").pack
 

@@ -1,128 +1,99 @@
-"""Produce requests that start like an earlier one of their connection: everything before the batch is equal.
+"""Produce requests that begin like an earlier one of their connection: all up to the topic is equal.
 
 A busy producer has several requests in flight, which arrive together. Consecutive plain ones are a *run* (`take_run`):
 looked up once, appended together (`Appender.append_run`), answered with one buffer.
 
 Every batch is checked and appended as usual. Anything but plain success once it is staged (a commit or a flush to wait
-for, a time stamped by the broker, a lost write) is completed by `barnabas.server.requests.produce.pending`.
+for, a time stamped by the broker, a lost write, another partition that refuses its batch) is completed by
+`barnabas.server.requests.produce.pending`.
 
-Only flexible versions (9 and later), without transactional id, acks other than 0, one partition of a topic that is not
-internal; at most `LEARNT_MAX` different beginnings of one length, of `LEARNT_BYTES_MAX` bytes at most, for each
-connection, so that a client that never repeats itself costs little.
+Only versions from 5 on, without transactional id, partitions of one topic that is not internal. `PATHS_MAX` lengths of
+beginnings and `LEARNT_MAX` beginnings of each are remembered for each connection, so that a client that never repeats
+itself costs little.
 """
 
 from __future__ import annotations
 
-from barnabas.kproto import DecodeError, KafkaError, read_uvarint
+from barnabas.kproto import KafkaError
 from barnabas.kproto.allowance import TooMuchWork
-from barnabas.kproto.messages import ProduceRequest, ProduceResponse
-from barnabas.kproto.records import BATCH_OVERHEAD, TRANSACTIONAL
+from barnabas.kproto.frame import parse_request_header
+from barnabas.kproto.messages import ProduceRequest
+from barnabas.kproto.records import TRANSACTIONAL
 from barnabas.kproto.records_peek import ATTRIBUTES_LOW_BYTE
 from barnabas.logdir import AppendInfo, AppendOrigin
 from barnabas.server.network.connection import Connection
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.requests.context import RequestContext
-from barnabas.server.requests.fast_paths.examples import (
-    BODY_AT,
-    CORRELATION_ID_AT,
-    MARKS,
-    AnswerForm,
-    fast_path_of,
-    int_at,
+from barnabas.server.requests.fast_paths.examples import BODY_AT, CORRELATION_ID_AT, INT_BYTES, int_at
+from barnabas.server.requests.fast_paths.produce_frames import (
+    BY_ID_FROM,
+    FIRST_VERSION,
+    Known,
+    Place,
+    beginning_bytes,
+    layout_of,
 )
-from barnabas.server.requests.produce.pending import finish_staged
+from barnabas.server.requests.produce.pending import ZSTD, ZSTD_FROM, finish_staged, go_on_behind
 from barnabas.server.requests.services import Services
 
-FLEXIBLE_FROM = 9
 LEARNT_MAX = 16
-LEARNT_BYTES_MAX = 1024
-"""Room for a topic's name and 700 bytes of client id. A header's tagged fields may have any size."""
+PATHS_MAX = 4
 RUN_MAX = 64
 """The longest run."""
 PLACES_MAX = 64
-"""Frame sizes that are remembered for each connection."""
+"""Frame sizes that are remembered for each path."""
 
-_Place = tuple[int, int, bytes]
-_TAIL = b"\0\0\0"
-"""No tagged fields: of the partition, of the topic, of the request."""
-
-
-class _Known:
-    """A known beginning decoded, and its answer."""
-
-    __slots__ = ("acks", "answer", "client_id", "head", "index", "key", "request", "route", "size", "tail", "version")
-
-    def __init__(self, ctx: RequestContext, key: bytes, request: ProduceRequest) -> None:
-        self.route = ctx.route
-        self.version = ctx.api_version
-        self.client_id = ctx.client_id
-        self.key = key
-        self.acks = request.acks
-        topic = request.topic_data[0]
-        self.index = index = topic.partition_data[0].index
-        # Without the records, which lie in the receive buffer.
-        self.request = ProduceRequest(
-            acks=request.acks,
-            timeout_ms=request.timeout_ms,
-            topic_data=[
-                ProduceRequest.TopicProduceData(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    partition_data=[ProduceRequest.PartitionProduceData(index=index)],
-                )
-            ],
-        )
-        marked = ProduceResponse.PartitionProduceResponse(index=index)
-        marked.base_offset, marked.log_append_time_ms, marked.log_start_offset = MARKS
-        response = ProduceResponse(
-            responses=[
-                ProduceResponse.TopicProduceResponse(
-                    name=topic.name, topic_id=topic.topic_id, partition_responses=[marked]
-                )
-            ]
-        )
-        form = AnswerForm(ctx.route, response)
-        self.head, self.tail = form.constants
-        self.answer, self.size = form.pack, form.size
+Staged = tuple[Partition, AppendInfo]
 
 
 class ProduceFastPath:
-    """The beginnings known of one connection, all of one length: `at` bytes. A `FastPath`."""
+    """Beginnings known of one connection: `at` bytes long, of versions with one layout. `length_at`: where the batch's
+    length is if there is one batch. A `FastPath`.
+    """
 
-    __slots__ = ("at", "known", "places", "svc")
+    __slots__ = ("at", "known", "layout", "length_at", "places", "svc")
 
-    def __init__(self, svc: Services, at: int) -> None:
+    def __init__(self, svc: Services, version: int, at: int) -> None:
         self.svc = svc
         self.at = at
-        self.known: dict[bytes, _Known] = {}
-        self.places: dict[int, _Place] = {}
+        self.layout = layout_of(version)
+        self.length_at = at + len(self.layout.one) + INT_BYTES
+        self.known: dict[bytes, Known] = {}
+        self.places: dict[int, Place] = {}
 
     def remember(self, ctx: RequestContext, frame: memoryview, request: ProduceRequest) -> None:
-        """Remember how this request starts, which `_beginning` has accepted."""
+        """Remember how this request begins, `at` bytes."""
+        start = bytes(frame[: self.at])
         if len(self.known) < LEARNT_MAX:
-            start = bytes(frame[: self.at])
-            self.known[start[BODY_AT:]] = _Known(ctx, start[:CORRELATION_ID_AT], request)
+            self.known[start[BODY_AT:]] = Known(ctx, start[:CORRELATION_ID_AT], request)
+
+    def knows(self, frame: memoryview) -> bool:
+        """Whether it begins so, so that there is nothing to learn from it."""
+        return bytes(frame[BODY_AT : self.at]) in self.known
 
     def take(self, connection: Connection, frame: memoryview) -> RequestContext | None:
         """Part of `FastPath`: a request with a known beginning."""
-        start = bytes(frame[: self.at])
-        known = self.known.get(start[BODY_AT:])
+        at, length_at = self.at, self.length_at
+        start = bytes(frame[:length_at])
+        known = self.known.get(start[BODY_AT:at])
         if known is None or not start.startswith(known.key) or self.svc.quotas.limits_requests:
             return None
-        place = self.places.get(len(frame)) or self._place(frame)
+        if start[at:-INT_BYTES] != self.layout.one:
+            return self._take_several(connection, known, frame)
+        place = self.places.get(len(frame)) or self._place(len(frame))
         if place is None:
             return None
         position, end, length = place
-        # A transactional batch without a transactional id: the slow path refuses it.
         if (
-            frame[self.at : position] != length
-            or frame[end:] != _TAIL
-            or frame[position + ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL
+            frame[length_at:position] != length
+            or frame[end:] != self.layout.tail
+            or _is_refused(frame[position + ATTRIBUTES_LOW_BYTE], known.version)
         ):
             return None
+        (index,) = int_at(start, length_at - INT_BYTES)
         svc = self.svc
         try:
-            partition = self._partition(known)
+            partition = self._partition(known, index)
             if partition is None:
                 return None
             info = partition.append(
@@ -139,45 +110,89 @@ class ProduceFastPath:
         svc.partitions.after_write(_Staged(known, svc, ctx, partition, info).written)
         return ctx
 
+    def _take_several(self, connection: Connection, known: Known, frame: memoryview) -> RequestContext | None:
+        """A request of several partitions. What the first one refuses is left to the slow path, as is the rest of the
+        request when a later one does.
+        """
+        parts = self.layout.parts(frame, self.at)
+        if parts is None:
+            return None
+        svc = self.svc
+        version = known.version
+        for _, batch in parts:
+            if _is_refused(batch[ATTRIBUTES_LOW_BYTE], version):
+                return None
+        allowance, now_ms = svc.partitions.allowance, svc.wall_ms()
+        staged: list[Staged] = []
+        for index, batch in parts:
+            try:
+                partition = self._partition(known, index)
+                if partition is None:
+                    return None
+                info = partition.append(
+                    batch,
+                    origin=AppendOrigin.CLIENT,
+                    now_ms=now_ms,
+                    required_acks=known.acks,
+                    allowance=allowance,
+                )
+            except (KafkaError, TooMuchWork):
+                if not staged:
+                    return None
+                break
+            staged.append((partition, info))
+        (correlation_id,) = int_at(frame, CORRELATION_ID_AT)
+        ctx = RequestContext(connection, known.route, version, correlation_id, known.client_id)
+        if len(staged) == len(parts):
+            svc.partitions.after_write(_StagedParts(known, svc, ctx, staged).written)
+        else:
+            request, _ = known.route.decode(frame, parse_request_header(frame).body_offset, known.route.elements_max)
+            go_on_behind(svc, ctx, request, staged)
+        return ctx
+
     def take_run(self, connection: Connection, view: memoryview, position: int) -> tuple[RequestContext, int] | None:
-        """Part of `FastPath`: plain requests with the same beginning."""
-        at, end = self.at, len(view)
-        behind_at = 4 + at
-        known: _Known | None = None
+        """Part of `FastPath`: plain requests to one partition, with the same beginning."""
+        length_at, end = self.length_at, len(view)
+        tail = self.layout.tail
+        behind_at = INT_BYTES + length_at
+        known: Known | None = None
         body = b""
         batches: list[memoryview] = []
         heads: list[bytes] = []
         ends: list[int] = []
         while end - position > behind_at and len(batches) < RUN_MAX:
-            place = self.places.get(int_at(view, position)[0])
+            size = int_at(view, position)[0]
+            place = self.places.get(size)
             if place is None:
                 break
             first, last, length = place
-            start = bytes(view[position + 4 : position + behind_at])
-            frame_end = position + 4 + last + len(_TAIL)
+            start = bytes(view[position + INT_BYTES : position + behind_at])
+            frame_end = position + INT_BYTES + size
             if known is None:
                 body = start[BODY_AT:]
-                known = self.known.get(body)
-                if known is None:
+                known = self.known.get(start[BODY_AT : self.at])
+                if known is None or start[self.at : -INT_BYTES] != self.layout.one:
                     return None
             elif start[BODY_AT:] != body:
                 break
-            first += position + 4
+            first += position + INT_BYTES
+            last += position + INT_BYTES
             if (
                 frame_end > end
                 or not start.startswith(known.key)
                 or view[position + behind_at : first] != length
-                or view[frame_end - len(_TAIL) : frame_end] != _TAIL
+                or view[last:frame_end] != tail
             ):
                 break
-            batches.append(view[first : frame_end - len(_TAIL)])
+            batches.append(view[first:last])
             heads.append(start)
             ends.append(frame_end)
             position = frame_end
         if len(batches) < 2 or known is None:
             return None
+        (index,) = int_at(body, len(body) - INT_BYTES)
         try:
-            partition = self._partition(known)
+            partition = self._partition(known, index)
         except KafkaError:
             return None
         if partition is None:
@@ -190,30 +205,34 @@ class ProduceFastPath:
         self.svc.partitions.after_write(run.written)
         return run, ends[len(lasts) - 1]
 
-    def _partition(self, known: _Known) -> Partition | None:
+    def _partition(self, known: Known, index: int) -> Partition | None:
         """None for one of an internal topic. Raises KafkaError."""
         topic = known.request.topic_data[0]
-        if known.version >= 13:
-            partition = self.svc.partitions.get_by_id(topic.topic_id, known.index)
+        if known.version >= BY_ID_FROM:
+            partition = self.svc.partitions.get_by_id(topic.topic_id, index)
         else:
-            partition = self.svc.partitions.get(topic.name, known.index)
+            partition = self.svc.partitions.get(topic.name, index)
         return None if partition.topic.startswith("__") else partition
 
-    def _place(self, frame: memoryview) -> _Place | None:
-        """Where the one batch starts and ends in frames of this size, and the bytes of its length; None: it does not
-        fit.
-        """
-        try:
-            length, position = read_uvarint(frame, self.at)
-        except (IndexError, DecodeError):
-            return None
-        end = position + length - 1
-        if length <= BATCH_OVERHEAD or end + len(_TAIL) != len(frame):
-            return None
-        if len(self.places) >= PLACES_MAX:
-            self.places.clear()
-        place = self.places[len(frame)] = (position, end, bytes(frame[self.at : position]))
+    def _place(self, frame_bytes: int) -> Place | None:
+        place = self.layout.place(frame_bytes, self.length_at)
+        if place is not None:
+            if len(self.places) >= PLACES_MAX:
+                self.places.clear()
+            self.places[frame_bytes] = place
         return place
+
+
+def _is_refused(attributes: int, version: int) -> bool:
+    """Whether the slow path refuses such a batch: a transactional one without a transactional id, zstd too early."""
+    return bool(attributes & TRANSACTIONAL) or (version < ZSTD_FROM and attributes & 7 == ZSTD)
+
+
+def _is_plain(partition: Partition, last_offset: int, acks: int) -> bool:
+    """Whether what is staged up to `last_offset` can be answered after the round's write, with success."""
+    return last_offset < partition.log.state.log_end_offset and (
+        acks == 0 or (partition.held_at is None and (acks == 1 or partition.high_watermark > last_offset))
+    )
 
 
 class _Staged:
@@ -222,7 +241,7 @@ class _Staged:
     __slots__ = ("ctx", "info", "known", "partition", "svc")
 
     def __init__(
-        self, known: _Known, svc: Services, ctx: RequestContext, partition: Partition, info: AppendInfo
+        self, known: Known, svc: Services, ctx: RequestContext, partition: Partition, info: AppendInfo
     ) -> None:
         self.known = known
         self.svc = svc
@@ -236,22 +255,56 @@ class _Staged:
 
     def written(self) -> None:
         """The round's write is done."""
-        partition = self.partition
+        partition, known, ctx = self.partition, self.known, self.ctx
         base_offset, last_offset, append_time_ms, log_start_offset, _ = self.info
-        if (
-            last_offset >= partition.log.state.log_end_offset
-            or partition.held_at is not None
-            or (partition.high_watermark <= last_offset and self.known.acks == -1)
-        ):
-            finish_staged(self.svc, self.ctx, self.known.request, partition, self.info)
-            return
-        ctx = self.ctx
-        known = self.known
-        ctx.reply_encoded(
-            known.answer(
-                known.size, ctx.correlation_id, known.head, base_offset, append_time_ms, log_start_offset, known.tail
+        if not _is_plain(partition, last_offset, known.acks):
+            finish_staged(self.svc, ctx, known.request, [(partition, self.info)])
+        elif known.acks == 0:
+            ctx.no_reply()
+        else:
+            ctx.reply_encoded(
+                known.pack(
+                    known.size,
+                    ctx.correlation_id,
+                    known.head,
+                    partition.index,
+                    base_offset,
+                    append_time_ms,
+                    log_start_offset,
+                    known.tail,
+                )
             )
-        )
+
+
+class _StagedParts:
+    """The same for several partitions."""
+
+    __slots__ = ("ctx", "known", "staged", "svc")
+
+    def __init__(self, known: Known, svc: Services, ctx: RequestContext, staged: list[Staged]) -> None:
+        self.known = known
+        self.svc = svc
+        self.ctx = ctx
+        self.staged = staged
+
+    def release_waiters(self) -> str:
+        """Part of `HasWaiters`."""
+        return self.ctx.release_waiters()
+
+    def written(self) -> None:
+        """The round's write is done."""
+        known, ctx = self.known, self.ctx
+        acks = known.acks
+        if not all(_is_plain(partition, info.last_offset, acks) for partition, info in self.staged):
+            finish_staged(self.svc, ctx, known.request, self.staged)
+        elif acks == 0:
+            ctx.no_reply()
+        else:
+            answers = [
+                (partition.index, info.base_offset, info.log_append_time_ms, info.log_start_offset)
+                for partition, info in self.staged
+            ]
+            ctx.reply_encoded(known.answer(ctx.correlation_id, answers))
 
 
 class _Run(RequestContext):
@@ -263,7 +316,7 @@ class _Run(RequestContext):
         self,
         svc: Services,
         connection: Connection,
-        known: _Known,
+        known: Known,
         partition: Partition,
         heads: list[bytes],
         base_offset: int,
@@ -288,57 +341,56 @@ class _Run(RequestContext):
         partition = self.partition
         known = self.known
         bases = self.bases
-        ids = [int_at(head, CORRELATION_ID_AT)[0] for head in self.heads[: len(bases)]]
-        if (
-            self.lasts[-1] < partition.log.state.log_end_offset
-            and partition.held_at is None
-            and (partition.high_watermark > self.lasts[-1] or known.acks != -1)
-        ):
-            answer, size, head, tail = known.answer, known.size, known.head, known.tail
+        if not _is_plain(partition, self.lasts[-1], known.acks):
+            self._finish_one_by_one()
+        elif known.acks == 0:
+            self.no_reply()
+        else:
+            pack, size, head, index, tail = known.pack, known.size, known.head, partition.index, known.tail
             start = self.log_start_offset
             self.reply_encoded(
-                b"".join([answer(size, one, head, base, -1, start, tail) for one, base in zip(ids, bases, strict=True)])
+                b"".join(
+                    [
+                        pack(size, one, head, index, base, -1, start, tail)
+                        for one, base in zip(self._ids(), bases, strict=True)
+                    ]
+                )
             )
-            return
-        contexts = [RequestContext(self.connection, known.route, known.version, one, known.client_id) for one in ids]
+
+    def _ids(self) -> list[int]:
+        """The correlation ids of those that were appended."""
+        return [int_at(head, CORRELATION_ID_AT)[0] for head in self.heads[: len(self.bases)]]
+
+    def _finish_one_by_one(self) -> None:
+        known = self.known
+        contexts = [
+            RequestContext(self.connection, known.route, known.version, one, known.client_id) for one in self._ids()
+        ]
         self.connection.split(self, contexts)
-        for context, base, last in zip(contexts, bases, self.lasts, strict=True):
+        for context, base, last in zip(contexts, self.bases, self.lasts, strict=True):
             info = AppendInfo(base, last, -1, self.log_start_offset)
-            finish_staged(self.svc, context, known.request, partition, info)
+            finish_staged(self.svc, context, known.request, [(self.partition, info)])
 
 
 def learn(svc: Services, ctx: RequestContext, frame: memoryview, request: ProduceRequest) -> None:
     """Remember the beginning of this request. Part of `barnabas.server.requests.api.Api`."""
-    at = _beginning(ctx.api_version, frame, request)
-    if at and ctx.pipelined:  # else it is held
-        path = fast_path_of(ctx.connection, ProduceFastPath)
-        if path is None:
-            path = ProduceFastPath(svc, at)
-            ctx.connection.fast_paths.append(path)
-        if path.at == at:
-            path.remember(ctx, frame, request)
-
-
-def _beginning(version: int, frame: memoryview, request: ProduceRequest) -> int:
-    """How many bytes precede the records' length, if such a request can be an example; else 0. The message must end
-    with the frame.
-    """
+    version = ctx.api_version
     if (
-        version < FLEXIBLE_FROM
+        version < FIRST_VERSION
         or request.transactional_id is not None
-        or request.acks not in (1, -1)
+        or request.acks not in (1, -1, 0)
         or len(request.topic_data) != 1
-        or len(request.topic_data[0].partition_data) != 1
+        or not ctx.pipelined  # it is held
     ):
-        return 0
-    records = request.topic_data[0].partition_data[0].records
-    if not isinstance(records, memoryview) or frame[len(frame) - len(_TAIL) :] != _TAIL:
-        return 0
-    start = len(frame) - len(_TAIL) - len(records)
-    # A length encoded in more bytes than necessary does not count.
-    at = start - max(1, ((len(records) + 1).bit_length() + 6) // 7)
-    try:
-        is_there = BODY_AT < at <= LEARNT_BYTES_MAX and read_uvarint(frame, at) == (len(records) + 1, start)
-    except (IndexError, DecodeError):
-        return 0
-    return at if is_there else 0
+        return
+    layout = layout_of(version)
+    paths = [path for path in ctx.connection.fast_paths if type(path) is ProduceFastPath and path.layout is layout]
+    at = 0 if any(path.knows(frame) for path in paths) else beginning_bytes(version, frame, request)
+    if not at:
+        return
+    path = next((path for path in paths if path.at == at), None)
+    if path is None and len(paths) < PATHS_MAX:
+        path = ProduceFastPath(svc, version, at)
+        ctx.connection.fast_paths.append(path)
+    if path is not None:
+        path.remember(ctx, frame, request)

@@ -36,7 +36,9 @@ class Nothing(Enum):
 Outcome = bytearray | memoryview | KafkaError | Nothing | None
 """Of the conversion of an old client's records for a partition; None: there were none."""
 
-_ZSTD = 4
+ZSTD = 4
+ZSTD_FROM = 7
+"""From this version on batches may have that codec."""
 
 
 class PendingProduce:
@@ -83,9 +85,14 @@ class PendingProduce:
 
     # -- its batches
 
-    def begin(self, req: ProduceRequest, converted: Sequence[Outcome] | None = None) -> None:
+    def begin(
+        self,
+        req: ProduceRequest,
+        converted: Sequence[Outcome] | None = None,
+        staged: Sequence[tuple[Partition, AppendInfo]] = (),
+    ) -> None:
         """Append all batches; those from the first on that would take too long, later. converted: batches to append
-        instead of the request's, in its order.
+        instead of the request's, in its order. staged: what became of the first ones, which are staged already.
         """
         svc = self.svc
         now_ms = svc.wall_ms()
@@ -99,8 +106,11 @@ class PendingProduce:
                 for data in topic.partition_data:
                     if number == BATCHES_PER_TURN:
                         raise TooMuchWork(is_for_now=True)
-                    records = data.records if converted is None else converted[number]
-                    self.append(req, topic, data, records, answers, now_ms, allowance)
+                    if number < len(staged):
+                        answers.append(self._note(*staged[number]))
+                    else:
+                        records = data.records if converted is None else converted[number]
+                        self.append(req, topic, data, records, answers, now_ms, allowance)
                     number += 1
         except TooMuchWork as error:
             svc.held.hold(_Rest(self, req, converted), is_stuck=not error.is_for_now)
@@ -149,9 +159,19 @@ class PendingProduce:
             answer = _PartitionResponse(index=data.index)
             _fill_error(answer, error.as_value(), version)  # it may be stored as an outcome
         else:
-            answer = _answer(data.index, info)
-            self.appended.append((partition, answer, info.last_offset + 1))
+            answer = self._note(partition, info)
         answers.append(answer)
+
+    def _note(self, partition: Partition, info: AppendInfo) -> ProduceResponse.PartitionProduceResponse:
+        """A batch is staged. Returns its answer."""
+        answer = _PartitionResponse(
+            index=partition.index,
+            base_offset=info.base_offset,
+            log_append_time_ms=info.log_append_time_ms,
+            log_start_offset=info.log_start_offset,
+        )
+        self.appended.append((partition, answer, info.last_offset + 1))
+        return answer
 
     # -- its answer
 
@@ -293,17 +313,21 @@ class _Commit:
 
 
 def finish_staged(
-    svc: Services, ctx: RequestContext, req: ProduceRequest, partition: Partition, info: AppendInfo
+    svc: Services, ctx: RequestContext, req: ProduceRequest, staged: Sequence[tuple[Partition, AppendInfo]]
 ) -> None:
-    """A request whose one batch a fast path has staged and written: complete it."""
+    """A request whose batches, all of one topic, a fast path has staged, and they are written: complete it."""
     topic = req.topic_data[0]
-    answer = _answer(topic.partition_data[0].index, info)
-    response = ProduceResponse(
-        responses=[_TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[answer])]
-    )
-    pending = PendingProduce(svc, ctx, req, response)
-    pending.appended.append((partition, answer, info.last_offset + 1))
+    pending = PendingProduce(svc, ctx, req, ProduceResponse(responses=[]))
+    answers = [pending._note(partition, info) for partition, info in staged]
+    pending.response.responses = [_TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)]
     pending.written()
+
+
+def go_on_behind(
+    svc: Services, ctx: RequestContext, req: ProduceRequest, staged: Sequence[tuple[Partition, AppendInfo]]
+) -> None:
+    """A request of which a fast path has staged the first batches: append the others, and complete it."""
+    PendingProduce(svc, ctx, req, ProduceResponse(responses=[])).begin(req, staged=staged)
 
 
 def _partition(
@@ -312,15 +336,6 @@ def _partition(
     if version >= 13:
         return svc.partitions.get_by_id(topic.topic_id, data.index)
     return svc.partitions.get(topic.name, data.index)
-
-
-def _answer(index: int, info: AppendInfo) -> ProduceResponse.PartitionProduceResponse:
-    return _PartitionResponse(
-        index=index,
-        base_offset=info.base_offset,
-        log_append_time_ms=info.log_append_time_ms,
-        log_start_offset=info.log_start_offset,
-    )
 
 
 def _one_batch(records: object, version: int, transactional_id: str | None) -> memoryview:
@@ -337,7 +352,7 @@ def _one_batch(records: object, version: int, transactional_id: str | None) -> m
         raise KafkaError(ErrorCode.INVALID_RECORD, "one record batch per partition is expected, more were sent")
     attributes = records[ATTRIBUTES_LOW_BYTE]
     if attributes & 0x17:
-        if attributes & 0x07 == _ZSTD and version < 7:
+        if attributes & 0x07 == ZSTD and version < ZSTD_FROM:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
         if attributes & TRANSACTIONAL and transactional_id is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "The request has no transactional id.")

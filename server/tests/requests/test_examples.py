@@ -11,7 +11,7 @@ import pytest
 from barnabas.kproto import ApiKey
 from barnabas.kproto.messages import ProduceResponse
 from barnabas.server.apis.records.produce import API
-from barnabas.server.requests.fast_paths.examples import MARKS, AnswerForm, Form, Repeated
+from barnabas.server.requests.fast_paths.examples import MARKS, Form, Repeated, around_marks
 from barnabas.server.requests.route import Route
 
 
@@ -59,14 +59,14 @@ def test_an_answer_with_other_numbers(version: int, partitions: int) -> None:
         return ProduceResponse(responses=[topic])
 
     rng.seed(7)
-    form = AnswerForm(route, response([MARKS] * partitions))
+    constants = around_marks(route, response([MARKS] * partitions))
     numbers = [tuple(rng.getrandbits(63) for _ in range(3)) for _ in range(partitions)]
-    parts: list[Any] = [form.constants[0]]
-    for constant, three in zip(form.constants[1:], numbers, strict=True):
-        parts += [*three, constant]
+    body = constants[0]
+    for constant, three in zip(constants[1:], numbers, strict=True):
+        body += struct.pack(">qqq", *three) + constant
     rng.seed(7)
     expected = b"".join(bytes(part) for part in route.encode_frame(77, response(numbers)))  # type: ignore[arg-type]
-    assert form.pack(form.size, 77, *parts) == expected
+    assert struct.pack(">ii", 4 + len(body), 77) + body == expected
 
 
 class Numbered(NamedTuple):

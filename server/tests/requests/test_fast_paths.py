@@ -40,15 +40,26 @@ CONVERSATIONS = {
     "produce": Conversation(
         ApiKey.PRODUCE,
         of_produce.conversation,
-        range(9, 14),
+        range(5, 14),
         ({"acks": 1}, {"acks": -1}),
         (ProduceFastPath, "take"),
         11,
     ),
+    "produce without acks": Conversation(
+        ApiKey.PRODUCE, of_produce.silent_conversation, (5, 8, 9, 13), ({},), (ProduceFastPath, "take"), 11
+    ),
+    "produce to several partitions": Conversation(
+        ApiKey.PRODUCE,
+        of_produce.several_conversation,
+        (5, 7, 8, 9, 10, 13),
+        ({"acks": 1}, {"acks": -1}, {"acks": -1, "log_flush_interval_messages": "2"}),
+        (ProduceFastPath, "_take_several"),
+        20,
+    ),
     "runs of produce": Conversation(
         ApiKey.PRODUCE,
         of_produce.burst_conversation,
-        (9, 13),
+        (5, 8, 9, 13),
         (
             {"acks": 1},
             {"acks": -1},

@@ -14,13 +14,14 @@ import pytest
 import trio
 import trio.testing
 
-from barnabas.kproto import ErrorCode, uvarint
-from barnabas.kproto.frame import request_frame
-from barnabas.kproto.messages import ProduceRequest
+from barnabas.kproto import ErrorCode, decode, uvarint
+from barnabas.kproto.frame import parse_request_header, request_frame
+from barnabas.kproto.messages import ApiVersionsRequest, ProduceRequest
 from barnabas.kproto.records import Record, build_batch, check_batch, iter_headers
 from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.server.requests.fast_paths import produce as fast_path
 from barnabas.server.requests.fast_paths.produce import ProduceFastPath
+from barnabas.server.requests.fast_paths.produce_frames import PARTS_MAX, beginning_bytes, layout_of
 from barnabas.server.testing import connected, embedded_broker
 from barnabas.server.tests.apis.records.test_produce import NOW_MS, only, read_all, request, topic
 
@@ -86,13 +87,107 @@ def frames(version: int, acks: int, names: list[str], ids: list[bytes], rng: Ran
 async def conversation(version: int, seed: int, acks: int) -> list[bytes]:
     """The answers, and the log."""
     async with embedded_broker(num_partitions="2") as broker, connected(broker) as client:
-        names = ["t", "u", "nothing"]
+        names = ["t", "longer", "nothing"]
         ids = [await topic(broker, name) for name in names[:2]]
         answers = []
         for frame in frames(version, acks, names, [*ids, b"\1" * 16], Random(seed)):
             await client.stream.send_all(frame)
             answers.append(await client.receive_frame())
         return [*answers, await read_all(client)]
+
+
+async def silent_conversation(version: int, seed: int) -> list[bytes]:
+    """With acks=0: nothing but a closed connection where something is refused, and the log."""
+    rng = Random(seed)
+    async with embedded_broker(num_partitions="2") as broker:
+        names = ["t", "longer", "nothing"]
+        ids = [await topic(broker, name) for name in names[:2]]
+        seen = []
+        pieces = [[frame] for frame in frames(version, 0, names, [*ids, b"\1" * 16], rng)]
+        name = names[0] if version < 13 else ""
+        for first in range(0, 60, 12):
+            asked = [
+                request(batch(first + i, producer_id=9), topic=name, topic_id=ids[0], acks=0) for i in (0, 3, 6, 9)
+            ]
+            pieces.append([request_frame(version, 0, "one", each) for each in asked])
+        while pieces:
+            async with connected(broker) as client:
+                try:
+                    while pieces:
+                        await client.stream.send_all(b"".join(pieces.pop(0)))
+                        await client.ask(ApiVersionsRequest(), 0)
+                        seen.append(b"served")
+                except (EOFError, trio.BrokenResourceError):
+                    seen.append(b"closed")
+        async with connected(broker) as client:
+            return [*seen, await read_all(client)]
+
+
+PARTS = 4
+
+
+def requests_of_several(
+    version: int, acks: int, names: list[str], ids: list[bytes], rng: Random
+) -> Iterator[ProduceRequest]:
+    """Several partitions each: mostly a good batch for each of some of them, in any order."""
+    sequences = [0] * PARTS
+    for turn in range(60):
+        number = rng.choice([0, 0, 0, 1])
+        data = []
+        for index in rng.sample(range(PARTS), rng.randrange(1, PARTS + 1)):
+            sequence = sequences[index]
+            records = batch(sequence, rng.choice([1, 3]), rng.choice([20, 20, 200]), producer_id=100 * number + 7)
+            kind = rng.randrange(40) if turn > 2 else 9
+            if kind == 0:
+                records = spoilt(records)
+            elif kind == 1:
+                records = batch(sequence + 7)
+            elif kind == 2:
+                records = batch(max(0, sequence - 3))  # perhaps sent before
+            elif kind == 3:
+                index = rng.choice([-1, PARTS, 1 << 20])
+            elif kind == 4:
+                records = batch(0, producer_id=1000 + turn, transactional=True)
+            elif kind == 5:
+                # More than a round allows, after others perhaps.
+                many = [Record(i, NOW_MS, None, b"v", []) for i in range(rng.choice([11_000, 13_000]))]
+                records = bytes(
+                    build_batch(
+                        many, codec=rng.choice([1, 4]), producer_id=2000 + turn, producer_epoch=0, base_sequence=0
+                    )
+                )
+            elif kind == 6:
+                records = records + records
+            elif number == 0:
+                sequences[index] += 1 if len(records) in (len(batch(0, 1, 20)), len(batch(0, 1, 200))) else 3
+            else:
+                records = batch(0, producer_id=3000 + 10 * turn + index)
+            data.append(ProduceRequest.PartitionProduceData(index=index, records=records))
+        if rng.randrange(12) == 0:
+            data.append(rng.choice(data))  # one twice
+        topics = [ProduceRequest.TopicProduceData(partition_data=data)]
+        if rng.randrange(12) == 0:
+            topics.append(ProduceRequest.TopicProduceData(partition_data=data[:1]))
+        for topic_data in topics:
+            if version < 13:
+                topic_data.name = names[number]
+            else:
+                topic_data.topic_id = ids[number]
+        yield ProduceRequest(acks=acks, timeout_ms=1000, topic_data=topics)
+
+
+async def several_conversation(version: int, seed: int, acks: int, **settings: str) -> list[bytes]:
+    """The answers, and the logs."""
+    rng = Random(seed)
+    async with embedded_broker(num_partitions=str(PARTS), **settings) as broker, connected(broker) as client:
+        names = ["t", "longer"]
+        ids = [await topic(broker, name) for name in names]
+        answers = []
+        for asked in requests_of_several(version, acks, names, ids, rng):
+            await client.stream.send_all(request_frame(version, rng.randrange(-(1 << 31), 1 << 31), "one", asked))
+            answers.append(await client.receive_frame())
+        logs = [await read_all(client, name, index) for name in names for index in range(PARTS)]
+        return [*answers, *logs]
 
 
 async def test_what_is_learnt_is_bounded(monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock) -> None:
@@ -108,8 +203,17 @@ async def test_what_is_learnt_is_bounded(monkeypatch: pytest.MonkeyPatch, autoju
         topic_id = await topic(broker)
         for index in range(30):
             await client.ask(request(batch(0), topic="", topic_id=topic_id, index=index), 13)
-    assert len(set(made)) == 1
-    assert len(made[0].known) == fast_path.LEARNT_MAX
+        assert len(made) == 1, "partitions of a topic need not be learnt one by one"
+        for number in range(30):
+            topic_id = await topic(broker, f"t{number}")
+            await client.ask(request(batch(0), topic="", topic_id=topic_id), 13)
+        for size in range(1, 10):
+            await client.ask(request(batch(0), topic="n" * size), 9)
+        for size in range(10, 20):
+            await client.ask(request(batch(0), topic="n" * size), 7)
+    assert len(set(made)) == fast_path.PATHS_MAX * 2, "of either layout"
+    assert max(len(path.known) for path in made) == fast_path.LEARNT_MAX
+    assert max(len(path.places) for path in made) <= fast_path.PLACES_MAX
 
 
 async def test_a_deleted_topic_is_not_remembered(autojump_clock: trio.abc.Clock) -> None:
@@ -193,6 +297,115 @@ async def test_a_client_that_goes_before_its_run_is_written(autojump_clock: trio
             await client.stream.send_all(b"".join(request_frame(13, 0, "c", each) for each in asked))
         async with connected(broker) as client:
             assert len(await read_all(client)) == 5 * len(batch(0, 5))
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("version", [8, 9, 13])
+def test_what_is_no_request_is_not_taken_apart(version: int, seed: int) -> None:
+    """`Layout.parts` finds in any bytes what the decoder finds, or nothing."""
+    rng = Random(f"{seed} {version}")
+    count = rng.choice([1, 1, 2, 3, PARTS_MAX, PARTS_MAX + 1])
+    data = [
+        ProduceRequest.PartitionProduceData(index=rng.randrange(-1, 70000), records=bytes(rng.randrange(61, 200)))
+        for _ in range(count)
+    ]
+    named = ProduceRequest.TopicProduceData(name="t" if version < 13 else "", topic_id=b"i" * 16, partition_data=data)
+    frame = request_frame(version, 1, "c", ProduceRequest(acks=1, timeout_ms=1, topic_data=[named]))[4:]
+    request = decode(ProduceRequest, version, memoryview(frame), parse_request_header(frame).body_offset)
+    layout, at = layout_of(version), beginning_bytes(version, memoryview(frame), request)
+    assert bool(at) == (count <= PARTS_MAX)
+    if not at:
+        return
+    pristine = layout.parts(memoryview(frame), at)
+    assert pristine == [(each.index, each.records) for each in data]
+    found = 0
+    for _ in range(400):
+        other = bytearray(frame)
+        kind = rng.randrange(4)
+        if kind == 0:
+            del other[rng.randrange(at, len(other)) :]
+        elif kind == 1:
+            other += rng.randbytes(rng.randrange(1, 9))
+        else:
+            head = rng.randrange(at, min(at + 16, len(other)))
+            other[rng.choice([head, rng.randrange(at, len(other))])] = rng.choice([0, 1, 2, 127, 128, 255])
+        parts = layout.parts(memoryview(other), at)
+        if parts is None:
+            continue
+        found += 1
+        topics = decode(ProduceRequest, version, memoryview(other), parse_request_header(frame).body_offset).topic_data
+        assert len(topics) == 1
+        assert parts == [(each.index, each.records) for each in topics[0].partition_data]
+    assert found
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_places_are_those_of_the_encoder(version: int) -> None:
+    layout = layout_of(version)
+    for size in (*range(1, 300), 16_000, 16_383, 16_384, 16_385, 17_000, 2_097_150, 2_097_152, 2_097_200):
+        records = bytes(size)
+        frame = request_frame(version, 1, "c", request(records))[4:]
+        decoded = decode(ProduceRequest, version, memoryview(frame), parse_request_header(frame).body_offset)
+        length_at = frame.index(b"\0\x01t" if version < 9 else b"\x02t") + (3 if version < 9 else 2)
+        length_at += len(layout.one) + 4
+        place = layout.place(len(frame), length_at)
+        if size < 61:
+            assert place is None
+            continue
+        assert place is not None
+        position, end, length = place
+        assert frame[position:end] == records == bytes(only_batch(decoded))
+        assert frame[length_at:position] == length
+        assert frame[end:] == layout.tail
+
+
+def only_batch(asked: ProduceRequest) -> Any:
+    ((data,),) = [each.partition_data for each in asked.topic_data]
+    return data.records
+
+
+@pytest.mark.parametrize("version", [8, 9])
+async def test_internal_topics_are_refused_again_and_again(version: int, autojump_clock: trio.abc.Clock) -> None:
+    async with embedded_broker() as broker, connected(broker) as client:
+        await topic(broker, "__consumer_offsets")
+        for index in ([0], [0], [0, 1], [0, 0], [0]):
+            asked = request(batch(0), topic="__consumer_offsets")
+            asked.topic_data[0].partition_data = [
+                ProduceRequest.PartitionProduceData(index=each, records=batch(0)) for each in index
+            ]
+            answer = await client.ask(asked, version)
+            codes = [each.error_code for each in answer.responses[0].partition_responses]
+            assert codes == [ErrorCode.INVALID_TOPIC_EXCEPTION] * len(index)
+        frame = request_frame(version, 1, "test", request(batch(0), topic="__consumer_offsets"))
+        await client.stream.send_all(frame * 3)
+        for _ in range(3):
+            assert only(await client.receive(request(None), version)).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_several_partitions_of_which_one_cannot_be_written(
+    acks: int, tmp_path: Path, autojump_clock: trio.abc.Clock
+) -> None:
+    disk = MemoryDisk()
+    directories = f"{tmp_path / 'a'},{tmp_path / 'b'}"
+    async with (
+        embedded_broker(disk=disk, log_dirs=directories, num_partitions="2") as broker,
+        connected(broker) as client,
+    ):
+        topic_id = await topic(broker)
+
+        async def send(sequence: int) -> list[int]:
+            asked = request(batch(sequence), topic="", topic_id=topic_id, acks=acks)
+            asked.topic_data[0].partition_data.append(
+                ProduceRequest.PartitionProduceData(index=1, records=batch(sequence))
+            )
+            answer = await client.ask(asked, 13)
+            return [each.error_code for each in answer.responses[0].partition_responses]
+
+        assert await send(0) == await send(3) == [0, 0]
+        disk.space = len(batch(0)) + 10
+        assert sorted(await send(6)) == [0, ErrorCode.KAFKA_STORAGE_ERROR]
+        disk.space = None
 
 
 def tagged(frame: bytes, size: int) -> bytes:

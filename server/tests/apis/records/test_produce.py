@@ -43,7 +43,7 @@ def only(response: ProduceResponse) -> ProduceResponse.PartitionProduceResponse:
     return partition
 
 
-async def read_all(client: Client, topic: str = "t") -> bytes:
+async def read_all(client: Client, topic: str = "t", index: int = 0) -> bytes:
     fetch = FetchRequest(
         max_wait_ms=0,
         min_bytes=0,
@@ -51,7 +51,7 @@ async def read_all(client: Client, topic: str = "t") -> bytes:
         topics=[
             FetchRequest.FetchTopic(
                 topic=topic,
-                partitions=[FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)],
+                partitions=[FetchRequest.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)],
             )
         ],
     )
