@@ -15,9 +15,11 @@ meanwhile.
 
 Received bytes lie in arenas that live until the round ends, because Produce stages views of them for `writev`.
 
-Sending: bytes by `send`; a `FileSlice` by `sendfile` straight from the page cache, its header announced with
-`MSG_MORE`. From the first slice to the end the socket is corked: `sendfile` feeds it by 16 pages, and each time the
-kernel would send what there is, in packets of all sizes. With whole packets alone a megabyte costs a third less CPU.
+Sending: bytes by `send`, with small slices of log files that are read to be sent with them, since a system call costs
+more than to copy some kilobytes. A large `FileSlice` goes by `sendfile` straight from the page cache, its header
+announced with `MSG_MORE`. From the first one to the end the socket is corked: `sendfile` feeds it by 16 pages, and each
+time the kernel would send what there is, in packets of all sizes. With whole packets alone a megabyte costs a third
+less CPU.
 
 Connections with TLS go through a `TlsCarrier`, in the same rounds.
 
@@ -32,6 +34,7 @@ import logging
 import os
 import select
 import socket
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from heapq import nsmallest
@@ -39,6 +42,7 @@ from typing import Any
 
 import trio
 
+from barnabas.kproto import Part
 from barnabas.logdir import FileSlice
 from barnabas.server.network.acceptor import Accept, Acceptor, Secure, always
 from barnabas.server.network.arenas import Arenas
@@ -62,6 +66,8 @@ LINGER_REST_PASSES = 16
 """After a wait without an event, this many passes do not wait."""
 EVENTS_MAX = 256
 JOIN_BYTES_MAX = 1024 * 1024
+READ_BYTES_MAX = 32 * 1024
+"""Slices up to this size are read rather than sent by `sendfile`, several of them as long as they are no more."""
 HANDSHAKES_PER_ROUND = 4
 """A step of a TLS handshake takes a millisecond, most of it a signature."""
 PORTABLE = not hasattr(select, "epoll")
@@ -475,33 +481,27 @@ class Reactor:
         connection = link.connection
         out = connection.out
         sock = link.sock
-        corked, may_cork = False, not self._portable
+        corked = False
         try:
             while out:
                 part = out[0]
-                if isinstance(part, FileSlice):
-                    if may_cork and not corked:
+                if type(part) is FileSlice and part.length > READ_BYTES_MAX:
+                    if not (corked or self._portable):
                         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
                         corked = True
                     size = os.sendfile(link.fd, part.fd, part.position, part.length)
                     if size == 0:
-                        raise OSError(errno.EIO, "a log segment is shorter than the slice to be sent from it")
-                    connection.sent(size)
-                    if size < part.length:
-                        out[0] = FileSlice(part.file, part.position + size, part.length - size)
-                    else:
-                        out.popleft()
-                    continue
-                if len(out) == 1:
-                    joined: Any = part
-                    more = 0
+                        raise _cut_off()
                 else:
-                    joined, more = self._join(connection)
-                size = sock.send(joined, more)
+                    part, more = self._join(out)
+                    size = sock.send(part, more)
                 connection.sent(size)
-                out.popleft()
-                if size < len(joined):
-                    out.appendleft(memoryview(joined)[size:])
+                if size == len(part):
+                    out.popleft()
+                elif type(part) is FileSlice:
+                    out[0] = FileSlice(part.file, part.position + size, part.length - size)
+                else:
+                    out[0] = memoryview(part)[size:]  # type: ignore[arg-type]
         except BlockingIOError:
             return False
         finally:
@@ -509,17 +509,27 @@ class Reactor:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
         return True
 
-    def _join(self, connection: Connection) -> tuple[Any, int]:
-        """Make one bytes object of the leading bytes parts; it becomes `out[0]`. MSG_MORE when a slice follows."""
-        out = connection.out
-        pieces = []
-        total = 0
-        while out and not isinstance(out[0], FileSlice) and total < JOIN_BYTES_MAX:
-            piece = out.popleft()
+    def _join(self, out: deque[Part]) -> tuple[Any, int]:
+        """Make one bytes object of the parts up to the next large slice; it becomes `out[0]`. Of slices as much is read
+        as a client may hold that does not receive it. MSG_MORE when a slice follows.
+        """
+        pieces: list[Any] = []
+        total = read = 0
+        while out and total < JOIN_BYTES_MAX:
+            piece = out[0]
+            if type(piece) is FileSlice:
+                read += piece.length
+                if read > READ_BYTES_MAX:
+                    break
+                try:
+                    piece = piece.read()
+                except EOFError:
+                    raise _cut_off() from None
+            out.popleft()
             pieces.append(piece)
             total += len(piece)
-        joined = pieces[0] if len(pieces) == 1 else b"".join(pieces)  # type: ignore[arg-type]
-        more = self._more if out and isinstance(out[0], FileSlice) else 0
+        joined = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        more = self._more if out and type(out[0]) is FileSlice else 0
         out.appendleft(joined)
         return joined, more
 
@@ -587,6 +597,10 @@ class Reactor:
         except Exception as error:
             contain(log, f"deregistering the connection of {link.connection.client_host}", error)
         self._acceptor.resume_accepting()
+
+
+def _cut_off() -> OSError:
+    return OSError(errno.EIO, "a log segment is shorter than the slice to be sent from it")
 
 
 def _overdue(connection: Connection) -> str:

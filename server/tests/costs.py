@@ -111,8 +111,8 @@ def _large(version: int, mixed: Callable[[Bench], list[int]], partitions: int = 
     return frame
 
 
-def _fetch(version: int) -> MakeFrame:
-    return lambda bench, number: bench.fetch(version)
+def _fetch(version: int, offset: int = 0) -> MakeFrame:
+    return lambda bench, number: bench.fetch(version, offset=offset)
 
 
 def _waiting(version: int) -> MakeFrame:
@@ -142,6 +142,8 @@ CASES: dict[str, MakeFrame] = {
     "produce 13, one record for six partitions": _large(13, lambda bench: [100], PARTITIONS),
     "fetch 12, 1 KB": _fetch(12),
     "fetch 18, 1 KB": _fetch(18),
+    "fetch 18, 16 KB": _fetch(18, 1),
+    "fetch 18, 64 KB": _fetch(18, 2),
     "fetch 12, waits for 100 B": _waiting(12),
     "fetch 18, waits for 100 B": _waiting(18),
 }
@@ -187,8 +189,10 @@ class _Sockets:
     def __init__(self, bench: Bench) -> None:
         self._reactor: Any = bench.broker.parts.reactor
         endpoint = bench.broker.endpoints[0]
-        self._sockets = [socket.create_connection((endpoint.host, endpoint.port)) for _ in range(CONNECTIONS)]
-        self._serve()
+        self._sockets = []
+        for _ in range(CONNECTIONS):
+            self._sockets.append(socket.create_connection((endpoint.host, endpoint.port)))
+            self._serve()
 
     def _serve(self) -> float:
         began = time.thread_time()
@@ -219,7 +223,8 @@ async def measure(make: MakeFrame, sockets: bool) -> float:
         partition = broker.services.partitions.get("costs", 0)
         carrier = _Sockets(bench) if sockets else _Direct(bench)
         if ApiKey(make(bench, 0)[5]) is ApiKey.FETCH:
-            carrier.round([bench.produce(13, [bench.batch([1000])])] * CONNECTIONS)
+            for kib in (1, 16, 64):
+                carrier.round([bench.produce(13, [bench.batch([1000 * kib])])] + [bench.fetch(18)] * (CONNECTIONS - 1))
         best = float("inf")
         for _ in range(REPETITIONS):
             took = 0.0
