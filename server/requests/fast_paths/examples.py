@@ -87,9 +87,11 @@ class Repeated(Generic[E]):
     """A `FastPath` of requests whose frames have a `Form`: those remembered of one connection, by size. One class for
     each kind, derived from it. `EXAMPLES_MAX`: how many; a new one takes the place of the oldest. `FRAME_BYTES_MAX`:
     of each.
+
+    To learn costs as much as ten requests gain: of a client for which it does not pay, learning becomes rare.
     """
 
-    __slots__ = ("_examples", "_svc")
+    __slots__ = ("_examples", "_in_vain", "_pause", "_svc", "_taken")
 
     EXAMPLES_MAX = 1
     FRAME_BYTES_MAX = 2048
@@ -98,6 +100,9 @@ class Repeated(Generic[E]):
     def __init__(self, svc: Services) -> None:
         self._svc = svc
         self._examples: dict[int, E] = {}
+        self._taken = 0
+        self._in_vain = 0
+        self._pause = 0
 
     def take(self, connection: Connection, frame: memoryview) -> RequestContext | None:
         """Part of `FastPath`."""
@@ -107,22 +112,39 @@ class Repeated(Generic[E]):
         numbers = example.form.numbers(frame)
         if numbers is None or self._svc.quotas.limits_requests:
             return None
-        return example.take(connection, numbers)
+        context = example.take(connection, numbers)
+        if context is not None:
+            self._taken += 1
+        return context
 
     def take_run(self, connection: Connection, view: memoryview, position: int) -> None:
         """Part of `FastPath`. Who waits for the answer before the next request sends no runs."""
 
-    def knows(self, frame: memoryview) -> bool:
-        """Whether `frame` is like an example, so that there is nothing to learn from it."""
+    def may_learn(self, frame: memoryview) -> bool:
+        """Whether to learn from a request that was not taken: it is like no example, and learning pays."""
         example = self._examples.get(len(frame))
-        return example is not None and example.form.numbers(frame) is not None
+        if example is not None and example.form.numbers(frame) is not None:
+            return False
+        self._pause -= 1
+        return self._pause < 0
 
     def remember(self, example: E) -> None:
         """Have the next requests like this one be taken."""
         examples = self._examples
-        if len(examples) >= self.EXAMPLES_MAX and example.form.size not in examples:
-            del examples[next(iter(examples))]
+        is_new = example.form.size not in examples
+        if not is_new or len(examples) >= self.EXAMPLES_MAX:
+            self._in_vain = 0 if self._taken >= _PAYS_FROM else min(self._in_vain + 1, _IN_VAIN_MAX)
+            self._pause = (1 << self._in_vain) - 1
+            if is_new:
+                del examples[next(iter(examples))]
+        self._taken = 0
         examples[example.form.size] = example
+
+
+_PAYS_FROM: Final = 10
+"""So many requests must be taken for each one that was learnt."""
+_IN_VAIN_MAX: Final = 5
+"""At the worst one of 32 is learnt."""
 
 
 def fast_path_of(connection: Connection, kind: type[P]) -> P | None:

@@ -1,40 +1,45 @@
-"""Fetch requests of one partition, like the one before on their connection but for the session's epoch and the offset.
+"""Fetch requests like one before on their connection but for epochs, offsets, and which partitions of a session.
 
-Only if enough records are there already. Anything else (an aborted transaction to report, another partition in the
-session) is left to the slow path: `barnabas.server.requests.fetch`.
+If enough records are there, and no other partition is in the session, the answer is the example's with other numbers.
+Else the request is not decoded, but handled as by the slow path (`barnabas.server.requests.fetch`), which may wait.
 
-Only flexible versions (12 and later) by consumers without a rack, one partition, in an incremental session or without
-any.
+Only flexible versions (12 and later) by consumers, at most `PARTITIONS_MAX` partitions, in an incremental session that
+has them, or without any session.
 """
 
 from __future__ import annotations
 
 from struct import Struct
 
-from barnabas.kproto import KafkaError, uvarint
-from barnabas.kproto.frame import parse_request_header
+from barnabas.kproto import KafkaError, Part, uvarint
 from barnabas.kproto.messages import FetchRequest, FetchResponse
 from barnabas.server.network.connection import Connection
+from barnabas.server.requests.api import PENDING
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.fast_paths.examples import (
+    INT_BYTES,
     LONG_BYTES,
     MARKS,
     Form,
     Repeated,
     around_marks,
     fast_path_of,
-    int_at,
-    long_at,
+)
+from barnabas.server.requests.fast_paths.fetch_frames import (
+    BY_ID_FROM,
+    FLEXIBLE_FROM,
+    NUMBERS_BEFORE,
+    PARTITIONS_MAX,
+    REPLICA_TAGGED_FROM,
+    form_of,
 )
 from barnabas.server.requests.fetch.consumers import READ_COMMITTED
-from barnabas.server.requests.fetch.sessions import FINAL_EPOCH, INITIAL_EPOCH
+from barnabas.server.requests.fetch.fetching import Fetch
+from barnabas.server.requests.fetch.large import AT_ONCE
+from barnabas.server.requests.fetch.readers import reader_of_consumers, selects_by_rack
+from barnabas.server.requests.fetch.sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, FetchTarget
 from barnabas.server.requests.fetch.targets import ask, find_partition, targets_of
 from barnabas.server.requests.services import Services
-
-FLEXIBLE_FROM = 12
-BY_ID_FROM = 13
-REPLICA_TAGGED_FROM = 15
-"""Earlier versions start with the replica id."""
 
 _MIDDLE_BYTES = 5
 """After high watermark, last stable offset and log start offset: the list of aborted transactions, null or empty, and
@@ -43,19 +48,24 @@ the preferred replica. Then the records' length.
 
 
 class _Example:
-    """A request, and the constant parts of its answer. An `Example`. Its form has session epoch and offset."""
+    """A request, decoded. An `Example`.
+
+    `names`: of the topics (or their ids) of the partitions that it asks for, in the frame's order; `requested`: these
+    partitions, which get the numbers of the present request; `targets`, `asked`: they, of a request without a session.
+    """
 
     __slots__ = (
         "answer",
+        "asked",
         "client_id",
         "form",
-        "head",
-        "middle",
+        "names",
+        "reader",
         "request",
+        "requested",
         "route",
         "svc",
-        "tail",
-        "target",
+        "targets",
         "version",
     )
 
@@ -66,11 +76,81 @@ class _Example:
         self.version = ctx.api_version
         self.client_id = ctx.client_id
         self.request = request
-        ((_, self.target),) = targets_of(request.topics, self.version >= BY_ID_FROM)
+        by_id = self.version >= BY_ID_FROM
+        self.requested = [each for topic in request.topics for each in topic.partitions]
+        self.names = [topic.topic_id if by_id else topic.topic for topic in request.topics for _ in topic.partitions]
+        self.targets = {} if request.session_id else dict(targets_of(request.topics, by_id))
+        self.asked = list(self.targets.values())
+        self.reader = reader_of_consumers(self.version, request.isolation_level == READ_COMMITTED)
+        self.answer = _Answer(ctx, request) if len(self.requested) == 1 else None
+
+    def take(self, connection: Connection, numbers: tuple[int, ...]) -> RequestContext | None:
+        """Part of `Example`."""
+        svc = self.svc
+        request = self.request
+        session = None
+        targets = self.targets
+        asked = self.asked
+        at, stride = NUMBERS_BEFORE, 3
+        if request.rack_id and selects_by_rack(svc):
+            return None
+        try:
+            if request.session_id:
+                session = svc.fetch_sessions.use(request.session_id, numbers[1], self.version >= BY_ID_FROM, svc.now())
+                targets = session.targets
+                keys = zip(self.names, numbers[at::4], strict=True)
+                asked = [target for key in keys if (target := targets.get(key)) is not None]
+                at, stride = at + 1, 4
+                if len(asked) != len(self.names):
+                    return None
+                if (len(targets) > 1 or not asked) and not self._may_use(connection, session):
+                    return None
+            elif numbers[1] != FINAL_EPOCH:
+                return None
+            for target in asked:
+                if target.partition is None or not target.partition.is_leader:
+                    target.partition = find_partition(svc, target)
+        except KafkaError:
+            return None
+        for target, requested in zip(asked, self.requested, strict=True):
+            requested.current_leader_epoch, requested.fetch_offset, requested.last_fetched_epoch = numbers[at : at + 3]
+            ask(target, requested)
+            at += stride
+        if session is not None:
+            session.advance()
+        ctx = RequestContext(connection, self.route, self.version, numbers[0], self.client_id)
+        if self.answer is not None and len(targets) == 1:
+            parts = self.answer.parts(svc, request, numbers[0], asked[0])
+            if parts is not None:
+                ctx.reply_encoded(*parts)
+                return ctx
+        ctx.request = request
+        scope = targets, session, session is not None
+        response = Fetch(svc, ctx, request, scope, self.reader).start(request.max_wait_ms)
+        if response is not PENDING:
+            ctx.reply(response)
+        return ctx
+
+    def _may_use(self, connection: Connection, session: FetchSession) -> bool:
+        """Whether it can be handled at once, and the caller may read what is in it but not in the request, as
+        `fetch/access.py` found.
+        """
+        return len(session.targets) <= AT_ONCE and (
+            self.svc.authorizer is None or (session.allowed is not None and session.allowed is connection.permissions)
+        )
+
+
+class _Answer:
+    """The answer to a request of one partition, encoded but for the records and what changes with them."""
+
+    __slots__ = ("_head", "_is_committed", "_middle", "_pack", "_tail")
+
+    def __init__(self, ctx: RequestContext, request: FetchRequest) -> None:
         topic = request.topics[0]
+        self._is_committed = request.isolation_level == READ_COMMITTED
         marked = FetchResponse.PartitionData(
             partition_index=topic.partitions[0].partition,
-            aborted_transactions=[] if request.isolation_level == READ_COMMITTED else None,
+            aborted_transactions=[] if self._is_committed else None,
             records=b"",
         )
         marked.high_watermark, marked.last_stable_offset, marked.log_start_offset = MARKS
@@ -80,107 +160,99 @@ class _Example:
                 FetchResponse.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[marked])
             ],
         )
-        self.head, rest = around_marks(ctx.route, response)
-        self.middle, self.tail = rest[:_MIDDLE_BYTES], rest[_MIDDLE_BYTES + 1 :]
-        self.answer = Struct(f">ii{len(self.head)}sqqq{_MIDDLE_BYTES}s").pack
+        head, rest = around_marks(ctx.route, response)
+        self._head = head[:-_INDEX_AND_ERROR_BYTES]
+        self._middle, self._tail = rest[:_MIDDLE_BYTES], rest[_MIDDLE_BYTES + 1 :]
+        self._pack = Struct(f">ii{len(self._head)}si2xqqq{_MIDDLE_BYTES}s").pack
 
-    def take(self, connection: Connection, numbers: tuple[int, ...]) -> RequestContext | None:
-        """Part of `Example`: only if records are there already."""
-        correlation_id, epoch, offset = numbers
-        svc = self.svc
-        request = self.request
-        requested = request.topics[0].partitions[0]
-        target = self.target
-        session = None
+    def parts(
+        self, svc: Services, request: FetchRequest, correlation_id: int, target: FetchTarget
+    ) -> tuple[Part, ...] | None:
+        """The answer if there are enough records for one; None: there is something else to say, or to wait for."""
+        partition = target.partition
+        assert partition is not None
+        epoch = partition.leader_epoch
+        if not (
+            partition.is_leader
+            and (target.current_leader_epoch < 0 or target.current_leader_epoch == epoch)
+            and (target.last_fetched_epoch < 0 or target.last_fetched_epoch == epoch)
+        ):
+            return None
+        offset = target.fetch_offset
+        high_watermark = partition.high_watermark
+        last_stable_offset = partition.last_stable_offset
+        upper_offset = last_stable_offset if self._is_committed else high_watermark
+        if offset >= upper_offset:
+            return None
+        max_bytes = min(request.max_bytes, svc.config.get_int("fetch.max.bytes"))
         try:
-            if request.session_id:
-                session = svc.fetch_sessions.use(request.session_id, epoch, self.version >= BY_ID_FROM, svc.now())
-                if len(session.targets) != 1 or target.key not in session.targets:
-                    return None
-                target = session.targets[target.key]
-            elif epoch != FINAL_EPOCH:
-                return None
-            partition = target.partition
-            if partition is None or not partition.is_leader:
-                partition = target.partition = find_partition(svc, target)
-            partition.check_leader_epoch(requested.current_leader_epoch)
-            high_watermark = partition.high_watermark
-            last_stable_offset = partition.last_stable_offset
-            upper_offset = last_stable_offset if request.isolation_level == READ_COMMITTED else high_watermark
-            if offset >= upper_offset:
-                return None
-            max_bytes = min(request.max_bytes, svc.config.get_int("fetch.max.bytes"))
             records = partition.read(
-                offset, min(requested.partition_max_bytes, max_bytes), upper_offset=upper_offset, min_one_batch=True
+                offset, min(target.max_bytes, max_bytes), upper_offset=upper_offset, min_one_batch=True
             )
-            if (
-                records is None
-                or len(records) < min(request.min_bytes, max_bytes)
-                or (
-                    request.isolation_level == READ_COMMITTED
-                    and partition.log.aborted_in(records, offset, last_stable_offset)
-                )
-            ):
-                return None
         except KafkaError:
             return None
+        if (
+            records is None
+            or len(records) < min(request.min_bytes, max_bytes)
+            or (self._is_committed and partition.log.aborted_in(records, offset, last_stable_offset))
+        ):
+            return None
         log_start_offset = partition.log_start_offset
-        if session is not None:
-            session.advance()
-            requested.fetch_offset = offset
-            ask(target, requested)
+        if request.session_id:
             target.sent_high_watermark = high_watermark
             target.sent_log_start_offset = log_start_offset
-        ctx = RequestContext(connection, self.route, self.version, correlation_id, self.client_id)
-        head, tail = self.head, self.tail
+        head, tail = self._head, self._tail
         length = uvarint(len(records) + 1)
-        size = 4 + len(head) + 3 * LONG_BYTES + _MIDDLE_BYTES + len(length) + len(records) + len(tail)
-        answer = self.answer(
-            size, correlation_id, head, high_watermark, last_stable_offset, log_start_offset, self.middle
+        size = _FIXED_BYTES + len(head) + len(length) + len(records) + len(tail)
+        answer = self._pack(
+            size,
+            correlation_id,
+            head,
+            target.index,
+            high_watermark,
+            last_stable_offset,
+            log_start_offset,
+            self._middle,
         )
-        ctx.reply_encoded(answer + length, records, tail)
-        return ctx
+        return answer + length, records, tail
+
+
+_INDEX_AND_ERROR_BYTES = 6
+_FIXED_BYTES = INT_BYTES + _INDEX_AND_ERROR_BYTES + 3 * LONG_BYTES + _MIDDLE_BYTES
 
 
 class FetchFastPath(Repeated[_Example]):
-    """The last request of a connection that may be an example. A `FastPath`."""
+    """The last requests of a connection that may be examples: several, as they name more or fewer partitions."""
 
     __slots__ = ()
 
+    EXAMPLES_MAX = 4
+
 
 def learn(svc: Services, ctx: RequestContext, frame: memoryview, request: FetchRequest) -> None:
-    """Remember this request as the connection's example. Part of `barnabas.server.requests.api.Api`."""
+    """Remember this request as an example. Part of `barnabas.server.requests.api.Api`."""
     version = ctx.api_version
+    named = {(topic.topic, topic.topic_id, each.partition) for topic in request.topics for each in topic.partitions}
+    count = sum(len(topic.partitions) for topic in request.topics)
     if (
         version < FLEXIBLE_FROM
         or len(frame) > FetchFastPath.FRAME_BYTES_MAX
-        or len(request.topics) != 1
-        or len(request.topics[0].partitions) != 1
         or request.forgotten_topics_data
-        or request.rack_id
         or request.session_epoch == INITIAL_EPOCH
         or (request.session_epoch == FINAL_EPOCH) != (request.session_id == 0)
         or (request.replica_state.replica_id if version >= REPLICA_TAGGED_FROM else request.replica_id) != -1
-        or request.topics[0].partitions[0].last_fetched_epoch >= 0
+        or count > PARTITIONS_MAX
+        or not (request.session_id or 0 < len(named) == count)
     ):
         return
     path = fast_path_of(ctx.connection, FetchFastPath)
-    if path is not None and path.knows(frame):
+    if path is not None and not path.may_learn(frame):
         return
-    name_bytes = 16
-    if version < BY_ID_FROM:
-        name = request.topics[0].topic.encode()
-        name_bytes = len(uvarint(len(name) + 1)) + len(name)
-    # The session's epoch precedes the topics, the offset follows the partition's index and leader epoch;
-    # arrays of one element have a length of one byte.
     start = bytes(frame)
-    epoch_at = parse_request_header(start).body_offset + (17 if version >= REPLICA_TAGGED_FROM else 21)
-    offset_at = epoch_at + 4 + 1 + name_bytes + 1 + 8
-    if (
-        int_at(start, epoch_at)[0] == request.session_epoch
-        and long_at(start, offset_at)[0] == request.topics[0].partitions[0].fetch_offset
-    ):
-        if path is None:
-            path = FetchFastPath(svc)
-            ctx.connection.fast_paths.append(path)
-        path.remember(_Example(svc, ctx, request, Form(start, [(epoch_at, "i"), (offset_at, "q")])))
+    form = form_of(version, start, request)
+    if form is None:
+        return
+    if path is None:
+        path = FetchFastPath(svc)
+        ctx.connection.fast_paths.append(path)
+    path.remember(_Example(svc, ctx, request, form))

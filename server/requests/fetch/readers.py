@@ -51,15 +51,21 @@ def reader_for(svc: Services, ctx: RequestContext, req: FetchRequest, scope: Sco
     replica_id = req.replica_state.replica_id if version >= REPLICA_STATE_FROM else req.replica_id
     if replica_id >= 0:
         _, session, incremental = scope
-        notify_high_watermark = session is not None and _selects_by_rack(svc)
+        notify_high_watermark = session is not None and selects_by_rack(svc)
         return FollowerReader(svc, version, req, replica_id, incremental, notify_high_watermark)
     read_committed = req.isolation_level == READ_COMMITTED
-    if req.rack_id and version >= FOLLOWERS_FROM and replica_id != ANY_REPLICA and _selects_by_rack(svc):
+    if req.rack_id and version >= FOLLOWERS_FROM and replica_id != ANY_REPLICA and selects_by_rack(svc):
         return RackReader(version, read_committed, svc, req.rack_id, ctx.listener)
     if replica_id == ANY_REPLICA:
         return AnyReplicaReader(version, read_committed)
+    return reader_of_consumers(version, read_committed)
+
+
+def reader_of_consumers(version: int, read_committed: bool) -> Reader:
+    """The reader for those without a rack."""
     return _OF_CONSUMERS[read_committed][version]
 
 
-def _selects_by_rack(svc: Services) -> bool:
+def selects_by_rack(svc: Services) -> bool:
+    """Whether consumers with a rack may be sent to another replica."""
     return svc.config.get_value("replica.selector.class") == RACK_AWARE_SELECTOR

@@ -96,7 +96,8 @@ def test_examples_are_few_and_the_oldest_goes() -> None:
 
     def taken() -> list[int]:
         outcomes: list[Any] = [path.take(None, frame) for frame in frames]  # type: ignore[arg-type]
-        assert [path.knows(frame) for frame in frames] == [outcome is not None for outcome in outcomes]
+        for frame, outcome in zip(frames, outcomes, strict=True):
+            assert outcome is None or not path.may_learn(frame)
         return [outcome[0] for outcome in outcomes if outcome is not None]
 
     assert taken() == []
@@ -107,6 +108,19 @@ def test_examples_are_few_and_the_oldest_goes() -> None:
     assert taken() == [9, 3, 4]
     services.limits_requests = True
     assert path.take(None, frames[2]) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("kind", "least", "most"), [("alike", 1, 1), ("never alike", 30, 40), ("often new", 48, 50)])
+def test_learning_becomes_rare_where_it_does_not_pay(kind: str, least: int, most: int) -> None:
+    path = Some(Services())  # type: ignore[arg-type]
+    learnt = 0
+    for turn in range(1000):
+        differs = {"alike": 0, "never alike": turn, "often new": turn // 20}[kind]
+        frame = memoryview(bytes(8) + struct.pack(">i", differs) + bytes(8))
+        if path.take(None, frame) is None and path.may_learn(frame):  # type: ignore[arg-type]
+            path.remember(Numbered(Form(bytes(frame), []), turn))
+            learnt += 1
+    assert least <= learnt <= most
 
 
 def test_a_frame_that_differs_is_not_taken() -> None:

@@ -75,7 +75,20 @@ CONVERSATIONS = {
         range(12, 19),
         ({"isolation_level": 0}, {"isolation_level": 1}),
         (FetchFastPath, "take"),
-        4,
+        30,
+    ),
+    "fetch of several partitions": Conversation(
+        ApiKey.FETCH,
+        of_fetch.several_conversation,
+        (12, 13, 16, 18),
+        (
+            {"in_session": True, "isolation_level": 0},
+            {"in_session": True, "isolation_level": 1},
+            {"in_session": False, "isolation_level": 0},
+            {"in_session": False, "isolation_level": 1},
+        ),
+        (FetchFastPath, "take"),
+        20,
     ),
 }
 

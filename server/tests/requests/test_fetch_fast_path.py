@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import trio
 
-from barnabas.kproto import ApiKey, decode, response_class, uvarint
+from barnabas.kproto import ApiKey, ErrorCode, decode, response_class, uvarint
 from barnabas.kproto.frame import parse_response_header, request_frame
 from barnabas.kproto.messages import FetchRequest
+from barnabas.kproto.records import iter_headers
 from barnabas.replication import PartitionImage
 from barnabas.server.broker.broker import Broker
 from barnabas.server.partitions.partition import Partition
@@ -22,6 +23,7 @@ from barnabas.server.testing import Client, connected, embedded_broker
 from barnabas.server.tests.apis.records.test_fetch import fetch, flat, values
 from barnabas.server.tests.apis.records.test_fetch_committed import Writer
 from barnabas.server.tests.apis.records.test_produce import topic
+from barnabas.server.tests.apis.test_access import ALICE, WITH_AUTHORIZER, Op, allow, on_topic
 
 TURNS = 300
 
@@ -148,6 +150,151 @@ async def conversation(version: int, seed: int, isolation_level: int) -> list[by
                 change(broker, writer, rng)
             await reader.turn(writer.partition)
         return reader.answers
+
+
+PARTS = 3
+
+
+class ReaderOfSeveral:
+    """A consumer of all partitions of two topics, in a session or without one. Where it has read all there is it waits,
+    and what it waits for comes a moment later, or does not.
+    """
+
+    def __init__(
+        self, broker: Broker, client: Client, version: int, rng: Random, ids: list[bytes], **fields: Any
+    ) -> None:
+        self.client = client
+        self.version = version
+        self.rng = rng
+        self.in_session = fields.pop("in_session")
+        self.fields = {**fields, "rack_id": rng.choice(["", "", "r"]), "max_wait_ms": 50}
+        self.knows_epochs = rng.random() < 0.5
+        names: list[str | bytes] = list(ids) if version >= 13 else ["t", "u"]
+        self.offsets = {(name, index): 0 for name in names for index in range(PARTS)}
+        self.writers = {
+            (name, index): Writer(broker.services.partitions.get("tu"[number], index))
+            for number, name in enumerate(names)
+            for index in range(PARTS)
+        }
+        self.session_id = self.epoch = 0
+        self.answers: list[bytes] = []
+
+    async def turn(self) -> None:
+        rng = self.rng
+        places = list(self.offsets)
+        if self.epoch > 0:
+            places = rng.sample(places, rng.choice([0, 1, 1, 1, 1, 2, 2, len(places)]))
+        elif rng.random() < 0.1:
+            places = places[1:] + places[:1]
+        asked = fetch(
+            *[(*place, self.offsets[place]) for place in places],
+            session_id=self.session_id,
+            session_epoch=self.epoch if self.in_session else -1,
+            partition_max_bytes=rng.choice([3000, 3000, 3000, 100]),
+            **self.fields,
+        )
+        for place, each in zip(places, [each for one in asked.topics for each in one.partitions], strict=True):
+            if self.knows_epochs:
+                each.current_leader_epoch = self.writers[place].partition.leader_epoch
+                each.last_fetched_epoch = (
+                    each.current_leader_epoch if rng.random() < 0.97 else each.current_leader_epoch - 1
+                )
+            if rng.random() < 0.01:
+                each.fetch_offset = rng.choice([-1, 1 << 40])
+            if rng.random() < 0.01:
+                each.partition = PARTS
+        frame = request_frame(self.version, rng.randrange(-(1 << 31), 1 << 31), "one", asked)
+        await self.client.stream.send_all(frame)
+        if rng.random() < 0.5:
+            await trio.sleep(0.01)
+            for writer in rng.sample(list(self.writers.values()), rng.choice([1, 2])):
+                self.write(writer)
+        answer = await self.client.receive_frame()
+        self.answers.append(answer)
+        offset = parse_response_header(ApiKey.FETCH, self.version, answer)[1]
+        response: Any = decode(response_class(ApiKey.FETCH), self.version, answer, offset)
+        if self.in_session:
+            self.session_id = response.session_id
+            self.epoch = self.epoch + 1 if self.session_id and not response.error_code else 0
+        for topic_data in response.responses:
+            name = topic_data.topic_id if self.version >= 13 else topic_data.topic
+            for data in topic_data.partitions:
+                place = (name, data.partition_index)
+                if place in self.offsets and data.records:
+                    last = list(iter_headers(bytes(data.records)))[-1][1]
+                    self.offsets[place] = last.last_offset + 1
+
+    def write(self, writer: Writer) -> None:
+        rng = self.rng
+        kind = rng.randrange(12)
+        if kind == 0 and writer.open:
+            writer.end(next(iter(writer.open)), commit=rng.random() < 0.5)
+        elif kind == 1:
+            epoch = writer.partition.leader_epoch + 1
+            writer.partition.lead(PartitionImage(0, 0, epoch, epoch, (0,), (0,)))
+        else:
+            writer.data(bytes(rng.randrange(1, 900)), producer=rng.choice([-1, -1, -1, 7]))
+
+
+async def several_conversation(version: int, seed: int, **fields: Any) -> list[bytes]:
+    """All answers."""
+    rng = Random(seed)
+    async with (
+        embedded_broker(num_partitions=str(PARTS), broker_id="0", advertised_listeners="PLAINTEXT://h:9092") as broker,
+        connected(broker) as client,
+    ):
+        ids = [await topic(broker, name) for name in ("t", "u")]
+        reader = ReaderOfSeveral(broker, client, version, rng, ids, **fields)
+        for _ in range(150):
+            await reader.turn()
+        return reader.answers
+
+
+@pytest.mark.parametrize("names_one", [True, False])
+@pytest.mark.parametrize("version", [12, 18])
+async def test_what_others_put_into_a_session_is_not_read_without_permission(
+    version: int, names_one: bool, autojump_clock: trio.abc.Clock
+) -> None:
+    """Sessions are found by their id on any connection: permissions are those of who asks."""
+    async with embedded_broker(**WITH_AUTHORIZER) as broker:
+        names = ["t", "u", "v"]
+        ids = [await topic(broker, name) for name in names]
+        allow(broker, [*on_topic(Op.READ, name="t"), *on_topic(Op.READ, name="u")])
+        for name in names:
+            Writer(broker.services.partitions.get(name, 0)).data(name.encode())
+        by_id = version >= 13
+        places: list[tuple[str | bytes, int, int]] = [(ids[i] if by_id else names[i], 0, 0) for i in range(3)]
+        async with connected(broker) as owner, connected(broker, principal=ALICE) as alice:
+            opened = await owner.ask(fetch(*places[:2], session_epoch=0), version)
+            session = {"session_id": opened.session_id}
+            epoch = 0
+
+            async def ask(client: Client, *asked: tuple[str | bytes, int, int]) -> Any:
+                nonlocal epoch
+                epoch += 1
+                return await client.ask(fetch(*asked, session_epoch=epoch, **session), version)
+
+            named = places[:1] if names_one else []
+            for _ in range(3):
+                assert sorted(values_of(await ask(alice, *named))) == [b"t", b"u"]
+            assert sorted(values_of(await ask(owner, places[2]))) == [b"t", b"u", b"v"]
+            if not names_one:
+                gone = [
+                    FetchRequest.ForgottenTopic(topic_id=name, partitions=[0])
+                    if isinstance(name, bytes)
+                    else FetchRequest.ForgottenTopic(topic=name, partitions=[0])
+                    for name, *_ in places[:2]
+                ]
+                epoch += 1
+                forget = fetch(session_epoch=epoch, forgotten_topics_data=gone, **session)
+                assert values_of(await owner.ask(forget, version)) == [b"v"]
+            answer = await ask(alice, *named)
+            assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+            assert values_of(answer) == []
+
+
+def values_of(response: Any) -> list[bytes]:
+    return [value for topic in response.responses for data in topic.partitions for value in values(data)]
 
 
 @pytest.mark.parametrize("in_session", [True, False])
