@@ -15,13 +15,8 @@ meanwhile.
 
 Received bytes lie in arenas that live until the round ends, because Produce stages views of them for `writev`.
 
-Sending: bytes by `send`, with small slices of log files that are read to be sent with them, since a system call costs
-more than to copy some kilobytes. A large `FileSlice` goes by `sendfile` straight from the page cache, its header
-announced with `MSG_MORE`. From the first one to the end the socket is corked: `sendfile` feeds it by 16 pages, and each
-time the kernel would send what there is, in packets of all sizes. With whole packets alone a megabyte costs a third
-less CPU.
-
-Connections with TLS go through a `TlsCarrier`, in the same rounds.
+What is sent, and by which calls, is in `barnabas.server.network.sending`; connections with TLS go through a
+`TlsCarrier`, in the same rounds.
 
 Where there is no epoll (macOS), `barnabas.server.network.readiness` stands in for it, and neither corks
 nor `MSG_MORE` are used. `PORTABLE` makes Linux do the same, for the tests.
@@ -31,10 +26,8 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import select
 import socket
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from heapq import nsmallest
@@ -42,12 +35,12 @@ from typing import Any
 
 import trio
 
-from barnabas.kproto import Part
 from barnabas.logdir import FileSlice
 from barnabas.server.network.acceptor import Accept, Acceptor, Secure, always
 from barnabas.server.network.arenas import Arenas
 from barnabas.server.network.connection import LOGIN_S, Connection, ProtocolViolation
 from barnabas.server.network.readiness import FAILED, HALF_CLOSED, HUNG_UP, READABLE, WRITABLE, PolledSockets
+from barnabas.server.network.sending import send
 from barnabas.server.network.tls_carrier import HANDSHAKE_S, TlsCarrier
 from barnabas.server.runtime.containment import contain
 from barnabas.server.runtime.descriptors import Allowance
@@ -65,9 +58,6 @@ LINGERS_MAX = 3
 LINGER_REST_PASSES = 16
 """After a wait without an event, this many passes do not wait."""
 EVENTS_MAX = 256
-JOIN_BYTES_MAX = 1024 * 1024
-READ_BYTES_MAX = 32 * 1024
-"""Slices up to this size are read rather than sent by `sendfile`, several of them as long as they are no more."""
 HANDSHAKES_PER_ROUND = 4
 """A step of a TLS handshake takes a millisecond, most of it a signature."""
 PORTABLE = not hasattr(select, "epoll")
@@ -123,7 +113,6 @@ class Reactor:
     ) -> None:
         self._portable = PORTABLE if portable is None else portable
         self._epoll: Any = PolledSockets() if self._portable else select.epoll()
-        self._more = 0 if self._portable else socket.MSG_MORE
         self._end_of_round = end_of_round
         self._now = now
         self._closed = closed
@@ -453,7 +442,10 @@ class Reactor:
         link = connection.state
         assert isinstance(link, _Link)
         try:
-            drained = self._send(link) if link.tls is None else link.tls.send(link.sock, connection)
+            if link.tls is None:
+                drained = send(link.sock, connection, portable=self._portable)
+            else:
+                drained = link.tls.send(link.sock, connection)
             if drained and (link.mask & WRITABLE):
                 self._watch(link, link.mask & ~WRITABLE)
             elif not drained and not link.mask & WRITABLE:
@@ -475,63 +467,6 @@ class Reactor:
         except Exception as error:
             self._ended(link, error)
         return True
-
-    def _send(self, link: _Link) -> bool:
-        """Send what the socket takes; True when nothing is left."""
-        connection = link.connection
-        out = connection.out
-        sock = link.sock
-        corked = False
-        try:
-            while out:
-                part = out[0]
-                if type(part) is FileSlice and part.length > READ_BYTES_MAX:
-                    if not (corked or self._portable):
-                        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
-                        corked = True
-                    size = os.sendfile(link.fd, part.fd, part.position, part.length)
-                    if size == 0:
-                        raise _cut_off()
-                else:
-                    part, more = self._join(out)
-                    size = sock.send(part, more)
-                connection.sent(size)
-                if size == len(part):
-                    out.popleft()
-                elif type(part) is FileSlice:
-                    out[0] = FileSlice(part.file, part.position + size, part.length - size)
-                else:
-                    out[0] = memoryview(part)[size:]  # type: ignore[arg-type]
-        except BlockingIOError:
-            return False
-        finally:
-            if corked:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
-        return True
-
-    def _join(self, out: deque[Part]) -> tuple[Any, int]:
-        """Make one bytes object of the parts up to the next large slice; it becomes `out[0]`. Of slices as much is read
-        as a client may hold that does not receive it. MSG_MORE when a slice follows.
-        """
-        pieces: list[Any] = []
-        total = read = 0
-        while out and total < JOIN_BYTES_MAX:
-            piece = out[0]
-            if type(piece) is FileSlice:
-                read += piece.length
-                if read > READ_BYTES_MAX:
-                    break
-                try:
-                    piece = piece.read()
-                except EOFError:
-                    raise _cut_off() from None
-            out.popleft()
-            pieces.append(piece)
-            total += len(piece)
-        joined = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        more = self._more if out and type(out[0]) is FileSlice else 0
-        out.appendleft(joined)
-        return joined, more
 
     # -- ends --------------------------------------------------------------------------------------------------------
 
@@ -597,10 +532,6 @@ class Reactor:
         except Exception as error:
             contain(log, f"deregistering the connection of {link.connection.client_host}", error)
         self._acceptor.resume_accepting()
-
-
-def _cut_off() -> OSError:
-    return OSError(errno.EIO, "a log segment is shorter than the slice to be sent from it")
 
 
 def _overdue(connection: Connection) -> str:

@@ -1,4 +1,4 @@
-"""What the reactor sends: bytes and slices of files in any order and size, to a client that takes a little at a time.
+"""What is sent: bytes and slices of files in any order and size, to a client that takes a little at a time.
 
 Small slices are read, large ones go by sendfile; how many of them is counted, and what a client holds that does not
 receive.
@@ -17,7 +17,7 @@ import trio
 
 from barnabas.kproto import Part
 from barnabas.logdir import Disk, FileSlice, LogFile
-from barnabas.server.network import reactor as module
+from barnabas.server.network import sending
 from barnabas.server.testing import embedded_broker
 from barnabas.server.tests.network.tcp_rig import (
     MIB,
@@ -31,7 +31,7 @@ from barnabas.server.tests.network.tcp_rig import (
     until,
 )
 
-READ_BYTES_MAX = module.READ_BYTES_MAX
+READ_BYTES_MAX = sending.READ_BYTES_MAX
 
 
 @pytest.fixture
@@ -144,18 +144,18 @@ async def test_small_slices_leave_with_what_precedes_them(
     data = bytes(range(200)) * 10
     file = log_file(tmp_path / "log", data)
     joined: list[int] = []
-    join = module.Reactor._join
+    join = sending._joined
 
-    def noted(self: module.Reactor, out: Any) -> tuple[Any, int]:
-        part, more = join(self, out)
+    def noted(out: Any) -> Any:
+        part = join(out)
         joined.append(len(part))
-        return part, more
+        return part
 
     async with embedded_broker() as broker, dialled(broker) as client:
         with trio.fail_after(SECONDS):
             await fine(client)
             (connection,) = reactor(broker).connections
-            monkeypatch.setattr(module.Reactor, "_join", noted)
+            monkeypatch.setattr(sending, "_joined", noted)
             connection._queue([b"head", FileSlice(file, 100, 1000), b"between", FileSlice(file, 0, 500), b"tail"])
             connection.wake()
             expected = (
