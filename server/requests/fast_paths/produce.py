@@ -106,9 +106,9 @@ class ProduceFastPath:
         except (KafkaError, TooMuchWork):
             return None
         (correlation_id,) = int_at(start, CORRELATION_ID_AT)
-        ctx = RequestContext(connection, known.route, known.version, correlation_id, known.client_id)
-        svc.partitions.after_write(_Staged(known, svc, ctx, partition, info).written)
-        return ctx
+        staged = _Staged(svc, connection, known, correlation_id, partition, info)
+        svc.partitions.after_write(staged.written)
+        return staged
 
     def _take_several(self, connection: Connection, known: Known, frame: memoryview) -> RequestContext | None:
         """A request of several partitions. What the first one refuses is left to the slow path, as is the rest of the
@@ -142,12 +142,13 @@ class ProduceFastPath:
                 break
             staged.append((partition, info))
         (correlation_id,) = int_at(frame, CORRELATION_ID_AT)
-        ctx = RequestContext(connection, known.route, version, correlation_id, known.client_id)
         if len(staged) == len(parts):
-            svc.partitions.after_write(_StagedParts(known, svc, ctx, staged).written)
-        else:
-            request, _ = known.route.decode(frame, parse_request_header(frame).body_offset, known.route.elements_max)
-            go_on_behind(svc, ctx, request, staged)
+            whole = _StagedParts(svc, connection, known, correlation_id, staged)
+            svc.partitions.after_write(whole.written)
+            return whole
+        ctx = RequestContext(connection, known.route, version, correlation_id, known.client_id)
+        request, _ = known.route.decode(frame, parse_request_header(frame).body_offset, known.route.elements_max)
+        go_on_behind(svc, ctx, request, staged)
         return ctx
 
     def take_run(self, connection: Connection, view: memoryview, position: int) -> tuple[RequestContext, int] | None:
@@ -235,76 +236,68 @@ def _is_plain(partition: Partition, last_offset: int, acks: int) -> bool:
     )
 
 
-class _Staged:
+class _Staged(RequestContext):
     """A request between its append and its answer."""
 
-    __slots__ = ("ctx", "info", "known", "partition", "svc")
+    __slots__ = ("info", "known", "partition", "svc")
 
     def __init__(
-        self, known: Known, svc: Services, ctx: RequestContext, partition: Partition, info: AppendInfo
+        self,
+        svc: Services,
+        connection: Connection,
+        known: Known,
+        correlation_id: int,
+        partition: Partition,
+        info: AppendInfo,
     ) -> None:
-        self.known = known
+        super().__init__(connection, known.route, known.version, correlation_id, known.client_id)
         self.svc = svc
-        self.ctx = ctx
+        self.known = known
         self.partition = partition
         self.info = info
 
-    def release_waiters(self) -> str:
-        """Part of `HasWaiters`."""
-        return self.ctx.release_waiters()
-
     def written(self) -> None:
         """The round's write is done."""
-        partition, known, ctx = self.partition, self.known, self.ctx
-        base_offset, last_offset, append_time_ms, log_start_offset, _ = self.info
+        partition, known = self.partition, self.known
+        base_offset, last_offset, append_time_ms, start, _ = self.info
         if not _is_plain(partition, last_offset, known.acks):
-            finish_staged(self.svc, ctx, known.request, [(partition, self.info)])
+            finish_staged(self.svc, self, known.request, [(partition, self.info)])
         elif known.acks == 0:
-            ctx.no_reply()
+            self.no_reply()
         else:
-            ctx.reply_encoded(
-                known.pack(
-                    known.size,
-                    ctx.correlation_id,
-                    known.head,
-                    partition.index,
-                    base_offset,
-                    append_time_ms,
-                    log_start_offset,
-                    known.tail,
-                )
+            index, head, tail = partition.index, known.head, known.tail
+            self.reply_encoded(
+                known.pack(known.size, self.correlation_id, head, index, base_offset, append_time_ms, start, tail)
             )
 
 
-class _StagedParts:
+class _StagedParts(RequestContext):
     """The same for several partitions."""
 
-    __slots__ = ("ctx", "known", "staged", "svc")
+    __slots__ = ("known", "staged", "svc")
 
-    def __init__(self, known: Known, svc: Services, ctx: RequestContext, staged: list[Staged]) -> None:
-        self.known = known
+    def __init__(
+        self, svc: Services, connection: Connection, known: Known, correlation_id: int, staged: list[Staged]
+    ) -> None:
+        super().__init__(connection, known.route, known.version, correlation_id, known.client_id)
         self.svc = svc
-        self.ctx = ctx
+        self.known = known
         self.staged = staged
-
-    def release_waiters(self) -> str:
-        """Part of `HasWaiters`."""
-        return self.ctx.release_waiters()
 
     def written(self) -> None:
         """The round's write is done."""
-        known, ctx = self.known, self.ctx
+        known = self.known
         acks = known.acks
         if not all(_is_plain(partition, info.last_offset, acks) for partition, info in self.staged):
-            finish_staged(self.svc, ctx, known.request, self.staged)
+            finish_staged(self.svc, self, known.request, self.staged)
         elif acks == 0:
-            ctx.no_reply()
+            self.no_reply()
         else:
             answers = [
                 (partition.index, info.base_offset, info.log_append_time_ms, info.log_start_offset)
                 for partition, info in self.staged
             ]
-            ctx.reply_encoded(known.answer(ctx.correlation_id, answers))
+            self.reply_encoded(known.answer(self.correlation_id, answers))
 
 
 class _Run(RequestContext):
