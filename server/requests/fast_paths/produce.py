@@ -74,20 +74,21 @@ class ProduceFastPath:
     def take(self, connection: Connection, frame: memoryview) -> RequestContext | None:
         """Part of `FastPath`: a request with a known beginning."""
         at, length_at = self.at, self.length_at
-        start = bytes(frame[:length_at])
-        known = self.known.get(start[BODY_AT:at])
-        if known is None or not start.startswith(known.key) or self.svc.quotas.limits_requests:
-            return None
-        if start[at:-INT_BYTES] != self.layout.one:
-            return self._take_several(connection, known, frame)
         place = self.places.get(len(frame)) or self._place(len(frame))
         if place is None:
             return None
         position, end, length = place
+        start = bytes(frame[:position])  # bytes are compared several times as fast as a view of them
+        known = self.known.get(start[BODY_AT:at])
+        if known is None or not start.startswith(known.key) or self.svc.quotas.limits_requests:
+            return None
+        if start[at : length_at - INT_BYTES] != self.layout.one:
+            return self._take_several(connection, known, frame)
+        attributes = frame[position + ATTRIBUTES_LOW_BYTE]
         if (
-            frame[length_at:position] != length
-            or frame[end:] != self.layout.tail
-            or _is_refused(frame[position + ATTRIBUTES_LOW_BYTE], known.version)
+            start[length_at:] != length
+            or bytes(frame[end:]) != self.layout.tail
+            or (attributes and _is_refused(attributes, known.version))
         ):
             return None
         (index,) = int_at(start, length_at - INT_BYTES)
