@@ -8,7 +8,11 @@ the same as masking the sign bit.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 _SMALLEST = -(2**31)
+_SHORT_LENGTH = 255
+"""Keys up to this length are kept with their hash: those of busy clients come again and again."""
 
 
 def java_string_hash(text: str) -> int:
@@ -28,5 +32,10 @@ def partition_for(key: str, partition_count: int) -> int:
     """The partition of a group id or transactional id. `partition_count`: of the *topic* as it exists, not as
     configured.
     """
-    hashed = java_string_hash(key)
+    hashed = _short_hash(key) if len(key) <= _SHORT_LENGTH else java_string_hash(key)
     return (0 if hashed == _SMALLEST else abs(hashed)) % partition_count
+
+
+@lru_cache(maxsize=2048)
+def _short_hash(key: str) -> int:
+    return java_string_hash(key)

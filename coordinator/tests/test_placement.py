@@ -43,3 +43,9 @@ def test_negative_hashes_are_not_masked() -> None:
     assert hashed != 0
     assert partition_for(negative, 50) == -java_string_hash(negative) % 50
     assert partition_for(negative, 50) != (java_string_hash(negative) & 0x7FFFFFFF) % 50
+
+
+@pytest.mark.parametrize("length", [254, 255, 256, 1000])
+def test_long_keys_and_those_that_come_again(length: int) -> None:
+    for key in ("g" * length, "\u00e9" * length, "g" * length):
+        assert partition_for(key, 50) == abs(java_string_hash(key)) % 50

@@ -405,7 +405,8 @@ class GroupCoordinator:
             check_heartbeat(request, version, machine_config(self._config()))
             raise
         self._refresh_topics()
-        unique = uuid_to_text(uuid.UUID(int=self._random.getrandbits(128), version=4).bytes)
+        # Most heartbeats are of members that have an id.
+        unique = request.member_id or uuid_to_text(uuid.UUID(int=self._random.getrandbits(128), version=4).bytes)
         result = led.shard.consumer_heartbeat(
             request,
             version,
