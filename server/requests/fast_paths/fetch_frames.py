@@ -23,7 +23,7 @@ BY_ID_FROM: Final = 13
 REPLICA_TAGGED_FROM: Final = 15
 """Earlier versions start with the replica id."""
 
-PARTITIONS_MAX: Final = 50
+PARTITIONS_MAX: Final = 20
 NUMBERS_BEFORE: Final = 2
 """Correlation id and session epoch; then those of each partition."""
 

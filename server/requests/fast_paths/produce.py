@@ -7,9 +7,8 @@ Every batch is checked and appended as usual. Anything but plain success once it
 for, a time stamped by the broker, a lost write, another partition that refuses its batch) is completed by
 `barnabas.server.requests.produce.pending`.
 
-Only versions from 5 on, without transactional id, partitions of one topic that is not internal. `PATHS_MAX` lengths of
-beginnings and `LEARNT_MAX` beginnings of each are remembered for each connection, so that a client that never repeats
-itself costs little.
+Only versions from 5 on, without transactional id, partitions of one topic that is not internal. `LEARNT_MAX` beginnings
+are remembered for each connection, of `PATHS_MAX` lengths, so that a client that never repeats itself costs little.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ LEARNT_MAX = 16
 PATHS_MAX = 4
 RUN_MAX = 64
 """The longest run."""
-PLACES_MAX = 64
+PLACES_MAX = 32
 """Frame sizes that are remembered for each path."""
 
 Staged = tuple[Partition, AppendInfo]
@@ -64,8 +63,7 @@ class ProduceFastPath:
     def remember(self, ctx: RequestContext, frame: memoryview, request: ProduceRequest) -> None:
         """Remember how this request begins, `at` bytes."""
         start = bytes(frame[: self.at])
-        if len(self.known) < LEARNT_MAX:
-            self.known[start[BODY_AT:]] = Known(ctx, start[:CORRELATION_ID_AT], request)
+        self.known[start[BODY_AT:]] = Known(ctx, start[:CORRELATION_ID_AT], request)
 
     def knows(self, frame: memoryview) -> bool:
         """Whether it begins so, so that there is nothing to learn from it."""
@@ -378,13 +376,20 @@ def learn(svc: Services, ctx: RequestContext, frame: memoryview, request: Produc
     ):
         return
     layout = layout_of(version)
-    paths = [path for path in ctx.connection.fast_paths if type(path) is ProduceFastPath and path.layout is layout]
-    at = 0 if any(path.knows(frame) for path in paths) else beginning_bytes(version, frame, request)
+    paths = [path for path in ctx.connection.fast_paths if type(path) is ProduceFastPath]
+    if sum(len(path.known) for path in paths) >= LEARNT_MAX:
+        return
+    if any(path.layout is layout and path.knows(frame) for path in paths):
+        return
+    at = beginning_bytes(version, frame, request)
     if not at:
         return
-    path = next((path for path in paths if path.at == at), None)
-    if path is None and len(paths) < PATHS_MAX:
+    for path in paths:
+        if path.at == at and path.layout is layout:
+            break
+    else:
+        if len(paths) == PATHS_MAX:
+            return
         path = ProduceFastPath(svc, version, at)
         ctx.connection.fast_paths.append(path)
-    if path is not None:
-        path.remember(ctx, frame, request)
+    path.remember(ctx, frame, request)
