@@ -188,10 +188,11 @@ class RequestContext:
             log.error("%s was answered twice", self, stack_info=True)
 
     def reply_encoded(self, *parts: Part) -> None:
-        """Answer with an encoded frame, length and header included; once, and never after `on_close`."""
+        """Answer with an encoded frame, length and header included; once."""
         if self.parts is not None:
             self._answered_already()
             return
+        self._on_close = None
         if self.connection.closed:
             self.parts = ()
             return

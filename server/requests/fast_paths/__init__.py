@@ -34,8 +34,8 @@ The rules, which hold for each of them:
 | `produce.ProduceFastPath` | v5+, any acks, partitions of one topic | all up to the topic | half at one record |
 | … of several partitions | the same | the same | a quarter at one record |
 | … `take_run` | several to one partition behind each other | the same | half of what is left |
-| `fetch.FetchFastPath` | v12+, a consumer's, that has its session | all but epochs and offsets | 8 us of a wait's 19 |
-| … with an answer | … of one partition, its records are there | the same | two thirds |
+| `fetch.FetchFastPath` | v12+, a consumer's, any partitions | all but epochs and offsets | 6 us of 19 or more |
+| … that answers, too | … one partition, now or when records come | the same | two thirds; half of a wait |
 
 To add a kind (`examples.py` has the parts that they share):
 

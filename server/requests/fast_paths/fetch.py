@@ -9,6 +9,8 @@ has them, or without any session.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from struct import Struct
 
 from barnabas.kproto import KafkaError, Part, uvarint
@@ -37,7 +39,7 @@ from barnabas.server.requests.fetch.consumers import READ_COMMITTED
 from barnabas.server.requests.fetch.fetching import Fetch
 from barnabas.server.requests.fetch.large import AT_ONCE
 from barnabas.server.requests.fetch.readers import reader_of_consumers, selects_by_rack
-from barnabas.server.requests.fetch.sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, FetchTarget
+from barnabas.server.requests.fetch.sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, FetchTarget, TargetKey
 from barnabas.server.requests.fetch.targets import ask, find_partition, targets_of
 from barnabas.server.requests.services import Services
 
@@ -119,17 +121,31 @@ class _Example:
         if session is not None:
             session.advance()
         ctx = RequestContext(connection, self.route, self.version, numbers[0], self.client_id)
+        shortcut = None
         if self.answer is not None and len(targets) == 1:
-            parts = self.answer.parts(svc, request, numbers[0], asked[0])
-            if parts is not None:
-                ctx.reply_encoded(*parts)
+            shortcut = partial(self._answer, ctx, asked[0], targets)
+            if shortcut():
                 return ctx
         ctx.request = request
-        scope = targets, session, session is not None
-        response = Fetch(svc, ctx, request, scope, self.reader).start(request.max_wait_ms)
+        fetch = Fetch(svc, ctx, request, (targets, session, session is not None), self.reader)
+        fetch.shortcut = shortcut
+        response = fetch.start(request.max_wait_ms)
         if response is not PENDING:
             ctx.reply(response)
         return ctx
+
+    def _answer(self, ctx: RequestContext, target: FetchTarget, targets: Mapping[TargetKey, FetchTarget]) -> bool:
+        """Answer a request of one partition, when it is taken or later, if it is simple: without quotas, and without
+        other partitions that somebody has put into its session meanwhile.
+        """
+        answer, svc = self.answer, self.svc
+        if answer is None or len(targets) != 1 or svc.quotas.limits_requests:
+            return False
+        parts = answer.parts(svc, self.request, ctx.correlation_id, target)
+        if parts is None:
+            return False
+        ctx.reply_encoded(*parts)
+        return True
 
     def _may_use(self, connection: Connection, session: FetchSession) -> bool:
         """Whether it can be handled at once, and the caller may read what is in it but not in the request, as

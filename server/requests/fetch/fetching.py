@@ -52,7 +52,9 @@ class Slot(Protocol):
 
 
 class Fetch:
-    """One request: its targets, and while it waits the partitions that notify it of progress."""
+    """One request: its targets, and while it waits the partitions that notify it of progress. `shortcut`: answers
+    it, if that is simple, for a fast path.
+    """
 
     __slots__ = (
         "ctx",
@@ -62,6 +64,7 @@ class Fetch:
         "missing_bytes",
         "reader",
         "session",
+        "shortcut",
         "svc",
         "targets",
         "timer",
@@ -78,6 +81,7 @@ class Fetch:
         self.timer: Any = None
         self.watched: list[Partition] = []
         self.missing_bytes = 0
+        self.shortcut: Callable[[], bool] | None = None
 
     def limit(self, bytes_max: float | None) -> None:
         """Limit the response to `bytes_max`."""
@@ -103,6 +107,9 @@ class Fetch:
         self.missing_bytes -= added_bytes
         # The end of a transaction is a few bytes, and makes all of it readable.
         if added_bytes and self.missing_bytes > 0 and not self.reader.read_committed:
+            return
+        if self.shortcut is not None and self.shortcut():
+            self._unlink()
             return
         answers, size, at_once = self._plan_again()
         if size >= self.min_bytes or at_once or (size and has_more(answers)):

@@ -77,18 +77,18 @@ CONVERSATIONS = {
         (FetchFastPath, "take"),
         30,
     ),
-    "fetch of several partitions": Conversation(
+    "fetch that waits, of several partitions": Conversation(
         ApiKey.FETCH,
         of_fetch.several_conversation,
-        (12, 13, 16, 18),
-        (
-            {"in_session": True, "isolation_level": 0},
-            {"in_session": True, "isolation_level": 1},
-            {"in_session": False, "isolation_level": 0},
-            {"in_session": False, "isolation_level": 1},
+        (12, 13, 18),
+        tuple(
+            {"in_session": in_session, "isolation_level": isolation_level, "only_one": only_one}
+            for in_session in (True, False)
+            for isolation_level in (0, 1)
+            for only_one in (True, False)
         ),
         (FetchFastPath, "take"),
-        20,
+        5,
     ),
 }
 

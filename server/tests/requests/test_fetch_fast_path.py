@@ -167,10 +167,13 @@ class ReaderOfSeveral:
         self.version = version
         self.rng = rng
         self.in_session = fields.pop("in_session")
+        only_one = fields.pop("only_one")
         self.fields = {**fields, "rack_id": rng.choice(["", "", "r"]), "max_wait_ms": 50}
         self.knows_epochs = rng.random() < 0.5
         names: list[str | bytes] = list(ids) if version >= 13 else ["t", "u"]
         self.offsets = {(name, index): 0 for name in names for index in range(PARTS)}
+        if only_one:
+            self.offsets = {(names[0], 0): 0}
         self.writers = {
             (name, index): Writer(broker.services.partitions.get("tu"[number], index))
             for number, name in enumerate(names)
@@ -183,7 +186,7 @@ class ReaderOfSeveral:
         rng = self.rng
         places = list(self.offsets)
         if self.epoch > 0:
-            places = rng.sample(places, rng.choice([0, 1, 1, 1, 1, 2, 2, len(places)]))
+            places = rng.sample(places, min(len(places), rng.choice([0, 1, 1, 1, 1, 1, 1, 2, 6])))
         elif rng.random() < 0.1:
             places = places[1:] + places[:1]
         asked = fetch(
@@ -191,6 +194,7 @@ class ReaderOfSeveral:
             session_id=self.session_id,
             session_epoch=self.epoch if self.in_session else -1,
             partition_max_bytes=rng.choice([3000, 3000, 3000, 100]),
+            min_bytes=rng.choice([1, 1, 1, 1, 500]),
             **self.fields,
         )
         for place, each in zip(places, [each for one in asked.topics for each in one.partitions], strict=True):
@@ -207,8 +211,8 @@ class ReaderOfSeveral:
         await self.client.stream.send_all(frame)
         if rng.random() < 0.5:
             await trio.sleep(0.01)
-            for writer in rng.sample(list(self.writers.values()), rng.choice([1, 2])):
-                self.write(writer)
+            for place in rng.sample(list(self.offsets), min(len(self.offsets), rng.choice([1, 2]))):
+                self.write(self.writers[place])
         answer = await self.client.receive_frame()
         self.answers.append(answer)
         offset = parse_response_header(ApiKey.FETCH, self.version, answer)[1]
