@@ -37,7 +37,7 @@ from barnabas.logdir.files.removal import Removal
 from barnabas.logdir.files.txn_index import AbortedTxn
 from barnabas.logdir.logs.log import PartitionLog
 from barnabas.logdir.segments.incoming import AppendInfo, AppendOrigin, prepare
-from barnabas.logdir.segments.producers import InTransaction, Verification
+from barnabas.logdir.segments.producers import InTransaction, OwnProducer, Verification
 from barnabas.logdir.segments.timed_batch import LongBatch
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ __all__ = [
     "LogFile",
     "LongBatch",
     "MetaProperties",
+    "OwnProducer",
     "PartitionLog",
     "Promoted",
     "Removal",

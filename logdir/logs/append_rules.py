@@ -10,14 +10,19 @@ from barnabas.logdir.logs.roll_limits import NEVER
 from barnabas.logdir.segments.incoming import must_rewrite, must_validate
 
 _KEPT_MAX: Final = 1000
+JOINED_BYTES_MAX: Final = 64 * 1024
+"""The broker's own records share a batch up to this size: one that is much larger would hold up its readers, and saves
+nothing.
+"""
 
 
 class AppendRules:
     """rewrite: batches may be stored otherwise than they come; validate: the records of each are checked;
-    after_max_ms: how far a timestamp may lie ahead of the wall clock. Sizes are bytes. Not to be changed.
+    after_max_ms: how far a timestamp may lie ahead of the wall clock; joined_bytes_max: the largest batch that own
+    records are added to. Sizes are bytes. Not to be changed.
     """
 
-    __slots__ = ("after_max_ms", "max_message_bytes", "rewrite", "segment_bytes", "validate")
+    __slots__ = ("after_max_ms", "joined_bytes_max", "max_message_bytes", "rewrite", "segment_bytes", "validate")
 
     def __init__(self, config: LogConfig) -> None:
         self.rewrite = must_rewrite(config)
@@ -26,6 +31,7 @@ class AppendRules:
         self.after_max_ms = NEVER if after == LONG_MAX or config.log_append_time else after
         self.max_message_bytes = config.max_message_bytes
         self.segment_bytes = config.segment_bytes
+        self.joined_bytes_max = min(JOINED_BYTES_MAX, config.max_message_bytes, config.segment_bytes)
 
 
 @functools.lru_cache(_KEPT_MAX)

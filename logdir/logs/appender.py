@@ -18,12 +18,13 @@ Offsets count records, sizes are bytes, `now_ms` is the wall clock in millisecon
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from barnabas.kproto.allowance import Allowance
 from barnabas.kproto.crc32c import crc32c
 from barnabas.kproto.errors import ErrorCode, KafkaError
-from barnabas.kproto.records import BatchHeader, CorruptRecords, stamp_log_append_time
+from barnabas.kproto.records import BATCH_OVERHEAD, BatchHeader, CorruptRecords, stamp_log_append_time
+from barnabas.kproto.records_plain import KeyAndValue, PlainBatch, plain_records
 from barnabas.kproto.records_scan import RecordsRefused
 from barnabas.logdir.files.config import LogConfig
 from barnabas.logdir.files.errors import UnexpectedOffset
@@ -44,7 +45,7 @@ from barnabas.logdir.segments.incoming import (
     too_large,
     validate,
 )
-from barnabas.logdir.segments.producers import NO_SEQUENCE, InTransaction, Written
+from barnabas.logdir.segments.producers import NO_SEQUENCE, InTransaction, OwnProducer, Written
 from barnabas.logdir.segments.replay import note_batch
 
 _unpack_header = struct.Struct(">qiibIhiqqqhii").unpack_from
@@ -147,9 +148,9 @@ class Appender:
             view, max_timestamp, append_time = rewrite(view, state.config, now_ms, allowance)
             size = len(view)
         if size > rules.segment_bytes:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE, f"The batch has {size} bytes, segment.bytes is {rules.segment_bytes}."
-            )
+            raise _longer_than_a_segment(size, rules.segment_bytes)
+        if writer.growing is not None:
+            writer.seal()
         base = state.next_offset
         last = base + delta
         if (
@@ -211,6 +212,8 @@ class Appender:
             or now_ms > limits.clock
         ):
             return []
+        if writer.growing is not None:
+            writer.seal()
         offset = first = state.next_offset
         size_max = min(rules.max_message_bytes, rules.segment_bytes)
         timestamp_max = min(now_ms + rules.after_max_ms, limits.timestamp)
@@ -276,6 +279,82 @@ class Appender:
         state.next_offset = offset
         return lasts
 
+    def append_own(
+        self, records: Sequence[KeyAndValue], leader_epoch: int, now_ms: int, producer: OwnProducer | None = None
+    ) -> tuple[int, int]:
+        """Stage records that the broker itself has made, one or more, which get the time `now_ms`. Nothing of them is
+        checked but that the log has room for them. Returns the offset of the first, and how many bytes there are more
+        to be written.
+
+        Outside of transactions they join those that were staged just before, so that all that is decided in a round
+        becomes one batch, of at most `JOINED_BYTES_MAX`. A batch of a transaction stands alone.
+
+        Raises KafkaError MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, `StorageError`; of a producer INVALID_TXN_STATE,
+        INVALID_PRODUCER_EPOCH. Nothing of `records` is staged then.
+        """
+        state = self._state
+        if state.failure is not None:
+            raise state.failure
+        rules = self._rules
+        writer = self._writer
+        limits = self._limits
+        base = state.next_offset
+        last = base + len(records) - 1
+        batch = writer.growing
+        if batch is not None:
+            if producer is None and batch.leader_epoch == leader_epoch and last <= limits.offset:
+                data = plain_records(records, batch.count)
+                size = len(data)
+                if batch.size + size <= rules.joined_bytes_max and writer.position + size <= limits.size:
+                    batch.add(data, len(records))
+                    writer.position += size
+                    state.next_offset = last + 1
+                    return base, size
+            writer.seal()
+        data = plain_records(records)
+        size = BATCH_OVERHEAD + len(data)
+        if size > rules.max_message_bytes:
+            raise too_large(size, rules.max_message_bytes)
+        if size > rules.segment_bytes:
+            raise _longer_than_a_segment(size, rules.segment_bytes)
+        if (
+            writer.position + size > limits.size
+            or now_ms > limits.timestamp
+            or now_ms > limits.clock
+            or last > limits.offset
+        ):
+            self._roller.roll_if_due(size, now_ms, last, now_ms)
+        if producer is not None:
+            producer_id, epoch, in_txn = producer
+            state.producers.append(
+                producer_id,
+                epoch,
+                NO_SEQUENCE,
+                last - base,
+                base,
+                now_ms,
+                transactional=True,
+                from_client=False,
+                in_txn=in_txn,
+            )
+        if leader_epoch != state.leader_epoch:
+            self._assign_epoch(leader_epoch, base)
+        if writer.position == 0:
+            limits.count_age_from(now_ms)
+        writer.growing = batch = PlainBatch(
+            base,
+            leader_epoch,
+            now_ms,
+            producer=None if producer is None else producer[:2],
+            log_append_time=state.config.log_append_time,
+        )
+        batch.add(data, len(records))
+        writer.position += size
+        state.next_offset = last + 1
+        if producer is not None:
+            writer.seal()
+        return base, size
+
     def _append_many(
         self, view: memoryview, leader_epoch: int, now_ms: int, origin: AppendOrigin, in_txn: InTransaction | None
     ) -> AppendInfo:
@@ -285,6 +364,8 @@ class Appender:
         writer = self._writer
         replicated = origin is AppendOrigin.REPLICATION
         batches = split(view, cut_off=replicated)
+        if writer.growing is not None:
+            writer.seal()
         if not batches:
             return AppendInfo(state.next_offset, state.next_offset - 1, -1, state.log_start_offset)
         placed: list[tuple[int, BatchHeader, int]] = []
@@ -305,10 +386,7 @@ class Appender:
             elif header.size > rules.max_message_bytes:
                 raise too_large(header.size, rules.max_message_bytes)
             elif header.size > rules.segment_bytes:
-                raise KafkaError(
-                    ErrorCode.RECORD_LIST_TOO_LARGE,
-                    f"The batch has {header.size} bytes, segment.bytes is {rules.segment_bytes}.",
-                )
+                raise _longer_than_a_segment(header.size, rules.segment_bytes)
             elif header.record_count != header.last_offset_delta + 1:
                 raise RecordsRefused(ErrorCode.INVALID_RECORD, "The record count is not what the offsets span.")
             placed.append((position, header, offset))
@@ -367,3 +445,7 @@ class Appender:
     def assign_leader_epoch(self, leader_epoch: int) -> None:
         """This broker leads from the log's end on with a new epoch."""
         self._assign_epoch(leader_epoch, self._state.next_offset)
+
+
+def _longer_than_a_segment(size: int, segment_bytes: int) -> KafkaError:
+    return KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"The batch has {size} bytes, segment.bytes is {segment_bytes}.")

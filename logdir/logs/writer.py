@@ -1,5 +1,8 @@
 """What was appended and is not written yet, and writing it: one pwritev for all that a round of requests has staged.
 
+Records that the broker itself has decided share a batch, `growing`, until they are written or a batch of another kind
+comes: then it is sealed, and staged like the others.
+
 If the disk refuses, what is below `log_end_offset` is written and nothing of the rest is left: not its offsets, not its
 producer state. That may be what earlier calls of `append` have staged; the stager must be notified before the
 offsets are assigned again (`barnabas.server.partitions.partition`). After an error of the disk, a full one among them,
@@ -14,6 +17,7 @@ from __future__ import annotations
 import errno
 
 from barnabas.kproto.records import CorruptRecords
+from barnabas.kproto.records_plain import PlainBatch
 from barnabas.logdir.files import layout
 from barnabas.logdir.files.disk import IOV_MAX, write_fully
 from barnabas.logdir.files.errors import StorageError
@@ -28,10 +32,10 @@ from barnabas.logdir.segments.segment import SAVE_EVERY, Segment
 class Writer:
     """See the module. An appender adds to the fields directly, as a call per batch would cost: `staged` and
     `batches` (last offset, size, largest timestamp) have one entry for each, `aborted` those for the transaction index;
-    position: the active segment's size with what is staged. pwritev: the disk's.
+    position: the active segment's size with what is staged, and with what is growing. pwritev: the disk's.
     """
 
-    __slots__ = ("_limits", "_repair", "_state", "aborted", "batches", "position", "pwritev", "staged")
+    __slots__ = ("_limits", "_repair", "_state", "aborted", "batches", "growing", "position", "pwritev", "staged")
 
     def __init__(self, state: LogState, repair: TailRepair, limits: RollLimits) -> None:
         self._state = state
@@ -41,10 +45,20 @@ class Writer:
         self.staged: list[memoryview] = []
         self.batches: list[tuple[int, int, int]] = []
         self.aborted: tuple[AbortedTxn, ...] = ()  # of most logs always
+        self.growing: PlainBatch | None = None
         self.position = state.active.size
+
+    def seal(self) -> None:
+        """Stage the batch that was growing, if there is one: what comes next is another batch."""
+        batch, self.growing = self.growing, None
+        if batch is not None:
+            self.staged.append(memoryview(batch.sealed()))
+            self.batches.append((batch.base_offset + batch.count - 1, batch.size, batch.timestamp_ms))
 
     def write(self) -> None:
         """Write all that is staged; without anything staged it does nothing. Raises `StorageError` (see the module)."""
+        if self.growing is not None:
+            self.seal()
         staged = self.staged
         if not staged:
             return
@@ -113,6 +127,7 @@ class Writer:
         state = self._state
         self.staged = []
         self.batches = []
+        self.growing = None
         self.aborted = ()
         self.position = state.active.size
         end = state.next_offset = state.log_end_offset

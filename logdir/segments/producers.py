@@ -123,6 +123,14 @@ class InTransaction(NamedTuple):
     transaction_version: int = 0
 
 
+class OwnProducer(NamedTuple):
+    """The transaction that records of the broker itself are part of. in_txn: what it is checked for."""
+
+    producer_id: int
+    producer_epoch: int
+    in_txn: InTransaction | None = None
+
+
 class Producers:
     """The producers of one partition."""
 

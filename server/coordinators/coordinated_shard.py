@@ -52,8 +52,9 @@ class CoordinatedShard(Generic[S]):
 
     is_active, is_closed: what `state` is, for callers in every request.
     loaded_to, appended_to: the offsets behind the last record that was replayed from the log, and that was written for
-    it. held: rising by offset, and by time. late: results whose clients were answered with a time-out. next_steps: to
-    call after the write that is under way. failed_steps: the keys of deadlines whose steps have failed, and were
+    it. held: rising by offset, and by time. late: results whose clients were answered with a time-out; all of them come
+    before those that are held. is_watching: the partition will call when the first of these is committed. next_steps:
+    to call after the write that is under way. failed_steps: the keys of deadlines whose steps have failed, and were
     logged. timer: for the shard's next deadline; commit_timer: for the first of `held`.
     """
 
@@ -64,6 +65,7 @@ class CoordinatedShard(Generic[S]):
         "held",
         "is_active",
         "is_closed",
+        "is_watching",
         "late",
         "loaded_to",
         "next_steps",
@@ -82,6 +84,7 @@ class CoordinatedShard(Generic[S]):
         self.loaded_to = 0
         self.held: deque[Held] = deque()
         self.late: deque[Held] = deque()
+        self.is_watching = False
         self.next_steps: list[Callable[[Now], Result]] = []
         self.failed_steps: set[Hashable] = set()
         self.timer: Timer | None = None

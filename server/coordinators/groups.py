@@ -45,7 +45,7 @@ from barnabas.kproto.messages import (
     ListGroupsResponse,
     SyncGroupRequest,
 )
-from barnabas.logdir import InTransaction
+from barnabas.logdir import InTransaction, OwnProducer
 from barnabas.replication import GROUP_METADATA_TOPIC, Image, TopicImage
 from barnabas.server.config import groups as group_config
 from barnabas.server.coordinators.coordinated_shard import CoordinatedShard, ShardState
@@ -54,7 +54,6 @@ from barnabas.server.coordinators.group_topics import GroupTopics
 from barnabas.server.coordinators.loading import Replayed
 from barnabas.server.coordinators.machine_config import machine_config
 from barnabas.server.coordinators.pattern_resolver import Found, MaySee, PatternResolver, ToResolve
-from barnabas.server.coordinators.results import Producer
 from barnabas.server.coordinators.runtime import CoordinatorRuntime
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime.containment import attempt, contain, serve
@@ -326,7 +325,7 @@ class GroupCoordinator:
         result = led.shard.offsets.commit_in_transaction(
             group_id, generation, member_id, instance_id, offsets, token, self._ground.time()
         )
-        self._results.apply(led, result, Producer(producer_id, producer_epoch, in_txn))
+        self._results.apply(led, result, OwnProducer(producer_id, producer_epoch, in_txn))
 
     def fetch(
         self, group_id: str, partitions: Iterable[tuple[str, int]], require_stable: bool, *, only_found: bool = False

@@ -2,8 +2,9 @@
 
     Result → Partition.append → shard.replay → (high watermark) → token.reply
 
-Appending only *stages*; one write at the round's end has all decisions of the round, so a hundred commits share a file
-write and a single commit does not wait. Timers and tasks, which run outside a round, call the write themselves.
+Appending only *stages*; one write at the round's end has all decisions of the round, so a hundred commits share a batch
+and a file write, and a single commit does not wait. Timers and tasks, which run outside a round, call the write
+themselves.
 
 If the log rejects the records, the machine reverts its soft state and gives the answer (`Result.failed`); a write that
 is not committed in time, or with too few replicas, is answered with the corresponding error and stays in the log: if it
@@ -18,26 +19,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Generic, NamedTuple
+from typing import Generic
 
 from barnabas.coordinator import NOTHING, Now, Record, Reply, Result, StepFailed
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.kproto.records_plain import build_plain_batch
-from barnabas.logdir import AppendOrigin, InTransaction, StorageError
+from barnabas.logdir import OwnProducer, StorageError
 from barnabas.server.coordinators.coordinated_shard import CoordinatedShard, Held, S, Subject
 from barnabas.server.coordinators.ground import CoordinatorGround
 from barnabas.server.runtime.containment import contain
 
 EXPIRE_PER_CALLBACK = 500
 STEP_REST_S = 1.0
-
-
-class Producer(NamedTuple):
-    """The producer of the records' transaction: they are appended as a batch of it, checked as `in_txn` says."""
-
-    producer_id: int
-    producer_epoch: int
-    in_txn: InTransaction | None = None
 
 
 class Results(Generic[S]):
@@ -64,7 +56,7 @@ class Results(Generic[S]):
         self._ground = ground
         self._is_write_due = False
 
-    def apply(self, led: CoordinatedShard[S], result: Result, producer: Producer | None = None) -> None:
+    def apply(self, led: CoordinatedShard[S], result: Result, producer: OwnProducer | None = None) -> None:
         """Append, replay, and answer now or when committed; see `barnabas.coordinator.machine`. producer: the records
         are part of its transaction.
         """
@@ -86,33 +78,20 @@ class Results(Generic[S]):
                 self._succeeded(led, result)
         self._arm(led)
 
-    def _append(self, led: CoordinatedShard[S], records: Sequence[Record], producer: Producer | None) -> ErrorCode:
-        """Stage the records as one batch and replay them."""
-        partition, wall_ms = led.partition, self._wall_ms()
-        producer_id, producer_epoch, in_txn = producer or (-1, -1, None)
-        batch = build_plain_batch(
-            records,
-            wall_ms,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            transactional=producer is not None,
-        )
+    def _append(self, led: CoordinatedShard[S], records: Sequence[Record], producer: OwnProducer | None) -> ErrorCode:
+        """Stage the records, and replay them."""
+        partition = led.partition
         try:
-            info = partition.append(
-                batch,
-                origin=AppendOrigin.COORDINATOR,
-                now_ms=wall_ms,
-                required_acks=self._subject.required_acks(),
-                in_txn=in_txn,
-            )
+            base_offset = partition.append_own(records, self._wall_ms(), self._subject.required_acks(), producer)
         except KafkaError as error:
             self._log.warning("%r rejected %d records: %s", led, len(records), error)
             if isinstance(error, StorageError) and led.appended_to > partition.log_end_offset:
                 led.suspend()  # `write_failed` will be called, or `resign`
             return error.code
-        led.appended_to = info.base_offset + len(records)
+        led.appended_to = base_offset + len(records)
+        producer_id = -1 if producer is None else producer.producer_id
         try:
-            self._subject.replay_decided(led.shard, records, info.base_offset, partition.high_watermark, producer_id)
+            self._subject.replay_decided(led.shard, records, base_offset, partition.high_watermark, producer_id)
         except Exception as error:
             contain(self._log, f"replaying what is being written to {led!r}", error)
             self._start_over(led, ErrorCode.NOT_COORDINATOR)
@@ -124,7 +103,22 @@ class Results(Generic[S]):
         led.held.append(Held(led.appended_to, due, result))
         if led.commit_timer is None:
             led.commit_timer = self._timers.at(due, partial(self._commits_due, led))
-        led.partition.when_committed(led.appended_to, partial(self.committed, led))
+        if not led.is_watching:
+            self._watch(led)
+
+    def _watch(self, led: CoordinatedShard[S]) -> None:
+        """Wait for the first write that is not committed; the others come after it."""
+        led.is_watching = True
+        first = led.late[0] if led.late else led.held[0]
+        led.partition.when_committed(first.end_offset, partial(self._reached, led))
+
+    def _reached(self, led: CoordinatedShard[S], code: ErrorCode) -> None:
+        led.is_watching = False
+        try:
+            self.committed(led, code)
+        finally:
+            if (led.late or led.held) and not (led.is_watching or led.is_closed) and led.partition.is_leader:
+                self._watch(led)
 
     def committed(self, led: CoordinatedShard[S], code: ErrorCode) -> None:
         """The high watermark moved past a write, or leadership is lost, or a flush failed that it waited for."""

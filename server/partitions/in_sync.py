@@ -103,6 +103,8 @@ class IsrManager:
 
     def submit(self, partition: Partition, proposal: Proposal) -> None:
         """Queue `proposal` for the controller, instead of an older one of this partition that was not sent yet."""
+        if proposal.removed:
+            _tell_who_lags(partition, proposal)
         self._wanted[partition] = proposal
         self._mail.set()
 
@@ -298,6 +300,21 @@ class IsrManager:
             except StoreError as error:
                 log.warning("cannot notify the controller of ISR changes, retrying: %s", error)
                 self._to_notify = {**changed, **self._to_notify}
+
+
+def _tell_who_lags(partition: Partition, proposal: Proposal) -> None:
+    leader = partition.leader
+    if leader is not None:
+        log.info(
+            "%s-%d: proposing to shrink the ISR from %s to %s; the log ends at %d, high watermark %d; lagging: %s",
+            partition.topic,
+            partition.index,
+            leader.isr,
+            proposal.isr,
+            partition.log_end_offset,
+            partition.high_watermark,
+            "; ".join(str(leader.followers.get(each, each)) for each in proposal.removed),
+        )
 
 
 def _is_pending(partition: Partition, proposal: Proposal) -> bool:

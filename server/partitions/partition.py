@@ -25,10 +25,12 @@ records are held back: beyond the offset `held_at` nothing is acknowledged or co
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.allowance import Allowance
-from barnabas.logdir import AppendInfo, AppendOrigin, FileSlice, InTransaction, PartitionLog, StorageError
+from barnabas.kproto.records_plain import KeyAndValue
+from barnabas.logdir import AppendInfo, AppendOrigin, FileSlice, InTransaction, OwnProducer, PartitionLog, StorageError
 from barnabas.replication import LeaderState, PartitionImage, Proposal, Refusal
 from barnabas.server.partitions.commit_queue import CommitCallback, CommitQueue
 from barnabas.server.partitions.host import PartitionHost, ProgressWaiter, notify_progress
@@ -147,7 +149,7 @@ class Partition:
         self._hold_unflushed()
         if self.leader is None:
             self._uncommitted.clear()
-            self._advance(0)
+            self.announce(0)
         else:
             self._advance_replicated()
             self.wake_all()
@@ -240,13 +242,8 @@ class Partition:
         allowance: Allowance | None = None,
     ) -> AppendInfo:
         """Check and stage; `buf` is patched in place and unchanged until `write`. Raises KafkaError, `TooMuchWork`."""
-        if not self.is_leader:
-            raise KafkaError(self.resigned_with)
-        if self.write_error is not None:
-            raise self.write_error
-        if required_acks == -1 and self._lacks_replicas():
-            reason = f"{len(self.isr)} in-sync replicas, min.insync.replicas is {self.log.config.min_insync_replicas}"
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, reason)
+        if not self.is_leader or self.write_error is not None or (required_acks == -1 and self._lacks_replicas()):
+            raise self._refusal()
         try:
             info = self.log.appender.append(
                 buf, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin, in_txn=in_txn, allowance=allowance
@@ -258,6 +255,28 @@ class Partition:
             self._staged_bytes += len(buf)
             self._stage(self)
         return info
+
+    def append_own(
+        self, records: Sequence[KeyAndValue], now_ms: int, required_acks: int, producer: OwnProducer | None = None
+    ) -> int:
+        """Stage records of the broker itself, as `Appender.append_own`; the offset of the first. Raises KafkaError."""
+        if not self.is_leader or self.write_error is not None or (required_acks == -1 and self._lacks_replicas()):
+            raise self._refusal()
+        try:
+            base_offset, size = self.log.appender.append_own(records, self.leader_epoch, now_ms, producer)
+        except StorageError as error:
+            self._write_failed(error)
+            raise
+        self._staged_bytes += size
+        self._stage(self)
+        return base_offset
+
+    def _refusal(self) -> KafkaError:
+        """Why nothing can be appended."""
+        if not self.is_leader:
+            return KafkaError(self.resigned_with)
+        reason = f"{len(self.isr)} in-sync replicas, min.insync.replicas is {self.log.config.min_insync_replicas}"
+        return self.write_error or KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, reason)
 
     def _write_failed(self, error: StorageError) -> None:
         self.write_error = error
@@ -294,7 +313,7 @@ class Partition:
 
     def write(self) -> None:
         """Write what is staged, then make it visible to readers and waiters. Raises `StorageError`: it is offline."""
-        self._advance(self.write_quietly())
+        self.announce(self.write_quietly())
 
     def write_quietly(self) -> int:
         """The first half of `write`; pass its result to `announce`. A round first writes all partitions."""
@@ -313,11 +332,8 @@ class Partition:
         if (self.log.flush_due or self.held_at is not None) and not self._is_flushing:
             if self.held_at is None:
                 self.held_at = max(self.high_watermark, self.log.state.recovery_point)
-            self._request_flush()
-
-    def _request_flush(self) -> None:
-        self._is_flushing = True
-        self._host.flush(self)
+            self._is_flushing = True
+            self._host.flush(self)
 
     def flush_again(self) -> None:
         """Retry a failed flush, some time later."""
@@ -337,14 +353,15 @@ class Partition:
         if self.log.flush_due and not self.log.abandoned:
             # More came meanwhile: what this flush did not cover stays held back.
             self.held_at = end = max(self.high_watermark, self.log.state.recovery_point)
-            self._request_flush()
+            self._is_flushing = True
+            self._host.flush(self)
         else:
             self.held_at = None
             end = NEVER
         added, self._held_bytes = self._held_bytes, 0
         self._flushes.answer(end, ErrorCode.NONE)
         if self.is_leader:
-            self._advance(added)
+            self.announce(added)
 
     def when_flushed(self, offset: int, callback: CommitCallback) -> None:
         """Call `callback(NONE)` once what is below `offset`, which is above `held_at`, is synced as far as
@@ -356,11 +373,7 @@ class Partition:
             self._flushes.add(offset, callback)
 
     def announce(self, added_bytes: int) -> None:
-        """The second half of `write`."""
-        self._advance(added_bytes)
-
-    def _advance(self, added_bytes: int) -> None:
-        """Advance the high watermark as far as the in-sync replicas allow, and notify waiters."""
+        """The second half of `write`: advance the high watermark as far as in-sync replicas allow, notify waiters."""
         if not self.is_leader:
             return  # leadership or log was lost since the write
         if self.leader is not None:
@@ -470,17 +483,6 @@ class Partition:
             self._advance_replicated()  # a replica that was about to join may have stopped
         proposal = leader.shrink(self.log.state.log_end_offset, self._host.lag_s, now)
         if proposal is not None:
-            lagging = "; ".join(str(leader.followers.get(each, each)) for each in proposal.removed)
-            log.info(
-                "%s-%d: proposing to shrink the ISR from %s to %s; the log ends at %d, high watermark %d; lagging: %s",
-                self.topic,
-                self.index,
-                leader.isr,
-                proposal.isr,
-                self.log.state.log_end_offset,
-                self.high_watermark,
-                lagging,
-            )
             self._host.propose(self, proposal)
 
     def isr_accepted(self, proposal: Proposal, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import confluent_kafka
 import pytest
 
+from compat_tests.bench import loops
 from compat_tests.harness import dump_log
 from compat_tests.harness.broker_process import Server
 
@@ -53,6 +55,7 @@ def test_the_data_directory_is_apache_kafkas(server: Server, stopped: str) -> No
         read += len(messages)
     consumer.commit(asynchronous=False)
     consumer.close()
+    loops.requests(server.bootstrap, "dumped", 0.5, connections=32, in_flight=1)  # commits of 32 groups at once
     if stopped == "cleanly":
         assert server.stop() == 0
         assert (server.data / ".kafka_cleanshutdown").exists()
@@ -75,3 +78,5 @@ def test_the_data_directory_is_apache_kafkas(server: Server, stopped: str) -> No
     printed = dump(offsets, "--deep-iteration", "--offsets-decoder")
     assert '"group":"dumping","topic":"dumped","partition":0' in printed.replace(" ", "")
     assert f'"offset":{sent}' in printed.replace(" ", "")
+    assert '"group":"dumped-31","topic":"dumped","partition":0' in printed.replace(" ", "")
+    assert max(int(count) for count in re.findall(r"baseOffset: .* count: ([0-9]+) ", printed)) > 1, "none are joined"

@@ -1,9 +1,9 @@
 """Random operations on a log, against a plain list of batches.
 
-Batches of all codecs come from clients (idempotent and transactional ones), from the broker itself (end markers), and
-from a leader, in all formats. A crash may take what was not flushed, and only from the end: what is found again is a
-beginning of what was there. Segments that retention gave up may come back until the next flush. What a log keeps beside
-its batches is compared with them (`audit`).
+Batches of all codecs come from clients (idempotent and transactional ones), from the broker itself (end markers, and
+records that share a batch), and from a leader, in all formats. A crash may take what was not flushed, and only from the
+end: what is found again is a beginning of what was there. Segments that retention gave up may come back until the next
+flush. What a log keeps beside its batches is compared with them (`audit`).
 
 `BARNABAS_MODEL_SEEDS=5000 pytest -m slow logdir/tests/logs/test_model.py` runs that many seeds.
 """
@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import pytest
 
-from barnabas.kproto.records import BatchHeader, Record, build_control_batch, read_header
+from barnabas.kproto.records import BatchHeader, Record, build_batch, build_control_batch, read_header
 from barnabas.kproto.records_legacy import build_message_set, iter_legacy
-from barnabas.logdir import AppendOrigin, FileSlice, LogConfig, LogDir, PartitionLog, StorageError
+from barnabas.logdir import AppendOrigin, FileSlice, LogConfig, LogDir, OwnProducer, PartitionLog, StorageError
 from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.logdir.tests.audit import State, audit
 from barnabas.logdir.tests.kit import TOPIC_ID, Clock, batch, open_dir
@@ -97,6 +97,7 @@ class Model:
         )
         self.batches: list[bytes] = []
         self.staged: list[memoryview] = []
+        self.own: list[Record] = []  # of the last batch of own records, which may grow
         self.expired = False
         self.flushed = 0  # offset below which nothing may get lost
         self.epoch = 0
@@ -167,6 +168,38 @@ class Model:
             )
         self.hand_over(buf, origin)
 
+    def append_own(self) -> None:
+        """As coordinators do; those of a transaction have producers that no client is."""
+        rng = self.rng
+        for _ in range(rng.randint(1, 3)):
+            self.clock.now_ms += rng.randint(0, 5)
+            values = [bytes([97 + rng.randint(0, 25)]) * rng.randint(0, 60) for _ in range(rng.randint(1, 3))]
+            records = [Record(key=value, value=rng.choice((None, value))) for value in values]
+            producer = None
+            if rng.random() < 0.2:
+                producer_id = rng.randint(6, 7)
+                entry = self.log.producers.entries.get(producer_id)
+                producer = OwnProducer(producer_id, entry.epoch if entry else 0)
+            before, now_ms = self.log.writer.growing, self.clock.now_ms
+            base, _ = self.log.appender.append_own(records, self.epoch, now_ms, producer)
+            if before is not None and self.log.writer.growing is before:
+                self.staged.pop()
+                base, now_ms = before.base_offset, before.timestamp_ms
+            else:
+                self.own = []
+            self.own += [each._replace(timestamp=now_ms) for each in records]
+            expected = build_batch(
+                self.own,
+                base_offset=base,
+                leader_epoch=self.epoch,
+                producer_id=-1 if producer is None else producer.producer_id,
+                producer_epoch=-1 if producer is None else producer.producer_epoch,
+                transactional=producer is not None,
+                log_append_time_ms=now_ms if self.config.log_append_time else None,
+            )
+            self.staged.append(memoryview(expected))
+            self.collect()
+
     def append_old(self, values: list[bytes], timestamp: int) -> None:
         """What a leader still has from before Kafka 0.11."""
         rng = self.rng
@@ -175,10 +208,13 @@ class Model:
         old = build_message_set(records, magic=rng.randint(0, 1), codec=rng.randint(0, 3))
         self.hand_over(bytearray(old), AppendOrigin.REPLICATION)
 
-    def end_transaction(self) -> None:
+    def end_own_transaction(self) -> None:
+        self.end_transaction((6, 7))
+
+    def end_transaction(self, producer_ids: tuple[int, int] = (4, 5)) -> None:
         """Of a producer with or without an open one."""
         rng = self.rng
-        producer_id = rng.randint(4, 5)
+        producer_id = rng.randint(*producer_ids)
         entry = self.log.producers.entries.get(producer_id)
         epoch = entry.epoch if entry else 0
         origin = rng.choice((AppendOrigin.COORDINATOR, AppendOrigin.REPLICATION))
@@ -230,7 +266,7 @@ class Model:
         self.write()
         for data in reversed(self.batches[-4:]):
             header = facts(data).header
-            if header is None or header.is_control:
+            if header is None or header.is_control or header.base_sequence < 0:
                 continue
             entry = self.log.producers.entries.get(header.producer_id)
             if entry is None or entry.epoch != header.producer_epoch:
@@ -430,18 +466,21 @@ OPERATIONS = (
     (Model.reopen, 1),
     (Model.crash, 2),
 )
+OF_COORDINATORS = ((Model.append_own, 12), (Model.end_own_transaction, 3))
+APPENDS = (Model.append, Model.append_own, Model.end_transaction, Model.end_own_transaction)
 
 
-def run(seed: int, steps: int) -> None:
+def run(seed: int, steps: int, *, coordinators: bool = True) -> None:
     model = Model(seed)
-    operations = [operation for operation, weight in OPERATIONS for _ in range(weight)]
+    weighted = OPERATIONS + OF_COORDINATORS if coordinators else OPERATIONS
+    operations = [operation for operation, weight in weighted for _ in range(weight)]
     trace = []
     try:
         for _ in range(steps):
             operation = model.rng.choice(operations)
             trace.append(operation.__name__)
             operation(model)
-            if operation not in (Model.append, Model.end_transaction):
+            if operation not in APPENDS:
                 model.check()
     except Exception as error:
         error.add_note(f"seed {seed}, after {' '.join(trace[-12:])}")
@@ -454,7 +493,9 @@ def test_log_against_a_list(seed: int) -> None:
 
 
 def test_what_longer_runs_have_found() -> None:
-    run(1064, 200)  # a cut segment's indexes are as safe as its end, as soon as the next segment begins
+    run(
+        1064, 200, coordinators=False
+    )  # a cut segment's indexes are as safe as its end, as soon as the next segment begins
 
 
 @pytest.mark.campaign

@@ -13,6 +13,8 @@ import trio.testing
 
 from barnabas.coordinator import NOTHING, Now, Record, Reply, Result
 from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.records import iter_headers, iter_records
+from barnabas.logdir import OwnProducer
 from barnabas.replication import PartitionImage
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.coordinators.coordinated_shard import CoordinatedShard, ShardState
@@ -201,6 +203,91 @@ async def test_results_answer_what_the_log_refuses(world: World) -> None:
     assert not led.shard.values
 
 
+def batches(led: CoordinatedShard[Machine]) -> list[tuple[int, list[bytes]]]:
+    """(base offset, values) of what is written, batch by batch."""
+    partition = led.partition
+    found = partition.read(0, 1 << 20, upper_offset=partition.log_end_offset, min_one_batch=True)
+    assert found is not None
+    data = found.read()
+    return [
+        (header.base_offset, [bytes(record.value or b"") for record in iter_records(data, position)])
+        for position, header in iter_headers(data)
+    ]
+
+
+async def test_results_of_a_round_share_a_batch(world: World) -> None:
+    results, _, led = alone(world)
+    tokens = [Token() for _ in range(3)]
+    for token, value in zip(tokens, (b"a", b"b", b"c"), strict=True):
+        results.apply(led, change(value, token))
+    assert led.shard.values == [b"a", b"b", b"c"]
+    world.round()
+    assert [token.answer for token in tokens] == ["done"] * 3
+    results.apply(led, change(b"d"))
+    world.round()
+    assert batches(led) == [(0, [b"a", b"b", b"c"]), (3, [b"d"])]
+
+
+async def test_results_that_are_refused_among_others(world: World) -> None:
+    results, wanted, led = alone(world)
+    first, refused, last = Token(), Token(), Token()
+    results.apply(led, change(b"a", first))
+    results.apply(led, change(b"x" * 2_000_000, refused))
+    results.apply(led, change(b"b", last))
+    assert (refused.answer, led.shard.values) == ((E.MESSAGE_TOO_LARGE, False), [b"a", b"b"])
+    world.round()
+    assert (first.answer, last.answer, wanted, led.appended_to) == ("done", "done", [], 2)
+    assert [value for _, values in batches(led) for value in values] == [b"a", b"b"]
+
+
+async def test_results_in_a_transaction_have_batches_of_their_own(world: World) -> None:
+    results, _, led = alone(world)
+    tokens = [Token() for _ in range(4)]
+    producer = OwnProducer(7, 0)
+    for token, value, of in zip(tokens, (b"a", b"t", b"u", b"b"), (None, producer, producer, None), strict=True):
+        results.apply(led, change(value, token), of)
+    world.round()
+    assert [token.answer for token in tokens] == ["done"] * 4
+    assert batches(led) == [(0, [b"a"]), (1, [b"t"]), (2, [b"u"]), (3, [b"b"])]
+
+
+async def test_results_of_several_batches_are_committed_one_after_the_other(world: World) -> None:
+    """What followers have fetched is answered, though the machine has decided more."""
+    results, _, led = alone(world)
+    world.follow(led.partition)
+    tokens = [Token() for _ in range(3)]
+    for token, value in zip(tokens, (b"a", b"x" * 70_000, b"c"), strict=True):
+        results.apply(led, change(value, token))
+    world.round()
+    assert [base for base, _ in batches(led)] == [0, 1, 2]
+    for end in (1, 2, 3):
+        for replica in (1, 2):
+            led.partition.follower_fetched(replica, -1, end, 0, trio.current_time())
+        assert [token.waits for token in tokens] == [number >= end for number in range(3)]
+        assert [token.answer for token in tokens[:end]] == ["done"] * end
+    results.apply(led, change(b"d", again := Token()))
+    world.round()
+    for replica in (1, 2):
+        led.partition.follower_fetched(replica, -1, 4, 0, trio.current_time())
+    assert again.answer == "done"
+
+
+async def test_results_that_wait_when_leadership_is_lost(world: World) -> None:
+    """Some were answered that they take too long, and are late; the coordinator hears of the end once."""
+    results, wanted, led = alone(world)
+    world.follow(led.partition)
+    token = Token()
+    results.apply(led, change(b"a")._replace(committed=lambda now: pytest.fail("never")))
+    results.apply(led, change(b"b", token))
+    world.round()
+    led.late.append(led.held.popleft())
+    led.partition.follow(PartitionImage(0, 1, 1, 1, (0, 1), (0, 1)))
+    assert wanted == [0]
+    led.close()
+    results.end(led, E.NOT_LEADER_OR_FOLLOWER)
+    assert token.answer == (E.NOT_LEADER_OR_FOLLOWER, True)
+
+
 async def test_results_do_not_wait_for_followers_with_fewer_acks(world: World) -> None:
     results, _, led = alone(world)
     world.follow(led.partition)
@@ -225,8 +312,8 @@ async def test_results_answer_in_time_and_follow_up_when_committed(
     await trio.sleep(5.1)
     assert token.answer == (E.REQUEST_TIMED_OUT, True)
     assert late.waits
-    led.partition.high_watermark = 1
-    results.committed(led, E.NONE)
+    for replica in (1, 2):
+        led.partition.follower_fetched(replica, -1, 1, 0, trio.current_time())
     world.round()
     assert late.answer == "at last"
 
