@@ -1,8 +1,9 @@
 """What a group committed: hard state, changed by replay alone.
 
-A read must not return what may still be lost, so a commit that the high watermark has not passed keeps the one before
-it: `get` and `items` take `committed_to`, the first offset of the log that is not committed yet. With one in-sync
-replica the chain is two long at most.
+A read must not return what may still be lost, so what the high watermark has not passed lies in layers, over what it
+has: `get` takes `committed_to`, the first offset of the log that is not committed yet, and looks through the layers
+below it, the newest first. The next commit takes layers down that the high watermark has passed meanwhile; with one
+in-sync replica there is hardly ever more than the last round's.
 
 Transactional commits (TxnOffsetCommit) come as batches of a producer id; they are pending until the control batch that
 ends the transaction, and for readers until that is committed. Of two commits the one that was written later wins,
@@ -14,29 +15,23 @@ retry repairs.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 from barnabas.coordinator.stored import CommittedOffset
 
 TopicPartition = tuple[str, int]
+Entry = tuple[int, int, str, int, int, int]
+"""The fields of a `CommittedOffset`, and the offset of its record. No object with names: these are made by the
+hundred.
+"""
 
 
-class _Entry:
-    """`record_offset`: of the commit; `real_from`: of the record that made it real, the same but in a transaction."""
+class _Layer(NamedTuple):
+    """`real_from`: the offset of the record that made the entries real: the last one of the commit, or the marker."""
 
-    __slots__ = ("before", "committed", "real_from", "record_offset")
-
-    def __init__(self, committed: CommittedOffset, record_offset: int, before: _Entry | None = None) -> None:
-        self.committed = committed
-        self.record_offset = self.real_from = record_offset
-        self.before = before
-
-    def at(self, committed_to: int) -> _Entry | None:
-        """The newest entry of the chain that cannot be lost."""
-        entry: _Entry | None = self
-        while entry is not None and entry.real_from >= committed_to:
-            entry = entry.before
-        return entry
+    real_from: int
+    entries: dict[TopicPartition, Entry]
 
 
 class Offsets:
@@ -44,41 +39,71 @@ class Offsets:
     record wins.
     """
 
-    __slots__ = ("_ending", "_entries", "_pending")
+    __slots__ = ("_ending", "_layers", "_pending", "_settled")
 
     def __init__(self) -> None:
-        self._entries: dict[TopicPartition, _Entry] = {}
-        self._pending: dict[int, dict[TopicPartition, _Entry]] = {}
+        self._settled: dict[TopicPartition, Entry] = {}
+        self._layers: list[_Layer] = []
+        self._pending: dict[int, dict[TopicPartition, Entry]] = {}
         self._ending: list[tuple[int, frozenset[TopicPartition]]] = []
         """Offsets of markers that were not committed, rising, and what they ended."""
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._newest())
 
     def __bool__(self) -> bool:
-        return bool(self._entries) or bool(self._pending)
+        return bool(self._settled or self._layers or self._pending)
 
     def __contains__(self, partition: object) -> bool:
-        return partition in self._entries
+        return partition in self._settled or any(partition in layer.entries for layer in self._layers)
+
+    def _newest(self) -> dict[TopicPartition, Entry]:
+        """All that is real, or will be when it is committed."""
+        if not self._layers:
+            return self._settled
+        newest = dict(self._settled)
+        for layer in self._layers:
+            newest.update(layer.entries)
+        return newest
 
     # -- replay -----------------------------------------------------------------------------------
 
     def put(self, partition: TopicPartition, committed: CommittedOffset, record_offset: int, committed_to: int) -> None:
-        """A commit was read from, or appended to, the log at `record_offset`."""
-        self._take(partition, _Entry(committed, record_offset), committed_to)
+        """A commit was read from the log at `record_offset`."""
+        self.put_all([(partition, (*committed, record_offset))], record_offset, committed_to)
 
-    def _take(self, partition: TopicPartition, entry: _Entry, committed_to: int) -> None:
-        if entry.real_from >= committed_to:
-            before = self._entries.get(partition)
-            settled = None if before is None else before.at(committed_to)
-            if settled is not None:
-                settled.before = None
-            entry.before = before
-        self._entries[partition] = entry
+    def put_all(
+        self, entries: Iterable[tuple[TopicPartition, Entry]], real_from: int, committed_to: int
+    ) -> None:
+        """A commit of several partitions was written, its last record at `real_from`. Of two entries for one partition
+        the later one counts.
+        """
+        layers = self._layers
+        if layers and layers[0].real_from < committed_to:
+            self._settle(committed_to)
+        if real_from < committed_to:
+            self._settled.update(entries)
+        else:
+            layers.append(_Layer(real_from, dict(entries)))
+
+    def _settle(self, committed_to: int) -> None:
+        """Take down the layers that the high watermark has passed."""
+        layers = self._layers
+        count = 0
+        for real_from, entries in layers:
+            if real_from >= committed_to:
+                break
+            self._settled.update(entries)
+            count += 1
+        del layers[:count]
 
     def remove(self, partition: TopicPartition) -> None:
         """A removal outside of transactions, which counts for what is pending, too."""
-        self._entries.pop(partition, None)
+        self._settled.pop(partition, None)
+        if self._layers:
+            for layer in self._layers:
+                layer.entries.pop(partition, None)
+            self._layers = [layer for layer in self._layers if layer.entries]
         for producer_id in list(self._pending):
             self._drop_pending(producer_id, partition)
 
@@ -87,9 +112,13 @@ class Offsets:
     ) -> None:
         """A commit (None: its removal) in an open transaction."""
         if committed is not None:
-            self._pending.setdefault(producer_id, {})[partition] = _Entry(committed, record_offset)
+            self.put_all_pending(producer_id, [(partition, (*committed, record_offset))])
         else:
             self._drop_pending(producer_id, partition)
+
+    def put_all_pending(self, producer_id: int, entries: Iterable[tuple[TopicPartition, Entry]]) -> None:
+        """A commit of several partitions in an open transaction."""
+        self._pending.setdefault(producer_id, {}).update(entries)
 
     def _drop_pending(self, producer_id: int, partition: TopicPartition) -> None:
         of_producer = self._pending.get(producer_id)
@@ -108,27 +137,34 @@ class Offsets:
             self._ending.append((marker_offset, frozenset(pending)))
         if not committed:
             return
-        for partition, entry in pending.items():
-            present = self._entries.get(partition)
-            if present is None or present.record_offset < entry.record_offset:
-                entry.real_from = marker_offset
-                self._take(partition, entry, committed_to)
+        latest = [(partition, entry) for partition, entry in pending.items() if self._last(partition) < entry[-1]]
+        if latest:
+            self.put_all(latest, marker_offset, committed_to)
+
+    def _last(self, partition: TopicPartition) -> int:
+        """The record offset of the newest commit of `partition`, committed or not; -1 if there is none."""
+        for layer in reversed(self._layers):
+            if partition in layer.entries:
+                return layer.entries[partition][-1]
+        entry = self._settled.get(partition)
+        return -1 if entry is None else entry[-1]
 
     # -- read -------------------------------------------------------------------------------------
 
     def get(self, partition: TopicPartition, committed_to: int) -> CommittedOffset | None:
-        entry = self._entries.get(partition)
-        if entry is not None:
-            entry = entry.at(committed_to)
-        return None if entry is None else entry.committed
+        for real_from, entries in reversed(self._layers):
+            if real_from < committed_to and partition in entries:
+                return CommittedOffset(*entries[partition][:-1])
+        entry = self._settled.get(partition)
+        return None if entry is None else CommittedOffset(*entry[:-1])
 
     def partitions(self) -> list[TopicPartition]:
-        return list(self._entries)
+        return list(self._newest())
 
     def touched(self) -> list[TopicPartition]:
         """Partitions with an offset, or with one in an open transaction: those that a removal of all must name."""
         pending = (partition for of_producer in self._pending.values() for partition in of_producer)
-        return list(dict.fromkeys((*self._entries, *pending)))
+        return list(dict.fromkeys((*self._newest(), *pending)))
 
     def is_pending(self, partition: TopicPartition) -> bool:
         """Whether an open transaction has a commit for `partition`."""
@@ -150,14 +186,13 @@ class Offsets:
         Topics in `subscribed` never expire. A commit that brought its own expiry time obeys that alone.
         """
         gone = []
-        for partition, entry in self._entries.items():
+        for partition, (_, _, _, commit_time_ms, expire_time_ms, _) in self._newest().items():
             if partition[0] in subscribed or self.is_pending(partition):
                 continue
-            committed = entry.committed
-            if committed.expire_time_ms != -1:
-                due = committed.expire_time_ms
+            if expire_time_ms != -1:
+                due = expire_time_ms
             else:
-                due = (committed.commit_time_ms if since_ms is None else since_ms) + retention_ms
+                due = (commit_time_ms if since_ms is None else since_ms) + retention_ms
             if now_ms >= due:
                 gone.append(partition)
         return gone
