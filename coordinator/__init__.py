@@ -5,12 +5,13 @@ machine is in `barnabas.coordinator.machine`. Transactions have a face of their 
 
 Not obvious:
 
-- A machine need not read what it has just written: a record of a commit carries its meaning along (`Record.meaning`),
-  which `replay_decided` takes instead of key and value. The tests' kit compares the two for every record that any test
-  decides.
+- A machine need not read what it has just written: a record of a commit carries its meaning along (`Record.meaning`,
+  or `CommitRecords` for all of one), which `replay_decided` takes instead of key and value. The tests' kit compares the
+  two, and the bytes, for every record that any test decides.
 """
 
 from barnabas.coordinator.group.answers import join_error, sync_error
+from barnabas.coordinator.group.commit_records import CommitLayout, CommitRecords
 from barnabas.coordinator.group.config import GroupConfig, GroupSettings
 from barnabas.coordinator.group.member_step import ResolvePatterns
 from barnabas.coordinator.group.modern import check_heartbeat
@@ -23,6 +24,8 @@ from barnabas.coordinator.placement import java_string_hash, partition_for
 __all__ = [
     "NOTHING",
     "Callback",
+    "CommitLayout",
+    "CommitRecords",
     "Deadlines",
     "FetchedOffset",
     "GroupConfig",

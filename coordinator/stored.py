@@ -106,16 +106,13 @@ class OffsetRecords:
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
         self._topic: str | None = None
-        self._prefix: bytes | None = None
+        self._prefix = b""
 
     def record(self, topic: str, partition: int, committed: CommittedOffset | None) -> Record:
         """The record of a commit; of its removal with None."""
         if topic != self._topic:
-            self._topic, self._prefix = topic, _key_prefix(self._group_id, topic)
-        if self._prefix is not None:
-            key = self._prefix + _PARTITION.pack(partition)
-        else:
-            key = encode_versioned(OffsetCommitKey(group=self._group_id, topic=topic, partition=partition), 1)
+            self._topic, self._prefix = topic, key_prefix(self._group_id, topic)
+        key = self._prefix + _PARTITION.pack(partition)
         if committed is None:
             return Record(key, None, OffsetRecord(self._group_id, topic, partition, None))
         if committed.expire_time_ms != -1:
@@ -146,11 +143,13 @@ def offset_record(group_id: str, topic: str, partition: int, committed: Committe
     return OffsetRecords(group_id).record(topic, partition, committed)
 
 
-def _key_prefix(group_id: str, topic: str) -> bytes | None:
-    """What is in front of the partition; None for names that the codec shall refuse."""
+def key_prefix(group_id: str, topic: str) -> bytes:
+    """What is in front of the partition, in the key of a commit's record. Raises `barnabas.kproto.EncodeError` for
+    names that are too long.
+    """
     group, name = group_id.encode(), topic.encode()
     if len(group) > _LENGTH_MAX or len(name) > _LENGTH_MAX:
-        return None
+        return encode_versioned(OffsetCommitKey(group=group_id, topic=topic), 1)[: -_PARTITION.size]
     return b"".join((_KIND_AND_LENGTH.pack(1, len(group)), group, _INT16.pack(len(name)), name))
 
 

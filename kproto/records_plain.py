@@ -31,21 +31,36 @@ def plain_records(records: Sequence[KeyAndValue], first_delta: int = 0) -> bytes
     add = parts.append
     for delta, record in enumerate(records, first_delta):
         key, value = record.key, record.value
-        offset_delta, key_length = _short(delta), _short(len(key))
+        offset_delta, key_length = short_varint(delta), short_varint(len(key))
         # Attributes and timestamp delta are 0; so is the number of headers.
         size = 3 + len(offset_delta) + len(key_length) + len(key)
         if value is None:
-            add(_short(size + 1) + b"\0\0" + offset_delta + key_length)
+            add(short_varint(size + 1) + b"\0\0" + offset_delta + key_length)
             add(key)
             add(b"\x01\0")
         else:
-            value_length = _short(len(value))
-            add(_short(size + len(value_length) + len(value)) + b"\0\0" + offset_delta + key_length)
+            value_length = short_varint(len(value))
+            add(short_varint(size + len(value_length) + len(value)) + b"\0\0" + offset_delta + key_length)
             add(key)
             add(value_length)
             add(value)
             add(b"\0")
     return b"".join(parts)
+
+
+class PlainRecords:
+    """Records that are encoded when it is known where in a batch they stand."""
+
+    __slots__ = ("_records",)
+
+    def __init__(self, records: Sequence[KeyAndValue]) -> None:
+        self._records = records
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def encoded(self, first_delta: int) -> bytes:
+        return plain_records(self._records, first_delta)
 
 
 class PlainBatch:
@@ -90,5 +105,6 @@ class PlainBatch:
         return data
 
 
-def _short(value: int) -> bytes:
+def short_varint(value: int) -> bytes:
+    """As `varint`; quicker for most lengths."""
     return _VARINTS[value] if value < 512 else varint(value)

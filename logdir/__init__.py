@@ -35,6 +35,7 @@ from barnabas.logdir.files.layout import MetaProperties
 from barnabas.logdir.files.open_files import FileSlice, LogFile, half_of_the_limit
 from barnabas.logdir.files.removal import Removal
 from barnabas.logdir.files.txn_index import AbortedTxn
+from barnabas.logdir.logs.appender import OwnRecords
 from barnabas.logdir.logs.log import PartitionLog
 from barnabas.logdir.segments.incoming import AppendInfo, AppendOrigin, prepare
 from barnabas.logdir.segments.producers import InTransaction, OwnProducer, Verification
@@ -71,6 +72,7 @@ __all__ = [
     "LongBatch",
     "MetaProperties",
     "OwnProducer",
+    "OwnRecords",
     "PartitionLog",
     "Promoted",
     "Removal",

@@ -6,15 +6,17 @@ Operations take plain values, an opaque token and `now`; see `barnabas.coordinat
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import compress
 from typing import Any, NamedTuple
 
 from barnabas.coordinator.group.answers import commit_write_error
+from barnabas.coordinator.group.commit_records import CommitLayout, CommitRecords
 from barnabas.coordinator.group.modern import ModernGroup
 from barnabas.coordinator.group.offsets import TopicPartition
 from barnabas.coordinator.group.store import GroupStore
 from barnabas.coordinator.group.subscriptions import CONSUMER
-from barnabas.coordinator.machine import Decision, Now, Result, answer
+from barnabas.coordinator.machine import Decision, Now, Record, Reply, Result, answer
 from barnabas.coordinator.stored import CommittedOffset, OffsetRecords, fits, offset_record
 from barnabas.kproto import ErrorCode
 
@@ -71,8 +73,8 @@ class OffsetOperations:
         version: int = 9,
     ) -> Result:
         """OffsetCommit. `retention_ms` -1: the broker's. Answers a list of `ErrorCode`, one for each of `offsets`."""
-        refusal = self._commit_refusal(
-            group_id, generation, member_id, instance_id, offsets, now, version=version, is_transactional=False
+        refusal = self._refusal(
+            group_id, generation, member_id, instance_id, self._wanted(offsets), now, version=version
         )
         if refusal is not None:
             return answer(token, [refusal] * len(offsets))
@@ -92,24 +94,61 @@ class OffsetOperations:
         """TxnOffsetCommit; the records are to be written as part of the producer's transaction. Before version 3 of the
         request it has no member, generation -1. Answers a list of `ErrorCode`, one for each of `offsets`.
         """
-        refusal = self._commit_refusal(
-            group_id, generation, member_id, instance_id, offsets, now, version=0, is_transactional=True
+        refusal = self._refusal(
+            group_id, generation, member_id, instance_id, self._wanted(offsets), now, version=0, is_transactional=True
         )
         if refusal is not None:
             return answer(token, [refusal] * len(offsets))
         return self._commit(group_id, offsets, -1, token, now)
 
-    def _commit_refusal(
+    def commit_again(
+        self,
+        layout: CommitLayout,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        offsets: Sequence[int],
+        leader_epochs: Sequence[int],
+        token: Any,
+        now: Now,
+        *,
+        version: int,
+    ) -> Result | None:
+        """An OffsetCommit for partitions that have been committed before, with the broker's retention and time. Answers
+        `ErrorCode.NONE`, or the one code of all partitions. None: it is refused, and `commit` says why.
+        """
+        if any(layout.metadata):
+            limit = self._context.config.offset_metadata_max_bytes
+            if any(_is_too_large(each, limit) for each in layout.metadata):
+                return None
+        refusal = self._refusal(
+            layout.group_id, generation, member_id, instance_id, layout.partitions, now, version=version
+        )
+        if refusal is not None:
+            return None
+        records = CommitRecords(layout, offsets, leader_epochs, (now.wall_ms,) * len(offsets))
+
+        def failed(code: ErrorCode, appended: bool, then: Now) -> Result:
+            return answer(token, commit_write_error(code))
+
+        return Result(records, held=(Reply(token, ErrorCode.NONE),), failed=failed)
+
+    def _wanted(self, offsets: Iterable[OffsetToCommit]) -> Iterator[TopicPartition]:
+        """The partitions without those whose offsets are rejected because of their metadata."""
+        limit = self._context.config.offset_metadata_max_bytes
+        return ((each.topic, each.partition) for each in offsets if not _is_too_large(each.metadata, limit))
+
+    def _refusal(
         self,
         group_id: str,
         generation: int,
         member_id: str,
         instance_id: str | None,
-        offsets: Sequence[OffsetToCommit],
+        partitions: Iterable[TopicPartition],
         now: Now,
         *,
         version: int,
-        is_transactional: bool,
+        is_transactional: bool = False,
     ) -> ErrorCode | None:
         group = self._groups.get(group_id)
         if group is None or group_id in self._foreign:
@@ -119,14 +158,12 @@ class OffsetOperations:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             unknown = version >= 9 and not is_transactional
             return ErrorCode.GROUP_ID_NOT_FOUND if unknown else ErrorCode.ILLEGAL_GENERATION
-        limit = self._context.config.offset_metadata_max_bytes
         return group.check_commit(
             generation,
             member_id,
             instance_id,
             now,
-            # Offsets that are rejected for another reason are not checked.
-            partitions=((each.topic, each.partition) for each in offsets if not _is_too_large(each.metadata, limit)),
+            partitions=partitions,
             version=version,
             is_transactional=is_transactional,
         )
@@ -134,26 +171,20 @@ class OffsetOperations:
     def _commit(
         self, group_id: str, offsets: Sequence[OffsetToCommit], expire_time_ms: int, token: Any, now: Now
     ) -> Result:
-        out = Decision()
-        codes = []
+        codes = [ErrorCode.NONE] * len(offsets)
         limit = self._context.config.offset_metadata_max_bytes
-        record, records = OffsetRecords(group_id).record, out.records
-        for topic, partition, offset, leader_epoch, given_metadata, given_time_ms in offsets:
-            metadata = given_metadata or ""
-            if metadata and _is_too_large(metadata, limit):
-                codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
-                continue
-            commit_time_ms = now.wall_ms if given_time_ms == -1 else given_time_ms
-            committed = CommittedOffset(offset, leader_epoch, metadata, commit_time_ms, expire_time_ms)
-            records.append(record(topic, partition, committed))
-            codes.append(ErrorCode.NONE)
+        accepted = offsets
+        if any(_is_too_large(each.metadata, limit) for each in offsets):
+            is_accepted = [not _is_too_large(each.metadata, limit) for each in offsets]
+            codes = [ErrorCode.NONE if each else ErrorCode.OFFSET_METADATA_TOO_LARGE for each in is_accepted]
+            accepted = list(compress(offsets, is_accepted))
 
-        def refused(code: ErrorCode) -> list[ErrorCode]:
+        def failed(code: ErrorCode, appended: bool, then: Now) -> Result:
             mapped = commit_write_error(code)
-            return [mapped if each == ErrorCode.NONE else each for each in codes]
+            return answer(token, [mapped if each == ErrorCode.NONE else each for each in codes])
 
-        out.reply_when_committed(token, codes, refused)
-        return out.result()
+        records = _records(group_id, accepted, expire_time_ms, now.wall_ms) if accepted else ()
+        return Result(records, held=(Reply(token, codes),), failed=failed)
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Whether the requesting member (OffsetFetch 9+) may read offsets. Groups that are not of the next generation
@@ -238,3 +269,20 @@ def _is_too_large(metadata: str | None, limit: int) -> bool:
         return len(metadata) > min(limit, 32767)
     units = len(metadata) + sum(character > "\uffff" for character in metadata)
     return units > limit or not fits(metadata)
+
+
+def _records(group_id: str, offsets: Sequence[OffsetToCommit], expire_time_ms: int, now_ms: int) -> Sequence[Record]:
+    """The records of a commit. expire_time_ms: its own, or -1."""
+    topics, indexes, numbers, leader_epochs, given, times = zip(*offsets, strict=True)
+    metadata = tuple(text or "" for text in given)
+    times_ms = tuple(now_ms if each == -1 else each for each in times)
+    if expire_time_ms == -1:
+        layout = CommitLayout(group_id, tuple(zip(topics, indexes, strict=True)), metadata)
+        return CommitRecords(layout, numbers, leader_epochs, times_ms)
+    record = OffsetRecords(group_id).record
+    return [
+        record(topic, index, CommittedOffset(number, leader_epoch, text, time_ms, expire_time_ms))
+        for topic, index, number, leader_epoch, text, time_ms in zip(
+            topics, indexes, numbers, leader_epochs, metadata, times_ms, strict=True
+        )
+    ]

@@ -72,9 +72,7 @@ class Offsets:
         """A commit was read from the log at `record_offset`."""
         self.put_all([(partition, (*committed, record_offset))], record_offset, committed_to)
 
-    def put_all(
-        self, entries: Iterable[tuple[TopicPartition, Entry]], real_from: int, committed_to: int
-    ) -> None:
+    def put_all(self, entries: Iterable[tuple[TopicPartition, Entry]], real_from: int, committed_to: int) -> None:
         """A commit of several partitions was written, its last record at `real_from`. Of two entries for one partition
         the later one counts.
         """

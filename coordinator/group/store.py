@@ -19,6 +19,7 @@ from struct import Struct
 from typing import Final
 
 from barnabas.coordinator.group.classic.group import ClassicGroup
+from barnabas.coordinator.group.commit_records import CommitRecords
 from barnabas.coordinator.group.config import GroupConfig
 from barnabas.coordinator.group.context import GroupContext, SettingsOf
 from barnabas.coordinator.group.deadlines import GroupDeadlines
@@ -106,11 +107,23 @@ class GroupStore:
         """Records that this machine has decided, as they were appended: `replay` of each, but what is known of a record
         is not read from it again.
         """
+        if isinstance(records, CommitRecords):
+            self._replay_commit(records, base_offset, committed_to, producer_id)
+            return
         for offset, (key, value, meaning) in enumerate(records, base_offset):
             if meaning is not None:
                 self._replay_offset(meaning, offset, committed_to, producer_id)
             else:
                 self.replay(key, value, offset, committed_to, producer_id)
+
+    def _replay_commit(self, commit: CommitRecords, base_offset: int, committed_to: int, producer_id: int) -> None:
+        group_id = commit.layout.group_id
+        offsets, entries = self._group(group_id).offsets, commit.entries(base_offset)
+        if producer_id >= 0:
+            offsets.put_all_pending(producer_id, entries)
+            self._open_transactions.setdefault(producer_id, set()).add(group_id)
+        else:
+            offsets.put_all(entries, base_offset + len(commit) - 1, committed_to)
 
     def _replay_classic(self, record: GroupRecord) -> None:
         if record.stored is None and not isinstance(self.groups.get(record.group_id), ClassicGroup):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from barnabas.coordinator.group.classic.group import ClassicGroup
+from barnabas.coordinator.group.commit_records import CommitRecords
 from barnabas.coordinator.group.config import GroupConfig
 from barnabas.coordinator.group.offset_operations import FetchedOffset, OffsetToCommit
 from barnabas.coordinator.group.shard import GroupShard
@@ -26,12 +27,18 @@ from barnabas.kproto.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from barnabas.kproto.records_plain import plain_records
 
 
 def told(records: Sequence[Record]) -> Sequence[Record]:
-    """The records, if what they say they mean is what can be read in them."""
+    """The records, if what they say they mean is what can be read in them, and their bytes are those of others."""
     for record in records:
         assert record.meaning is None or record.meaning == parse(record.key, record.value)
+    if isinstance(records, CommitRecords):
+        for _ in range(2):
+            for delta in (0, 60, 511, 8191):
+                assert records.encoded(delta) == plain_records(list(records), delta)
+            records.layout.prepare()
     return records
 
 

@@ -18,13 +18,14 @@ Offsets count records, sizes are bytes, `now_ms` is the wall clock in millisecon
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import Final, Protocol
 
 from barnabas.kproto.allowance import Allowance
 from barnabas.kproto.crc32c import crc32c
 from barnabas.kproto.errors import ErrorCode, KafkaError
 from barnabas.kproto.records import BATCH_OVERHEAD, BatchHeader, CorruptRecords, stamp_log_append_time
-from barnabas.kproto.records_plain import KeyAndValue, PlainBatch, plain_records
+from barnabas.kproto.records_plain import PlainBatch
 from barnabas.kproto.records_scan import RecordsRefused
 from barnabas.logdir.files.config import LogConfig
 from barnabas.logdir.files.errors import UnexpectedOffset
@@ -51,6 +52,18 @@ from barnabas.logdir.segments.replay import note_batch
 _unpack_header = struct.Struct(">qiibIhiqqqhii").unpack_from
 _pack_assigned = struct.Struct(">qii").pack_into
 _new_tuple = tuple.__new__
+
+LONE_FROM: Final = 32
+"""So many records of the broker's own are a batch by themselves: to share one would save them nothing."""
+
+
+class OwnRecords(Protocol):
+    """Records of the broker's own, which know their bytes."""
+
+    def __len__(self) -> int: ...
+
+    def encoded(self, first_delta: int) -> bytes:
+        """As `barnabas.kproto.records_plain.plain_records`."""
 
 
 class Appender:
@@ -280,14 +293,15 @@ class Appender:
         return lasts
 
     def append_own(
-        self, records: Sequence[KeyAndValue], leader_epoch: int, now_ms: int, producer: OwnProducer | None = None
+        self, records: OwnRecords, leader_epoch: int, now_ms: int, producer: OwnProducer | None = None
     ) -> tuple[int, int]:
         """Stage records that the broker itself has made, one or more, which get the time `now_ms`. Nothing of them is
         checked but that the log has room for them. Returns the offset of the first, and how many bytes there are more
         to be written.
 
         Outside of transactions they join those that were staged just before, so that all that is decided in a round
-        becomes one batch, of at most `JOINED_BYTES_MAX`. A batch of a transaction stands alone.
+        becomes one batch, of at most `JOINED_BYTES_MAX`. A batch of a transaction stands alone, and so do records that
+        are `LONE_FROM` or more.
 
         Raises KafkaError MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, `StorageError`; of a producer INVALID_TXN_STATE,
         INVALID_PRODUCER_EPOCH. Nothing of `records` is staged then.
@@ -299,19 +313,26 @@ class Appender:
         writer = self._writer
         limits = self._limits
         base = state.next_offset
-        last = base + len(records) - 1
+        count = len(records)
+        last = base + count - 1
         batch = writer.growing
         if batch is not None:
-            if producer is None and batch.leader_epoch == leader_epoch and last <= limits.offset:
-                data = plain_records(records, batch.count)
+            if (
+                producer is None
+                and count < LONE_FROM
+                and batch.leader_epoch == leader_epoch
+                and last <= limits.offset
+                and batch.size < rules.joined_bytes_max
+            ):
+                data = records.encoded(batch.count)
                 size = len(data)
                 if batch.size + size <= rules.joined_bytes_max and writer.position + size <= limits.size:
-                    batch.add(data, len(records))
+                    batch.add(data, count)
                     writer.position += size
                     state.next_offset = last + 1
                     return base, size
             writer.seal()
-        data = plain_records(records)
+        data = records.encoded(0)
         size = BATCH_OVERHEAD + len(data)
         if size > rules.max_message_bytes:
             raise too_large(size, rules.max_message_bytes)
@@ -348,10 +369,10 @@ class Appender:
             producer=None if producer is None else producer[:2],
             log_append_time=state.config.log_append_time,
         )
-        batch.add(data, len(records))
+        batch.add(data, count)
         writer.position += size
         state.next_offset = last + 1
-        if producer is not None:
+        if producer is not None or count >= LONE_FROM:
             writer.seal()
         return base, size
 

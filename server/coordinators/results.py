@@ -21,8 +21,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Generic
 
-from barnabas.coordinator import NOTHING, Now, Record, Reply, Result, StepFailed
+from barnabas.coordinator import NOTHING, CommitRecords, Now, Record, Reply, Result, StepFailed
 from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.records_plain import PlainRecords
 from barnabas.logdir import OwnProducer, StorageError
 from barnabas.server.coordinators.coordinated_shard import CoordinatedShard, Held, S, Subject
 from barnabas.server.coordinators.ground import CoordinatorGround
@@ -81,8 +82,9 @@ class Results(Generic[S]):
     def _append(self, led: CoordinatedShard[S], records: Sequence[Record], producer: OwnProducer | None) -> ErrorCode:
         """Stage the records, and replay them."""
         partition = led.partition
+        own = records if isinstance(records, CommitRecords) else PlainRecords(records)
         try:
-            base_offset = partition.append_own(records, self._wall_ms(), self._subject.required_acks(), producer)
+            base_offset = partition.append_own(own, self._wall_ms(), self._subject.required_acks(), producer)
         except KafkaError as error:
             self._log.warning("%r rejected %d records: %s", led, len(records), error)
             if isinstance(error, StorageError) and led.appended_to > partition.log_end_offset:

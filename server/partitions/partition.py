@@ -25,12 +25,19 @@ records are held back: beyond the offset `held_at` nothing is acknowledged or co
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.allowance import Allowance
-from barnabas.kproto.records_plain import KeyAndValue
-from barnabas.logdir import AppendInfo, AppendOrigin, FileSlice, InTransaction, OwnProducer, PartitionLog, StorageError
+from barnabas.logdir import (
+    AppendInfo,
+    AppendOrigin,
+    FileSlice,
+    InTransaction,
+    OwnProducer,
+    OwnRecords,
+    PartitionLog,
+    StorageError,
+)
 from barnabas.replication import LeaderState, PartitionImage, Proposal, Refusal
 from barnabas.server.partitions.commit_queue import CommitCallback, CommitQueue
 from barnabas.server.partitions.host import PartitionHost, ProgressWaiter, notify_progress
@@ -223,9 +230,8 @@ class Partition:
     def check_leader_epoch(self, current_leader_epoch: int, *, only_leader: bool = True) -> None:
         """Fence by epoch (KIP-320), -1 skips. Raises FENCED_ or UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER."""
         if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
-            if current_leader_epoch < self.leader_epoch:
-                raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
-            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+            is_old = current_leader_epoch < self.leader_epoch
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH)
         if only_leader and not self.is_leader:
             raise KafkaError(self.resigned_with)
 
@@ -257,7 +263,7 @@ class Partition:
         return info
 
     def append_own(
-        self, records: Sequence[KeyAndValue], now_ms: int, required_acks: int, producer: OwnProducer | None = None
+        self, records: OwnRecords, now_ms: int, required_acks: int, producer: OwnProducer | None = None
     ) -> int:
         """Stage records of the broker itself, as `Appender.append_own`; the offset of the first. Raises KafkaError."""
         if not self.is_leader or self.write_error is not None or (required_acks == -1 and self._lacks_replicas()):
@@ -282,10 +288,6 @@ class Partition:
         self.write_error = error
         self._host.write_failed(self, error)
 
-    def write_failure_is_over(self) -> None:
-        """Clear the error: all callers of `append` know it, and the log can be used."""
-        self.write_error = None
-
     def outcome_of(self, last_offset: int) -> KafkaError | None:
         """The outcome of the batch that `append` has staged up to `last_offset`, after the round's write: None if it is
         written, else the error. A duplicate has the outcome of the batch that it repeats.
@@ -298,8 +300,7 @@ class Partition:
 
     def _lacks_replicas(self) -> bool:
         """Whether the ISR is too small for acks=-1. `min.insync.replicas` is capped at the number of replicas."""
-        in_sync = len(self.isr)
-        return in_sync < self.log.state.config.min_insync_replicas and in_sync < len(self.replicas)
+        return len(self.isr) < min(self.log.state.config.min_insync_replicas, len(self.replicas))
 
     def append_run(self, batches: list[memoryview], *, now_ms: int, required_acks: int) -> list[int]:
         """As `Appender.append_run`: batches that are not plain are left to `append`."""

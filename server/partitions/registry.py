@@ -536,7 +536,7 @@ class Partitions:
             # All outcomes of lost appends were read: their offsets may be assigned again.
             refusing, self._refusing = self._refusing, []
             for partition in refusing:
-                partition.write_failure_is_over()
+                partition.write_error = None
 
     def write_failed(self, partition: Partition, error: StorageError) -> None:
         self._failed[partition] = error

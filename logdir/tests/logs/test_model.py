@@ -21,6 +21,7 @@ import pytest
 
 from barnabas.kproto.records import BatchHeader, Record, build_batch, build_control_batch, read_header
 from barnabas.kproto.records_legacy import build_message_set, iter_legacy
+from barnabas.kproto.records_plain import PlainRecords
 from barnabas.logdir import AppendOrigin, FileSlice, LogConfig, LogDir, OwnProducer, PartitionLog, StorageError
 from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.logdir.tests.audit import State, audit
@@ -181,7 +182,7 @@ class Model:
                 entry = self.log.producers.entries.get(producer_id)
                 producer = OwnProducer(producer_id, entry.epoch if entry else 0)
             before, now_ms = self.log.writer.growing, self.clock.now_ms
-            base, _ = self.log.appender.append_own(records, self.epoch, now_ms, producer)
+            base, _ = self.log.appender.append_own(PlainRecords(records), self.epoch, now_ms, producer)
             if before is not None and self.log.writer.growing is before:
                 self.staged.pop()
                 base, now_ms = before.base_offset, before.timestamp_ms

@@ -9,9 +9,11 @@ import pytest
 
 from barnabas.kproto.errors import ErrorCode, KafkaError
 from barnabas.kproto.records import Record, build_control_batch, check_batch, iter_records
+from barnabas.kproto.records_plain import PlainRecords
 from barnabas.logdir import AppendOrigin, InTransaction, LogConfig, OwnProducer, PartitionLog, StorageError
 from barnabas.logdir.files.memory_disk import MemoryDisk
 from barnabas.logdir.logs.append_rules import JOINED_BYTES_MAX
+from barnabas.logdir.logs.appender import LONE_FROM
 from barnabas.logdir.tests.kit import NOW, TOPIC_ID, batch, open_dir, put, stored
 
 E = ErrorCode
@@ -23,8 +25,8 @@ def make(disk: MemoryDisk | None = None, **config: object) -> PartitionLog:
     return log_dir.open_or_create("t", 0, TOPIC_ID, LogConfig(**config))  # type: ignore[arg-type]
 
 
-def records(*values: str) -> list[Record]:
-    return [Record(key=value[:1].encode(), value=value.encode()) for value in values]
+def records(*values: str) -> PlainRecords:
+    return PlainRecords([Record(key=value[:1].encode(), value=value.encode()) for value in values])
 
 
 def own(
@@ -148,6 +150,20 @@ def test_records_beyond_the_limit_have_a_batch_of_their_own() -> None:
     own(log, "b")
     log.write()
     assert [base for base, _ in shape(log)] == [0, 1, 2]
+
+
+def test_many_records_have_a_batch_of_their_own() -> None:
+    log = make()
+    own(log, "a")
+    own(log, *"x" * LONE_FROM)
+    own(log, "b")
+    own(log, *"y" * (LONE_FROM - 1))
+    log.write()
+    assert [(base, len(values)) for base, values in shape(log)] == [
+        (0, 1),
+        (1, LONE_FROM),
+        (1 + LONE_FROM, LONE_FROM),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -229,14 +229,20 @@ async def test_records_that_cannot_be_replayed(
         before = r.commit("good")
         r.round()
         assert before.answer == [E.NONE]
-        replay = GroupStore._replay_offset
+        replay, replay_commit = GroupStore._replay_offset, GroupStore._replay_commit
 
         def raises(self: GroupStore, record: Any, *args: Any) -> None:
             if record.group_id == "bad":
                 raise ValueError("by the test")
             replay(self, record, *args)
 
+        def raises_at_once(self: GroupStore, commit: Any, *args: Any) -> None:
+            if commit.layout.group_id == "bad":
+                raise ValueError("by the test")
+            replay_commit(self, commit, *args)
+
         monkeypatch.setattr(GroupStore, "_replay_offset", raises)
+        monkeypatch.setattr(GroupStore, "_replay_commit", raises_at_once)
         token = r.commit("bad")
         r.round()
         assert token.answer == [E.NOT_COORDINATOR]
