@@ -10,8 +10,8 @@ Not obvious:
   two, and the bytes, for every record that any test decides.
 """
 
+from barnabas.coordinator.commit_records import CommitLayout, CommitRecords
 from barnabas.coordinator.group.answers import join_error, sync_error
-from barnabas.coordinator.group.commit_records import CommitLayout, CommitRecords
 from barnabas.coordinator.group.config import GroupConfig, GroupSettings
 from barnabas.coordinator.group.member_step import ResolvePatterns
 from barnabas.coordinator.group.modern import check_heartbeat

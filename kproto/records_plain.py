@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from barnabas.kproto.records import BATCH_OVERHEAD, LOG_APPEND_TIME, TRANSACTIONAL, seal_batch
 from barnabas.kproto.varint import varint
 
+_NO_HEADER: Final = bytes(BATCH_OVERHEAD)
 _VARINTS: Final = tuple(varint(value) for value in range(512))
 
 
@@ -85,7 +86,7 @@ class PlainBatch:
         self.timestamp_ms = timestamp_ms
         self.count = 0
         self.size = BATCH_OVERHEAD
-        self._parts = [bytes(BATCH_OVERHEAD)]
+        self._parts = [_NO_HEADER]
         self._producer = (-1, -1) if producer is None else producer
         self._attributes = (TRANSACTIONAL if producer is not None else 0) | (LOG_APPEND_TIME if log_append_time else 0)
 

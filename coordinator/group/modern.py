@@ -17,6 +17,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
+from barnabas.coordinator.commit_records import TopicPartition
 from barnabas.coordinator.group.answers import commit_write_error
 from barnabas.coordinator.group.assignors import TopicId
 from barnabas.coordinator.group.config import GroupConfig
@@ -30,7 +31,6 @@ from barnabas.coordinator.group.member_step import (
     replace_static,
 )
 from barnabas.coordinator.group.modern_state import AWAY, LEFT, MEMBER_DUES, ModernMember, ModernState, removal
-from barnabas.coordinator.group.offsets import TopicPartition
 from barnabas.coordinator.group.reconcile import MemberState
 from barnabas.coordinator.group.stored_modern import (
     GroupEpoch,

@@ -10,10 +10,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Any, NamedTuple
 
+from barnabas.coordinator.commit_records import CommitLayout, CommitRecords, TopicPartition
 from barnabas.coordinator.group.answers import commit_write_error
-from barnabas.coordinator.group.commit_records import CommitLayout, CommitRecords
 from barnabas.coordinator.group.modern import ModernGroup
-from barnabas.coordinator.group.offsets import TopicPartition
 from barnabas.coordinator.group.store import GroupStore
 from barnabas.coordinator.group.subscriptions import CONSUMER
 from barnabas.coordinator.machine import Decision, Now, Record, Reply, Result, answer

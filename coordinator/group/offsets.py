@@ -18,13 +18,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from barnabas.coordinator.commit_records import Entry, TopicPartition
 from barnabas.coordinator.stored import CommittedOffset
-
-TopicPartition = tuple[str, int]
-Entry = tuple[int, int, str, int, int, int]
-"""The fields of a `CommittedOffset`, and the offset of its record. No object with names: these are made by the
-hundred.
-"""
 
 
 class _Layer(NamedTuple):

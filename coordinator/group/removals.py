@@ -10,11 +10,11 @@ import logging
 from collections.abc import Collection, Iterator
 from typing import Any
 
+from barnabas.coordinator.commit_records import TopicPartition
 from barnabas.coordinator.group.answers import commit_write_error
 from barnabas.coordinator.group.classic.group import ClassicGroup
 from barnabas.coordinator.group.classic.states import State
 from barnabas.coordinator.group.modern import ModernGroup
-from barnabas.coordinator.group.offsets import TopicPartition
 from barnabas.coordinator.group.store import Group, GroupStore
 from barnabas.coordinator.group.stored_modern import modern_record
 from barnabas.coordinator.group.subscriptions import CONSUMER

@@ -18,8 +18,8 @@ from collections.abc import Collection, Sequence
 from struct import Struct
 from typing import Final
 
+from barnabas.coordinator.commit_records import CommitRecords
 from barnabas.coordinator.group.classic.group import ClassicGroup
-from barnabas.coordinator.group.commit_records import CommitRecords
 from barnabas.coordinator.group.config import GroupConfig
 from barnabas.coordinator.group.context import GroupContext, SettingsOf
 from barnabas.coordinator.group.deadlines import GroupDeadlines

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from barnabas.coordinator.commit_records import CommitRecords
 from barnabas.coordinator.group.classic.group import ClassicGroup
-from barnabas.coordinator.group.commit_records import CommitRecords
 from barnabas.coordinator.group.config import GroupConfig
 from barnabas.coordinator.group.offset_operations import FetchedOffset, OffsetToCommit
 from barnabas.coordinator.group.shard import GroupShard

@@ -23,6 +23,7 @@ from typing import Any
 import trio
 
 from barnabas.coordinator import (
+    CommitLayout,
     FetchedOffset,
     GroupSettings,
     GroupShard,
@@ -87,6 +88,7 @@ class GroupCoordinator:
         self._partitions = ground.partitions
         self._ground = ground
         self._random = random
+        self._take_config()
         self._topics = GroupTopics()
         # While a partition is being loaded: topics whose offsets must go then.
         self._deleted_topics: dict[CoordinatedShard[GroupShard], set[str]] = {}
@@ -142,17 +144,23 @@ class GroupCoordinator:
 
     def required_acks(self) -> int:
         """Part of `Subject`."""
-        return self._config().get_int("offsets.commit.required.acks")
+        return self._required_acks
 
     def commit_timeout_s(self) -> float:
         """Part of `Subject`."""
-        return self._config().get_int("offsets.commit.timeout.ms") / 1000
+        return self._commit_timeout_s
 
     def size(self, shard: GroupShard) -> int:
         """Part of `Subject`."""
         return len(shard.groups)
 
     # -- what becomes of topics and settings ------------------------------------------------------
+
+    def _take_config(self) -> None:
+        """What is asked for each request is not looked up each time."""
+        config = self._config()
+        self._required_acks = config.get_int("offsets.commit.required.acks")
+        self._commit_timeout_s = config.get_int("offsets.commit.timeout.ms") / 1000
 
     def _settings_of(self, group_id: str) -> GroupSettings | None:
         stored = self._image().group_configs.get(group_id)
@@ -184,6 +192,7 @@ class GroupCoordinator:
 
     def config_changed(self) -> None:
         """The broker's settings were replaced."""
+        self._take_config()
         for led in self._shards.values():
             led.shard.set_config(machine_config(self._config()))
 
@@ -290,19 +299,33 @@ class GroupCoordinator:
         version: int = 9,
     ) -> None:
         """Answers a list of ErrorCode, one per offset. `version`: of OffsetCommit."""
-        led = self.runtime.active(group_id)
+        led, now = self.runtime.active(group_id), self._ground.time()
         result = led.shard.offsets.commit(
-            group_id,
-            generation,
-            member_id,
-            instance_id,
-            retention_ms,
-            offsets,
-            token,
-            self._ground.time(),
-            version=version,
+            group_id, generation, member_id, instance_id, retention_ms, offsets, token, now, version=version
         )
-        self._results.apply(led, result)
+        self._results.apply(led, result, now=now)
+
+    def commit_again(
+        self,
+        layout: CommitLayout,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        offsets: Sequence[int],
+        leader_epochs: Sequence[int],
+        token: Any,
+        *,
+        version: int,
+    ) -> bool:
+        """As `commit`, see `OffsetOperations.commit_again`. Answers one ErrorCode; False: `commit` has to."""
+        led, now = self.runtime.active(layout.group_id), self._ground.time()
+        result = led.shard.offsets.commit_again(
+            layout, generation, member_id, instance_id, offsets, leader_epochs, token, now, version=version
+        )
+        if result is None:
+            return False
+        self._results.apply(led, result, now=now)
+        return True
 
     def partition_of(self, group_id: str) -> Partition:
         """Where the offsets of a group are written."""

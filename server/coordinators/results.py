@@ -52,39 +52,48 @@ class Results(Generic[S]):
         self._resign = resign
         self._partitions = ground.partitions
         self._timers = ground.timers
-        self._clock = ground.now
-        self._wall_ms = ground.wall_ms
         self._ground = ground
         self._is_write_due = False
 
-    def apply(self, led: CoordinatedShard[S], result: Result, producer: OwnProducer | None = None) -> None:
+    def apply(
+        self,
+        led: CoordinatedShard[S],
+        result: Result,
+        producer: OwnProducer | None = None,
+        now: Now | None = None,
+    ) -> None:
         """Append, replay, and answer now or when committed; see `barnabas.coordinator.machine`. producer: the records
-        are part of its transaction.
+        are part of its transaction. now: when the machine has decided, if the caller has asked the clock for that.
         """
-        self.deliver(result.replies)
-        if result.records:
-            code = self._append(led, result.records, producer)
+        records, replies, held, _, committed, effects = result
+        if replies:
+            self.deliver(replies)
+        if records:
+            now = now or self._ground.time()
+            code = self._append(led, records, producer, now.wall_ms)
             if code != ErrorCode.NONE:
-                self.apply(led, self._instead(result, code, self._ground.time(), appended=False))
+                self.apply(led, self._instead(result, code, now, appended=False))
                 self._arm(led)
                 return
-        for effect in result.effects:
+        for effect in effects:
             self._subject.carry_out(led, effect)
-        if result.held or result.committed is not None:
+        if held or committed is not None:
             if self._subject.required_acks() != -1:
                 self._partitions.after_write(partial(self._written, led, result, led.appended_to))
             elif led.appended_to > led.partition.high_watermark:
-                self._hold(led, result)
+                self._hold(led, result, now or self._ground.time())
             else:
                 self._succeeded(led, result)
         self._arm(led)
 
-    def _append(self, led: CoordinatedShard[S], records: Sequence[Record], producer: OwnProducer | None) -> ErrorCode:
+    def _append(
+        self, led: CoordinatedShard[S], records: Sequence[Record], producer: OwnProducer | None, wall_ms: int
+    ) -> ErrorCode:
         """Stage the records, and replay them."""
         partition = led.partition
         own = records if isinstance(records, CommitRecords) else PlainRecords(records)
         try:
-            base_offset = partition.append_own(own, self._wall_ms(), self._subject.required_acks(), producer)
+            base_offset = partition.append_own(own, wall_ms, self._subject.required_acks(), producer)
         except KafkaError as error:
             self._log.warning("%r rejected %d records: %s", led, len(records), error)
             if isinstance(error, StorageError) and led.appended_to > partition.log_end_offset:
@@ -100,8 +109,8 @@ class Results(Generic[S]):
             return ErrorCode.NOT_COORDINATOR
         return ErrorCode.NONE
 
-    def _hold(self, led: CoordinatedShard[S], result: Result) -> None:
-        due = self._clock() + self._subject.commit_timeout_s()
+    def _hold(self, led: CoordinatedShard[S], result: Result, now: Now) -> None:
+        due = now.seconds + self._subject.commit_timeout_s()
         led.held.append(Held(led.appended_to, due, result))
         if led.commit_timer is None:
             led.commit_timer = self._timers.at(due, partial(self._commits_due, led))

@@ -1,16 +1,16 @@
 """Request processing: from a frame to a handler and back, and what several handlers share.
 
 `dispatch` takes a frame, `context` is one request and the slot of its answer, `services` is what a handler may use.
-`fetch` and `produce` hold what these two do beside their handlers, `fast_paths` how both avoid decoding. May import
-everything below, and knows no handler.
+`fetch` and `produce` hold what these two do beside their handlers, `fast_paths` how they, and commits, avoid decoding.
+May import everything below, and knows no handler.
 
 Not obvious:
 
 - A context is the slot of its answer. `ctx.reply` may be called from anywhere on the loop's thread; `Connection` sends
   answers in request order and takes no further request while one is pending (except Produce, which is pipelined).
 - A context without references is a request that can never be answered; the sweep of idle connections finds it.
-- A Produce or Fetch like the one before on its connection takes the fast path: it is not decoded, nor its answer
-  encoded again. Anything but plain success takes the slow path (`fast_paths/__init__.py` has the rules).
+- A Produce, Fetch or OffsetCommit like the one before on its connection takes the fast path: it is not decoded, nor its
+  answer encoded again. Anything but plain success takes the slow path (`fast_paths/__init__.py` has the rules).
 - A batch may be too much work: 10 KB of zstd may hold 18 million records. Batches are validated within an allowance
   that each round renews (`barnabas.kproto.allowance`); a request that needs more is held and continues in turns or in
   a thread (`produce/held.py`).

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.kproto import ApiKey, ErrorCode
+from barnabas.server.runtime.turns import ROUND_FRAME_BYTES
 
 if TYPE_CHECKING:
     from barnabas.server.requests.access import Access
@@ -75,7 +76,8 @@ class Api:
     its top-level `error_code` set. `pipelined`: the next request of the same connection may start before this one is
     answered (answers still leave in order). `learn(services, context, frame, request)` sees each request that was
     handled, so that the next one like it takes the fast path (`barnabas.server.requests.fast_paths`); not those of
-    versions before `learn_from`.
+    versions before `learn_from`. `round_bytes`: longer frames are not handled within the reactor's round; of `old`
+    versions none that is longer than usual.
     """
 
     key: ApiKey
@@ -87,6 +89,7 @@ class Api:
     pipelined: bool = False
     learn: Learner | None = None
     learn_from: int = 0
+    round_bytes: int = ROUND_FRAME_BYTES
 
     def is_served(self, *, clustered: bool) -> bool:
         """Whether a broker serves it, in a cluster or alone."""

@@ -12,7 +12,7 @@ from barnabas.kproto.frame import response_frame
 from barnabas.server.network.request_bounds import bounds_of
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.guard import guarded, learn_if_admitted
-from barnabas.server.runtime.turns import LARGE_ANSWER_ITEMS, LARGE_FRAME_BYTES, ROUND_FRAME_BYTES, Arrays
+from barnabas.server.runtime.turns import LARGE_ANSWER_ITEMS, ROUND_FRAME_BYTES, Arrays
 
 if TYPE_CHECKING:
     from barnabas.server.security.acls.authorizer import Authorizer
@@ -28,8 +28,7 @@ def _arrays_of_response(key: ApiKey) -> Arrays:
 
 class Route:
     """One (API, version): its codec functions, compiled when first used. authorizer: checks permissions before the
-    handler. `round_bytes`: longer frames are not handled within the reactor's round; the limit of Fetch is higher, as
-    its frames may be examples for a fast path.
+    handler. `round_bytes`: longer frames are not handled within the reactor's round.
     """
 
     __slots__ = (
@@ -53,7 +52,7 @@ class Route:
         self.handle = api.old.handle if api.old is not None and is_old else api.handle
         self.pipelined = api.pipelined and not is_old
         self.learn = None if is_old or version < api.learn_from else api.learn
-        self.round_bytes = ROUND_FRAME_BYTES if self.learn is None else LARGE_FRAME_BYTES
+        self.round_bytes = ROUND_FRAME_BYTES if is_old else api.round_bytes
         if self.pipelined:
             self.round_bytes = 0x7FFFFFFF
         self.is_async = inspect.iscoroutinefunction(self.handle)

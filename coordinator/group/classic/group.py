@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from barnabas.coordinator.commit_records import TopicPartition
 from barnabas.coordinator.group.classic.joining import Joining, given
 from barnabas.coordinator.group.classic.members import Member
 from barnabas.coordinator.group.classic.rebalance import Rebalance
@@ -35,7 +36,7 @@ from barnabas.coordinator.group.classic.states import TRANSITIONS, Event, State
 from barnabas.coordinator.group.classic.syncing import Syncing
 from barnabas.coordinator.group.config import GroupConfig
 from barnabas.coordinator.group.deadlines import Due, GroupDeadlines
-from barnabas.coordinator.group.offsets import Offsets, TopicPartition
+from barnabas.coordinator.group.offsets import Offsets
 from barnabas.coordinator.machine import Decision, Now
 from barnabas.coordinator.stored import StoredGroup
 from barnabas.kproto import ErrorCode

@@ -3,7 +3,8 @@
 Behaviour: a member commits with its generation, or its epoch in a KIP-848 group; any other client (generation -1) only
 while the group has no members. Topics and partitions that do not exist get their own error, the others are stored as
 one batch in `__consumer_offsets` (very many in portions: `barnabas.server.requests.portions`) and answered when that is
-committed. A topic that is named twice is answered once, with all of its partitions.
+committed. A topic that is named twice is answered once, with all of its partitions. A request like the one before on
+its connection is not decoded (`barnabas.server.requests.fast_paths.offset_commit`).
 
 Versions:
 
@@ -31,6 +32,7 @@ from barnabas.kproto.messages import OffsetCommitRequest, OffsetCommitResponse
 from barnabas.server.requests.access import Op, both, for_each, needs, on_group
 from barnabas.server.requests.api import PENDING, Api
 from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.fast_paths.offset_commit import LEARNT_FROM, learn
 from barnabas.server.requests.portions import AT_ONCE, Codes, Portion, in_portions
 from barnabas.server.requests.services import Services
 from barnabas.server.runtime.turns import Steps
@@ -191,4 +193,6 @@ API = Api(
     handle,
     access=both(needs(on_group(Op.READ)), for_each("topics", "topics", Op.READ)),
     on_error=_on_error,
+    learn=learn,
+    learn_from=LEARNT_FROM,
 )

@@ -52,6 +52,7 @@ from barnabas.server.requests.fetch.reader import PartitionData
 from barnabas.server.requests.fetch.readers import reader_for
 from barnabas.server.requests.fetch.scope import Scope, scope_in_turns, scope_of
 from barnabas.server.requests.services import Services
+from barnabas.server.runtime.turns import LARGE_FRAME_BYTES
 
 
 def handle(svc: Services, ctx: RequestContext, req: FetchRequest) -> object:
@@ -127,4 +128,13 @@ def _on_error(req: FetchRequest, code: ErrorCode, version: int) -> FetchResponse
     )
 
 
-API = Api(ApiKey.FETCH, (0, 18), handle, access=may_fetch, old=Old(3, handle_old), on_error=_on_error, learn=learn)
+API = Api(
+    ApiKey.FETCH,
+    (0, 18),
+    handle,
+    access=may_fetch,
+    old=Old(3, handle_old),
+    on_error=_on_error,
+    learn=learn,
+    round_bytes=LARGE_FRAME_BYTES,
+)

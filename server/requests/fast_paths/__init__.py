@@ -1,9 +1,9 @@
 """Requests that are handled without being decoded, because the connection has sent similar ones before.
 
 A client in a loop repeats the same request: same version, client id, topic and limits. Only known fields differ: the
-correlation id, and partitions and batches of a Produce, or epochs and offsets of a Fetch. So one request is an
-*example*: a later one whose other bytes are equal means the same. It is not decoded, and its answer is not encoded: a
-few numbers are inserted into an answer that was encoded once.
+correlation id, and partitions and batches of a Produce, or epochs and offsets of a Fetch or a commit. So one request is
+an *example*: a later one whose other bytes are equal means the same. It is not decoded, and its answer is not encoded:
+a few numbers are inserted into an answer that was encoded once.
 
     connection                    fast path                        slow path
     ──────────                    ─────────                        ─────────
@@ -36,6 +36,7 @@ The rules, which hold for each of them:
 | … `take_run` | several to one partition behind each other | the same | half of what is left |
 | `fetch.FetchFastPath` | v12+, a consumer's, any partitions | all but epochs and offsets | 6 us of 19 or more |
 | … that answers, too | … one partition, now or when records come | the same | two thirds; half of a wait |
+| `offset_commit.OffsetCommitFastPath` | v2+, without retention | all but offsets and epochs | half or more |
 
 To add a kind (`examples.py` has the parts that they share):
 

@@ -18,8 +18,10 @@ from barnabas.server.apis import APIS
 from barnabas.server.network.connection import Connection, Slot
 from barnabas.server.requests.dispatch import Dispatcher
 from barnabas.server.requests.fast_paths.fetch import FetchFastPath
+from barnabas.server.requests.fast_paths.offset_commit import OffsetCommitFastPath
 from barnabas.server.requests.fast_paths.produce import ProduceFastPath
 from barnabas.server.tests.requests import test_fetch_fast_path as of_fetch
+from barnabas.server.tests.requests import test_offset_commit_fast_path as of_commit
 from barnabas.server.tests.requests import test_produce_fast_path as of_produce
 
 SEED = int(os.environ.get("BARNABAS_FAST_PATH_SEED", "0"))
@@ -89,6 +91,25 @@ CONVERSATIONS = {
         ),
         (FetchFastPath, "take"),
         5,
+    ),
+    "commits": Conversation(
+        ApiKey.OFFSET_COMMIT,
+        of_commit.conversation,
+        range(2, 11),
+        ({"members": "none"}, {"members": "classic"}),
+        (OffsetCommitFastPath, "take"),
+        10,
+    ),
+    "commits of KIP-848 members": Conversation(
+        ApiKey.OFFSET_COMMIT,
+        of_commit.conversation,
+        (9, 10),
+        ({"members": "consumer"},),
+        (OffsetCommitFastPath, "take"),
+        10,
+    ),
+    "commits of several at once": Conversation(
+        ApiKey.OFFSET_COMMIT, of_commit.joint_conversation, (2, 5, 6, 8, 10), ({},), (OffsetCommitFastPath, "take"), 10
     ),
 }
 

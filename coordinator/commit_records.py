@@ -8,14 +8,19 @@ expiry of their own (value 3). `CommitRecords` is one commit, as the machine dec
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import repeat
+from itertools import count, repeat
 from struct import Struct
 from typing import Final, overload
 
-from barnabas.coordinator.group.offsets import Entry, TopicPartition
 from barnabas.coordinator.machine import Record
 from barnabas.coordinator.stored import CommittedOffset, OffsetRecords, key_prefix
 from barnabas.kproto.records_plain import short_varint
+
+TopicPartition = tuple[str, int]
+Entry = tuple[int, int, str, int, int, int]
+"""The fields of a `CommittedOffset`, and the offset of its record. No object with names: these are made by the
+hundred.
+"""
 
 _PARTITION: Final = Struct(">i")
 _INT16: Final = Struct(">h")
@@ -79,6 +84,10 @@ class CommitLayout:
             values[2::4] = leader_epochs
             values[3::4] = times_ms
             return self._pack.pack(*values)
+        if len(self._pieces) == 1:
+            ((size, key, text),) = self._pieces
+            if not text:
+                return _head(size, first_delta) + key + _numbers_and_time(offsets[0], leader_epochs[0], times_ms[0])
         parts: list[bytes] = []
         add = parts.append
         delta = first_delta
@@ -131,19 +140,13 @@ class CommitRecords(Sequence[Record]):
         return self.layout.encoded(self.offsets, self.leader_epochs, self.times_ms, first_delta)
 
     def entries(self, base_offset: int) -> Iterable[tuple[TopicPartition, Entry]]:
-        """For `Offsets`, when they are written from `base_offset` on."""
-        layout = self.layout
-        record_offsets = range(base_offset, base_offset + len(self.offsets))
-        columns = zip(
-            self.offsets,
-            self.leader_epochs,
-            layout.metadata,
-            self.times_ms,
-            repeat(-1),
-            record_offsets,
-            strict=False,  # no commit that has its own expiry comes here
-        )
-        return zip(layout.partitions, columns, strict=True)
+        """For the group's `Offsets`, when they are written from `base_offset` on."""
+        layout, offsets, epochs, times_ms = self.layout, self.offsets, self.leader_epochs, self.times_ms
+        # No commit that has its own expiry comes here.
+        if len(offsets) == 1:
+            return ((layout.partitions[0], (offsets[0], epochs[0], layout.metadata[0], times_ms[0], -1, base_offset)),)
+        columns = zip(offsets, epochs, layout.metadata, times_ms, repeat(-1), count(base_offset))
+        return zip(layout.partitions, columns)  # noqa: B905
 
 
 def _head(size: int, delta: int) -> bytes:
