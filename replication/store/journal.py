@@ -7,9 +7,15 @@ Two files in the data directory. Integers are big-endian.
 
     header  8 bytes magic, uint32 format (1), 8 random bytes (the mark), uint32 CRC-32C of the twenty before
     frame   8 bytes mark, uint32 length, uint32 CRC-32C of the payload, payload
-    commit  int64 id, uint32 effects, then each: 'P' put or 'D' drop, uint16 length + path (UTF-8), and for a put int32
-            version, int64 czxid, int64 mzxid, int64 made, int64 made beside, uint32 length + data
-    closing int64 id of the last commit in the snapshot, uint32 number of its nodes
+    commit  int64 id, uint32 effects, then each: a letter, uint16 length + path (UTF-8), and of
+            'P' put       int32 version, int64 czxid, int64 mzxid, int64 made, int64 made beside, uint32 length + data
+            'D' drop      nothing
+            'E' ephemeral int64 session, then as a put
+            'S' session   int64 session, uint32 time-out in ms; its path is empty
+            'X' its end   int64 session; its path is empty
+    closing int64 id of the last commit in the snapshot, uint32 number of its nodes and sessions
+
+'E', 'S' and 'X' are in the store of several brokers only, which keeps sessions over a restart.
 
 A journal frame holds all commits of one flush, so that whatever a crash leaves half written is one frame, the last.
 On opening, a bad last frame is truncated: nothing in it was ever confirmed. A bad frame with a good one *after* it is
@@ -35,7 +41,7 @@ from collections.abc import Iterable, Sequence
 
 from barnabas.kproto.crc32c import crc32c
 from barnabas.replication.store.journal_files import Files
-from barnabas.replication.store.node_tree import Drop, Effect, Put, Tree
+from barnabas.replication.store.node_tree import Drop, Effect, Put, SessionEnded, SessionOpened, Tree
 from barnabas.replication.store.store import StoreCorrupt
 
 logger = logging.getLogger(__name__)
@@ -51,6 +57,8 @@ _FRAME = struct.Struct(">8sII")
 _COMMIT = struct.Struct(">qI")
 _PATH = struct.Struct(">cH")
 _PUT = struct.Struct(">iqqqqI")
+_SESSION = struct.Struct(">q")
+_OPENED = struct.Struct(">qI")
 _CLOSING = struct.Struct(">qI")
 
 _NODES_PER_FRAME = 256
@@ -60,8 +68,11 @@ _SNAPSHOT_AFTER_BYTES = 1 << 20
 class Journal:
     """Keeps a `Tree` on disk. Every method does file IO and may run in a thread, but only one at a time."""
 
-    def __init__(self, files: Files, *, snapshot_after_bytes: int = _SNAPSHOT_AFTER_BYTES) -> None:
+    def __init__(
+        self, files: Files, *, snapshot_after_bytes: int = _SNAPSHOT_AFTER_BYTES, keeps_sessions: bool = False
+    ) -> None:
         self._files = files
+        self._keeps_sessions = keeps_sessions
         self._snapshot_after_bytes = snapshot_after_bytes
         self._mark = b""
         self._journal_bytes = 0
@@ -75,7 +86,7 @@ class Journal:
 
     def open(self) -> Tree:
         """Load the tree, cutting off what a crash left half written. Raises StoreCorrupt, OSError."""
-        tree = Tree(encode_commit)
+        tree = Tree(encode_commit, keeps_sessions=self._keeps_sessions)
         snapshot = self._files.read(SNAPSHOT)
         if snapshot is not None:
             _load_snapshot(snapshot, tree)
@@ -106,16 +117,17 @@ class Journal:
         self._files.append(JOURNAL, frame)
         self._journal_bytes += len(frame)
 
-    def snapshot(self, nodes: Sequence[Put], zxid: int, commits: Sequence[bytes]) -> None:
-        """Replace snapshot and journal by the tree as it was after commit `zxid`, the last of `commits`, which are on
-        the disk on return. If there cannot be a snapshot now, they are appended. Raises OSError as `append`.
+    def snapshot(self, lasting: Sequence[Effect], zxid: int, commits: Sequence[bytes]) -> None:
+        """Replace snapshot and journal by the tree (its `lasting` nodes and sessions) as it was after commit `zxid`,
+        the last of `commits`, which are on the disk on return. If there cannot be a snapshot now, they are appended.
+        Raises OSError as `append`.
         """
         mark = os.urandom(8)
         parts = [_header(_SNAPSHOT_MAGIC, mark)]
-        for start in range(0, len(nodes), _NODES_PER_FRAME):
-            chunk = nodes[start : start + _NODES_PER_FRAME]
-            parts.append(_frame(mark, b"".join([_encode_effect(node) for node in chunk])))
-        parts.append(_frame(mark, _CLOSING.pack(zxid, len(nodes))))
+        for start in range(0, len(lasting), _NODES_PER_FRAME):
+            chunk = lasting[start : start + _NODES_PER_FRAME]
+            parts.append(_frame(mark, b"".join([_encode_effect(each) for each in chunk])))
+        parts.append(_frame(mark, _CLOSING.pack(zxid, len(lasting))))
         data = b"".join(parts)
         try:
             self._files.replace(SNAPSHOT, data)
@@ -147,11 +159,16 @@ def encode_commit(zxid: int, effects: Iterable[Effect]) -> bytes:
 
 
 def _encode_effect(effect: Effect) -> bytes:
+    if isinstance(effect, SessionOpened):
+        return _PATH.pack(b"S", 0) + _OPENED.pack(effect.session, effect.timeout_ms)
+    if isinstance(effect, SessionEnded):
+        return _PATH.pack(b"X", 0) + _SESSION.pack(effect.session)
     path = effect.path.encode()
     if isinstance(effect, Drop):
         return _PATH.pack(b"D", len(path)) + path
+    kind, owner = (b"E", _SESSION.pack(effect.owner)) if effect.owner else (b"P", b"")
     numbers = _PUT.pack(effect.version, effect.czxid, effect.mzxid, effect.made, effect.made_beside, len(effect.data))
-    return b"".join((_PATH.pack(b"P", len(path)), path, numbers, effect.data))
+    return b"".join((_PATH.pack(kind, len(path)), path, owner, numbers, effect.data))
 
 
 def _decode_effect(data: bytes, at: int) -> tuple[Effect, int]:
@@ -161,13 +178,22 @@ def _decode_effect(data: bytes, at: int) -> tuple[Effect, int]:
     at += length
     if kind == b"D":
         return Drop(path), at
-    if kind != b"P":
+    if kind == b"S":
+        session, timeout_ms = _OPENED.unpack_from(data, at)
+        return SessionOpened(session, timeout_ms), at + _OPENED.size
+    owner = 0
+    if kind in (b"E", b"X"):
+        (owner,) = _SESSION.unpack_from(data, at)
+        at += _SESSION.size
+    if kind == b"X":
+        return SessionEnded(owner), at
+    if kind not in (b"P", b"E"):
         raise ValueError(f"effect {kind!r}")
     version, czxid, mzxid, made, made_beside, size = _PUT.unpack_from(data, at)
     at += _PUT.size
     if at + size > len(data):
         raise ValueError(f"{path}: data of {size} bytes")
-    return Put(path, data[at : at + size], version, czxid, mzxid, made, made_beside), at + size
+    return Put(path, data[at : at + size], version, czxid, mzxid, made, made_beside, owner), at + size
 
 
 def _header(magic: bytes, mark: bytes) -> bytes:
@@ -261,12 +287,16 @@ def _load_snapshot(data: bytes, tree: Tree) -> None:
             at = 0
             while at < len(payload):
                 effect, at = _decode_effect(payload, at)
-                if not isinstance(effect, Put):
-                    raise ValueError("a deletion in a snapshot")
-                tree.put(effect)
+                match effect:
+                    case Put():
+                        tree.put(effect)
+                    case SessionOpened():
+                        tree.put_session(effect)
+                    case _:
+                        raise ValueError("a deletion in a snapshot")
                 count -= 1
     except (ValueError, struct.error) as exc:
         raise StoreCorrupt(f"{SNAPSHOT}: {exc}") from exc
     if count:
-        raise StoreCorrupt(f"{SNAPSHOT}: {abs(count)} nodes too {'few' if count > 0 else 'many'}")
+        raise StoreCorrupt(f"{SNAPSHOT}: {abs(count)} nodes or sessions too {'few' if count > 0 else 'many'}")
     tree.zxid = zxid

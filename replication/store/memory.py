@@ -16,7 +16,8 @@ from then on the store raises `StoreFailed`: for commits that wait for the flush
 
 A snapshot, due when the journal has doubled, takes the loop some 2 µs per node to collect; writing it is IO.
 
-Ephemeral nodes are never on disk: a restart ends all sessions. Used from one trio task scheduler only.
+Ephemeral nodes are on disk only in the store of several brokers (`keeps_sessions`), whose sessions are those of its
+server (`socket_server.py`); otherwise a restart ends all sessions. Used from one trio task scheduler only.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import trio
 from barnabas.replication.store.events import EventQueue
 from barnabas.replication.store.journal import Journal
 from barnabas.replication.store.journal_files import Files
-from barnabas.replication.store.node_tree import Outcome, Tree
+from barnabas.replication.store.node_tree import Effect, Outcome, Tree
 from barnabas.replication.store.store import (
     Delete,
     Node,
@@ -81,14 +82,15 @@ class EmbeddedStore:
         *,
         run_io: RunIO = run_inline,
         snapshot_after_bytes: int = 1 << 20,
+        keeps_sessions: bool = False,
     ) -> EmbeddedStore:
         """Load the tree from `files` (synchronously), or start an empty one. Without files nothing is kept.
 
-        Raises StoreCorrupt, OSError.
+        keeps_sessions: sessions and their nodes survive a restart; see `node_tree.py`. Raises StoreCorrupt, OSError.
         """
         if files is None:
-            return cls(Tree(), None, run_io)
-        journal = Journal(files, snapshot_after_bytes=snapshot_after_bytes)
+            return cls(Tree(keeps_sessions=keeps_sessions), None, run_io)
+        journal = Journal(files, snapshot_after_bytes=snapshot_after_bytes, keeps_sessions=keeps_sessions)
         return cls(journal.open(), journal, run_io)
 
     def connect(self) -> EmbeddedSession:
@@ -121,15 +123,54 @@ class EmbeddedStore:
         if self._closed:
             raise StoreClosed("the metadata store is closed")
 
+    # -- for a server of several sessions, which must order commits itself ---------------------------------------------
+
+    @property
+    def tree(self) -> Tree:
+        """What is in memory, of which the last commits may not be on disk yet. To be read only."""
+        return self._tree
+
+    @property
+    def durable(self) -> int:
+        """Id of the last commit on disk."""
+        return self._durable
+
+    def begin(self, ops: Sequence[Op], session: int) -> Outcome:
+        """Accept a commit in memory; somebody must wait for it with `until_durable`. Raises CommitRefused,
+        StoreClosed, StoreFailed.
+        """
+        self._check()
+        return self._accept(self._tree.apply(ops, session))
+
+    def begin_session(self, session: int, timeout_ms: int) -> Outcome:
+        """`Tree.open_session`, as `begin`."""
+        self._check()
+        return self._accept(self._tree.open_session(session, timeout_ms))
+
+    def end_session(self, session: int) -> Outcome:
+        """`Tree.end_session`, as `begin`."""
+        self._check()
+        return self._accept(self._tree.end_session(session))
+
+    async def until_durable(self, zxid: int) -> None:
+        """Return when a commit is on disk. Raises StoreClosed, StoreFailed."""
+        await trio.lowlevel.checkpoint()
+        await self._until_durable(zxid)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _accept(self, outcome: Outcome) -> Outcome:
+        self._waiting.append(outcome)
+        for path in outcome.changed:
+            self._unsettled[path] = self._unsettled[parent_of(path) + "/"] = outcome.zxid
+        return outcome
+
     async def _commit(self, ops: Sequence[Op], session: int) -> list[Node | None]:
         await trio.lowlevel.checkpoint_if_cancelled()
         self._check()
         if not ops:
             return []
-        outcome = self._tree.apply(ops, session)
-        self._waiting.append(outcome)
-        for path in outcome.changed:
-            self._unsettled[path] = self._unsettled[parent_of(path) + "/"] = outcome.zxid
+        outcome = self.begin(ops, session)
         with trio.CancelScope(shield=True):  # it is accepted: cancelled now, it would be in memory only
             await trio.lowlevel.checkpoint()  # others come and share the flush
             await self._until_durable(outcome.zxid)
@@ -180,8 +221,9 @@ class EmbeddedStore:
         """The IO of one flush, on values taken now: it may run beside further commits."""
         commits = [outcome.encoded for outcome in batch]
         if journal.wants_snapshot:
-            nodes, zxid = list(self._tree.lasting_nodes()), self._tree.zxid
-            return lambda: journal.snapshot(nodes, zxid, commits)
+            lasting: list[Effect] = [*self._tree.lasting_nodes(), *self._tree.lasting_sessions()]
+            zxid = self._tree.zxid
+            return lambda: journal.snapshot(lasting, zxid, commits)
         return lambda: journal.append(commits)
 
     async def _end(self, session: int) -> None:

@@ -2,7 +2,11 @@
 
 Pure: no IO, no trio. `Tree.apply` does one commit or nothing, and hands back what a journal must keep (`Effect`s,
 encoded: the outcome, not the request – a sequential name is already chosen) and which nodes changed. `Tree.replay`
-takes effects back in. Effects of ephemeral nodes are left out: a restart ends every session.
+takes effects back in.
+
+The store of one broker leaves ephemeral nodes out of the effects: a restart ends its session. A tree that
+`keeps_sessions` (the store of several brokers) has sessions of its own, opened and ended by commits, and writes them
+and their nodes down, so that they survive a restart of the store as they do in ZooKeeper.
 
 Cost: an operation is a few dictionary accesses, whatever the size of the tree.
 """
@@ -32,9 +36,10 @@ from barnabas.replication.store.store import (
 
 
 class Put(NamedTuple):
-    """A persistent node as it is after a commit.
+    """A node as it is after a commit.
 
-    made: children made under it so far (numbers sequential names); made_beside: the same for its parent.
+    made: children made under it so far (numbers sequential names); made_beside: the same for its parent. owner: the
+    session of an ephemeral node; 0: persistent.
     """
 
     path: str
@@ -44,16 +49,32 @@ class Put(NamedTuple):
     mzxid: int
     made: int
     made_beside: int
+    owner: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """A persistent node is gone."""
+    """A node is gone."""
 
     path: str
 
 
-Effect = Put | Drop
+@dataclass(frozen=True, slots=True)
+class SessionOpened:
+    """There is a session, with its time-out in milliseconds."""
+
+    session: int
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded:
+    """A session is over; its nodes are dropped in the same commit."""
+
+    session: int
+
+
+Effect = Put | Drop | SessionOpened | SessionEnded
 
 Encode = Callable[[int, Sequence[Effect]], bytes]
 """A commit's id and effects in the form that a journal keeps."""
@@ -85,11 +106,14 @@ class Outcome:
 class Tree:
     """All nodes, from '/' down. `zxid` is the id of the last commit.
 
-    encode: how a commit is written down; None where nothing is kept.
+    encode: how a commit is written down; None where nothing is kept. keeps_sessions: see the module; `sessions` are
+    their time-outs in milliseconds.
     """
 
-    def __init__(self, encode: Encode | None = None) -> None:
+    def __init__(self, encode: Encode | None = None, *, keeps_sessions: bool = False) -> None:
         self._encode = encode
+        self._keeps_sessions = keeps_sessions
+        self.sessions: dict[int, int] = {}
         self._entries: dict[str, _Entry] = {"/": _Entry(b"", 0, 0)}
         self.zxid = 0
 
@@ -124,7 +148,8 @@ class Tree:
         undo: list[Callable[[], None]] = []
         nodes: list[Node | None] = []
         touched: dict[str, None] = {}
-        lasting: dict[str, None] = {}  # persistent nodes created, written or deleted
+        keeps = self._keeps_sessions
+        lasting: dict[str, None] = {}  # nodes created, written or deleted of which a journal must know
         try:
             for index, op in enumerate(ops):
                 match op:
@@ -132,29 +157,50 @@ class Tree:
                         path = self._create(op, index, zxid, session, undo)
                         nodes.append(_node(path, self._entries[path]))
                         touched[path] = None
-                        if not op.ephemeral:
+                        if keeps or not op.ephemeral:
                             lasting[path] = None
                     case Set():
                         entry = self._write(op, index, zxid, undo)
                         nodes.append(_node(op.path, entry))
                         touched[op.path] = None
-                        if not entry.owner:
+                        if keeps or not entry.owner:
                             lasting[op.path] = None
                     case Delete():
-                        if not self._delete(op, index, undo).owner:
+                        deleted = self._delete(op, index, undo)
+                        if keeps or not deleted.owner:
                             lasting[op.path] = None
                         nodes.append(None)
                         touched[op.path] = None
                     case Check():
                         self._demand(op.path, op.version, index)
                         nodes.append(None)
-            encoded = b"" if self._encode is None else self._encode(zxid, self._effects(lasting))
+            encoded = self._encoded(zxid, self._effects(lasting))
         except BaseException:
             for step in reversed(undo):
                 step()
             raise
         self.zxid = zxid
         return Outcome(zxid, nodes, encoded, list(touched))
+
+    def open_session(self, session: int, timeout_ms: int) -> Outcome:
+        """Enter a session (a positive number that none has) into `sessions`."""
+        zxid = self.zxid + 1
+        encoded = self._encoded(zxid, [SessionOpened(session, timeout_ms)])
+        self.sessions[session] = timeout_ms
+        self.zxid = zxid
+        return Outcome(zxid, [], encoded, [])
+
+    def end_session(self, session: int) -> Outcome:
+        """Take a session out of `sessions` and remove its nodes, in one commit of any size. Raises KeyError."""
+        _ = self.sessions[session]
+        zxid = self.zxid + 1
+        paths = self.owned_by(session)
+        encoded = self._encoded(zxid, [*map(Drop, paths), SessionEnded(session)])
+        for index, path in enumerate(paths):
+            self._delete(Delete(path), index, [])
+        del self.sessions[session]
+        self.zxid = zxid
+        return Outcome(zxid, [], encoded, paths)
 
     def replay(self, zxid: int, effects: Sequence[Effect]) -> None:
         """Take back what `apply` once returned. Raises ValueError if it cannot have followed what is here."""
@@ -170,31 +216,51 @@ class Tree:
                         if entry.children:
                             raise ValueError(f"deletion of {effect.path}, which has children")
                         self._disown(effect.path)
+                case SessionOpened():
+                    self.put_session(effect)
+                case SessionEnded():
+                    self.sessions.pop(effect.session, None)
         self.zxid = zxid
+
+    def put_session(self, opened: SessionOpened) -> None:
+        """Enter a session as it was (journal and snapshot loading)."""
+        if self._keeps_sessions:
+            self.sessions[opened.session] = opened.timeout_ms
 
     def put(self, put: Put) -> None:
         """Place a node as it was (journal and snapshot loading). Raises ValueError without its parent."""
+        if put.owner and not self._keeps_sessions:
+            return  # the session has ended with the store of several brokers that kept it
         entry = self._entries.get(put.path)
         if entry is None:
             parent = self._entries.get(parent_of(put.path))
             if parent is None or put.path == "/":
                 raise ValueError(f"{put.path} without its parent")
-            entry = self._entries[put.path] = _Entry(put.data, put.czxid, 0)
+            entry = self._entries[put.path] = _Entry(put.data, put.czxid, put.owner)
             if parent.children is None:
                 parent.children = set()
             parent.children.add(put.path)
             parent.made = max(parent.made, put.made_beside)
         entry.made = max(entry.made, put.made)
         entry.data, entry.version, entry.czxid, entry.mzxid = put.data, put.version, put.czxid, put.mzxid
+        entry.owner = put.owner
 
     def lasting_nodes(self) -> Iterator[Put]:
-        """Every persistent node but the root, parents first: what a snapshot holds.
+        """Every node but the root that outlives the process, parents first: what a snapshot holds.
 
         The dictionary's order is enough: a node enters it after its parent, also when a refused commit is undone.
         """
         for path, entry in self._entries.items():
-            if not entry.owner and path != "/":
+            if path != "/" and (self._keeps_sessions or not entry.owner):
                 yield self._put(path, entry)
+
+    def lasting_sessions(self) -> Iterator[SessionOpened]:
+        """Every session: what a snapshot holds beside the nodes."""
+        for session, timeout_ms in self.sessions.items():
+            yield SessionOpened(session, timeout_ms)
+
+    def _encoded(self, zxid: int, effects: Sequence[Effect]) -> bytes:
+        return b"" if self._encode is None else self._encode(zxid, effects)
 
     def _effects(self, paths: Iterable[str]) -> list[Effect]:
         """What became of `paths`: children go before parents, and come after them."""
@@ -202,7 +268,7 @@ class Tree:
         puts: list[Effect] = []
         for path in sorted(paths, key=len):
             entry = self._entries.get(path)
-            if entry is None or entry.owner:
+            if entry is None or (entry.owner and not self._keeps_sessions):
                 drops.append(Drop(path))
             else:
                 puts.append(self._put(path, entry))
@@ -210,7 +276,7 @@ class Tree:
 
     def _put(self, path: str, entry: _Entry) -> Put:
         beside = self._entries[parent_of(path)].made
-        return Put(path, entry.data, entry.version, entry.czxid, entry.mzxid, entry.made, beside)
+        return Put(path, entry.data, entry.version, entry.czxid, entry.mzxid, entry.made, beside, entry.owner)
 
     def _demand(self, path: str, version: int, index: int) -> _Entry:
         entry = self._entries.get(path)
