@@ -220,6 +220,12 @@ def name_of(path: str) -> str:
     return path[path.rfind("/") + 1 :]
 
 
+def check_path(path: str) -> None:
+    """Our own mistakes, not a client's: names reach a store validated. Raises ValueError."""
+    if path != "/" and (not path.startswith("/") or path.endswith("/") or "//" in path or "\0" in path):
+        raise ValueError(f"not a node path: {path!r}")
+
+
 def check_size(ops: Sequence[Op]) -> None:
     """Raises PathTooLong, CommitTooLarge."""
     size = 0

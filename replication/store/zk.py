@@ -42,6 +42,7 @@ from barnabas.replication.store.store import (
     StoreError,
     StoreEvent,
     StoreFailed,
+    check_path,
     check_size,
     parent_of,
 )
@@ -164,7 +165,7 @@ class ZooKeeperStore:
             await trio.lowlevel.checkpoint()
             return []
         for op in ops:
-            _check_path(op.path)
+            check_path(op.path)
         check_size(ops)
         body = encode_multi(ops, self._chroot, self._acls)
         if len(body) + 64 > LARGEST_PACKET:  # 64: its header, with some to spare
@@ -212,7 +213,7 @@ class ZooKeeperStore:
             self._chroot = chroot
 
     def _full_path(self, path: str) -> str:
-        _check_path(path)
+        check_path(path)
         return self._chroot + path if path != "/" else self._chroot or "/"
 
     def _acls(self, path: str) -> Sequence[Acl]:
@@ -221,9 +222,3 @@ class ZooKeeperStore:
 
 def _get(path: str) -> Callable[[Any], Any]:
     return lambda client: client.get_async(path)
-
-
-def _check_path(path: str) -> None:
-    """Our own mistakes, not a client's: names reach this place validated."""
-    if path != "/" and (not path.startswith("/") or path.endswith("/") or "//" in path or "\0" in path):
-        raise ValueError(f"not a node path: {path!r}")

@@ -1,6 +1,7 @@
 """The stores that the contract tests run on, behind one face: a tree that can be connected to and expired.
 
-in memory, on disk, on disk with IO in threads: the embedded store. simulated: that of server/sim, with delays. On a
+in memory, on disk, on disk with IO in threads: the embedded store. On a socket, in memory or in a file, and over one
+that is cut all the time: the store of one machine. simulated: that of server/sim, with delays. On a
 fake ZooKeeper: the store on ZooKeeper with the small server of `fake_zookeeper.py`; on ZooKeeper: with a real one
 (slow; needs a JVM). Each test has a tree of its own.
 """
@@ -15,9 +16,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import trio
+from trio.testing import memory_stream_pair
 
 from barnabas.replication.store.journal_files import DirectoryFiles
 from barnabas.replication.store.memory import EmbeddedSession, EmbeddedStore
+from barnabas.replication.store.socket_server import StoreServer
+from barnabas.replication.store.socket_store import SocketStore, socket_store
 from barnabas.replication.store.store import Store
 from barnabas.replication.store.zk import ZooKeeperStore, zookeeper_store
 from barnabas.replication.store.zk_settings import ZooKeeperSettings
@@ -56,6 +60,61 @@ class EmbeddedHome:
 
     async def expire(self, store: EmbeddedSession) -> None:
         await store.expire()
+
+
+class SocketHome:
+    """The store of one machine, over streams in memory."""
+
+    def __init__(self, nursery: trio.Nursery, store: EmbeddedStore) -> None:
+        ids = random.Random(1)
+        self.server = StoreServer(store, new_id=lambda: ids.getrandbits(62) + 1, now=trio.current_time)
+        self.listener = MemoryListener()
+        self.nursery = nursery
+        self._ends: dict[SocketStore, tuple[trio.Event, trio.Event]] = {}
+
+    async def start(self) -> None:
+        await self.nursery.start(self.server.run, self.listener)
+
+    async def connect(self) -> SocketStore:
+        store: SocketStore = await self.nursery.start(self._session)
+        return store
+
+    async def _session(self, task_status: trio.TaskStatus[SocketStore]) -> None:
+        """A task for each session, as they end in any order."""
+        wanted, ended = trio.Event(), trio.Event()
+        async with socket_store(self.listener.connect, timeout_ms=SESSION_TIMEOUT_MS) as store:
+            self._ends[store] = wanted, ended
+            task_status.started(store)
+            await wanted.wait()
+        ended.set()
+
+    async def close(self, store: SocketStore) -> None:
+        wanted, ended = self._ends.pop(store)
+        wanted.set()
+        await ended.wait()
+
+    async def expire(self, store: SocketStore) -> None:
+        while store.session_id not in self.server.store.tree.sessions:  # noqa: ASYNC110 – the last one has just expired
+            await trio.sleep(0.001)
+        await self.server.store.until_durable(self.server.end(store.session_id).zxid)
+
+
+class MemoryListener(trio.abc.Listener[trio.abc.Stream]):
+    """Connections without sockets. `connect` opens one."""
+
+    def __init__(self) -> None:
+        self._send, self._receive = trio.open_memory_channel[trio.abc.Stream](0)
+
+    async def connect(self) -> trio.abc.Stream:
+        ours, theirs = memory_stream_pair()
+        await self._send.send(theirs)
+        return ours
+
+    async def accept(self) -> trio.abc.Stream:
+        return await self._receive.receive()
+
+    async def aclose(self) -> None:
+        await self._receive.aclose()
 
 
 class SimulatedHome:
@@ -147,6 +206,17 @@ async def on_disk(path: Path, server: Callable[[], ZooKeeper]) -> AsyncIterator[
 async def on_disk_in_threads(path: Path, server: Callable[[], ZooKeeper]) -> AsyncIterator[Home]:
     store = EmbeddedStore.open(DirectoryFiles(path), run_io=trio.to_thread.run_sync)
     yield EmbeddedHome(store)
+    await store.aclose()
+
+
+@asynccontextmanager
+async def on_a_socket(path: Path, server: Callable[[], ZooKeeper]) -> AsyncIterator[Home]:
+    store = EmbeddedStore.open(DirectoryFiles(path), run_io=trio.to_thread.run_sync, keeps_sessions=True)
+    async with trio.open_nursery() as nursery:
+        home = SocketHome(nursery, store)
+        await home.start()
+        yield home
+        nursery.cancel_scope.cancel()
     await store.aclose()
 
 
