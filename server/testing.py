@@ -33,7 +33,7 @@ from trio.testing import MockClock, memory_stream_pair
 from barnabas.kproto import ApiKey, decode, response_class
 from barnabas.kproto.frame import FrameSplitter, parse_response_header, request_frame
 from barnabas.logdir import Disk
-from barnabas.replication import EmbeddedSession, EmbeddedStore, Endpoint, Image, PartitionImage
+from barnabas.replication import EmbeddedSession, EmbeddedStore, Endpoint, Image, PartitionImage, Store
 from barnabas.server.broker.broker import Broker
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.network.peers import tcp_connect
@@ -154,6 +154,9 @@ class Member:
         self._scope.cancel()
 
 
+Sessions = Callable[[int], AbstractAsyncContextManager[Store]]
+
+
 class EmbeddedCluster:
     """Brokers 1 to n in this loop, on one coordination tree in memory; made by `embedded_cluster`.
 
@@ -164,6 +167,7 @@ class EmbeddedCluster:
         self, nursery: trio.Nursery, directory: Path, offload: Offload, seed: int, tcp: bool, settings: dict[str, str]
     ) -> None:
         self.store = EmbeddedStore.open()
+        self.sessions: Sessions | None = None
         self.members: dict[int, Member] = {}
         self._nursery = nursery
         self._directory = directory
@@ -208,7 +212,7 @@ class EmbeddedCluster:
             offload=self._offload,
             wall_clock=_wall_clock(),
             rng=Random(self._seed * 1000 + broker_id),
-            store=session,
+            store=session if self.sessions is None else partial(self.sessions, broker_id),
             connect=tcp_connect if self._tcp else partial(self._open_link, broker_id),
         )
         await self._nursery.start(member.run, broker)
@@ -312,10 +316,12 @@ async def embedded_cluster(
     offload: Offload = inline,
     seed: int = 0,
     tcp: bool = False,
+    sessions: Sessions | None = None,
     **settings: str,
 ) -> AsyncIterator[EmbeddedCluster]:
     """Start brokers 1 to n and stop them at the end; ready when all know of each other. Topics get n replicas, three at
-    most, unless their creator or the settings say otherwise.
+    most, unless their creator or the settings say otherwise. sessions: opens the store for a broker, instead of that of
+    the cluster, on which `kill` and `expire` rest.
     """
     replicas = str(max(1, min(n, 3)))
     values = {
@@ -329,6 +335,7 @@ async def embedded_cluster(
     with tempfile.TemporaryDirectory(prefix="barnabas-") as temporary:
         async with trio.open_nursery() as nursery:
             cluster = EmbeddedCluster(nursery, Path(directory or temporary), offload, seed, tcp, values)
+            cluster.sessions = sessions
             for broker_id in range(1, n + 1):
                 await cluster.start(broker_id)
             await cluster.all_alive()
@@ -372,7 +379,9 @@ def cluster_thread(directory: str | Path | None = None, **settings: str) -> Iter
 
     @asynccontextmanager
     async def clustered() -> AsyncIterator[Broker]:
-        async with embedded_cluster(1, directory, offload=in_thread, seed=0, tcp=True, **settings) as cluster:
+        async with embedded_cluster(
+            1, directory, offload=in_thread, seed=0, tcp=True, sessions=None, **settings
+        ) as cluster:
             yield cluster[1]
 
     with _in_thread(clustered) as bootstrap:

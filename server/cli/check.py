@@ -38,7 +38,7 @@ def check(file: str) -> Findings:
     except SettingsRefused as error:
         refusals, notices = error.problems, error.notices
         config = _rest({key: text for key, text in values.items() if key not in error.keys})
-    if config.is_clustered:
+    if config.uses_zookeeper:
         try:
             zookeeper_settings(config)
         except SettingsRefused as error:

@@ -7,6 +7,7 @@ clients trust a restarted broker.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import secrets
@@ -31,6 +32,7 @@ ADMINISTRATOR: Final = "admin"
 USERS: Final = {ADMINISTRATOR: "admin-secret", "alice": "alice-secret"}
 """The users if none is named; the first one always exists."""
 _HOSTS: Final = ("127.0.0.1", "::1", "localhost")
+_BROKER_NAME: Final = "broker"
 _ITERATIONS: Final = 4096
 _NAME: Final = re.compile("[A-Za-z0-9._-]+")
 _PASSWORD: Final = re.compile("[!#-\\[\\]-~]+")
@@ -66,7 +68,9 @@ class DevSecurity:
         self._users = users
         self._directory.mkdir(parents=True, exist_ok=True)
         if protocol.endswith("SSL"):
-            self._make_certificates()
+            with open(self._directory / ".lock", "wb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # brokers of a cluster share the directory, and start side by side
+                self._make_certificates()
 
     def _make_certificates(self) -> None:
         here = self._directory
@@ -79,14 +83,14 @@ class DevSecurity:
         kind = trustme.KeyType.ECDSA
         authority = trustme.CA(key_type=kind)
         _write(here / AUTHORITY, authority.cert_pem.bytes())
-        _write(here / BROKER, _identity(authority.issue_cert(*_HOSTS, common_name="broker", key_type=kind)))
+        _write(here / BROKER, _identity(authority.issue_cert(*_HOSTS, common_name=_BROKER_NAME, key_type=kind)))
         for user in self._users:
             # With an alternative name of some kind: Java does not read a certificate with none at all of trustme's.
             issued = authority.issue_cert(f"{user}@example.invalid", common_name=user, key_type=kind)
             _write(here / f"{user}.pem", _identity(issued))
 
-    def settings(self, port: int) -> list[str]:
-        """KEY=VALUE each: of a listener on `port`."""
+    def settings(self, port: int, *, between_brokers: bool = False) -> list[str]:
+        """KEY=VALUE each: of a listener on `port`. between_brokers: other brokers with the same files connect to it."""
         protocol, here, users = self._protocol, self._directory, self._users
         found = [
             f"listeners={protocol}://127.0.0.1:{port}",
@@ -96,6 +100,8 @@ class DevSecurity:
         if protocol.endswith("SSL"):
             found += ["ssl.keystore.type=PEM", f"ssl.keystore.location={here / BROKER}"]
             found += ["ssl.truststore.type=PEM", f"ssl.truststore.location={here / AUTHORITY}"]
+        if protocol == "SSL" and between_brokers:
+            found.append(f"super.users=User:{ADMINISTRATOR};User:{_BROKER_NAME}")
         if protocol == "SSL":
             found += ["ssl.client.auth=requested", f"ssl.principal.mapping.rules={_USER_OF_CERTIFICATE}"]
         if protocol.startswith("SASL"):
@@ -123,6 +129,12 @@ class DevSecurity:
                 }
                 for name, password in self._users.items()
             },
+        )
+
+    def administrator(self, bootstrap: str) -> ClientAccess:
+        """How the super user comes in."""
+        return ClientAccess(
+            bootstrap, self._protocol, str(self._directory), ADMINISTRATOR, self._users[ADMINISTRATOR], "PLAIN"
         )
 
     def write_properties(self, bootstrap: str) -> None:

@@ -1,4 +1,4 @@
-"""The command line: `barnabas serve`, `dev`, `config`, `users`, `log` and `health`.
+"""The command line: `barnabas serve`, `dev`, `cluster`, `store`, `config`, `users`, `log` and `health`.
 
 Exit codes: 0 ended as asked, a stop by SIGTERM or SIGINT included · 1 the broker failed · 2 the command line or the
 settings cannot be used. Only what the chosen command needs is imported: a broker answers half a second after it was
@@ -11,25 +11,38 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
 from barnabas.server.cli import log_arguments as log_cli
-from barnabas.server.cli import users_arguments
+from barnabas.server.cli import machine_arguments, users_arguments
+from barnabas.server.cli.common import (
+    FAILED,
+    INTERRUPTED,
+    OK,
+    REFUSED,
+    Refused,
+    add_logging,
+    add_settings,
+    complain,
+    discard_output,
+    load_settings,
+    port,
+    refused_files,
+    say,
+    seconds,
+    secured,
+    set_up_log,
+    topics_of,
+)
 
 if TYPE_CHECKING:
     from barnabas.replication import TopicRequest
-    from barnabas.server.cli.dev_security import DevSecurity
     from barnabas.server.cli.parent_watch import ParentWatch
     from barnabas.server.config.broker import BrokerConfig
-
-OK, FAILED, REFUSED = 0, 1, 2
-INTERRUPTED = 130
-"""After Ctrl-C, as in shells; a broker that is stopped by it exits with 0."""
 
 _DESCRIPTION = "A broker that speaks Apache Kafka's protocol: point any Kafka client at it."
 _EPILOG = """\
@@ -38,6 +51,7 @@ examples:
   barnabas serve server.properties --set num.partitions=3
   KAFKA_LOG_DIRS=/data barnabas serve --log-format json
   barnabas dev                                         a throw-away broker on a free port
+  barnabas cluster --brokers 3                         brokers of a cluster on this machine
   barnabas config --check server.properties            what would be said about this file
   barnabas users list server.properties                who can log in by SCRAM; `users add` makes the first one
   barnabas log verify /data                            check a log directory, without a broker
@@ -65,8 +79,19 @@ def parser() -> argparse.ArgumentParser:
         description="Run a broker until SIGTERM or SIGINT (Ctrl-C), then stop cleanly.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _add_settings(serve)
-    _add_logging(serve, default_level="info")
+    add_settings(serve)
+    serve.add_argument(
+        "--announce",
+        action="store_true",
+        help="print bootstrap=HOST:PORT to standard output when the broker is ready",
+    )
+    serve.add_argument(
+        "--exit-with-parent",
+        action="store_true",
+        help="for programs that start a broker: stop when standard input ends, that is when they are gone",
+    )
+    add_logging(serve, default_level="info")
+    machine_arguments.add_parsers(commands)
 
     dev = commands.add_parser(
         "dev",
@@ -78,7 +103,7 @@ def parser() -> argparse.ArgumentParser:
         ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    dev.add_argument("--port", type=_port, default=0, metavar="PORT", help="port to listen on (default: any free one)")
+    dev.add_argument("--port", type=port, default=0, metavar="PORT", help="port to listen on (default: any free one)")
     dev.add_argument("--data", metavar="DIR", help="keep the data in DIR instead of a temporary directory")
     dev.add_argument(
         "--topic",
@@ -116,7 +141,7 @@ def parser() -> argparse.ArgumentParser:
         ),
     )
     dev.add_argument("--leash", dest="exit_with_parent", nargs="?", const="", help=argparse.SUPPRESS)  # its first name
-    _add_logging(dev, default_level="warn")
+    add_logging(dev, default_level="warn")
 
     config = commands.add_parser(
         "config",
@@ -137,7 +162,7 @@ def parser() -> argparse.ArgumentParser:
     )
     config.add_argument("--markdown", action="store_true", help="print docs/settings.md")
 
-    users_arguments.add_parser(commands, _add_settings)
+    users_arguments.add_parser(commands, add_settings)
     log_cli.add_parser(commands)
     health = commands.add_parser(
         "health",
@@ -152,54 +177,8 @@ def parser() -> argparse.ArgumentParser:
     health.add_argument(
         "--command-config", metavar="FILE", help="how to come to it, by Apache Kafka's names: TLS, who logs in"
     )
-    health.add_argument("--timeout", type=_seconds, default=5.0, metavar="SECONDS", help="for each answer (default: 5)")
+    health.add_argument("--timeout", type=seconds, default=5.0, metavar="SECONDS", help="for each answer (default: 5)")
     return top
-
-
-def _add_settings(command: argparse.ArgumentParser) -> None:
-    command.add_argument("file", nargs="?", metavar="server.properties", help="settings in Java's properties format")
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting, over the file and the environment; may be repeated",
-    )
-    command.add_argument("--no-env", action="store_true", help="leave the KAFKA_* variables out")
-
-
-def _add_logging(command: argparse.ArgumentParser, default_level: str) -> None:
-    command.add_argument(
-        "--log-format",
-        choices=("text", "json"),
-        default="text",
-        help="lines for people or for machines (default: text)",
-    )
-    command.add_argument(
-        "--log-level",
-        default=default_level,
-        metavar="LEVEL",
-        help=f"trace, debug, info, warn, error, fatal or off (default: {default_level})",
-    )
-    command.add_argument(
-        "--logger",
-        action="append",
-        default=[],
-        metavar="NAME=LEVEL",
-        help="level of one part, for example network=debug; may be repeated",
-    )
-
-
-def _seconds(text: str) -> float:
-    if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text) is None or not float(text):
-        raise argparse.ArgumentTypeError(f"a number of seconds above 0 is expected, not {text[:40]!r}")
-    return float(text)
-
-
-def _port(text: str) -> int:
-    if re.fullmatch("[0-9]{1,5}", text) is None or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"a number from 0 to 65535 is expected, not {text[:40]!r}")
-    return int(text)
 
 
 def main(
@@ -225,6 +204,14 @@ def main(
             return _serve(chosen, environment)
         if chosen.command == "dev":
             return _dev(chosen, signals)
+        if chosen.command == "cluster":
+            from barnabas.server.cli import cluster
+
+            return cluster.run(chosen, environment, signals)
+        if chosen.command == "store":
+            from barnabas.server.cli import store
+
+            return store.run(chosen)
         if signals is not None:
             signals.as_python_does()
         if chosen.command == "log":
@@ -238,19 +225,14 @@ def main(
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # `barnabas config --all | head`
-        _discard_output()
+        discard_output()
         return OK
     except OSError as error:  # `barnabas config --all > /dev/full`, no room for a temporary directory
         from barnabas.server.runtime.wording import in_words
 
         print(f"barnabas: {in_words(error)}", file=sys.stderr)
-        _discard_output()
+        discard_output()
         return FAILED
-
-
-def _discard_output() -> None:
-    """Our output cannot be written: discard the rest, so that the interpreter does not complain at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def version() -> str:
@@ -264,83 +246,34 @@ def version() -> str:
         return "(not installed)"
 
 
-class _Refused(Exception):
-    """The command line or the settings cannot be used; the lines say why."""
-
-    def __init__(self, *lines: str) -> None:
-        self.lines = lines
-
-
-def _load(file: str | None, environ: Mapping[str, str] | None, overrides: Sequence[str]) -> BrokerConfig:
-    """Settings, or `_Refused`."""
-    from barnabas.server.config.broker import load
-    from barnabas.server.config.problems import SettingsRefused
-
-    with _refused_files(file):
-        try:
-            config = load(file, environ=environ, overrides=overrides)
-            if config.is_clustered:
-                from barnabas.server.cluster.zookeeper import zookeeper_settings
-
-                zookeeper_settings(config)  # its problems are reported before anything starts
-            if any(listener.protocol.startswith("SASL_") for listener in config.listeners):
-                from barnabas.server.config.sasl import sasl_settings
-
-                sasl_settings(config)
-            return config
-        except SettingsRefused as error:
-            raise _Refused(*error.problems) from None
-
-
-@contextmanager
-def _refused_files(file: str | None) -> Iterator[None]:
-    """Raises `_Refused` for a settings file that cannot be read."""
-    from barnabas.server.config.properties import PropertiesError
-
-    try:
-        yield
-    except PropertiesError as error:
-        raise _Refused(f"{file}, {error}") from None
-    except OSError as error:
-        raise _Refused(f"{file} cannot be read: {error.strerror or error}") from None
-
-
-def _set_up_log(chosen: argparse.Namespace) -> None:
-    from barnabas.server.runtime import logs
-
-    levels = {}
-    for text in chosen.logger:
-        name, equals, level = text.partition("=")
-        if not equals or not name:
-            raise _Refused(f"--logger {text} must be written as NAME=LEVEL")
-        levels[name] = level
-    try:
-        logs.set_up(chosen.log_level, chosen.log_format, levels)
-    except ValueError as error:
-        raise _Refused(f"--log-level or --logger: {error}") from None
-
-
-def _complain(lines: Sequence[str]) -> int:
-    for line in lines:
-        print(f"barnabas: {line}", file=sys.stderr)
-    return REFUSED
-
-
 # -- serve and dev ---------------------------------------------------------------------------------
 
 
 def _serve(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
     try:
-        config = _load(chosen.file, None if chosen.no_env else environ, chosen.set)
+        config = load_settings(chosen.file, None if chosen.no_env else environ, chosen.set)
         topics = () if chosen.no_env else _first_topics(environ)
-        _set_up_log(chosen)
-    except _Refused as error:
-        return _complain(error.lines)
-    return _run(config, topics)
+        set_up_log(chosen)
+    except Refused as error:
+        return complain(error.lines)
+    watch = None
+    if chosen.exit_with_parent:
+        from barnabas.server.cli.parent_watch import ParentWatch
+
+        watch = ParentWatch(None)
+    try:
+        return _run(config, topics, _announce if chosen.announce else lambda bootstrap: None)
+    finally:
+        if watch is not None:
+            watch.ended()
+
+
+def _announce(bootstrap: str) -> None:
+    say(f"bootstrap={bootstrap}")
 
 
 def _first_topics(environ: Mapping[str, str]) -> Sequence[TopicRequest]:
-    """The topics in the environment; raises `_Refused`."""
+    """The topics in the environment; raises `Refused`."""
     if "KAFKA_CREATE_TOPICS" not in environ:  # usually not, and then its module need not be loaded
         return ()
     from barnabas.server.broker.first_topics import topics_in
@@ -348,18 +281,7 @@ def _first_topics(environ: Mapping[str, str]) -> Sequence[TopicRequest]:
     try:
         return topics_in(environ)
     except ValueError as error:
-        raise _Refused(str(error)) from None
-
-
-def _dev_topics(texts: Sequence[str]) -> Sequence[TopicRequest]:
-    if not texts:
-        return ()
-    from barnabas.server.broker.first_topics import parse_topic
-
-    try:
-        return [parse_topic(text) for text in texts]
-    except ValueError as error:
-        raise _Refused(f"--topic: {error}") from None
+        raise Refused(str(error)) from None
 
 
 def _dev(chosen: argparse.Namespace, signals: ModuleType | None) -> int:
@@ -395,47 +317,27 @@ def _dev(chosen: argparse.Namespace, signals: ModuleType | None) -> int:
             "group.initial.rebalance.delay.ms=0",
         ]
         try:
-            secured = _secured(chosen, files)
-            config = _load(None, None, [*settings, *(secured.settings(chosen.port) if secured else ()), *chosen.set])
-            topics = _dev_topics(chosen.topic)
-            _set_up_log(chosen)
-            if secured is not None:
-                secured.add_users(config)
-        except _Refused as error:
-            return _complain(error.lines)
+            security = secured(chosen, files)
+            among = any(text.startswith("metadata.store.socket=") for text in chosen.set)
+            listener = () if security is None else security.settings(chosen.port, between_brokers=among)
+            config = load_settings(None, None, [*settings, *listener, *chosen.set])
+            topics = topics_of(chosen.topic)
+            set_up_log(chosen)
+            if security is not None:
+                security.add_users(config)
+        except Refused as error:
+            return complain(error.lines)
 
         def announce(bootstrap: str) -> None:
-            if secured is not None:
-                secured.write_properties(bootstrap)
-            _say(f"bootstrap={bootstrap}", *([f"security={files}"] if files else []))
+            if security is not None:
+                security.write_properties(bootstrap)
+            say(f"bootstrap={bootstrap}", *([f"security={files}"] if files else []))
 
         return _run(config, topics, announce)
     finally:
         if signals is not None:
             signals.ignore()
         clean_up()
-
-
-def _secured(chosen: argparse.Namespace, files: str | None) -> DevSecurity | None:
-    """The value of `--security`; raises `_Refused`."""
-    if not chosen.security:
-        if chosen.user or chosen.security_files:
-            raise _Refused("--user and --security-files have no effect without --security")
-        return None
-    from barnabas.server.cli.dev_security import CannotSecure, DevSecurity, parse_users
-
-    try:
-        return DevSecurity(chosen.security, files or chosen.security_files, parse_users(chosen.user))
-    except CannotSecure as error:
-        raise _Refused(str(error)) from None
-
-
-def _say(*lines: str) -> None:
-    try:
-        print("\n".join(lines), flush=True)
-    except BrokenPipeError:
-        _discard_output()
-        raise
 
 
 def _run(
@@ -466,9 +368,9 @@ def _run(
 
 def _users(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
     try:
-        config = _load(chosen.file, None if chosen.no_env else environ, chosen.set)
-    except _Refused as error:
-        return _complain(error.lines)
+        config = load_settings(chosen.file, None if chosen.no_env else environ, chosen.set)
+    except Refused as error:
+        return complain(error.lines)
     from barnabas.server.cli import users
 
     return users.run(chosen, config)
@@ -497,18 +399,18 @@ def _config(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
     try:
         if chosen.check is not None:
             return _check(chosen.check)
-        config = _load(chosen.file, None if chosen.no_env else environ, chosen.set)
+        config = load_settings(chosen.file, None if chosen.no_env else environ, chosen.set)
         for notice in config.notices:
             print(f"barnabas: {notice.text}", file=sys.stderr)
         return _show(config, chosen.keys, everything=chosen.all)
-    except _Refused as error:
-        return _complain(error.lines)
+    except Refused as error:
+        return complain(error.lines)
 
 
 def _check(file: str) -> int:
     from barnabas.server.cli.check import check
 
-    with _refused_files(file):
+    with refused_files(file):
         found = check(file)
     refusals = (*found.refusals, *_unusable_stores(found.config))
     for text in found.warnings:
@@ -518,7 +420,7 @@ def _check(file: str) -> int:
         f"{_count(len(refusals), 'refusal')}, {_count(len(found.warnings), 'warning')})",
         flush=True,
     )
-    return _complain(refusals) if refusals else OK
+    return complain(refusals) if refusals else OK
 
 
 def _unusable_stores(config: BrokerConfig) -> Sequence[str]:
@@ -546,7 +448,7 @@ def _show(config: BrokerConfig, keys: Sequence[str], *, everything: bool) -> int
 
     unknown = [key for key in keys if key not in BROKER and not config.is_set(key)]
     if unknown:
-        return _complain([f"unknown setting: {key}" for key in unknown])
+        return complain([f"unknown setting: {key}" for key in unknown])
     names = list(keys) or (sorted(BROKER) if everything else [])
     for entry in broker_entries(config, names or [*config.static, ""]):
         value = "(hidden)" if entry.sensitive else "(not set)" if entry.value is None else entry.value

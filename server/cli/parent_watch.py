@@ -12,13 +12,16 @@ import shutil
 import signal
 import threading
 
+AGAIN_S = 0.2
+"""Between two signals that are to be two."""
 PATIENCE_S = 10.0
 """How long an orderly stop may take once the parent has ended."""
 
 
 class ParentWatch:
-    """Watches standard input from a thread and ends this process as SIGTERM does. `directory` is removed at the end if
-    the parent ended without stopping us first: otherwise the parent removes it.
+    """Watches standard input from a thread and ends this process as two SIGTERMs do: a broker of a cluster hands
+    nothing over then, as the others go as well. `directory` is removed at the end if the parent ended without stopping
+    us first: otherwise the parent removes it.
 
     The code that handles SIGTERM calls `ended` before the process exits.
     """
@@ -43,6 +46,8 @@ class ParentWatch:
             return
         self._parent_gone = True
         os.kill(os.getpid(), signal.SIGTERM)
+        if not self._over.wait(AGAIN_S):
+            os.kill(os.getpid(), signal.SIGTERM)
         if not self._over.wait(PATIENCE_S):
             self.ended()
             os._exit(1)

@@ -1,7 +1,8 @@
 """A broker's identity: which store holds the metadata, which id the broker has, when it may register.
 
-With `zookeeper.connect` the store is ZooKeeper, shared with the other brokers of the cluster; without it the broker
-runs alone and the store is a journal in one of its log directories.
+With `zookeeper.connect` the store is ZooKeeper, with `metadata.store.socket` that of this machine, shared with the
+other brokers of the cluster; without them the broker runs alone and the store is a journal in one of its log
+directories.
 
 The id is that of the settings, of the log directory's meta.properties, or generated: the version of /brokers/seqid
 counts its writes, so each writer gets a number of its own, which is added to `reserved.broker.max.id`. Source:
@@ -16,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 
 import trio
 
@@ -44,6 +46,16 @@ def open_store(
     """The store of the settings' choice, opened by entering the context. Of a broker alone, directory: where its store
     is; on_failure: called when it cannot be written any more.
     """
+    if config.store_socket is not None:
+        from barnabas.replication.store.socket_store import socket_store  # not loaded by a broker alone
+        from barnabas.server.network.unix_socket import connect
+
+        return socket_store(
+            partial(connect, config.store_socket),
+            timeout_ms=config.get_int("zookeeper.session.timeout.ms"),
+            connect_within_ms=config.get_optional_int("zookeeper.connection.timeout.ms"),
+            name=f"broker {config.broker_id}" if config.broker_id >= 0 else "a broker without an id",
+        )
     if config.is_clustered:
         # kazoo is imported only if it is used
         from barnabas.replication.store.zk import zookeeper_store

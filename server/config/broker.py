@@ -121,8 +121,18 @@ class BrokerConfig(TypedValues):
 
     @property
     def is_clustered(self) -> bool:
-        """Whether its metadata is in ZooKeeper, shared with other brokers; if not, the broker runs alone."""
+        """Whether its metadata is in a store that brokers share; if not, the broker runs alone."""
+        return self.uses_zookeeper or self.store_socket is not None
+
+    @property
+    def uses_zookeeper(self) -> bool:
+        """Whether that store is ZooKeeper."""
         return self.get_optional_str("zookeeper.connect") is not None
+
+    @property
+    def store_socket(self) -> str | None:
+        """The Unix socket of the store that the brokers of this machine share."""
+        return self.get_optional_str("metadata.store.socket")
 
     @property
     def broker_id(self) -> int:

@@ -2,7 +2,7 @@
 
 Apache Kafka starts with the `server.properties` that comes with it, not with the bare defaults; a user who starts a
 broker without a file expects that one, too: reachable from this machine, under a name that always works, and without a
-wait for the first member of a group. A broker of a cluster (`zookeeper.connect`) gets none of this: others must reach
+wait for the first member of a group. A broker of a cluster gets none of this: others must reach
 it. Environment and command line come first, as usual.
 """
 
@@ -22,7 +22,7 @@ _LOOPBACK: Final = "PLAINTEXT://localhost:9092"
 
 def fill(values: dict[str, str], origins: dict[str, str]) -> None:
     """Add to the settings that environment and command line gave."""
-    if values.get("zookeeper.connect", "").strip():
+    if any(values.get(key, "").strip() for key in ("zookeeper.connect", "metadata.store.socket")):
         return
     settings = {_DELAY: "0"}
     if "advertised.listeners" not in values:  # an advertised address means that others are to reach the broker

@@ -6,6 +6,7 @@ Apache Kafka has the same rules (KafkaConfig); listeners have a module of their 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Final
 
 from barnabas.server.config.draft import Draft
@@ -21,6 +22,7 @@ _DEFAULTS_IN_CLUSTER: Final = {
 
 def apply(draft: Draft) -> None:
     """All of them. Settles `broker.id`, `node.id` and the defaults that depend on other settings."""
+    one_store(draft)
     broker_id(draft)
     cluster_defaults(draft)
     log_dirs(draft)
@@ -33,13 +35,23 @@ def apply(draft: Draft) -> None:
         draft.problem("max.connections.per.ip", "0 needs max.connections.per.ip.overrides", text="0")
 
 
+def is_clustered(values: Mapping[str, object]) -> bool:
+    """Whether the metadata is in a store that brokers share."""
+    return values.get("zookeeper.connect") is not None or values.get("metadata.store.socket") is not None
+
+
+def one_store(draft: Draft) -> None:
+    if draft.values["zookeeper.connect"] is not None and draft.values["metadata.store.socket"] is not None:
+        draft.problem("metadata.store.socket", "it cannot be combined with zookeeper.connect")
+
+
 def broker_id(draft: Draft) -> None:
     values, static = draft.values, draft.static
     key = "node.id" if "node.id" in static and "broker.id" not in static else "broker.id"
     if "broker.id" in static and "node.id" in static and values["broker.id"] != values["node.id"]:
         draft.problem("node.id", f"it must equal broker.id={static['broker.id']}")
         return
-    clustered = values["zookeeper.connect"] is not None
+    clustered = is_clustered(values)
     generates = clustered and values["broker.id.generation.enable"] is True
     chosen = values[key] if key in static else -1 if clustered else values[key]
     assert isinstance(chosen, int)
@@ -55,7 +67,7 @@ def broker_id(draft: Draft) -> None:
 
 def cluster_defaults(draft: Draft) -> None:
     """Internal topics are replicated in a cluster; a broker alone could not make them so."""
-    if draft.values["zookeeper.connect"] is not None:
+    if is_clustered(draft.values):
         for key, value in _DEFAULTS_IN_CLUSTER.items():
             if key not in draft.static:
                 draft.values[key] = value
@@ -90,7 +102,7 @@ def cleaners(draft: Draft) -> None:
 
 def replicas_of_one_broker(draft: Draft) -> None:
     """Settings that need other brokers: allowed, as in Apache Kafka, but requests would wait indefinitely."""
-    if draft.values["zookeeper.connect"] is not None:
+    if is_clustered(draft.values):
         return
     for key, what in (
         ("offsets.topic.replication.factor", "groups"),

@@ -1,6 +1,7 @@
 """Topics and groups over a `BlockingClient`: made, deleted, and all of them deleted (`reset`) between two tests.
 
-The broker must be the controller of its cluster, as one that runs alone is.
+The broker must be the controller of its cluster for topics, and lead the groups, as one that runs alone does;
+`blocking_cluster` finds who does.
 """
 
 from __future__ import annotations
@@ -34,17 +35,25 @@ _GONE: Final = (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_
 
 
 class Refused(Exception):
-    """The broker rejected a request; the message says which and why."""
+    """The broker rejected a request; the message says which and why. code: its error, if there is one."""
+
+    def __init__(self, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 def create_topic(
-    client: BlockingClient, name: str, partitions: int = -1, settings: Mapping[str, str] | None = None
+    client: BlockingClient,
+    name: str,
+    partitions: int = -1,
+    settings: Mapping[str, str] | None = None,
+    replicas: int = -1,
 ) -> None:
-    """Create a topic; it has leaders on return. partitions -1: `num.partitions` of the broker. Raises Refused."""
+    """Create a topic; it has leaders on return. -1: what the broker's settings say. Raises Refused."""
     topic = CreateTopicsRequest.CreatableTopic(
         name=name,
         num_partitions=partitions,
-        replication_factor=-1,
+        replication_factor=replicas,
         configs=[
             CreateTopicsRequest.CreatableTopicConfig(name=key, value=value) for key, value in (settings or {}).items()
         ],
@@ -53,7 +62,7 @@ def create_topic(
     for created in answer.topics:
         if created.error_code:
             why = created.error_message or ErrorCode.of(created.error_code).name
-            raise Refused(f"topic {name} was not created: {why}")
+            raise Refused(f"topic {name} was not created: {why}", created.error_code)
 
 
 def delete_topics(client: BlockingClient, names: Sequence[str]) -> None:
@@ -63,17 +72,23 @@ def delete_topics(client: BlockingClient, names: Sequence[str]) -> None:
         answer = client.ask(DeleteTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS), 6)
         for deleted in answer.responses:
             if deleted.error_code not in _GONE:
-                raise Refused(f"topic {deleted.name} was not deleted: {ErrorCode.of(deleted.error_code).name}")
+                why = ErrorCode.of(deleted.error_code).name
+                raise Refused(f"topic {deleted.name} was not deleted: {why}", deleted.error_code)
 
 
 def reset(client: BlockingClient) -> None:
     """Delete all groups, also those that have members, and all topics but Kafka's internal ones. Raises Refused."""
-    _delete_groups(client)
-    topics = client.ask(MetadataRequest(topics=None), 12).topics
-    delete_topics(client, [topic.name for topic in topics if not topic.is_internal])
+    delete_groups(client)
+    delete_topics(client, topic_names(client))
 
 
-def _delete_groups(client: BlockingClient) -> None:
+def topic_names(client: BlockingClient) -> list[str]:
+    """All topics but Kafka's internal ones."""
+    return [topic.name for topic in client.ask(MetadataRequest(topics=None), 12).topics if not topic.is_internal]
+
+
+def delete_groups(client: BlockingClient) -> None:
+    """Delete all groups that this broker coordinates, also those that have members. Raises Refused."""
     left = {group.group_id: group.group_type for group in client.ask(ListGroupsRequest(), 5).groups}
     for _ in range(TRIES):
         left = _delete_empty(client, left)

@@ -4,9 +4,11 @@ All loggers of the project are called `barnabas.<part>`. Text lines:
 
     2026-11-21 06:32:01.123 INFO  broker: ready, bootstrap=127.0.0.1:9092
 
-JSON lines have `time` (UTC), `level`, `logger`, `message`, and `exception` where there is one. In both, control
-characters that came in with a client's input are escaped, so no client can forge a line. A message that repeats (same
-logger, same template) more than 50 times in 10 s is dropped for the rest of that time; the next one says how many.
+JSON lines have `time` (UTC), `level`, `logger`, `message`, and `exception` where there is one. Where several processes
+share a log, each has a name: in text lines before the part (`INFO  broker-1 broker: …`), in JSON as `process`. In both,
+control characters that came in with a client's input are escaped, so no client can forge a line. A message that repeats
+(same logger, same template) more than 50 times in 10 s is dropped for the rest of that time; the next one says how
+many.
 
 Levels have Kafka's names (TRACE, DEBUG, INFO, WARN, ERROR, FATAL, OFF); Python's are understood too. Levels belong to
 the process, as in a JVM: several brokers in one process share them. Not here: log files and their rotation (systemd's
@@ -107,12 +109,18 @@ def _message(record: logging.LogRecord) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """Local time, level, part, message."""
+    """Local time, level, part, message; before the part the name of the process, if it has one."""
+
+    def __init__(self, process: str = "") -> None:
+        super().__init__()
+        self._process = f"{process} " if process else ""
 
     def format(self, record: logging.LogRecord) -> str:
         clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
         part = record.name.removeprefix(PROJECT + ".")
-        line = f"{clock}.{int(record.msecs):03d} {level_name(record.levelno):<5} {part}: {_message(record)}"
+        line = (
+            f"{clock}.{int(record.msecs):03d} {level_name(record.levelno):<5} {self._process}{part}: {_message(record)}"
+        )
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line
@@ -121,6 +129,10 @@ class TextFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """One JSON object per line."""
 
+    def __init__(self, process: str = "") -> None:
+        super().__init__()
+        self._process = process
+
     def format(self, record: logging.LogRecord) -> str:
         import json
 
@@ -128,6 +140,7 @@ class JsonFormatter(logging.Formatter):
         fields = {
             "time": f"{clock}.{int(record.msecs):03d}Z",
             "level": level_name(record.levelno),
+            **({"process": self._process} if self._process else {}),
             "logger": record.name,
             "message": _message(record),
         }
@@ -141,17 +154,19 @@ def set_up(
     style: str = "text",
     levels: Mapping[str, str] | None = None,
     stream: TextIO | None = None,
+    process: str = "",
 ) -> None:
     """Send the log of this process to `stream` (standard error if None), replacing what was set up before.
 
-    `style`: text or json. `levels`: levels of single loggers, by full name or by part (`network` for
-    `barnabas.network`). Raises ValueError for a level that does not exist, and changes nothing then.
+    `style`: text or json. `process`: its name in each line, if it has one. `levels`: levels of single loggers, by full
+    name or by part (`network` for `barnabas.network`). Raises ValueError for a level that does not exist, and changes
+    nothing then.
     """
     numbers = {full_name(name): parse_level(text) for name, text in (levels or {}).items()}
     root_level = parse_level(level)
     logging.addLevelName(TRACE, "TRACE")
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
+    handler.setFormatter(JsonFormatter(process) if style == "json" else TextFormatter(process))
     handler.addFilter(RepeatFilter())
     root = logging.getLogger()
     for old in list(root.handlers):

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
-BROKERS = ("serve", "dev")
+BROKERS = ("serve", "dev", "cluster", "store")
 """The commands that run until a signal stops them."""
 
 

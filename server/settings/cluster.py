@@ -1,6 +1,7 @@
 """Settings of a cluster: replication, the controller; those of KRaft and tiered storage, which are not here.
 
-A broker without `zookeeper.connect` runs alone: what is about other brokers then tunes nothing.
+A broker without `zookeeper.connect` and `metadata.store.socket` runs alone: what is about other brokers then tunes
+nothing.
 """
 
 from __future__ import annotations
@@ -50,6 +51,14 @@ def throttle(name: str, doc: str) -> Setting:
 
 
 SETTINGS: tuple[Setting, ...] = (
+    works(
+        "metadata.store.socket",
+        Type.STRING,
+        None,
+        "The Unix socket of the metadata store that the brokers of a cluster on one machine share instead of ZooKeeper "
+        "(barnabas store). zookeeper.session.timeout.ms and zookeeper.connection.timeout.ms count for it too.",
+        note="Apache Kafka does not have it; barnabas cluster sets it for its brokers",
+    ),
     works(
         "inter.broker.protocol.version",
         Type.STRING,

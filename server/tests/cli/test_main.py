@@ -173,7 +173,16 @@ def test_bad_properties_file(runs: Runs, tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
-    "arguments", [["serve", "--nonsense"], ["nonsense"], ["dev", "--port", "x"], ["dev", "--port", "70000"]]
+    "arguments",
+    [
+        ["serve", "--nonsense"],
+        ["nonsense"],
+        ["dev", "--port", "x"],
+        ["dev", "--port", "70000"],
+        ["cluster", "--brokers", "0"],
+        ["cluster", "--brokers", "65"],
+        ["store"],
+    ],
 )
 def test_wrong_command_lines(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -209,6 +218,24 @@ def test_a_port_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         call("dev", "--port", "abc")
     assert capsys.readouterr().err.endswith("argument --port: a number from 0 to 65535 is expected, not 'abc'\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "broker.id=1"], "broker.id=1 is refused: barnabas cluster gives each broker its own."),
+        (["--set", "num.partitions=0"], "num.partitions=0 is refused: it must be at least 1 (--set)."),
+        (["--topic", "no way"], "--topic: 'no way': "),
+        (["--user", "a:b"], "--user and --security-files have no effect without --security"),
+        (["no.such.file"], "no.such.file cannot be read: No such file or directory"),
+        (["--logger", "x"], "--logger x must be written as NAME=LEVEL"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ",
+)
+def test_cluster_refuses(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything starts."""
+    assert call("cluster", *arguments) == 2
+    assert capsys.readouterr().err.startswith(f"barnabas: {message}")
 
 
 def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,6 +53,15 @@ def test_json_line() -> None:
     assert second["exception"].endswith("ValueError: no")
 
 
+def test_processes_that_share_a_log_have_names() -> None:
+    stream = written(process="broker-1")
+    logging.getLogger("barnabas.broker").warning("ready")
+    assert stream.getvalue().endswith(" WARN  broker-1 broker: ready\n")
+    stream = written("json", process="broker-1")
+    logging.getLogger("barnabas.broker").warning("ready")
+    assert json.loads(stream.getvalue())["process"] == "broker-1"
+
+
 @pytest.mark.parametrize("style", ["text", "json"])
 def test_no_client_can_forge_a_line(style: str) -> None:
     stream = written(style)

@@ -78,6 +78,7 @@ BEYOND = {
     "super.users",
     "allow.everyone.if.no.acl.found",
     "java.security.auth.login.config",  # a system property
+    "metadata.store.socket",  # ours: brokers of one machine without ZooKeeper
 }
 
 
