@@ -17,9 +17,11 @@ TYPE_CHECKING = False  # as `typing` has it, which takes its time
 if TYPE_CHECKING:
     from typing import Any
 
-    from barnabas.process import Broker, BrokerError
+    from barnabas.child import BrokerError
+    from barnabas.cluster import Cluster
+    from barnabas.process import Broker
 
-__all__ = ["Broker", "BrokerError", "main"]
+__all__ = ["Broker", "BrokerError", "Cluster", "main"]
 
 if not path.isdir(path.join(__path__[0], "server")):  # a checkout by a Git without symbolic links: they stand beside us
     __path__.append(path.dirname(__path__[0]))
@@ -30,6 +32,10 @@ def __getattr__(name: str) -> Any:
         from barnabas import process
 
         return getattr(process, name)
+    if name == "Cluster":
+        from barnabas import cluster
+
+        return cluster.Cluster
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -12,18 +12,13 @@ the `Broker` lives: it stays ours while the broker is down, and no client's outg
 from __future__ import annotations
 
 import os
-import select
-import shutil
 import socket
-import subprocess
-import sys
-import tempfile
-import time
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
+
+from barnabas.child import BrokerError, Child, Home, reserve, text_of, topic_texts
 
 if TYPE_CHECKING:
     from barnabas.server.network.blocking_client import BlockingClient
@@ -34,18 +29,7 @@ __all__ = ["Broker", "BrokerError"]
 SECURITY = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 ADMINISTRATOR, ADMINISTRATOR_PASSWORD = "admin", "admin-secret"
 USERS = {"alice": "alice-secret"}
-LOG_BYTES = 64 * 1024
-LOG_LINES_IN_ERRORS = 30
 STOP_S = 10.0
-# Variables meant for the program under test that would only slow the broker down or make it fail.
-_NOT_INHERITED = ("PYTHONDEVMODE", "PYTHONINSPECT", "PYTHONMALLOC", "PYTHONTRACEMALLOC", "PYTHONWARNINGS")
-_PREFIX = b"bootstrap="
-
-
-class BrokerError(Exception):
-    """The broker did not start, or ended by itself; the message holds the end of its log."""
-
-    __module__ = "barnabas"  # in tracebacks, by the name that it is imported by
 
 
 def __tracebackhide__(excinfo: Any) -> bool:
@@ -79,7 +63,7 @@ class Broker:
         log_level: str = "warn",
         timeout_s: float = 30.0,
     ) -> None:
-        self._settings = {key: _text(value) for key, value in (settings or {}).items()}
+        self._settings = {key: text_of(value) for key, value in (settings or {}).items()}
         for key in ("log.dirs", "log.dir"):
             if key in self._settings:
                 raise ValueError(f"{key} is not among the settings of barnabas.Broker: say data=DIRECTORY")
@@ -91,18 +75,15 @@ class Broker:
             raise ValueError("security of barnabas.Broker makes its own listener: leave listeners out of the settings")
         self._security = security
         self._users = {ADMINISTRATOR: ADMINISTRATOR_PASSWORD, **(USERS if users is None else users)}
-        if isinstance(topics, str):
-            raise TypeError(f"topics of barnabas.Broker are a list or a dictionary: [{topics!r}]")
-        self._topics = [f"{name}:{n}" for name, n in topics.items()] if isinstance(topics, Mapping) else list(topics)
+        self._topics = topic_texts(topics, "barnabas.Broker")
         self._data = None if data is None else Path(data).absolute()
         self._port = port
         self._log_level = log_level
         self._timeout_s = timeout_s
-        self._process: subprocess.Popen[bytes] | None = None
         self._bootstrap: str | None = None
-        self._home: Path | None = None
+        self._home: Home | None = None
+        self._child: Child | None = None
         self._reserved: socket.socket | None = None
-        self._clean_up: weakref.finalize[[Path, int], Broker] | None = None
 
     def __repr__(self) -> str:
         state = f"pid {self.pid}" if self.running else "not running"
@@ -120,14 +101,14 @@ class Broker:
     @property
     def running(self) -> bool:
         """Is the process there?"""
-        return self._process is not None and self._process.poll() is None
+        return self._child is not None and self._child.running
 
     @property
     def pid(self) -> int:
         """The process id. Raises BrokerError if it is not running."""
-        if self._process is None or not self.running:
+        if self._child is None:
             raise BrokerError("the broker is not running")
-        return self._process.pid
+        return self._child.pid
 
     @property
     def data(self) -> Path:
@@ -136,17 +117,12 @@ class Broker:
             return self._data
         if self._home is None:
             raise BrokerError("the broker was not started and has no data yet")
-        return self._home / "data"
+        return self._home.path / "data"
 
     @property
     def log(self) -> str:
         """What the broker has logged since its first start: the last 64 KiB. Empty when all went well."""
-        if self._home is None:
-            return ""
-        with (self._home / "broker.log").open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - LOG_BYTES))
-            return file.read().decode("utf-8", "replace")
+        return "" if self._child is None else self._child.log
 
     def access(self, user: str | None = None, *, mechanism: str = "SCRAM-SHA-256") -> ClientAccess:
         """What clients must know of a broker with `security`: `access("alice").librdkafka()`, `.java()`,
@@ -171,7 +147,7 @@ class Broker:
         """The directory of certificates."""
         if self._home is None:
             raise BrokerError("the broker is closed, and its certificates are gone")
-        return self._home / "security"
+        return self._home.path / "security"
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -180,16 +156,8 @@ class Broker:
 
         Raises BrokerError if it runs already, refuses its settings, fails, or is not ready in time.
         """
-        if sys.platform == "win32":
-            raise BrokerError("the broker does not run on Windows itself; run the tests in WSL")
-        if self.running:
-            raise BrokerError("the broker is running already")
-        self._forget()
-        try:
-            self._start()
-        except BaseException:
-            self._reap(kill=True)
-            raise
+        self._begin().spawn(self._arguments())
+        self._finish()
         return self
 
     def stop(self) -> None:
@@ -197,13 +165,13 @@ class Broker:
 
         Raises BrokerError if it had ended by itself, fails while it stops, or had to be killed after 10 s.
         """
-        ended = self._reap(kill=False)
-        if ended is not None:
-            raise self._error(f"the broker {ended}")
+        if self._child is not None:
+            self._child.stop(STOP_S)
 
     def kill(self) -> None:
         """End it at once, as `kill -9` or a crash does; its data stay, and the next start recovers them."""
-        self._reap(kill=True)
+        if self._child is not None:
+            self._child.reap(kill=True, within_s=0)
 
     def restart(self) -> None:
         """Stop it (if it was not stopped or killed) and start it again, with the same data on the same port."""
@@ -218,9 +186,9 @@ class Broker:
             if self._reserved is not None:
                 self._reserved.close()
                 self._reserved = None
-            if self._clean_up is not None:
-                self._clean_up()
-            self._home = None
+            if self._home is not None:
+                self._home.remove()
+            self._home = self._child = None
 
     def __enter__(self) -> Self:
         try:
@@ -251,7 +219,7 @@ class Broker:
         """Create a topic; clients can use it at once. partitions: None for the broker's `num.partitions`. settings: of
         the topic, by Apache Kafka's names. Raises BrokerError if the broker refuses.
         """
-        texts = {key: _text(value) for key, value in (settings or {}).items()}
+        texts = {key: text_of(value) for key, value in (settings or {}).items()}
         count = -1 if partitions is None else partitions
         self._ask(lambda admin, client: admin.create_topic(client, name, count, texts))
 
@@ -284,134 +252,33 @@ class Broker:
 
     # -- pieces ------------------------------------------------------------------------------------------------------
 
-    def _start(self) -> None:
-        home = self._prepare()
-        command = [sys.executable, "-P", str(Path(__file__).with_name("__main__.py")), "dev"]
-        command += [
-            "--port",
-            str(self._port),
-            "--data",
-            str(self.data),
-            "--log-level",
-            self._log_level,
-            "--exit-with-parent",
-        ]
-        if self._data is None:
-            command.append(str(home))
-        if self._security is not None:
-            command += ["--security", self._security, "--security-files", str(self._files)]
-            for name, password in self._users.items():
-                command += ["--user", f"{name}:{password}"]
-        for key, value in self._settings.items():
-            command += ["--set", f"{key}={value}"]
-        for topic in self._topics:
-            command += ["--topic", topic]
-        environment = {key: value for key, value in os.environ.items() if key not in _NOT_INHERITED}
-        with (home / "broker.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=environment,
-                process_group=0,  # Ctrl-C is for the tests; they stop the broker when they have ended
-            )
-        self._bootstrap = self._wait_until_ready(self._process)
-
-    def _prepare(self) -> Path:
-        """The directory for the log and for temporary data; the port."""
+    def _begin(self) -> Child:
+        """The directory for the log and for temporary data, the port, the process that is to be."""
         if self._home is None:
-            home = self._home = Path(tempfile.mkdtemp(prefix="barnabas-"))
-            (home / "broker.log").touch()
-            self._clean_up = weakref.finalize(self, _remove, home, os.getpid())
+            self._home = Home(self)
+            self._child = None
         if self._reserved is None and "listeners" not in self._settings:
-            self._reserved = _reserve(self._port)
+            self._reserved = reserve(self._port)
             self._port = self._reserved.getsockname()[1]
-        return self._home
+        if self._child is None:
+            self._child = Child("the broker", self._home.path / "broker.log")
+        return self._child
 
-    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> str:
-        """The address that the broker announces. Raises BrokerError."""
-        assert process.stdout is not None
-        deadline = time.monotonic() + self._timeout_s
-        poll = select.poll()
-        poll.register(process.stdout, select.POLLIN)
-        said = b""
-        while b"\n" not in said:
-            left = deadline - time.monotonic()
-            if left <= 0 or not poll.poll(left * 1000):
-                raise self._error(f"the broker was not ready after {self._timeout_s:g} s")
-            piece = os.read(process.stdout.fileno(), 4096)
-            if not piece:
-                code = process.wait()
-                reason = "refuses its settings" if code == 2 else f"did not start ({_ended_with(code)})"
-                raise self._error(f"the broker {reason}")
-            said += piece
-        line = said.partition(b"\n")[0]
-        if not line.startswith(_PREFIX):
-            raise self._error(f"the broker announced {line!r} instead of its address")
-        return line.removeprefix(_PREFIX).decode()
+    def _arguments(self) -> list[str]:
+        arguments = ["dev", "--port", str(self._port), "--data", str(self.data), "--log-level", self._log_level]
+        arguments.append("--exit-with-parent")
+        if self._data is None and self._home is not None:
+            arguments.append(str(self._home.path))
+        if self._security is not None:
+            arguments += ["--security", self._security, "--security-files", str(self._files)]
+            for name, password in self._users.items():
+                arguments += ["--user", f"{name}:{password}"]
+        for key, value in self._settings.items():
+            arguments += ["--set", f"{key}={value}"]
+        for topic in self._topics:
+            arguments += ["--topic", topic]
+        return arguments
 
-    def _reap(self, *, kill: bool) -> str | None:
-        """End the process; None, or how it ended if that was not in order. Killing always is."""
-        process = self._process
-        if process is None:
-            return None
-        code = process.poll()
-        problem = None if code is None else f"had ended by itself ({_ended_with(code)})"
-        if kill:
-            process.kill()
-            process.wait()
-            problem = None
-        elif code is None:
-            process.terminate()
-            try:
-                if code := process.wait(STOP_S):
-                    problem = f"ended with {_ended_with(code)}"
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                problem = f"did not stop within {STOP_S:g} s and was killed"
-        self._forget()
-        return problem
-
-    def _forget(self) -> None:
-        """Let go of a process that has ended."""
-        process, self._process = self._process, None
-        if process is not None:
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    stream.close()
-
-    def _error(self, text: str) -> BrokerError:
-        lines = self.log.splitlines()[-LOG_LINES_IN_ERRORS:]
-        return BrokerError(
-            "\n".join([f"{text}; the end of its log:", *lines]) if lines else f"{text}; it logged nothing"
-        )
-
-
-def _text(value: str | int | float | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _ended_with(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else f"signal {-code}"
-
-
-def _reserve(port: int) -> socket.socket:
-    """A socket bound to `port` of this machine, or to a free one, that lets the broker listen there."""
-    sock = socket.socket()
-    try:
-        if port:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(("127.0.0.1", port))
-        # Only now: asked for any free port, the kernel could otherwise choose one that another `Broker` has reserved.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    except OSError as error:
-        sock.close()
-        raise BrokerError(f"port {port} cannot be used: {error.strerror or error}") from None
-    return sock
-
-
-def _remove(directory: Path, owner: int) -> None:
-    if os.getpid() == owner:  # not in a fork of the process that made it
-        shutil.rmtree(directory, ignore_errors=True)
+    def _finish(self) -> None:
+        assert self._child is not None
+        self._bootstrap = self._child.wait_until_ready("bootstrap=", self._timeout_s)

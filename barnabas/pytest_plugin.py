@@ -16,12 +16,17 @@
     def test_login(kafka_broker_fresh):                # certificates and users are made for it
         Producer(kafka_broker_fresh.access("alice").librdkafka())
 
-Both brokers are `barnabas.Broker`; `kafka_broker.reset()` deletes all topics and groups. `kafka_topic` makes its topic
-on the broker that the test asks for, also without the marker; where tests share a broker it keeps them apart. Settings
-for the brokers stand in pytest's configuration, as `kafka_broker_settings` with one KEY=VALUE per line; the marker
-`kafka_settings` adds to them or overrides them for `kafka_broker_fresh`; so does the marker `kafka_security` with
-`kafka_broker_security`. When a test that uses a broker fails, the end
-of the broker's log stands in the report. With pytest-xdist every worker has its own.
+    @pytest.mark.kafka_brokers(4)
+    def test_fail_over(kafka_cluster_fresh):           # a cluster of this test's own; `kafka_cluster`: of the whole run
+        kafka_cluster_fresh.brokers[0].kill()
+
+Both brokers are `barnabas.Broker`, both clusters `barnabas.Cluster`, of three brokers unless the configuration says
+otherwise (`kafka_cluster_brokers`). `kafka_broker.reset()` deletes all topics and groups. `kafka_topic` makes its topic
+on the broker or cluster that the test asks for, also without the marker; where tests share a broker it keeps them
+apart. Settings for the brokers stand in pytest's configuration, as `kafka_broker_settings` with one KEY=VALUE per line;
+the marker `kafka_settings` adds to them or overrides them for what is of one test; so does the marker `kafka_security`
+with `kafka_broker_security`. When a test that uses a broker fails, the end of the broker's log stands in the report.
+With pytest-xdist every worker has its own.
 
 Nothing is imported or started before a test asks for a fixture.
 """
@@ -37,13 +42,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from barnabas import Broker
+    from barnabas import Broker, Cluster
 
 SHARED, FRESH = "kafka_broker", "kafka_broker_fresh"
+SHARED_CLUSTER, FRESH_CLUSTER = "kafka_cluster", "kafka_cluster_fresh"
+EVERY = (FRESH, FRESH_CLUSTER, SHARED_CLUSTER, SHARED)
+"""The first of those that a test asks for has its topic."""
 SETTINGS_INI = "kafka_broker_settings"
 SETTINGS_MARKER = "kafka_settings"
 SECURITY_INI = "kafka_broker_security"
 SECURITY_MARKER = "kafka_security"
+BROKERS_INI = "kafka_cluster_brokers"
+BROKERS_MARKER = "kafka_brokers"
 TOPIC = TOPIC_MARKER = "kafka_topic"
 NAME_CHARACTERS = 100
 LOG_LINES = 50
@@ -57,17 +67,22 @@ def __tracebackhide__(excinfo: pytest.ExceptionInfo[BaseException]) -> bool:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(SETTINGS_INI, "settings of the Kafka brokers of the tests, one KEY=VALUE per line", "linelist", [])
     parser.addini(SECURITY_INI, "of the Kafka brokers of the tests: SSL, SASL_PLAINTEXT or SASL_SSL", "string", "")
+    parser.addini(BROKERS_INI, "how many brokers the Kafka clusters of the tests have", "string", "3")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", f"{SETTINGS_MARKER}(settings): settings of the broker of this test, for {FRESH}; a dictionary"
+        "markers",
+        f"{SETTINGS_MARKER}(settings): of what is of this test alone, {FRESH} or {FRESH_CLUSTER}",
     )
     config.addinivalue_line(
-        "markers", f"{SECURITY_MARKER}(protocol, users=None): SSL, SASL_PLAINTEXT or SASL_SSL, for {FRESH}"
+        "markers", f"{SECURITY_MARKER}(protocol, users=None): SSL, SASL_PLAINTEXT or SASL_SSL, for those too"
     )
+    config.addinivalue_line("markers", f"{BROKERS_MARKER}(number): how many brokers {FRESH_CLUSTER} has")
     config.addinivalue_line(
-        "markers", f"{TOPIC_MARKER}(partitions=None, settings={{}}): of the topic of this test, for {TOPIC}"
+        "markers",
+        f"{TOPIC_MARKER}(partitions=None, settings={{}}, replicas=None): of the topic of this test, for {TOPIC}; "
+        "replicas on a cluster only",
     )
 
 
@@ -85,13 +100,54 @@ def kafka_broker_fresh(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """A Kafka broker of this test's own, which it may stop, kill and start again."""
     from barnabas import Broker
 
+    settings, security = _own(request)
+    with Broker(settings, **security) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
+    """A Kafka cluster for the whole run (`.bootstrap` is the host:port of all its brokers)."""
+    from barnabas import Cluster
+
+    security = pytestconfig.getini(SECURITY_INI) or None
+    with Cluster(_brokers(pytestconfig), _configured(pytestconfig), security=security) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kafka_cluster_fresh(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A Kafka cluster of this test's own, whose brokers it may stop, kill and start again."""
+    from barnabas import Cluster
+
+    settings, security = _own(request)
+    marker = request.node.get_closest_marker(BROKERS_MARKER)
+    number = _brokers(request.config) if marker is None else _number_of(marker)
+    with Cluster(number, settings, **security) as cluster:
+        yield cluster
+
+
+def _own(request: pytest.FixtureRequest) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings and security of one test."""
     settings = _configured(request.config)
     for marker in reversed(list(request.node.iter_markers(SETTINGS_MARKER))):  # the nearest one comes last and wins
         settings.update(_marked(marker))
     security = {"security": request.config.getini(SECURITY_INI) or None}
     marker = request.node.get_closest_marker(SECURITY_MARKER)
-    with Broker(settings, **(security if marker is None else _security_of(marker))) as broker:
-        yield broker
+    return settings, security if marker is None else _security_of(marker)
+
+
+def _brokers(config: pytest.Config) -> int:
+    text = config.getini(BROKERS_INI)
+    if re.fullmatch("[0-9]{1,3}", text) is None:
+        raise pytest.UsageError(f"{BROKERS_INI}: {text!r} must be a number")
+    return int(text)
+
+
+def _number_of(marker: pytest.Mark) -> int:
+    if len(marker.args) != 1 or marker.kwargs or not isinstance(marker.args[0], int):
+        raise pytest.UsageError(f"{BROKERS_MARKER} takes one number: {BROKERS_MARKER}(4)")
+    return marker.args[0]
 
 
 @pytest.fixture
@@ -99,12 +155,16 @@ def kafka_topic(request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of a new topic on the broker of this test, which is deleted after it."""
     from barnabas import BrokerError
 
-    broker: Broker = request.getfixturevalue(FRESH if FRESH in request.fixturenames else SHARED)
+    asked = next((name for name in EVERY if name in request.fixturenames), SHARED)
+    broker: Broker | Cluster = request.getfixturevalue(asked)
     # Named after the test, for who reads the broker's log; and different each time the test runs.
     words = re.sub("[^a-zA-Z0-9._-]+", "-", request.node.name)[:NAME_CHARACTERS]
     name = f"{words}-{uuid.uuid4().hex[:8]}"
     marker = request.node.get_closest_marker(TOPIC_MARKER)
-    broker.create_topic(name, **({} if marker is None else _topic_of(marker)))
+    topic = {} if marker is None else _topic_of(marker)
+    if "replicas" in topic and asked not in (SHARED_CLUSTER, FRESH_CLUSTER):
+        raise pytest.UsageError(f"{TOPIC_MARKER} takes replicas for a cluster only")
+    broker.create_topic(name, **topic)
     yield name
     if broker.running:
         try:
@@ -114,8 +174,10 @@ def kafka_topic(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def _topic_of(marker: pytest.Mark) -> dict[str, Any]:
-    if marker.args or not {"partitions", "settings"}.issuperset(marker.kwargs):
-        raise pytest.UsageError(f"{TOPIC_MARKER} takes partitions=NUMBER and settings=DICTIONARY")
+    if marker.args or not {"partitions", "settings", "replicas"}.issuperset(marker.kwargs):
+        raise pytest.UsageError(
+            f"{TOPIC_MARKER} takes partitions=NUMBER and settings=DICTIONARY, and replicas=NUMBER on a cluster"
+        )
     return dict(marker.kwargs)
 
 
@@ -145,10 +207,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     fixtures = getattr(item, "fixturenames", ())
     if item.get_closest_marker(TOPIC_MARKER) is not None and TOPIC not in fixtures:
         raise pytest.UsageError(f"{TOPIC_MARKER} has no effect on a test without the fixture {TOPIC}")
-    if SHARED in fixtures and FRESH not in fixtures and item.get_closest_marker(SETTINGS_MARKER) is not None:
-        raise pytest.UsageError(f"{SETTINGS_MARKER} has no effect on {SHARED}, which all tests share: use {FRESH}")
-    if FRESH not in fixtures and item.get_closest_marker(SECURITY_MARKER) is not None:
-        raise pytest.UsageError(f"{SECURITY_MARKER} has no effect without {FRESH}")
+    has_own = FRESH in fixtures or FRESH_CLUSTER in fixtures
+    for shared, fresh in ((SHARED, FRESH), (SHARED_CLUSTER, FRESH_CLUSTER)):
+        if shared in fixtures and not has_own and item.get_closest_marker(SETTINGS_MARKER) is not None:
+            raise pytest.UsageError(f"{SETTINGS_MARKER} has no effect on {shared}, which all tests share: use {fresh}")
+    if not has_own and item.get_closest_marker(SECURITY_MARKER) is not None:
+        raise pytest.UsageError(f"{SECURITY_MARKER} has no effect without {FRESH} or {FRESH_CLUSTER}")
+    if FRESH_CLUSTER not in fixtures and item.get_closest_marker(BROKERS_MARKER) is not None:
+        raise pytest.UsageError(f"{BROKERS_MARKER} has no effect without {FRESH_CLUSTER}")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -157,7 +223,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.failed:
-        for name in (SHARED, FRESH):
+        for name in EVERY:
             broker = getattr(item, "funcargs", {}).get(name)
             log = "" if broker is None else broker.log
             if log:
