@@ -1,4 +1,5 @@
-"""A cluster: ZooKeeper (one server or several) and several brokers, started, hurt, healed and described.
+"""A cluster: ZooKeeper (one server or several) or the store of one machine, and several brokers, started, hurt, healed
+and described.
 
     with Cluster(directory, [OURS, OURS, KAFKA], network=True) as cluster:
         cluster.create_topic("t", partitions=6)
@@ -22,6 +23,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.exceptions import NoNodeError
 
+from compat_tests.clusters.local_store import StoreProcess
 from compat_tests.clusters.network import Network
 from compat_tests.clusters.nodes import KAFKA, NODES, Node, NodeFailed
 from compat_tests.clusters.tree import State, Tree
@@ -56,7 +58,10 @@ SETTINGS = {
 
 
 class Cluster:
-    """ZooKeeper and the brokers of *kinds* (`nodes.OURS`, `nodes.KAFKA`); a context manager starts and ends them."""
+    """ZooKeeper and the brokers of *kinds* (`nodes.OURS`, `nodes.KAFKA`); a context manager starts and ends them.
+
+    *local*: `barnabas store` in the place of ZooKeeper, for brokers of ours.
+    """
 
     def __init__(
         self,
@@ -68,6 +73,7 @@ class Cluster:
         chroot: str = "",
         start: bool = True,
         zookeepers: int = 1,
+        local: bool = False,
     ) -> None:
         self.directory = directory
         self.network = Network([ZOOKEEPER, *(f"b{number}" for number in range(1, len(kinds) + 1))]) if network else None
@@ -77,6 +83,7 @@ class Cluster:
         self._kinds = list(kinds)
         self._settings = {**SETTINGS, **(settings or {})}
         self._zookeepers = zookeepers
+        self.store = StoreProcess(directory / "store") if local else None
         self._ensemble: Ensemble | None = None
         self._rest = ExitStack()
         self.zookeeper: ZooKeeper | None = None
@@ -98,7 +105,10 @@ class Cluster:
 
     def _begin(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.start_zookeeper()
+        if self.store is None:
+            self.start_zookeeper()
+        else:
+            self.store.start()
         for number, (kind, port) in enumerate(zip(self._kinds, self._ports, strict=True), 1):
             self.add_node(number, kind, port)
         if self._start:
@@ -127,7 +137,9 @@ class Cluster:
 
     @property
     def _connect(self) -> str:
-        """What brokers and tools are told of ZooKeeper."""
+        """What brokers and tools are told of ZooKeeper, or the path of the store's socket."""
+        if self.store is not None:
+            return self.store.connect
         assert self.zookeeper is not None
         return (self._ensemble or self.zookeeper).connect + self._chroot
 
@@ -135,7 +147,8 @@ class Cluster:
         """Make a broker of the cluster, not yet started."""
         host = self.network.address(f"b{number}") if self.network else "127.0.0.1"
         prefix = self.network.prefix(f"b{number}") if self.network else ()
-        given = {"zookeeper.connect": self._connect, **self._settings, **settings}
+        key = "zookeeper.connect" if self.store is None else "metadata.store.socket"
+        given = {key: self._connect, **self._settings, **settings}
         address = (host, port or free_ports(1)[0])
         node = NODES[kind](number, self.directory / f"broker-{number}", address, given, prefix)
         self.nodes[number] = node
@@ -160,6 +173,8 @@ class Cluster:
             self._tree = None
         if self.zookeeper is not None:
             self.zookeeper.stop()
+        if self.store is not None:
+            self.store.stop()
         self._rest.close()
         if self.network is not None:
             self.network.close()

@@ -1,4 +1,4 @@
-"""What ZooKeeper holds about the cluster, read with kazoo: the truth that the brokers share."""
+"""What ZooKeeper, or the store of one machine, holds about the cluster: the truth that the brokers share."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
+
+from compat_tests.clusters.local_store import LocalClient
 
 
 @dataclass(frozen=True)
@@ -25,9 +27,12 @@ class State:
 
 
 class Tree:
-    """A connection to the ZooKeeper of the cluster; close it."""
+    """A connection to the ZooKeeper of the cluster, or to the socket of a store (a path); close it."""
 
     def __init__(self, connect: str) -> None:
+        if connect.startswith("/"):
+            self.client: Any = LocalClient(connect)
+            return
         logging.getLogger("kazoo").setLevel(logging.ERROR)
         self.client = KazooClient(connect, timeout=30)
         self.client.start(timeout=60)

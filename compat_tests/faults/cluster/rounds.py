@@ -1,13 +1,14 @@
 """Rounds of failures under load, and the judgement afterwards.
 
     python -m compat_tests.faults.cluster.rounds --rounds 100 --report FILE [--brokers ours,ours,ours] [--peer kafka]
-                                          [--seed N] [--kinds TEXT,TEXT] [--directory DIR]
+                                          [--seed N] [--kinds TEXT,TEXT] [--directory DIR] [--local]
 
 A round does one kind of harm to a broker chosen by its role, waits until it must have had its effect, undoes it, and
 waits until everything is whole again: all brokers registered, all replicas in sync, every partition acknowledging. How
 long a partition acknowledged nothing is measured on the way. After the last round the load ends, everything is read
 back and checked (`checker`), and the files of the replicas are compared (`replicas`). Without network namespaces the
-kinds that cut the network are left out, and the report says so.
+kinds that cut the network are left out, and the report says so. With --local the brokers share the store of one
+machine instead of ZooKeeper; it can be killed and stopped, and not be cut off.
 """
 
 from __future__ import annotations
@@ -232,6 +233,34 @@ class Rounds:
         time.sleep(self.rng.uniform(0, SESSION_S + 2))
         zookeeper.start()
 
+    def kill_store(self, _: int) -> None:
+        """kill -9 of the store of one machine; it is away for a while, shorter than the sessions or not."""
+        assert self.cluster.store is not None
+        self.cluster.store.kill()
+        time.sleep(self.rng.uniform(0, SESSION_S + 2))
+        self.cluster.store.start()
+
+    def pause_store(self, _: int) -> None:
+        """SIGSTOP of the store of one machine: the sessions last however long that takes."""
+        assert self.cluster.store is not None
+        before = self.cluster.tree.brokers()
+        self.cluster.store.pause()
+        time.sleep(self.rng.uniform(0, SESSION_S * 2))
+        self.cluster.store.resume()
+        if self.cluster.tree.brokers() != before:
+            raise NodeFailed(f"sessions were lost while the store stood still: {before}, {self.cluster.tree.brokers()}")
+
+    def kill_store_and(self, victim: int) -> None:
+        """kill -9 of the store and of a broker at once. The store comes back first."""
+        assert self.cluster.store is not None
+        self.cluster.store.kill()
+        self.cluster.nodes[victim].kill()
+        time.sleep(self.rng.uniform(0, 3))
+        self.cluster.store.start()
+        self.cluster.wait_gone(victim)
+        self.acknowledges()
+        self.cluster.start_node(victim)
+
     # Rounds
 
     def acknowledges(self) -> None:
@@ -271,11 +300,15 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of harm: whom it hits, what is done, whether it needs a network that can be cut."""
+    """A kind of harm: whom it hits, what is done, whether it needs a network that can be cut, ZooKeeper, or the store
+    of one machine.
+    """
 
     choose: Callable[[Rounds], int]
     harm: Callable[[Rounds, int], None]
     cuts: bool = False
+    zookeeper: bool = False
+    store: bool = False
 
 
 KINDS = {
@@ -288,10 +321,14 @@ KINDS = {
     "pause leader": Kind(Rounds.leader, Rounds.pause),
     "pause controller": Kind(Rounds.controller, Rounds.pause),
     "pause briefly": Kind(Rounds.leader, Rounds.pause_briefly),
-    "expire leader": Kind(Rounds.leader, Rounds.expire),
-    "expire controller": Kind(Rounds.controller, Rounds.expire),
+    "expire leader": Kind(Rounds.leader, Rounds.expire, zookeeper=True),
+    "expire controller": Kind(Rounds.controller, Rounds.expire, zookeeper=True),
     "rolling restart": Kind(Rounds.leader, Rounds.restart_all),
-    "restart ZooKeeper": Kind(Rounds.leader, Rounds.restart_zookeeper),
+    "restart ZooKeeper": Kind(Rounds.leader, Rounds.restart_zookeeper, zookeeper=True),
+    "kill store": Kind(Rounds.leader, Rounds.kill_store, store=True),
+    "pause store": Kind(Rounds.leader, Rounds.pause_store, store=True),
+    "kill store and leader": Kind(Rounds.leader, Rounds.kill_store_and, store=True),
+    "kill store and controller": Kind(Rounds.controller, Rounds.kill_store_and, store=True),
     "cut leader from ZooKeeper": Kind(Rounds.leader, Rounds.cut_from_zookeeper, cuts=True),
     "cut leader from a broker": Kind(Rounds.leader, Rounds.cut_from_a_broker, cuts=True),
     "cut leader from all brokers": Kind(Rounds.leader, Rounds.cut_from_brokers, cuts=True),
@@ -302,10 +339,12 @@ KINDS = {
 }
 
 
-def possible() -> list[str]:
+def possible(*, local: bool = False) -> list[str]:
     """Return the names of the kinds that can be done on this machine."""
+    if local:
+        return [name for name, kind in KINDS.items() if not kind.cuts and not kind.zookeeper]
     whole = network.unavailable() is None
-    return [name for name, kind in KINDS.items() if whole or not kind.cuts]
+    return [name for name, kind in KINDS.items() if not kind.store and (whole or not kind.cuts)]
 
 
 def run(
@@ -315,22 +354,23 @@ def run(
     *,
     kinds: Sequence[str] = (),
     seed: int = 1,
+    local: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> Report:
     """Run so many rounds, each of *kinds* (default: all that are possible here) as often as the others.
 
-    *kinds* are parts of names. Whatever goes wrong is in the report; raises NodeFailed only when the cluster does not
-    start.
+    *local*: on the store of one machine. *kinds* are parts of names. Whatever goes wrong is in the report; raises
+    NodeFailed only when the cluster does not start.
     """
     rng = random.Random(seed)
-    reason = network.unavailable()
+    reason = "the brokers share a Unix socket" if local else network.unavailable()
     report = Report(brokers, seed, left_out=f"cuts of the network: {reason}" if reason else "")
     begun = time.monotonic()
-    with Cluster(directory, brokers, network=reason is None) as cluster:
+    with Cluster(directory, brokers, network=reason is None, local=local) as cluster:
         cluster.create_topic(TOPIC, PARTITIONS, 3, min_insync_replicas=2)
         all_rounds = Rounds(cluster, rng, say)
         report.rounds = all_rounds.rounds
-        chosen = [name for name in possible() if not kinds or any(part in name for part in kinds)]
+        chosen = [name for name in possible(local=local) if not kinds or any(part in name for part in kinds)]
         assert chosen, f"no kind has one of {list(kinds)} in its name"
         all_rounds.load.start()
         deck: list[str] = []
@@ -356,6 +396,10 @@ def run(
 def rescue(cluster: Cluster) -> None:
     """Undo all harm as well as possible, so that what is there can still be judged."""
     cluster.heal()
+    if cluster.store is not None:
+        cluster.store.resume()
+        if not cluster.store.alive:
+            cluster.store.start()
     for number, node in cluster.nodes.items():
         if node.alive:
             node.resume()
@@ -395,13 +439,14 @@ def main() -> int:
     parser.add_argument("--peer", choices=["kafka"], help="three Apache Kafka 3.9.1 brokers")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))
     parser.add_argument("--kinds", default="", help="only kinds with one of these texts in the name")
+    parser.add_argument("--local", action="store_true", help="on the store of one machine instead of ZooKeeper")
     parser.add_argument("--directory", type=Path, help="where the brokers keep data and logs, kept afterwards")
     options = parser.parse_args()
     brokers = [KAFKA] * 3 if options.peer else options.brokers.split(",")
     kinds = [part for part in options.kinds.split(",") if part]
     with tempfile.TemporaryDirectory(prefix="cluster-faults-") as temporary:
         directory = options.directory or Path(temporary)
-        report = run(directory, brokers, options.rounds, kinds=kinds, seed=options.seed, say=say)
+        report = run(directory, brokers, options.rounds, kinds=kinds, seed=options.seed, local=options.local, say=say)
     print(report)
     if options.report:
         options.report.write_text(f"{report}\n")

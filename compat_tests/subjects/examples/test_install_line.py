@@ -70,5 +70,6 @@ def test_run_py_names_the_examples(
 ) -> None:
     assert run_py.main(["example", *arguments]) == 2
     assert run_py.calls == []
-    names = "daily_log_report, groups, pipeline, produce_consume, spark_stream, three_brokers, topics"
+    names = "daily_log_report, groups, pipeline, produce_consume, spark_stream, three_brokers, "
+    names += "three_brokers_zookeeper, topics"
     assert capsys.readouterr().err.endswith(f"NAME is one of {names}\n")
