@@ -293,6 +293,8 @@ class Tree:
             raise NoSuchNode(op.path, index, f"no parent {above}")
         if parent.owner:
             raise EphemeralParent(op.path, index)
+        if op.ephemeral and self._keeps_sessions and session not in self.sessions:
+            raise ValueError(f"{op.path} of a session that is over")  # it would never be removed
         path = f"{op.path}{parent.made:010d}" if op.sequential else op.path
         if path in self._entries:
             raise NodeExists(path, index)

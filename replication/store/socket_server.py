@@ -228,8 +228,7 @@ class _Connection:
     async def run(self) -> None:
         """Serve it. Raises WireError, TooSlowError, StoreError, trio's errors of streams."""
         with self._scope:
-            with trio.fail_after(HELLO_S):
-                requests = await self._greet()
+            requests = await self._greet()
             if not self.session:
                 return
             self._store.observe(self)
@@ -258,13 +257,13 @@ class _Connection:
 
     async def _greet(self) -> list[memoryview]:
         """Take the hello and answer it; returns what came with it."""
-        while True:
-            piece = await self._stream.receive_some(_PIECE)
-            if not piece:
-                return []
-            views = list(self._frames.feed(piece))
-            if views:
-                break
+        views: list[memoryview] = []
+        with trio.fail_after(HELLO_S):
+            while not views:
+                piece = await self._stream.receive_some(_PIECE)
+                if not piece:
+                    return []
+                views = list(self._frames.feed(piece))
         hello = wire.decode_hello(views[0])
         if isinstance(hello, int):
             await self._send(wire.encode_refused(f"the store speaks format {wire.FORMAT}, not {hello}"))
@@ -279,7 +278,8 @@ class _Connection:
         """Take requests until the connection ends, or the session is another's or over. Raises WireError."""
         while True:
             for view in views:
-                if not self._server.is_current(self):
+                await self._until_pending(UNANSWERED_MOST, UNANSWERED_BYTES_MOST)
+                if not self._server.is_current(self):  # nothing is waited for between this and what is done
                     return
                 if view[0] == wire.CLOSE:
                     outcome = self._server.close(self)
@@ -287,7 +287,6 @@ class _Connection:
                     with trio.move_on_after(HELLO_S):
                         await self._until_pending(1, 1)
                     return
-                await self._until_pending(UNANSWERED_MOST, UNANSWERED_BYTES_MOST)
                 if view[0] == wire.PING:
                     Reader(view).end()
                     await self._send(wire.frame(wire.PONG))

@@ -177,6 +177,9 @@ async def test_a_store_that_keeps_no_sessions_writes_none_down() -> None:
 def test_ending_what_is_no_session_is_our_mistake() -> None:
     tree = Tree(keeps_sessions=True)
     tree.apply([Create("/a")], 5)
+    with pytest.raises(ValueError, match="of a session that is over"):
+        tree.apply([Create("/a/b"), Create("/mine", ephemeral=True)], 5)
+    assert tree.children("/a") == []
     with pytest.raises(KeyError):
         tree.end_session(0)
     assert tree.get("/a") is not None
