@@ -7,19 +7,15 @@ Partitions without a leader do not count: restarting this broker would not help 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from barnabas.kproto.messages import ApiVersionsRequest, MetadataRequest
-from barnabas.server.config.broker import BrokerConfig, load
-from barnabas.server.config.problems import SettingsRefused
-from barnabas.server.network.blocking_client import BlockingClient, NoAnswer
-from barnabas.server.settings.endpoints import ANY_ADDRESS
+import trio
 
-if TYPE_CHECKING:
-    from barnabas.server.cli.command_config import Approach
+from barnabas.server.client.approach import Approach
+from barnabas.server.client.client import open_client
+from barnabas.server.client.failures import ClientError, Unreachable
+from barnabas.server.client.view import ClusterView
 
-_METADATA: Final = 3
-_NEWEST_METADATA: Final = 12
 _LOCALHOST: Final = "localhost"
 
 
@@ -28,25 +24,12 @@ class Unhealthy(Exception):
 
 
 def check(bootstrap: str, timeout_s: float, command_config: str | None = None) -> str:
-    """A summary of a healthy broker's cluster. command_config: a file that says how to connect to it. Raises
-    Unhealthy.
+    """A summary of a healthy broker's cluster. timeout_s: for all of it. command_config: a file that says how to
+    connect to the broker. Raises Unhealthy.
     """
-    approach = _approach(command_config)
     try:
-        with BlockingClient(
-            bootstrap,
-            timeout_s=timeout_s,
-            client_id="barnabas-health",
-            tls=None if approach is None else approach.tls,
-            credentials=None if approach is None else approach.credentials,
-        ) as client:
-            spoken = client.ask(ApiVersionsRequest(), 0)
-            newest = next((api.max_version for api in spoken.api_keys if api.api_key == _METADATA), None)
-            if newest is None:
-                raise Unhealthy(f"{bootstrap} does not offer Metadata")
-            # No topics: an empty list from version 1 on.
-            cluster = client.ask(MetadataRequest(topics=[]), min(newest, _NEWEST_METADATA))
-    except NoAnswer as error:
+        cluster = trio.run(_cluster, bootstrap, timeout_s, _approach(command_config))
+    except ClientError as error:
         raise Unhealthy(str(error)) from None
     if not cluster.brokers:
         raise Unhealthy(f"{bootstrap} answers, but knows no brokers yet")
@@ -56,10 +39,21 @@ def check(bootstrap: str, timeout_s: float, command_config: str | None = None) -
     return f"{bootstrap} answers: {count} broker{'' if count == 1 else 's'}, controller {cluster.controller_id}"
 
 
-def _approach(command_config: str | None) -> Approach | None:
+async def _cluster(bootstrap: str, timeout_s: float, approach: Approach) -> ClusterView:
+    """Raises ClientError."""
+    # An exchange may take half of a client's time; there are two here, the versions and the cluster.
+    with trio.move_on_after(timeout_s):
+        async with open_client(
+            [bootstrap], approach=approach, client_id="barnabas-health", timeout_s=2 * timeout_s
+        ) as client:
+            return await client.refresh([])
+    raise Unreachable(f"{bootstrap} did not answer within {timeout_s:g} s")
+
+
+def _approach(command_config: str | None) -> Approach:
     if command_config is None:
-        return None
-    from barnabas.server.cli.command_config import Unusable, read_approach  # loads TLS
+        return Approach()
+    from barnabas.server.client.command_config import Unusable, read_approach  # loads TLS
 
     try:
         return read_approach(command_config)
@@ -69,6 +63,10 @@ def _approach(command_config: str | None) -> Approach | None:
 
 def bootstrap_of(environ: Mapping[str, str]) -> str:
     """The first listener of the broker that this environment configures, as a container's does."""
+    from barnabas.server.config.broker import BrokerConfig, load
+    from barnabas.server.config.problems import SettingsRefused
+    from barnabas.server.settings.endpoints import ANY_ADDRESS
+
     try:
         config = load(environ=environ)
     except SettingsRefused:

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import secrets
 from base64 import b64encode
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from barnabas.kproto import ApiKey, DecodeError, ErrorCode, decode, response_class
 from barnabas.kproto.frame import parse_response_header, request_frame
 from barnabas.kproto.messages import SaslAuthenticateRequest, SaslHandshakeRequest
-from barnabas.replication import Endpoint
 from barnabas.server.network.peers import Connect, PeerError, SessionStream, read_response
 from barnabas.server.security.sasl.client import ClientCredentials, ServerRefused, begin
+
+if TYPE_CHECKING:
+    from barnabas.replication import Endpoint
 
 CLIENT_ID: Final = "barnabas"
 VERSION: Final = 1
@@ -27,7 +30,12 @@ RENEW_AFTER: Final = 0.9
 _NONCE_BYTES: Final = 24
 
 
-def logging_in(connect: Connect, credentials: ClientCredentials) -> Connect:
+CurrentCredentials = Callable[[], Awaitable[ClientCredentials]]
+"""Credentials that change, such as tokens. Raises PeerError where there are none."""
+Credentials = ClientCredentials | CurrentCredentials
+
+
+def logging_in(connect: Connect, credentials: Credentials) -> Connect:
     """A `Connect` that logs in to endpoints whose listener has SASL. Raises OSError, PeerError as `connect` does, and
     PeerError for a log-in that fails.
     """
@@ -51,7 +59,7 @@ def logging_in(connect: Connect, credentials: ClientCredentials) -> Connect:
 
 
 class _Session(SessionStream):
-    def __init__(self, carrier: trio.abc.Stream, credentials: ClientCredentials, where: str) -> None:
+    def __init__(self, carrier: trio.abc.Stream, credentials: Credentials, where: str) -> None:
         self._carrier = carrier
         self._credentials = credentials
         self._correlation_id = 0
@@ -71,20 +79,23 @@ class _Session(SessionStream):
 
     async def _log_in(self) -> int:
         """How long the session lasts, in ms; 0: without limit. Raises PeerError, EOFError, DecodeError."""
-        mechanism = self._credentials.mechanism
+        credentials = self._credentials
+        if not isinstance(credentials, ClientCredentials):
+            credentials = await credentials()
+        mechanism = credentials.mechanism
         handshake = await self._ask(SaslHandshakeRequest(mechanism=mechanism))
         if handshake.error_code:
             offered = ", ".join(handshake.mechanisms) or "none"
             why = f"{ErrorCode.of(handshake.error_code).name}, it offers {offered}"
             raise PeerError(f"{self.where}: it does not accept {mechanism}: {why}")
-        login = begin(self._credentials, b64encode(secrets.token_bytes(_NONCE_BYTES)))
+        login = begin(credentials, b64encode(secrets.token_bytes(_NONCE_BYTES)))
         token: bytes | None = login.first()
         lifetime_ms = 0
         while token is not None:
             answer = await self._ask(SaslAuthenticateRequest(auth_bytes=token))
             if answer.error_code:
                 why = answer.error_message or ErrorCode.of(answer.error_code).name
-                raise PeerError(f"{self.where}: it rejects the log-in of {self._credentials.user}: {why}")
+                raise PeerError(f"{self.where}: it rejects the log-in of {credentials.user}: {why}")
             lifetime_ms = answer.session_lifetime_ms
             try:
                 token = login.answer(bytes(answer.auth_bytes))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
-from barnabas.replication import Endpoint
 from barnabas.server.network.peers import Connect, PeerError
-from barnabas.server.security.tls.settings import PROTOCOLS
+
+if TYPE_CHECKING:
+    from barnabas.replication import Endpoint
 
 _BELOW: Final = {"SSL": "PLAINTEXT", "SASL_SSL": "SASL_PLAINTEXT"}
 """The security protocols with TLS."""
@@ -23,7 +24,7 @@ def encrypted(connect: Connect, current_context: Callable[[], ssl.SSLContext]) -
     """
 
     async def connect_encrypted(endpoint: Endpoint) -> trio.abc.Stream:
-        if endpoint.security_protocol not in PROTOCOLS:
+        if endpoint.security_protocol not in _BELOW:
             return await connect(endpoint)
         stream = await connect(replace(endpoint, security_protocol=_BELOW[endpoint.security_protocol]))
         secured = trio.SSLStream(stream, current_context(), server_hostname=endpoint.host, https_compatible=True)

@@ -19,16 +19,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trio
 
 from barnabas.kproto import ApiKey, DecodeError, ErrorCode, decoder, response_class
 from barnabas.kproto.frame import parse_response_header, request_frame
 from barnabas.kproto.messages import ApiVersionsRequest
-from barnabas.replication import Endpoint
 
-Connect = Callable[[Endpoint], Awaitable[trio.abc.Stream]]
+if TYPE_CHECKING:  # loading the package would be most of the start of a command that is a client
+    from barnabas.replication import Endpoint
+
+Connect: TypeAlias = "Callable[[Endpoint], Awaitable[trio.abc.Stream]]"
 
 MAX_RESPONSE_BYTES = 1 << 30
 CONNECT_S = 10.0
@@ -39,6 +41,10 @@ _CHUNK = 256 * 1024  # trio's default is 64 KiB, each a system call and a copy
 
 class PeerError(Exception):
     """The request to the other broker failed: connection refused or closed, time-out, or an unreadable response."""
+
+
+class NotSent(PeerError):
+    """There is no connection, so the peer has not seen the request."""
 
 
 class SessionStream(trio.abc.Stream):
@@ -67,13 +73,16 @@ async def tcp_connect(endpoint: Endpoint) -> trio.abc.Stream:
 
 class PeerConnection:
     """See the module. client_id: what the peer sees; timeout_s: for connecting (`CONNECT_S` at most) and for an answer,
-    each, in seconds.
+    each, in seconds. answer_bytes_max: the longest answer that is read.
     """
 
-    def __init__(self, connect: Connect, client_id: str, timeout_s: float) -> None:
+    def __init__(
+        self, connect: Connect, client_id: str, timeout_s: float, *, answer_bytes_max: int = MAX_RESPONSE_BYTES
+    ) -> None:
         self._connect = connect
         self._client_id = client_id
         self._timeout_s = timeout_s
+        self._answer_bytes_max = answer_bytes_max
         self._stream: trio.abc.Stream | None = None
         self._endpoint: Endpoint | None = None
         self._correlation_id = 0
@@ -89,7 +98,7 @@ class PeerConnection:
         """Send `request` to the broker at `endpoint` and return its response.
 
         Connects if needed; another endpoint than last time closes the connection to that. timeout_s: for the answer,
-        beyond what the request itself allows. Several tasks take turns. Raises PeerError.
+        beyond what the request itself allows. Several tasks take turns. Raises PeerError; NotSent if it was not sent.
         """
         async with self._turn:
             await self._open(endpoint)
@@ -138,9 +147,9 @@ class PeerConnection:
             with trio.fail_after(limit_s):
                 self._stream = await self._connect(endpoint)
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            raise PeerError(f"cannot connect to {_where(endpoint)}: {error or type(error).__name__}") from error
+            raise NotSent(f"cannot connect to {_where(endpoint)}: {error or type(error).__name__}") from error
         except trio.TooSlowError:
-            raise PeerError(f"cannot connect to {_where(endpoint)} within {limit_s:g} s") from None
+            raise NotSent(f"cannot connect to {_where(endpoint)} within {limit_s:g} s") from None
 
     async def _renew(self, stream: SessionStream) -> None:
         """Re-authenticate an open connection, or close it: the next one starts with a log-in anyway."""
@@ -168,7 +177,7 @@ class PeerConnection:
         try:
             with trio.fail_after(limit_s):
                 await stream.send_all(frame)
-                body = await read_response(stream, self._correlation_id)
+                body = await read_response(stream, self._correlation_id, self._answer_bytes_max)
             _, offset = parse_response_header(key, version, body)
             try:
                 response, _ = decoder(response_class(key), version)(body, offset)
@@ -189,7 +198,7 @@ class PeerConnection:
                 await self.close()
 
 
-async def read_response(stream: trio.abc.Stream, correlation_id: int) -> bytearray:
+async def read_response(stream: trio.abc.Stream, correlation_id: int, bytes_max: int = MAX_RESPONSE_BYTES) -> bytearray:
     """The next frame without its length. Raises EOFError, DecodeError."""
     head = bytearray()
     while len(head) < 8:
@@ -201,7 +210,7 @@ async def read_response(stream: trio.abc.Stream, correlation_id: int) -> bytearr
     answered = int.from_bytes(head[4:8], "big", signed=True)
     if answered != correlation_id:
         raise DecodeError(f"answer to request {answered} instead of {correlation_id}")
-    if not 4 <= size <= MAX_RESPONSE_BYTES:
+    if not 4 <= size <= bytes_max:
         raise DecodeError(f"frame of {size} bytes")
     filled = len(head) - 4
     if filled > size:

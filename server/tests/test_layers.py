@@ -86,7 +86,7 @@ FLOORS: dict[str, tuple[set[str], ...]] = {
         {"config"},
         {"security"},
         {"network"},
-        {"partitions", "cluster"},
+        {"client", "partitions", "cluster"},
         {"coordinators", "storage"},
         {"requests"},
         {"apis"},

@@ -1,4 +1,4 @@
-"""The client's end of SASL, for connections to other brokers: PLAIN and SCRAM, without IO.
+"""The client's end of SASL, for connections to brokers: PLAIN, SCRAM and OAUTHBEARER, without IO.
 
     login = begin(credentials, nonce)
     token = login.first()                   # send it
@@ -15,7 +15,7 @@ from base64 import b64encode
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from barnabas.server.security.sasl import plain
+from barnabas.server.security.sasl import oauthbearer, plain
 from barnabas.server.security.sasl.scram_credentials import ITERATIONS_MIN, ScramMechanism, salted_password
 from barnabas.server.security.sasl.scram_messages import (
     TOKEN_EXTENSION,
@@ -35,8 +35,9 @@ class ServerRefused(Exception):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ClientCredentials:
-    """Who we are to other brokers. mechanism: PLAIN or a SCRAM. by_token: the user is a delegation token's id, the
-    password its secret in base64; with SCRAM alone.
+    """Who we are to other brokers. mechanism: PLAIN, a SCRAM, or OAUTHBEARER, whose bearer token is the password and
+    whose user is for messages alone. by_token: the user is a delegation token's id, the password its secret in base64;
+    with SCRAM alone.
     """
 
     mechanism: str
@@ -65,6 +66,8 @@ def begin(credentials: ClientCredentials, nonce: bytes) -> ClientLogin:
     mechanism = ScramMechanism.of_name(credentials.mechanism)
     if mechanism is not None:
         return _ScramLogin(mechanism, credentials, nonce)
+    if credentials.mechanism == oauthbearer.MECHANISM:
+        return _BearerLogin(credentials)
     assert credentials.mechanism == plain.MECHANISM, credentials.mechanism
     return _PlainLogin(credentials)
 
@@ -78,6 +81,21 @@ class _PlainLogin:
 
     def answer(self, challenge: bytes) -> bytes | None:
         return None
+
+
+class _BearerLogin:
+    """RFC 7628. A token that is not accepted is answered with the reasons, which get one byte 1 in return; only then
+    does the server say that the log-in has failed.
+    """
+
+    def __init__(self, credentials: ClientCredentials) -> None:
+        self._token = credentials.password
+
+    def first(self) -> bytes:
+        return b"n,,\x01auth=Bearer %b\x01\x01" % self._token.encode()
+
+    def answer(self, challenge: bytes) -> bytes | None:
+        return b"\x01" if challenge else None
 
 
 class _ScramLogin:

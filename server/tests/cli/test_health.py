@@ -1,4 +1,4 @@
-"""`barnabas health`, and the blocking client below it: a broker, no listener, and a listener that is no broker."""
+"""`barnabas health`: a broker, no listener, and a listener that is no broker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from barnabas.kproto import encode
+from barnabas.kproto import ErrorCode, encode
 from barnabas.kproto.frame import response_frame
 from barnabas.kproto.messages import ApiVersionsResponse, MetadataResponse
 from barnabas.server.cli import main as cli
@@ -51,14 +51,17 @@ def frame(api_key: int, version: int, correlation_id: int, message: object) -> b
 
 
 def old_broker(cluster: MetadataResponse) -> Answers:
-    """Speaks Metadata up to version 1."""
-    key = ApiVersionsResponse.ApiVersion(api_key=3, min_version=0, max_version=1)
-    answers = {18: (0, ApiVersionsResponse(api_keys=[key])), 3: (1, cluster)}
+    """Speaks ApiVersions in version 0 only, and Metadata up to version 4: Apache Kafka 0.11 and 1.0."""
+    key = ApiVersionsResponse.ApiVersion(api_key=3, min_version=0, max_version=4)
+    answers = {18: (0, ApiVersionsResponse(api_keys=[key])), 3: (4, cluster)}
 
     def answer(request: bytes) -> bytes:
         api_key = int.from_bytes(request[:2], "big")
         version, message = answers[api_key]
-        assert int.from_bytes(request[2:4], "big") == version
+        if api_key == 18 and request[2:4] != b"\0\0":
+            message = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        else:
+            assert int.from_bytes(request[2:4], "big") == version
         return frame(api_key, version, int.from_bytes(request[4:8], "big"), message)
 
     return answer
@@ -76,7 +79,7 @@ def test_no_broker(capsys: pytest.CaptureFixture[str]) -> None:
         bound.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{bound.getsockname()[1]}"
         assert call("--bootstrap", address) == 1
-    assert capsys.readouterr().err == f"barnabas: no connection to {address}: Connection refused\n"
+    assert capsys.readouterr().err == f"barnabas: cannot connect to {address}: connection refused\n"
     assert call("--bootstrap", "host:port") == 1
     assert capsys.readouterr().err == "barnabas: 'host:port' is not HOST:PORT\n"
 
@@ -84,10 +87,13 @@ def test_no_broker(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (lambda _: None, "did not answer API_VERSIONS: the connection was closed"),
-        (lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak Kafka's protocol"),
-        (lambda _: b"\0\0\0\4\0\0\0\x63", "unreadable answer to API_VERSIONS: the answer is to another request"),
-        (lambda _: b"", "did not answer API_VERSIONS within 0.05 s"),
+        (
+            lambda _: None,
+            "connection lost: closed by the peer (if this listener wants TLS or a log-in, say how with --command",
+        ),
+        (lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n", "(is it a Kafka broker"),
+        (lambda _: b"\0\0\0\4\0\0\0\x63", "unreadable answer to API_VERSIONS: answer to request 99 instead of 1 "),
+        (lambda _: b"", "did not answer within 0.05 s"),
         (old_broker(MetadataResponse(brokers=[], controller_id=1)), "knows no brokers yet"),
     ],
 )
@@ -100,8 +106,8 @@ def test_what_is_no_healthy_broker(answer: Answers, said: str, capsys: pytest.Ca
 
 @pytest.mark.parametrize(("controller", "code"), [(7, 0), (-1, 1)])
 def test_an_old_broker(controller: int, code: int, capsys: pytest.CaptureFixture[str]) -> None:
-    broker = MetadataResponse.MetadataResponseBroker(node_id=7, host="h", port=1)
-    with answering(old_broker(MetadataResponse(brokers=[broker, broker], controller_id=controller))) as address:
+    brokers = [MetadataResponse.MetadataResponseBroker(node_id=node, host="h", port=1) for node in (7, 8)]
+    with answering(old_broker(MetadataResponse(brokers=brokers, controller_id=controller))) as address:
         assert call("--bootstrap", address) == code
     out, err = capsys.readouterr()
     assert out + err in (

@@ -2,37 +2,32 @@
 SASL.
 
 Read are `security.protocol`, `ssl.…` (PEM and PKCS12 stores, `ssl.endpoint.identification.algorithm`),
-`sasl.mechanism` (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512) and `sasl.jaas.config`. Other keys are for other commands.
+`sasl.mechanism` (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER) and `sasl.jaas.config`; for OAUTHBEARER also what
+`barnabas.server.client.tokens` names. Other keys are for other commands.
 """
 
 from __future__ import annotations
 
-import ssl
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from barnabas.server.client.approach import Approach
+from barnabas.server.client.tokens import NoTokens, token_source
 from barnabas.server.config.jaas import JaasError, parse_module
 from barnabas.server.config.properties import PropertiesError, decode_properties, parse_properties
+from barnabas.server.network.peer_login import Credentials
 from barnabas.server.security.sasl.client import ClientCredentials
 from barnabas.server.security.tls.contexts import TlsSettings, client_context
 from barnabas.server.security.tls.stores import BadStore
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
 class Unusable(Exception):
     """The file cannot be read or used; the text says why, and holds no secret."""
-
-
-@dataclass(frozen=True, slots=True)
-class Approach:
-    """`tls`: the context for TLS, `credentials`: to authenticate with; None: without."""
-
-    tls: ssl.SSLContext | None = None
-    credentials: ClientCredentials | None = None
 
 
 def read_approach(path: str) -> Approach:
@@ -53,7 +48,7 @@ def read_approach(path: str) -> Approach:
         )
     except BadStore as error:
         raise Unusable(f"{path}: {error.key} {error}") from None
-    except (JaasError, _Refused) as error:
+    except (JaasError, NoTokens, _Refused) as error:
         raise Unusable(f"{path}: {error}") from None
 
 
@@ -67,13 +62,15 @@ def _tls(values: Mapping[str, str]) -> TlsSettings:
     return TlsSettings(stores, checks_names=checks_names)
 
 
-def _credentials(values: Mapping[str, str]) -> ClientCredentials:
+def _credentials(values: Mapping[str, str]) -> Credentials:
     mechanism = values.get("sasl.mechanism", "GSSAPI")
     if mechanism not in MECHANISMS:
         raise _Refused(f"sasl.mechanism={mechanism} is refused: it must be one of {', '.join(MECHANISMS)}")
     if "sasl.jaas.config" not in values:
         raise _Refused("sasl.jaas.config is missing: the login module with username and password")
     options = parse_module(values["sasl.jaas.config"]).options
+    if mechanism == "OAUTHBEARER":
+        return token_source(values, options, time.time)
     if "username" not in options or "password" not in options:
         raise _Refused("sasl.jaas.config must have username and password")
     by_token = options.get("tokenauth", "false").lower() == "true"

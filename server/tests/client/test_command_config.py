@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.server.cli.command_config import Unusable, read_approach
+from barnabas.server.client.command_config import Unusable, read_approach
 from barnabas.server.security.sasl.client import ClientCredentials
 
 LOGIN = "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required "

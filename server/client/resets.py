@@ -1,0 +1,85 @@
+"""A group's offsets set anew: first a plan, which can be shown, then the commit.
+
+As with `kafka-consumer-groups --reset-offsets`: offsets out of the log are moved to its nearer end, and a time that no
+record has reached means the end. The group must have no members; those would commit their own offsets over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from barnabas.server.client.client import Client, TopicPartition
+from barnabas.server.client.failures import Failed
+from barnabas.server.client.groups import Committed, commit_offsets, committed_offsets
+from barnabas.server.client.offsets import EARLIEST, LATEST, Span, list_offsets, spans
+
+EMPTY_STATES: Final = ("Empty", "Dead")
+
+
+@dataclass(frozen=True, slots=True)
+class To:
+    """Where to: one of these. `time_ms`: the first record of that time or later, or EARLIEST, or LATEST; `offset`: this
+    one; `shift`: so many records on (or back) from what is committed.
+    """
+
+    time_ms: int | None = None
+    offset: int | None = None
+    shift: int | None = None
+
+
+class Reset(NamedTuple):
+    """`before` None: nothing was committed. `after` Failed: it cannot be found out."""
+
+    before: int | None
+    after: int | Failed
+
+
+async def plan_reset(
+    client: Client, name: str, partitions: Iterable[TopicPartition] | None, to: To
+) -> dict[TopicPartition, Reset] | Failed:
+    """What `reset` would commit. partitions None: those of which the group has committed offsets. Raises
+    ClientError.
+    """
+    committed = (await committed_offsets(client, [name]))[name]
+    if isinstance(committed, Failed):
+        return committed
+    wanted = sorted(committed if partitions is None else set(partitions))
+    there = await spans(client, wanted)
+    by_time: Mapping[TopicPartition, object] = {}
+    if to.time_ms is not None and to.time_ms >= 0:
+        by_time = await list_offsets(client, dict.fromkeys(wanted, to.time_ms))
+    plan = {}
+    for partition in wanted:
+        held = committed.get(partition)
+        before = held.offset if isinstance(held, Committed) else None
+        span = there[partition]
+        found = by_time.get(partition)
+        if isinstance(span, Failed):
+            plan[partition] = Reset(before, span)
+        elif isinstance(found, Failed):
+            plan[partition] = Reset(before, found)
+        else:
+            plan[partition] = Reset(before, _after(to, before, span, getattr(found, "offset", -1)))
+    return plan
+
+
+def _after(to: To, before: int | None, span: Span, found: int) -> int:
+    if to.offset is not None:
+        after = to.offset
+    elif to.shift is not None:
+        after = (span.start if before is None else before) + to.shift
+    elif to.time_ms == EARLIEST:
+        after = span.start
+    elif to.time_ms == LATEST or found < 0:
+        after = span.end
+    else:
+        after = found
+    return min(max(after, span.start), span.end)
+
+
+async def reset(client: Client, name: str, plan: Mapping[TopicPartition, Reset]) -> dict[TopicPartition, Failed | None]:
+    """Commit what was planned, as far as it could be. Raises ClientError."""
+    offsets = {partition: each.after for partition, each in plan.items() if not isinstance(each.after, Failed)}
+    return await commit_offsets(client, name, offsets) if offsets else {}
