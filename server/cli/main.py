@@ -1,10 +1,10 @@
-"""The command line: `barnabas serve`, `dev`, `cluster`, `store`, `config`, `users`, `log` and `health`.
+"""The command line: `barnabas serve`, `dev`, `cluster`, `config`, `users`, `log`, `health`, `topic` and others.
 
 Exit codes: 0 ended as asked, a stop by SIGTERM or SIGINT included · 1 the broker failed · 2 the command line or the
 settings cannot be used. Only what the chosen command needs is imported: a broker answers half a second after it was
 called.
 
-Not here: topics, groups and the other administration; any Kafka tool does that (`kafka-topics`, `kafka-python admin`).
+Not here: the rest of administration; any Kafka tool does that (`kafka-configs`, `kafka-acls`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from contextlib import nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
+from barnabas.server.cli import client_arguments, machine_arguments, users_arguments
 from barnabas.server.cli import log_arguments as log_cli
-from barnabas.server.cli import machine_arguments, users_arguments
 from barnabas.server.cli.common import (
     FAILED,
     INTERRUPTED,
@@ -56,14 +56,17 @@ examples:
   barnabas users list server.properties                who can log in by SCRAM; `users add` makes the first one
   barnabas log verify /data                            check a log directory, without a broker
   barnabas health --bootstrap localhost:9092           does a broker answer?
+  barnabas topic create orders --partitions 3          topics, records and groups, of any Kafka
+  barnabas consume orders --follow
+  barnabas group describe billing
 
 settings: Apache Kafka's own, from --set over KAFKA_* variables over the file; listed by `barnabas config --all`
-exit codes: 0 ended as asked, 1 the broker failed, 2 the command line or the settings cannot be used
+exit codes: 0 ended as asked, 1 it failed, 2 the command line or the settings cannot be used
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+def parser(called: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """The command line. called: what was typed; None: everything, also what takes arguments of other commands."""
     top = argparse.ArgumentParser(
         prog="barnabas",
         description=_DESCRIPTION,
@@ -164,6 +167,7 @@ def parser() -> argparse.ArgumentParser:
 
     users_arguments.add_parser(commands, add_settings)
     log_cli.add_parser(commands)
+    client_arguments.add_parsers(commands, called)
     health = commands.add_parser(
         "health",
         help="ask a broker whether it serves",
@@ -190,7 +194,7 @@ def main(
     """Run one command; returns the exit code. `environ`: os.environ if None. `signals`:
     `barnabas.server.runtime.signals` where the process is ours, and with it what its signals do.
     """
-    command_line = parser()
+    command_line = parser(sys.argv[1:] if arguments is None else arguments)
     chosen = command_line.parse_args(arguments)
     environment = os.environ if environ is None else environ
     if chosen.version:
@@ -218,7 +222,11 @@ def main(
             from barnabas.server.cli import log as log_cli_run
 
             return log_cli_run.run(chosen)
-        if chosen.command == "users":
+        if chosen.command in client_arguments.COMMANDS:
+            from barnabas.server.cli import client_commands
+
+            code = client_commands.run(chosen, environment)
+        elif chosen.command == "users":
             code = _users(chosen, environment)
         else:
             code = _health(chosen, environment) if chosen.command == "health" else _config(chosen, environment)

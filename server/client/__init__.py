@@ -21,5 +21,6 @@ Not obvious:
 - Failures of single topics, partitions and groups are values (`Failed`), in the dictionary of results. Exceptions
   (`ClientError`) are for requests that failed as a whole.
 - Nothing here reads the wall clock but through an argument, and all randomness is `Client.rng`.
+- Log-ins need brokers from Apache Kafka 1.0 on, where SaslAuthenticate is.
 - No second way to the broker in this process: the client speaks the protocol only, so it works with any broker.
 """

@@ -49,10 +49,13 @@ class Batch:
 
 
 def placed(
-    records: Sequence[ToSend], partitions: Mapping[str, Sequence[int]], rng: Random
+    records: Sequence[ToSend],
+    partitions: Mapping[str, Sequence[int]],
+    rng: Random,
+    led: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[TopicPartition, deque[Batch]]:
-    """Batches by partition, in the order of the records. partitions: those of each topic; of the given ones those that
-    take records now, for records without a key; a key counts by all of them.
+    """Batches by partition, in the order of the records. partitions: all of each topic, from 0 on. led: those that have
+    a leader, for records without a key; None: all.
     """
     found: dict[TopicPartition, deque[Batch]] = {}
     sizes: dict[TopicPartition, int] = {}
@@ -64,7 +67,7 @@ def placed(
         elif record.key is not None:
             partition = every[partition_of(record.key, len(every))]
         else:
-            partition = sticky.setdefault(record.topic, rng.choice(every))
+            partition = sticky.setdefault(record.topic, rng.choice((led or partitions)[record.topic]))
         place = (record.topic, partition)
         batches = found.setdefault(place, deque())
         is_full = sizes.get(place, 0) + record.size > BATCH_BYTES_MAX

@@ -101,6 +101,11 @@ class Client:
         return self.timeout_s / 2
 
     @property
+    def broker_ms(self) -> int:
+        """How long a broker may take for a request that says so: its answer must come before we stop waiting for it."""
+        return max(1, int(self.request_s * 800))
+
+    @property
     def bootstrap(self) -> str:
         """The addresses that were given, for messages."""
         return self._contact
@@ -367,7 +372,7 @@ class Client:
     def _found(self, kind: int, name: str, number: int, message: str | None, broker_id: int) -> None:
         if len(self._coordinators) >= COORDINATORS_MAX:
             self._coordinators.clear()
-        failed = Failed.of(number, None if message in ("NONE", "") else message)
+        failed = Failed.of(number, message)
         if not number:
             self._coordinators[kind, name] = broker_id
         elif verdict(failed.code) is Verdict.FINAL:

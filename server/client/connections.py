@@ -25,8 +25,11 @@ from barnabas.server.runtime.wording import causes, system_says
 if TYPE_CHECKING:
     from barnabas.replication import Endpoint
 
-ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
-"""More than any answer that is asked for here."""
+ANSWER_BYTES_MAX: Final = 128 * 1024 * 1024
+ANSWER_ELEMENTS_MAX: Final = 3_000_000
+"""More than any answer that is asked for here: 300,000 partitions, or a batch of 100 MB. An element of one byte takes a
+hundred in memory.
+"""
 IDLE_S: Final = 240.0
 MAIN: Final = "main"
 """The lane of requests that are answered at once."""
@@ -118,7 +121,13 @@ class Pool:
             kept.used = trio.current_time()
 
     def _new(self) -> PeerConnection:
-        return PeerConnection(self._connect, self._client_id, self._timeout_s, answer_bytes_max=ANSWER_BYTES_MAX)
+        return PeerConnection(
+            self._connect,
+            self._client_id,
+            self._timeout_s,
+            answer_bytes_max=ANSWER_BYTES_MAX,
+            answer_elements_max=ANSWER_ELEMENTS_MAX,
+        )
 
     def is_connected(self, endpoint: Endpoint) -> bool:
         """There is a connection for quick requests."""

@@ -62,6 +62,10 @@ MEANING: Final[dict[ErrorCode, str]] = {
 """What a code means to a person, where its name alone does not say it."""
 
 
+_SAY_NOTHING: Final = ("This server does not host this topic-partition.", "NONE")
+"""Messages of brokers that are less clear than `MEANING`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failed:
     """One item's failure, as a value. message: the broker's own words or ours; None: the code says all."""
@@ -73,6 +77,7 @@ class Failed:
     def of(cls, number: int, message: str | None = None) -> Failed:
         """From what stands in an answer."""
         code = ErrorCode.of(number)
+        message = None if message in _SAY_NOTHING else message and message.strip().removesuffix(".")
         if code == ErrorCode.UNKNOWN_SERVER_ERROR and number != code:
             return cls(code, f"error {number}, which is unknown here{f': {message}' if message else ''}")
         return cls(code, message or None)

@@ -105,7 +105,7 @@ async def list_groups(client: Client) -> tuple[dict[str, ListedGroup], dict[int,
 
 
 async def describe_groups(client: Client, names: Iterable[str]) -> dict[str, Group | Failed]:
-    """These groups, of whichever kind they are. Raises ClientError."""
+    """These groups, classic or consumer. Raises ClientError."""
     wanted = list(dict.fromkeys(names))
     found: dict[str, Group | Failed] = {}
     try:
@@ -115,6 +115,12 @@ async def describe_groups(client: Client, names: Iterable[str]) -> dict[str, Gro
     classic = [name for name in wanted if name not in found or _is_of_another_kind(found[name])]
     if classic:
         found.update(await client.by_coordinator(GROUP, classic, _classic_job(client)))
+    if any(_is_of_another_kind(found[name]) for name in wanted):
+        listed, _ = await list_groups(client)
+        for name in wanted:
+            if _is_of_another_kind(found[name]) and name in listed and listed[name].kind not in (CLASSIC, CONSUMER):
+                why = f"it is a group of the kind {listed[name].kind}, which is not described here"
+                found[name] = Failed(ErrorCode.UNSUPPORTED_VERSION, why)
     return {name: found[name] for name in wanted}
 
 

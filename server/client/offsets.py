@@ -90,9 +90,7 @@ async def spans(
     return found
 
 
-async def delete_records(
-    client: Client, before: Mapping[TopicPartition, int], *, timeout_ms: int = 30_000
-) -> dict[TopicPartition, int | Failed]:
+async def delete_records(client: Client, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | Failed]:
     """Delete the records before these offsets (-1: all). The results are the new log start offsets."""
 
     def make(items: list[TopicPartition], version: int) -> DeleteRecordsRequest:
@@ -107,7 +105,7 @@ async def delete_records(
                 )
                 for topic, indexes in by_topic(items).items()
             ],
-            timeout_ms=timeout_ms,
+            timeout_ms=client.broker_ms,
         )
 
     def read(answer: Any, items: list[TopicPartition]) -> Iterator[tuple[TopicPartition, int | Failed]]:

@@ -22,6 +22,7 @@ from barnabas.server.client.offsets import by_topic
 
 ALL: Final = -1
 _TIMEOUT_MAX_MS: Final = 60_000
+BESIDE: Final = "another record of its batch was refused"
 _NOT_ALLOWED: Final = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED,)
 
 
@@ -53,7 +54,11 @@ class Producer:
         results: list[Placed | Failed | None] = [None] * len(records)
         partitions = await self._partitions({record.topic for record in records}, records, results)
         there = [index for index, result in enumerate(results) if result is None]
-        queues = placed([records[index] for index in there], partitions, self._client.rng)
+        led = {
+            topic: [index for index in every if isinstance(self._client.leader_of((topic, index)), int)] or every
+            for topic, every in partitions.items()
+        }
+        queues = placed([records[index] for index in there], partitions, self._client.rng, led)
         for queue in queues.values():
             for batch in queue:
                 batch.indexes = [there[index] for index in batch.indexes]
@@ -93,9 +98,9 @@ class Producer:
         now_ms = self._now_ms()
         for batch in batches.values():
             batch.data = sequences.build(batch, records, now_ms, self._codec)
-        answers = await self._client.by_leader(
-            batches, self._job(batches), repeatable=sequences.producer_id >= 0, portion=16
-        )
+        reasons: dict[TopicPartition, dict[int, str]] = {}
+        job = self._job(batches, reasons)
+        answers = await self._client.by_leader(batches, job, repeatable=sequences.producer_id >= 0, portion=16)
         for partition, answer in answers.items():
             if isinstance(answer, Failed) and answer.code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                 answer = -1
@@ -103,7 +108,8 @@ class Producer:
                 self._sequences = None
             for number, index in enumerate(batches[partition].indexes):
                 if isinstance(answer, Failed):
-                    results[index] = answer
+                    bad = reasons.get(partition, {})
+                    results[index] = Failed(answer.code, bad.get(number, BESIDE)) if bad else answer
                 else:
                     results[index] = Placed(*partition, answer + number if answer >= 0 else -1)
             if not queues[partition]:
@@ -128,8 +134,11 @@ class Producer:
             raise
         return Sequences(answer.producer_id, answer.producer_epoch)
 
-    def _job(self, batches: dict[TopicPartition, Batch]) -> Job[TopicPartition, int]:
-        timeout_ms = min(int(self._client.request_s * 1000), _TIMEOUT_MAX_MS)
+    def _job(
+        self, batches: dict[TopicPartition, Batch], reasons: dict[TopicPartition, dict[int, str]]
+    ) -> Job[TopicPartition, int]:
+        """reasons: where to put down what is wrong with single records, by their number in the batch."""
+        timeout_ms = min(self._client.broker_ms, _TIMEOUT_MAX_MS)
 
         def make(items: list[TopicPartition], version: int) -> ProduceRequest:
             return ProduceRequest(
@@ -151,6 +160,9 @@ class Producer:
             for topic in answer.responses:
                 for row in topic.partition_responses:
                     failed = Failed.of(row.error_code, row.error_message)
+                    for each in row.record_errors:
+                        why = each.batch_index_error_message or failed.message or failed.code.name
+                        reasons.setdefault((topic.name, row.index), {})[each.batch_index] = why.rstrip(".")
                     yield (topic.name, row.index), failed if row.error_code else row.base_offset
 
         return Job(ApiKey.PRODUCE, make, read)

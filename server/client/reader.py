@@ -24,7 +24,9 @@ from barnabas.server.client.retrying import Verdict, verdict
 
 LANE: Final = "fetch"
 ROUND_BYTES_MAX: Final = 8 * 1024 * 1024
+ROUND_RECORDS_MAX: Final = 50_000
 PARTITION_BYTES_MAX: Final = 1024 * 1024
+FIRST_BYTES_MAX: Final = 16 * 1024
 ROUND_S: Final = 2.0
 """How long a round waits for brokers in trouble, while others have answered."""
 SEARCH_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -48,8 +50,9 @@ class Reader:
     ) -> None:
         self._client = client
         self._committed = committed
-        self._partition_bytes_max = partition_bytes_max
-        self._max_wait_ms = max_wait_ms
+        self.partition_bytes_max = partition_bytes_max
+        """Of one partition in one answer; what comes first in it may be longer."""
+        self._max_wait_ms = min(max_wait_ms, client.broker_ms)
         self._cursors = {
             partition: Cursor(
                 *partition, offset, (stop or {}).get(partition), committed=committed, records_max=each_max
@@ -74,7 +77,7 @@ class Reader:
         """Partitions that are read no further, and why."""
         return {partition: cursor.failed for partition, cursor in self._cursors.items() if cursor.failed is not None}
 
-    async def read(self, records_max: int = 10_000) -> list[Read]:
+    async def read(self, records_max: int = ROUND_RECORDS_MAX) -> list[Read]:
         """The records of one round, in order of offset per partition; none: nothing came within `max_wait_ms`. Raises
         ClientError.
         """
@@ -121,7 +124,7 @@ class Reader:
                             FetchRequest.FetchPartition(
                                 partition=index,
                                 fetch_offset=self._cursors[topic, index].offset,
-                                partition_max_bytes=self._partition_bytes_max,
+                                partition_max_bytes=self.partition_bytes_max,
                             )
                             for index in indexes
                         ],
@@ -216,8 +219,11 @@ async def first_of_each(
     client: Client, start: Mapping[TopicPartition, int], stop: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, Read | Failed | None]:
     """The first record of each partition from an offset on; None: there is none before `stop`."""
-    reader = Reader(client, start, stop, each_max=1, partition_bytes_max=16 * 1024, max_wait_ms=0)
+    reader = Reader(client, start, stop, each_max=1, partition_bytes_max=FIRST_BYTES_MAX, max_wait_ms=0)
     found: dict[TopicPartition, Read | Failed | None] = dict.fromkeys(start)
-    for record in await read_all(reader):
-        found[record.topic, record.partition] = record
+    while not reader.is_done:
+        for record in await reader.read():
+            found[record.topic, record.partition] = record
+        # Mostly a first batch is small, and all come at once. What is left has larger ones.
+        reader.partition_bytes_max = min(reader.partition_bytes_max * 4, PARTITION_BYTES_MAX)
     return found | reader.failed

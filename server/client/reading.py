@@ -166,9 +166,10 @@ class Cursor:
             if position + size > len(data):
                 return  # cut off: comes whole with the next answer
             if magic_of(data, position) < 2:
-                records = list(iter_legacy(data[position : position + size], max_bytes=self._unpacked_bytes_max))
-                codec = CODEC_NAMES[data[position + _MAGIC_END] & 7] if data[position + _MAGIC_END] & 7 < 5 else "?"
-                yield records[-1].offset + 1, records, BatchFacts(codec, data[position + 16])
+                message = data[position : position + size]
+                last_offset = int.from_bytes(message[:_SIZE_AT], "big", signed=True)  # of a wrapper, too
+                facts = BatchFacts(_codec(message[_MAGIC_END] & 7), message[_MAGIC_END - 1])
+                yield last_offset + 1, iter_legacy(message, max_bytes=self._unpacked_bytes_max), facts
             else:
                 header = check_batch(data, position)
                 while aborted and aborted[0][0] <= header.last_offset:
@@ -177,7 +178,7 @@ class Cursor:
                 yield header.next_offset, records, _facts(header)
             position += size
 
-    def _wanted(self, data: memoryview, position: int, header: BatchHeader, aborting: set[int]) -> list[Record]:
+    def _wanted(self, data: memoryview, position: int, header: BatchHeader, aborting: set[int]) -> Iterable[Record]:
         if header.is_control:
             if self._committed and header.producer_id in aborting:
                 for record in iter_records(data, position, max_bytes=self._unpacked_bytes_max):
@@ -188,12 +189,16 @@ class Cursor:
             return []
         if header.next_offset <= self.offset:
             return []
-        return list(iter_records(data, position, max_bytes=self._unpacked_bytes_max))
+        return iter_records(data, position, max_bytes=self._unpacked_bytes_max)
+
+
+def _codec(number: int) -> str:
+    return CODEC_NAMES[number] if number < len(CODEC_NAMES) else "?"
 
 
 def _facts(header: BatchHeader) -> BatchFacts:
     return BatchFacts(
-        CODEC_NAMES[header.codec] if header.codec < len(CODEC_NAMES) else "?",
+        _codec(header.codec),
         2,
         header.producer_id,
         header.producer_epoch,

@@ -65,7 +65,7 @@ async def create_topics(
     Raises ClientError.
     """
     by_name = {topic.name: topic for topic in topics}
-    timeout_ms = int(client.request_s * 1000)
+    timeout_ms = client.broker_ms
 
     def make(names: list[str], version: int) -> CreateTopicsRequest:
         rows = []
@@ -127,7 +127,7 @@ def _creatable(topic: NewTopic) -> CreateTopicsRequest.CreatableTopic:
 
 async def delete_topics(client: Client, names: Iterable[str]) -> dict[str, Failed | None]:
     """Delete topics with all their records. Raises ClientError."""
-    timeout_ms = int(client.request_s * 1000)
+    timeout_ms = client.broker_ms
 
     def make(items: list[str], version: int) -> DeleteTopicsRequest:
         if version >= 6:
@@ -146,7 +146,7 @@ async def add_partitions(
     client: Client, counts: Mapping[str, int], *, only_check: bool = False
 ) -> dict[str, Failed | None]:
     """Give topics more partitions, so that they have `counts` in all. Raises ClientError."""
-    timeout_ms = int(client.request_s * 1000)
+    timeout_ms = client.broker_ms
 
     def make(names: list[str], version: int) -> CreatePartitionsRequest:
         return CreatePartitionsRequest(

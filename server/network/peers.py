@@ -33,6 +33,8 @@ if TYPE_CHECKING:  # loading the package would be most of the start of a command
 Connect: TypeAlias = "Callable[[Endpoint], Awaitable[trio.abc.Stream]]"
 
 MAX_RESPONSE_BYTES = 1 << 30
+UNLIMITED = 1 << 62
+"""Of answers of brokers of the same cluster."""
 CONNECT_S = 10.0
 """TCP backs off while a network is down: a new attempt notices sooner that it is up again."""
 _SOFTWARE = "barnabas"
@@ -73,16 +75,24 @@ async def tcp_connect(endpoint: Endpoint) -> trio.abc.Stream:
 
 class PeerConnection:
     """See the module. client_id: what the peer sees; timeout_s: for connecting (`CONNECT_S` at most) and for an answer,
-    each, in seconds. answer_bytes_max: the longest answer that is read.
+    each, in seconds. answer_bytes_max: the longest answer that is read;
+    answer_elements_max: how many elements it may have, as requests are bounded (`request_bounds`).
     """
 
     def __init__(
-        self, connect: Connect, client_id: str, timeout_s: float, *, answer_bytes_max: int = MAX_RESPONSE_BYTES
+        self,
+        connect: Connect,
+        client_id: str,
+        timeout_s: float,
+        *,
+        answer_bytes_max: int = MAX_RESPONSE_BYTES,
+        answer_elements_max: int = UNLIMITED,
     ) -> None:
         self._connect = connect
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._answer_bytes_max = answer_bytes_max
+        self._answer_elements_max = answer_elements_max
         self._stream: trio.abc.Stream | None = None
         self._endpoint: Endpoint | None = None
         self._correlation_id = 0
@@ -180,7 +190,7 @@ class PeerConnection:
                 body = await read_response(stream, self._correlation_id, self._answer_bytes_max)
             _, offset = parse_response_header(key, version, body)
             try:
-                response, _ = decoder(response_class(key), version)(body, offset)
+                response, _ = decoder(response_class(key), version)(body, offset, self._answer_elements_max)
             except DecodeError:
                 if key is not ApiKey.API_VERSIONS:
                     raise

@@ -10,11 +10,23 @@ import trio
 from trio.testing import MockClock
 
 from barnabas.kproto import ApiKey, ErrorCode
-from barnabas.kproto.messages import FindCoordinatorResponse, ListOffsetsResponse, MetadataRequest
+from barnabas.kproto.messages import (
+    ConsumerGroupDescribeResponse,
+    DeleteGroupsResponse,
+    DeleteTopicsResponse,
+    DescribeGroupsResponse,
+    FindCoordinatorResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListGroupsResponse,
+    ListOffsetsResponse,
+    MetadataRequest,
+)
 from barnabas.replication import Endpoint
+from barnabas.server.client import connections
 from barnabas.server.client.client import GROUP, Client, open_client, raise_failed
 from barnabas.server.client.failures import Failed, Refused, Unanswered, Unreachable, Unsupported
-from barnabas.server.client.groups import delete_groups
+from barnabas.server.client.groups import delete_groups, describe_groups
 from barnabas.server.client.offsets import LATEST, NEWEST_TIME, Offset, list_offsets
 from barnabas.server.client.topics import NewTopic, create_topics, delete_topics
 from barnabas.server.testing import embedded_broker
@@ -200,8 +212,6 @@ async def test_any_broker_is_asked_again_when_known_ones_are_away_for_a_moment(a
 
 
 async def test_a_change_goes_to_the_controller_that_is_one_now(autojump_clock: MockClock) -> None:
-    from barnabas.kproto.messages import DeleteTopicsResponse
-
     async def answer(number: int, exchange: Exchange) -> bytes | None:
         assert exchange.key is ApiKey.DELETE_TOPICS
         code = 0 if number == 2 else ErrorCode.NOT_CONTROLLER
@@ -228,8 +238,6 @@ async def test_a_change_is_not_made_twice(autojump_clock: MockClock) -> None:
 
 
 async def test_a_coordinator_that_moves_is_found_again(autojump_clock: MockClock) -> None:
-    from barnabas.kproto.messages import DeleteGroupsResponse
-
     coordinator = 1
 
     async def answer(number: int, exchange: Exchange) -> bytes | None:
@@ -274,6 +282,34 @@ async def test_a_group_that_may_not_be_seen_and_one_without_a_coordinator(
         assert isinstance(found["lost"], Failed)
 
 
+async def test_groups_of_kinds_that_are_not_described(autojump_clock: MockClock) -> None:
+    async def answer(number: int, exchange: Exchange) -> bytes | None:
+        request = exchange.message
+        if exchange.key is ApiKey.FIND_COORDINATOR:
+            rows = [
+                FindCoordinatorResponse.Coordinator(key=name, node_id=1, host="fake", port=1)
+                for name in request.coordinator_keys
+            ]
+            return exchange.framed(FindCoordinatorResponse(coordinators=rows))
+        if exchange.key is ApiKey.LIST_GROUPS:
+            listed = ListGroupsResponse.ListedGroup(group_id="s", protocol_type="share", group_type="share")
+            return exchange.framed(ListGroupsResponse(groups=[listed]))
+        missing = ErrorCode.GROUP_ID_NOT_FOUND
+        if exchange.key is ApiKey.CONSUMER_GROUP_DESCRIBE:
+            modern = [
+                ConsumerGroupDescribeResponse.DescribedGroup(group_id=name, error_code=missing)
+                for name in request.group_ids
+            ]
+            return exchange.framed(ConsumerGroupDescribeResponse(groups=modern))
+        classic = [DescribeGroupsResponse.DescribedGroup(group_id=name, error_code=missing) for name in request.groups]
+        return exchange.framed(DescribeGroupsResponse(groups=classic))
+
+    async with faked(1, {}, answer) as (client, _):
+        found = await describe_groups(client, ["s", "none"])
+        assert "it is a group of the kind share, which is not described here" in str(found["s"])
+        assert "there is no such group" in str(found["none"])
+
+
 # -- hostile and broken peers ------------------------------------------------------------------------------------------
 
 
@@ -306,6 +342,19 @@ async def test_answers_that_are_none(autojump_clock: MockClock, sent: bytes, sai
         assert isinstance(failed, Failed)
         assert said in str(failed), str(failed)
         assert trio.current_time() <= 2
+
+
+async def test_an_answer_of_nothing_but_elements(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elements take a hundred times more in memory than on the wire: they are counted before they are made."""
+    monkeypatch.setattr(connections, "ANSWER_ELEMENTS_MAX", 1000)
+
+    async def many(number: int, exchange: Exchange) -> bytes | None:
+        row = ListOffsetsResponse.ListOffsetsPartitionResponse()
+        topic = ListOffsetsResponse.ListOffsetsTopicResponse(name="a", partitions=[row] * 2000)
+        return exchange.framed(ListOffsetsResponse(topics=[topic]))
+
+    async with faked(1, {("a", 0): 1}, many, timeout_s=2) as (client, _):
+        assert "more elements than are allowed" in str((await ask(client, ("a", 0)))["a", 0])
 
 
 async def test_an_answer_drop_by_drop_ends_with_the_time(autojump_clock: MockClock) -> None:
@@ -392,8 +441,6 @@ async def test_a_version_that_is_not_there(autojump_clock: MockClock) -> None:
 
 
 async def test_ask_patiently_repeats_what_passes_and_raises_what_does_not(autojump_clock: MockClock) -> None:
-    from barnabas.kproto.messages import InitProducerIdRequest, InitProducerIdResponse
-
     codes = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE, ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
 
     async def answer(number: int, exchange: Exchange) -> bytes | None:

@@ -122,7 +122,7 @@ def test_pauses_grow_to_a_second() -> None:
 
 def test_failures_are_sentences() -> None:
     assert str(Failed.of(36)) == "the topic exists already (TOPIC_ALREADY_EXISTS)"
-    assert str(Failed.of(36, "Topic 't' already exists.")) == "Topic 't' already exists. (TOPIC_ALREADY_EXISTS)"
+    assert str(Failed.of(36, "Topic 't' already exists.")) == "Topic 't' already exists (TOPIC_ALREADY_EXISTS)"
     assert str(Failed.of(9999)) == "error 9999, which is unknown here (UNKNOWN_SERVER_ERROR)"
     assert str(Failed.of(22)) == "ILLEGAL_GENERATION"
     assert not any(text[0].isupper() or text.endswith(".") for text in MEANING.values())

@@ -16,6 +16,7 @@ from barnabas.server.client.batching import BATCH_BYTES_MAX, ToSend, placed
 from barnabas.server.client.client import Client
 from barnabas.server.client.failures import Failed
 from barnabas.server.client.offsets import EARLIEST, LATEST, Span, delete_records, list_offsets, spans
+from barnabas.server.client.partitioner import partition_of
 from barnabas.server.client.producer import Placed, Producer
 from barnabas.server.client.reader import Reader, first_of_each, newest, read_all
 from barnabas.server.client.topics import NewTopic, create_topics
@@ -153,6 +154,17 @@ async def test_a_batch_that_failed_leaves_no_gap_in_the_numbers(autojump_clock: 
         assert await everything(client, partitions=1) == [b"b", b"c"]
 
 
+async def test_which_record_of_a_batch_is_at_fault(autojump_clock: MockClock) -> None:
+    async with embedded_broker() as broker, relayed(to_broker(broker)) as (client, _):
+        await create_topics(client, [NewTopic("t", 1, 1, {"cleanup.policy": "compact"})])
+        good, bad = await producer(client).send([ToSend("t", b"a", b"key"), ToSend("t", b"b")])
+        assert isinstance(good, Failed)
+        assert isinstance(bad, Failed)
+        assert good == Failed(ErrorCode.INVALID_RECORD, "another record of its batch was refused")
+        assert bad.code == ErrorCode.INVALID_RECORD
+        assert "without key" in str(bad)
+
+
 async def test_a_topic_that_does_not_exist(autojump_clock: MockClock) -> None:
     async with embedded_broker() as broker, relayed(to_broker(broker)) as (client, _):
         await create_topics(client, [NewTopic("t", 1, 1)])
@@ -280,6 +292,14 @@ async def test_offsets_by_time(autojump_clock: MockClock) -> None:
             found = (await list_offsets(client, {place: asked}))[place]
             assert not isinstance(found, Failed)
             assert found.offset == offset
+
+
+def test_records_without_a_key_go_where_a_leader_is() -> None:
+    records = [ToSend("t", b"a"), ToSend("t", b"b", b"key")]
+    for seed in range(20):
+        found = placed(records, {"t": [0, 1, 2, 3]}, Random(seed), {"t": [2]})
+        assert found["t", 2][0].indexes[0] == 0
+        assert {place[1] for place in found} == {2, partition_of(b"key", 4)}, "a key counts by all partitions"
 
 
 def test_batches_are_cut_and_keep_the_order() -> None:

@@ -1,0 +1,77 @@
+"""`barnabas topic`, `group`, `consume` and `produce`: a client is opened, the command is done, failures are said.
+
+Exit codes: 0 all of it was done · 1 something was not, and standard error says what · 2 the command line cannot be
+used.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Final
+
+import trio
+
+from barnabas.server.cli.client_results import FAILED, REFUSED, Command, Unclear, complain
+from barnabas.server.client.approach import Approach
+from barnabas.server.client.client import open_client
+from barnabas.server.client.failures import ClientError
+from barnabas.server.runtime.wording import causes
+
+BOOTSTRAP: Final = "BARNABAS_BOOTSTRAP"
+_DEFAULT: Final = "localhost:9092"
+
+
+def run(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Do what was chosen; returns the exit code. Raises KeyboardInterrupt, BrokenPipeError."""
+    bootstrap = chosen.bootstrap or environ.get(BOOTSTRAP) or _DEFAULT
+    try:
+        approach = _approach(chosen.command_config)
+        return trio.run(_with_client, chosen, bootstrap, approach, _command(chosen))
+    except Unclear as error:
+        complain(str(error))
+        return REFUSED
+    except ClientError as error:
+        complain(str(error))
+        return FAILED
+    except BaseExceptionGroup as group:
+        # Of several tasks one was interrupted; the others were cancelled for it.
+        leaves = causes(group)
+        if any(isinstance(each, KeyboardInterrupt) for each in leaves):
+            raise KeyboardInterrupt from None
+        raise
+
+
+async def _with_client(chosen: argparse.Namespace, bootstrap: str, approach: Approach, command: Command) -> int:
+    addresses = [each.strip() for each in bootstrap.split(",") if each.strip()]
+    async with open_client(addresses, approach=approach, client_id="barnabas-cli", timeout_s=chosen.timeout) as client:
+        return await command(chosen, client)
+
+
+def _command(chosen: argparse.Namespace) -> Command:
+    if chosen.command == "topic":
+        from barnabas.server.cli import topic_commands
+
+        return topic_commands.ACTIONS[chosen.action]
+    if chosen.command == "group":
+        from barnabas.server.cli import group_commands
+
+        return group_commands.ACTIONS[chosen.action]
+    if chosen.command == "consume":
+        from barnabas.server.cli import consume
+
+        return consume.consume
+    from barnabas.server.cli import produce
+
+    return produce.produce
+
+
+def _approach(command_config: str | None) -> Approach:
+    if command_config is None:
+        return Approach()
+    from barnabas.server.client.command_config import Unusable, read_approach  # loads TLS
+
+    try:
+        return read_approach(command_config)
+    except Unusable as error:
+        raise Unclear(str(error)) from None

@@ -1,0 +1,180 @@
+"""`barnabas consume`: the newest records, or from a place on, or what comes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from barnabas.server.cli.client_results import FAILED, OK, Unclear, complain, complain_of, note
+from barnabas.server.cli.record_texts import Format, hex_format, json_format, text_format
+from barnabas.server.cli.tables import counted
+from barnabas.server.cli.when import EARLIEST, LATEST, Place, parse_place
+from barnabas.server.client.client import Client, TopicPartition, raise_failed
+from barnabas.server.client.failures import Failed
+from barnabas.server.client.offsets import Span, list_offsets, spans
+from barnabas.server.client.reader import SEARCH_BYTES_MAX, Reader, newest
+from barnabas.server.client.reading import Read, in_time
+from barnabas.server.client.topics import describe_topics
+
+NEWEST: Final = 10
+
+
+async def consume(chosen: argparse.Namespace, client: Client) -> int:
+    """The command; ends by itself, or by Ctrl-C."""
+    place = _place(chosen)
+    view = raise_failed(f"topic {chosen.topic}", (await describe_topics(client, [chosen.topic]))[chosen.topic])
+    for index in chosen.partition or ():
+        if index not in view.partitions:
+            raise Unclear(
+                f"topic {chosen.topic} has no partition {index}; it has {counted(len(view.partitions), 'partition')}"
+            )
+    partitions = [(chosen.topic, index) for index in sorted(set(chosen.partition or view.partitions))]
+    found = await spans(client, partitions, committed=chosen.committed)
+    code = complain_of((_name(each), span) for each, span in found.items() if isinstance(span, Failed))
+    there = {each: span for each, span in found.items() if isinstance(span, Span)}
+    output = _Output(_format(chosen), _filter(chosen.filter))
+    if place is None:
+        if chosen.count is None or chosen.count:
+            code = max(code, await _newest(chosen, client, there, output))
+        start = {each: span.end for each, span in there.items()}
+        left = None
+    else:
+        start = await _start(client, place, there)
+        left = chosen.count
+    if not chosen.follow:
+        if place is not None:
+            stop = {each: span.end for each, span in there.items()}
+            code = max(code, await _read(chosen, client, start, stop, left, output))
+        if not output.records and not code:
+            which = "" if chosen.filter is None else f" with {chosen.filter!r}"
+            note(f"topic {chosen.topic}: no record{which}{'' if place is None else ' from there on'}")
+        return code
+    return max(code, await _read(chosen, client, start, {}, left, output))
+
+
+class _Output:
+    """Prints records, a round at a time. `records`: how many were printed."""
+
+    def __init__(self, format_: Format, wanted: Callable[[Read], bool] | None) -> None:
+        self._format = format_
+        self.wanted = wanted
+        self.records = 0
+
+    def write(self, records: list[Read]) -> None:
+        if records:
+            data = b"".join(map(self._format, records))
+            sys.stdout.flush()
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+            self.records += len(records)
+
+
+async def _newest(
+    chosen: argparse.Namespace, client: Client, there: Mapping[TopicPartition, Span], output: _Output
+) -> int:
+    count = NEWEST if chosen.count is None else chosen.count
+    search, failed = await newest(client, there, count, wanted=output.wanted, committed=chosen.committed)
+    output.write(search.result())
+    left = search.not_searched
+    if left and len(search.result()) < count:
+        places = ", ".join(f"{_name(each)} below {offset:,}" for each, offset in sorted(left.items()))
+        note(f"not looked at after {SEARCH_BYTES_MAX // 1024 // 1024} MiB: {places}; go on with --from")
+    return complain_of((_name(each), why) for each, why in failed.items())
+
+
+async def _read(
+    chosen: argparse.Namespace,
+    client: Client,
+    start: Mapping[TopicPartition, int],
+    stop: Mapping[TopicPartition, int],
+    left: int | None,
+    output: _Output,
+) -> int:
+    """Print what comes until the stops, if there are any, and `left` records at most."""
+    reader = Reader(client, start, stop, committed=chosen.committed)
+    told: set[TopicPartition] = set()
+    code = OK
+    while not reader.is_done and left != 0:
+        records = await reader.read()
+        by_partition: dict[int, list[Read]] = {}
+        for record in records:
+            if output.wanted is None or output.wanted(record):
+                by_partition.setdefault(record.partition, []).append(record)
+        ordered = in_time(by_partition.values())[:left]
+        output.write(ordered)
+        if left is not None:
+            left -= len(ordered)
+        for each, span in reader.skipped.items():
+            if each not in told:
+                told.add(each)
+                note(f"{_name(each)}: offsets {span.start:,} to {span.end - 1:,} are no longer in the log")
+        for each, why in reader.failed.items():
+            if each not in told:
+                told.add(each)
+                complain(f"{_name(each)}: {why}")
+                code = FAILED
+    return code
+
+
+async def _start(client: Client, place: Place, there: Mapping[TopicPartition, Span]) -> dict[TopicPartition, int]:
+    """The offset in each partition, moved into the log."""
+    if place.end is not None:
+        return {each: span.start if place.end == EARLIEST else span.end for each, span in there.items()}
+    if place.offset is not None:
+        return {each: min(max(place.offset, span.start), span.end) for each, span in there.items()}
+    assert place.time_ms is not None
+    found = await list_offsets(client, dict.fromkeys(there, place.time_ms))
+    start = {}
+    for each, span in there.items():
+        offset = raise_failed(_name(each), found[each]).offset
+        start[each] = span.end if offset < 0 else max(offset, span.start)
+    return start
+
+
+def _place(chosen: argparse.Namespace) -> Place | None:
+    """None: the newest."""
+    if chosen.start is None:
+        return None
+    try:
+        place = parse_place(chosen.start, int(time.time() * 1000))
+    except ValueError as error:
+        raise Unclear(f"--from: {error}") from None
+    if place.end == LATEST and not chosen.follow:
+        raise Unclear("--from latest is the end: with --follow it prints what comes")
+    return place
+
+
+def _format(chosen: argparse.Namespace) -> Format:
+    if chosen.format == "json":
+        return json_format
+    if chosen.format == "hex":
+        return hex_format
+    try:
+        to_terminal = os.isatty(sys.stdout.fileno())
+    except (OSError, ValueError):
+        to_terminal = False
+    return text_format(key=chosen.key, meta=chosen.meta, to_terminal=to_terminal)
+
+
+def _filter(text: str | None) -> Callable[[Read], bool] | None:
+    if text is None:
+        return None
+    sought = os.fsencode(text)
+
+    def wanted(record: Read) -> bool:
+        if sought in (record.value or b"") or sought in (record.key or b""):
+            return True
+        return any(
+            sought in name.encode("utf-8", "surrogateescape") or sought in (value or b"")
+            for name, value in record.headers
+        )
+
+    return wanted
+
+
+def _name(partition: TopicPartition) -> str:
+    return f"{partition[0]}-{partition[1]}"

@@ -1,0 +1,73 @@
+"""Places in a topic as people write them: `earliest`, `latest`, an offset, or a time.
+
+17                          an offset
+90s  15m  2h  7d            so long ago
+2026-11-25                  the beginning of that day, here
+2026-11-25T10:00            that time, here; with Z or +02:00 at the end: there
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+EXPECTED: Final = "earliest, latest, an offset (17), a time (2026-11-25T10:00) or how long ago (90s, 15m, 2h, 7d)"
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Place(NamedTuple):
+    """One of these is set. `end`: EARLIEST or LATEST. `time_ms`: since the epoch."""
+
+    end: str | None = None
+    offset: int | None = None
+    time_ms: int | None = None
+
+
+def parse_place(text: str, now_ms: int) -> Place:
+    """Raises ValueError with what is expected."""
+    if text in (EARLIEST, LATEST):
+        return Place(end=text)
+    if re.fullmatch("[0-9]{1,18}", text):
+        return Place(offset=int(text))
+    ago = re.fullmatch("([0-9]{1,9})([smhd])", text)
+    if ago is not None:
+        return Place(time_ms=max(0, now_ms - int(ago[1]) * _UNITS_S[ago[2]] * 1000))
+    try:
+        moment = datetime.fromisoformat(text)
+        return Place(time_ms=max(0, int(moment.timestamp() * 1000)))
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(f"{text[:60]!r} is no place in a topic; expected is {EXPECTED}") from None
+
+
+def time_here(ms: int) -> str:
+    """A record's time as people read it, in the zone of this machine; "" for none."""
+    try:
+        return "" if ms < 0 else f"{datetime.fromtimestamp(ms / 1000):%Y-%m-%d %H:%M:%S}.{ms % 1000:03}"
+    except (ValueError, OverflowError, OSError):  # clients write what they like
+        return f"{ms} ms"
+
+
+def time_utc(ms: int) -> str | None:
+    """The same for machines: ISO 8601, UTC."""
+    try:
+        moment = datetime.fromtimestamp(ms // 1000, UTC)
+        return None if ms < 0 else f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03}Z"
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def duration(seconds: float | None) -> str:
+    """`5 s`, `2 m 5 s`, `3 h 4 m`, `2 d 3 h`; "-" for none known."""
+    if seconds is None:
+        return "-"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    for size, name, small_size, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
+        if whole >= size:
+            rest = whole % size // small_size
+            return f"{whole // size} {name} {rest} {small}" if rest else f"{whole // size} {name}"
+    raise AssertionError(whole)
