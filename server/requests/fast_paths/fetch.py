@@ -31,6 +31,7 @@ from barnabas.server.requests.fast_paths.fetch_frames import (
     BY_ID_FROM,
     FLEXIBLE_FROM,
     NUMBERS_BEFORE,
+    NUMBERS_EACH,
     PARTITIONS_MAX,
     REPLICA_TAGGED_FROM,
     form_of,
@@ -40,7 +41,7 @@ from barnabas.server.requests.fetch.fetching import Fetch
 from barnabas.server.requests.fetch.large import AT_ONCE
 from barnabas.server.requests.fetch.readers import reader_of_consumers, selects_by_rack
 from barnabas.server.requests.fetch.sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, FetchTarget, TargetKey
-from barnabas.server.requests.fetch.targets import ask, find_partition, targets_of
+from barnabas.server.requests.fetch.targets import ask, find_partition, new_target
 from barnabas.server.requests.services import Services
 
 _MIDDLE_BYTES = 5
@@ -53,7 +54,8 @@ class _Example:
     """A request, decoded. An `Example`.
 
     `names`: of the topics (or their ids) of the partitions that it asks for, in the frame's order; `requested`: these
-    partitions, which get the numbers of the present request; `targets`, `asked`: they, of a request without a session.
+    partitions, which get the numbers of the present request; `indexes`, `targets`, `asked`: of the last request, if
+    there is no session.
     """
 
     __slots__ = (
@@ -61,6 +63,7 @@ class _Example:
         "asked",
         "client_id",
         "form",
+        "indexes",
         "names",
         "reader",
         "request",
@@ -81,8 +84,9 @@ class _Example:
         by_id = self.version >= BY_ID_FROM
         self.requested = [each for topic in request.topics for each in topic.partitions]
         self.names = [topic.topic_id if by_id else topic.topic for topic in request.topics for _ in topic.partitions]
-        self.targets = {} if request.session_id else dict(targets_of(request.topics, by_id))
-        self.asked = list(self.targets.values())
+        self.indexes: tuple[int, ...] = ()
+        self.targets: dict[TargetKey, FetchTarget] = {}
+        self.asked: list[FetchTarget] = []
         self.reader = reader_of_consumers(self.version, request.isolation_level == READ_COMMITTED)
         self.answer = _Answer(ctx, request) if len(self.requested) == 1 else None
 
@@ -91,33 +95,35 @@ class _Example:
         svc = self.svc
         request = self.request
         session = None
-        targets = self.targets
-        asked = self.asked
-        at, stride = NUMBERS_BEFORE, 3
         if request.rack_id and selects_by_rack(svc):
             return None
+        indexes = numbers[NUMBERS_BEFORE::NUMBERS_EACH]
         try:
             if request.session_id:
                 session = svc.fetch_sessions.use(request.session_id, numbers[1], self.version >= BY_ID_FROM, svc.now())
                 targets = session.targets
-                keys = zip(self.names, numbers[at::4], strict=True)
+                keys = zip(self.names, indexes, strict=True)
                 asked = [target for key in keys if (target := targets.get(key)) is not None]
-                at, stride = at + 1, 4
-                if len(asked) != len(self.names):
-                    return None
                 if (len(targets) > 1 or not asked) and not self._may_use(connection, session):
                     return None
-            elif numbers[1] != FINAL_EPOCH:
+            elif numbers[1] == FINAL_EPOCH:
+                if indexes != self.indexes:
+                    self._turn_to(indexes)
+                targets, asked = self.targets, self.asked
+            else:
+                return None
+            if len(asked) != len(indexes):
                 return None
             for target in asked:
                 if target.partition is None or not target.partition.is_leader:
                     target.partition = find_partition(svc, target)
         except KafkaError:
             return None
+        at = NUMBERS_BEFORE + 1
         for target, requested in zip(asked, self.requested, strict=True):
             requested.current_leader_epoch, requested.fetch_offset, requested.last_fetched_epoch = numbers[at : at + 3]
             ask(target, requested)
-            at += stride
+            at += NUMBERS_EACH
         if session is not None:
             session.advance()
         ctx = RequestContext(connection, self.route, self.version, numbers[0], self.client_id)
@@ -133,6 +139,12 @@ class _Example:
         if response is not PENDING:
             ctx.reply(response)
         return ctx
+
+    def _turn_to(self, indexes: tuple[int, ...]) -> None:
+        """Another order of the partitions, or others: clients begin with another one each time."""
+        keys = zip(self.names, indexes, strict=True)
+        self.targets = {key: self.targets.get(key) or new_target(key) for key in keys}
+        self.indexes, self.asked = indexes, list(self.targets.values())
 
     def _answer(self, ctx: RequestContext, target: FetchTarget, targets: Mapping[TargetKey, FetchTarget]) -> bool:
         """Answer a request of one partition, when it is taken or later, if it is simple: without quotas, and without

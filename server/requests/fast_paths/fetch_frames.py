@@ -3,7 +3,7 @@
     header, [replica id], max wait, min and max bytes, isolation level, session id   equal
     session epoch                                                                     differs
     of each topic: name or id; of each partition of it:                               equal
-        leader epoch, offset, last fetched epoch; in a session the index, too         differ
+        index, leader epoch, offset, last fetched epoch                               differ
         log start offset, max bytes, no tagged fields                                 equal
 
 Source: Apache Kafka's FetchRequest.json.
@@ -26,16 +26,16 @@ REPLICA_TAGGED_FROM: Final = 15
 PARTITIONS_MAX: Final = 20
 NUMBERS_BEFORE: Final = 2
 """Correlation id and session epoch; then those of each partition."""
+NUMBERS_EACH: Final = 4
 
 _PARTITION: Final = ((0, "i"), (4, "i"), (8, "q"), (16, "i"))
 _PARTITION_BYTES: Final = 33
 
 
 def form_of(version: int, frame: bytes, request: FetchRequest) -> Form | None:
-    """The form of a request; None: it is encoded otherwise than usual. The numbers of a partition: index (in a session
-    only), leader epoch, offset, last fetched epoch.
+    """The form of a request; None: it is encoded otherwise than usual. `NUMBERS_EACH` numbers of each partition: index,
+    leader epoch, offset, last fetched epoch.
     """
-    first = 0 if request.session_id else 1
     at = parse_request_header(frame).body_offset + (17 if version >= REPLICA_TAGGED_FROM else 21)
     fields = [(at, "i")]
     expected = [request.session_epoch]
@@ -48,9 +48,8 @@ def form_of(version: int, frame: bytes, request: FetchRequest) -> Form | None:
             at += len(uvarint(len(name) + 1)) + len(name)
         at += 1
         for each in topic.partitions:
-            fields += [(at + position, letter) for position, letter in _PARTITION[first:]]
-            numbers = each.partition, each.current_leader_epoch, each.fetch_offset, each.last_fetched_epoch
-            expected += numbers[first:]
+            fields += [(at + position, letter) for position, letter in _PARTITION]
+            expected += each.partition, each.current_leader_epoch, each.fetch_offset, each.last_fetched_epoch
             at += _PARTITION_BYTES
             if frame[at - 1 : at] != b"\0":
                 return None

@@ -30,6 +30,12 @@ def _target(topic: FetchRequest.FetchTopic, index: int, by_id: bool) -> FetchTar
     return FetchTarget(None, topic.topic_id, index) if by_id else FetchTarget(topic.topic, ZERO_UUID, index)
 
 
+def new_target(key: TargetKey) -> FetchTarget:
+    """A target of nothing yet; `ask` says what."""
+    name, index = key
+    return FetchTarget(None, name, index) if isinstance(name, bytes) else FetchTarget(name, ZERO_UUID, index)
+
+
 def find_partition(svc: Services, target: FetchTarget) -> Partition:
     """The target's partition. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID,
     INCONSISTENT_TOPIC_ID.
