@@ -8,9 +8,10 @@ one writes
     if found is None:
         found = _scan(data, …)
 
-and a refusal is the same either way. The choice is made once, when this module is imported: without the distribution,
-with one that does not belong to this package (`FACE`), and with BARNABAS_PURE=1 in the environment, every function here
-is None. What it is, and why, is in `CHOICE`.
+and a refusal is the same either way. Where there is state, in a `KeyMap`, nothing has happened to it when the answer is
+None. The choice is made once, when this module is imported: without the distribution, with one that does not belong to
+this package (`FACE`), and with BARNABAS_PURE=1 in the environment, every function here is None. What it is, and why, is
+in `CHOICE`.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ import os
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-__all__ = ["CHOICE", "FACE", "PURE", "Choice", "choose", "scan"]
+__all__ = ["CHOICE", "FACE", "PURE", "Choice", "KeyMap", "choose", "scan"]
 
-FACE: Final = 1
+FACE: Final = 2
 """What the compiled functions take and give, as a number that both sides know: `FACE` in kproto/native/src/lib.rs."""
 PURE: Final = "BARNABAS_PURE"
 
@@ -67,3 +68,8 @@ _module, CHOICE = choose(os.environ.get(PURE, ""), _load)
 Scanned = tuple[bool, bool, int, int, int]
 scan: Final[Callable[[bytes, int, int, int], Scanned | None] | None] = _module and _module.scan
 """Twin: `_scan` of records_scan.py."""
+
+KeyMap: Final[Callable[[int, int, bytes], Any] | None] = _module and _module.KeyMap
+"""KeyMap(slots, room, secret), with state: twin of `OffsetMap` of barnabas.logdir.compaction, and its `note` and `keep`
+of `_note` and `_keep` in key_map.py there, which are done with the same object where these answer None.
+"""

@@ -1,10 +1,11 @@
 """A stored batch without some of its records: what compaction needs of the formats.
 
 `keyed_records` finds the records of a v2 batch without making objects of them; `batch_of` writes a v2 batch with some
-of them, `empty_batch` one with none. What is written is what Apache Kafka's cleaner writes: base offset, last offset
-delta, sequence, producer and codec stay, whatever is missing inside; the base timestamp is that of the first record
-that is left or, with attribute bit 6, the time from which tombstones and markers of the batch may go (the delete
-horizon, KIP-534), and the max timestamp is the largest that is left (of an empty batch: the old one).
+of them (in two steps: `rewritten` records, and the `batch_around` them), `empty_batch` one with none. What is written
+is what Apache Kafka's cleaner writes: base offset, last offset delta, sequence, producer and codec stay, whatever is
+missing inside; the base timestamp is that of the first record that is left or, with attribute bit 6, the time from
+which tombstones and markers of the batch may go (the delete horizon, KIP-534), and the max timestamp is the largest
+that is left (of an empty batch: the old one).
 
 Messages of formats 0 and 1 come as single ones or as a wrapper around several; `legacy_messages` looks into both and
 `legacy_of` rewrites what is left, the wrapper with the offset of the last message inside.
@@ -15,7 +16,7 @@ Offsets count records, timestamps are milliseconds, sizes bytes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from barnabas.kproto.compression import CorruptRecords, compress
@@ -34,24 +35,50 @@ from barnabas.kproto.records import (
 from barnabas.kproto.records_legacy import Message, build_message_set, iter_messages, unwrap
 from barnabas.kproto.varint import read_varint, read_varlong, varint, wrap64
 
-__all__ = ["Legacy", "Span", "batch_of", "empty_batch", "keyed_records", "legacy_messages", "legacy_of"]
+__all__ = [
+    "Keyed",
+    "Legacy",
+    "Rewritten",
+    "batch_around",
+    "batch_of",
+    "empty_batch",
+    "keyed_records",
+    "legacy_messages",
+    "legacy_of",
+    "rewritten",
+]
 
-Span = tuple[int, bytes | None, int, int, int]
-"""A record of a batch: (offset delta, key, 1 for a tombstone else 0, where it starts, where it ends)."""
+
+class Keyed(NamedTuple):
+    """The records of a batch: of each its offset delta, its key, 1 for a tombstone else 0, and where it starts; behind
+    the last start stands where the last one ends, for each ends where the next one starts.
+    """
+
+    deltas: list[int]
+    keys: list[bytes | None]
+    nulls: bytearray
+    starts: list[int]
+
+
+Rewritten = tuple[bytes, int, int]
+"""Records for another batch: they, the time from which their timestamps count, and the largest of these."""
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _CRC_AT: Final = 17
 _CRC: Final = struct.Struct(">I")
 
 
-def keyed_records(data: bytes, count: int) -> list[Span]:
+def keyed_records(data: bytes, count: int) -> Keyed:
     """The `count` records that are `data` (`barnabas.kproto.records.records_data`). Values and headers are not looked
     into.
 
     Raises `CorruptRecords`.
     """
-    spans: list[Span] = []
-    add = spans.append
+    if count < 0:
+        raise CorruptRecords(f"negative record count {count}")
+    found = Keyed([], [], bytearray(), [])
+    deltas, keys, nulls, starts = found
+    add_delta, add_key, add_null, add_start = deltas.append, keys.append, nulls.append, starts.append
     position = index = attempt = 0
     size = len(data)
     try:
@@ -98,29 +125,31 @@ def keyed_records(data: bytes, count: int) -> list[Span]:
                 position = stop
             if position >= end or (n | delta) & 1:
                 raise CorruptRecords(f"impossible record {start} bytes into the batch")
-            # The lowest bit of the value's length is its sign: a negative one is no value.
-            add((delta >> 1, key, data[position] & 1, start, end))
+            add_delta(delta >> 1)
+            add_key(key)
+            add_null(data[position] & 1)  # the sign of the value's length: a negative one is no value
+            add_start(start)
             position = end
             index += 1
             if index >= attempt and end < size and data[end] == data[start] and key:
-                like = _alike(data, start, end, count - index + 1)
-                if like:
-                    spans.pop()
-                    spans += like
-                    index += len(like) - 1
-                    position = like[-1][4]
+                alike = _add_alike(found, data, start, end, count - index + 1)
+                if alike:
+                    index += alike
+                    position += alike * (end - start)
                 else:
                     attempt = index + 16
     except IndexError:
         raise CorruptRecords("the batch ends inside a record") from None
     if position != size:
         raise CorruptRecords(f"{size - position} bytes left over behind the last of {count} records")
-    return spans
+    add_start(size)
+    return found
 
 
-def _alike(data: bytes, start: int, end: int, count: int) -> list[Span]:
-    """The good record at `start` ... `end` and those behind it that have its length and whose fields stand at the same
-    places, at most `count` together; none if they are too few. A strided slice looks at one byte of all of them.
+def _add_alike(found: Keyed, data: bytes, start: int, end: int, count: int) -> int:
+    """Add the good records behind the one at `start` ... `end` that have its length and whose fields stand at the same
+    places; how many there are, 0 if they are too few. A strided slice looks at one byte of all of them. With the one
+    at `start` there may be `count`.
     """
     stride = end - start
     at = start
@@ -132,17 +161,17 @@ def _alike(data: bytes, start: int, end: int, count: int) -> list[Span]:
     times_at = at + 2
     delta_at = times_at + 1
     if data[times_at] > 127 or len(repeated) > 2:
-        return []
+        return 0
     wide = data[delta_at] > 127
     key_at = delta_at + 2 if wide else delta_at + 1
     repeated.append(key_at)
     key_size = data[key_at]
     if key_size > 127 or key_size & 1:
-        return []
+        return 0
     key_at += 1
     value_at = key_at + (key_size >> 1)
 
-    count = min(count, (len(data) - start) // stride)
+    count = min(count, (len(data) - start) // stride, _ALIKE_MAX)
     limit = start + (count - 1) * stride
     for place in repeated:
         column = data[place : limit + place - start + 1 : stride]
@@ -153,69 +182,90 @@ def _alike(data: bytes, start: int, end: int, count: int) -> list[Span]:
     times = data[times_at : limit + times_at - start + 1 : stride]
     lows = data[delta_at : limit + delta_at - start + 1 : stride]
     if count < 4 or not times.isascii():
-        return []
+        return 0
+    first = found.deltas[-1]
     if wide:
         highs = data[delta_at + 1 : limit + delta_at - start + 2 : stride]
-        if not highs.isascii() or lows.translate(None, _EVEN_LOW):
-            return []
-        deltas = [(high << 7) + low - 128 >> 1 for low, high in zip(lows, highs, strict=True)]
+        if lows == _WIDE[0][first : first + count] and highs == _WIDE[1][first : first + count]:
+            found.deltas.extend(range(first + 1, first + count))
+        elif not highs.isascii() or lows.translate(None, _EVEN_LOW):
+            return 0
+        else:
+            found.deltas.extend([(high << 7) + low - 128 >> 1 for low, high in zip(lows[1:], highs[1:], strict=True)])
     else:
         # A batch's 65th record has a wider delta, so up to there at most.
-        narrow = len(lows) - len(lows.lstrip(_EVEN_ONE))
-        if narrow < 4:
-            return []
-        deltas = [low >> 1 for low in lows[:narrow]]
-    count = len(deltas)
-    limit = start + (count - 1) * stride
+        count = len(lows) - len(lows.lstrip(_EVEN_ONE))
+        if count < 4:
+            return 0
+        limit = start + (count - 1) * stride
+        found.deltas.extend([low >> 1 for low in lows[1:count]])
     span = value_at - key_at
-    keys = [data[place : place + span] for place in range(key_at, limit + key_at - start + 1, stride)]
-    nulls = data[value_at : limit + value_at - start + 1 : stride].translate(_LOWEST_BIT)
-    return list(
-        zip(deltas, keys, nulls, range(start, limit + 1, stride), range(end, limit + stride + 1, stride), strict=True)
+    found.keys.extend(
+        [data[place : place + span] for place in range(key_at + stride, limit + key_at - start + 1, stride)]
     )
+    found.nulls.extend(data[value_at + stride : limit + value_at - start + 1 : stride].translate(_LOWEST_BIT))
+    found.starts.extend(range(end, limit + 1, stride))
+    return count - 1
 
 
+_ALIKE_MAX: Final = 256
+"""How many are looked at at once: where something else follows soon, looking far ahead is in vain."""
 _EVEN_ONE: Final = bytes(range(0, 128, 2))
 _EVEN_LOW: Final = bytes(range(128, 256, 2))
 """First bytes of varints that are not negative: the only one, and the first of several."""
+_WIDE: Final = (bytes(2 * i & 127 | 128 for i in range(8192)), bytes(2 * i >> 7 for i in range(8192)))
+"""Low and high bytes of the deltas 64 to 8191, if nothing is missing."""
 _LOWEST_BIT: Final = bytes(byte & 1 for byte in range(256))
 
 
-def batch_of(header: BatchHeader, data: bytes, spans: Iterable[Span], delete_horizon_ms: int | None) -> bytes:
-    """The v2 batch of `header` and `data` with the records `spans` of it, at least one, and no others.
+def batch_of(
+    header: BatchHeader, data: bytes, places: Sequence[tuple[int, int]], delete_horizon_ms: int | None
+) -> bytearray:
+    """The v2 batch of `header` and `data` with those records of it that are at `places` (start, end), at least one, and
+    no others.
 
     Raises `CorruptRecords`; `KafkaError` UNSUPPORTED_COMPRESSION_TYPE for a codec whose library is missing.
     """
+    written = rewritten(header, data, places, delete_horizon_ms)
+    return batch_around(header, written, len(places), delete_horizon_ms)
+
+
+def rewritten(
+    header: BatchHeader, data: bytes, places: Sequence[tuple[int, int]], delete_horizon_ms: int | None
+) -> Rewritten:
+    """The records of `header` and `data` at `places`, at least one, as they stand in a batch of their own. Raises
+    `CorruptRecords`.
+    """
     append_time = header.max_timestamp if header.is_log_append_time else None
     base = delete_horizon_ms if delete_horizon_ms is not None and delete_horizon_ms >= 0 else None
-    attributes = header.attributes & ~DELETE_HORIZON
-    if base is not None:
-        attributes |= DELETE_HORIZON
-    kept = list(spans)
-    if not kept:
+    if not places:
         raise ValueError("a batch of no records is `empty_batch`")
-    places = [_timestamp_at(data, span[3]) for span in kept]
-    newest = header.base_timestamp + max(places)[0]
-    if base is None and append_time is None and not places[0][0] and newest == wrap64(newest):
+    deltas = [_timestamp_at(data, start) for start, _ in places]
+    newest = header.base_timestamp + max(deltas)[0]
+    if base is None and append_time is None and not deltas[0][0] and newest == wrap64(newest):
         # The usual case: the timestamps count from the same time, so the records stay as they are.
-        base = header.base_timestamp
-        body = b"".join([data[span[3] : span[4]] for span in kept])
-        max_timestamp = newest
-    else:
-        times = [wrap64(header.base_timestamp + delta) if append_time is None else append_time for delta, _ in places]
-        base = times[0] if base is None else base
-        max_timestamp = max(times)
-        parts = []
-        for timestamp, (_, rest), span in zip(times, places, kept, strict=True):
-            delta_bytes = varint(wrap64(timestamp - base))
-            parts += [varint(1 + len(delta_bytes) + span[4] - rest), b"\0", delta_bytes, data[rest : span[4]]]
-        body = b"".join(parts)
-    max_timestamp = max(max_timestamp, NO_TIMESTAMP)
-    if append_time is not None:
-        max_timestamp = append_time
+        body = b"".join([data[start:end] for start, end in places])
+        return body, header.base_timestamp, max(newest, NO_TIMESTAMP)
+    times = [wrap64(header.base_timestamp + delta) if append_time is None else append_time for delta, _ in deltas]
+    base = times[0] if base is None else base
+    parts = []
+    for timestamp, (_, rest), (_, end) in zip(times, deltas, places, strict=True):
+        delta_bytes = varint(wrap64(timestamp - base))
+        parts += [varint(1 + len(delta_bytes) + end - rest), b"\0", delta_bytes, data[rest:end]]
+    return b"".join(parts), base, max(*times, NO_TIMESTAMP) if append_time is None else append_time
+
+
+def batch_around(header: BatchHeader, written: Rewritten, count: int, delete_horizon_ms: int | None) -> bytearray:
+    """The v2 batch of `header` with the `count` records `written`, instead of its own. Raises `KafkaError`
+    UNSUPPORTED_COMPRESSION_TYPE.
+    """
+    body, base, max_timestamp = written
+    attributes = header.attributes & ~DELETE_HORIZON
+    if delete_horizon_ms is not None and delete_horizon_ms >= 0:
+        attributes |= DELETE_HORIZON
     codec = attributes & CODEC_MASK
     packed = compress(codec, body) if codec else body
-    return _packed(header, packed, attributes, base, max_timestamp, len(kept))
+    return _packed(header, packed, attributes, base, max_timestamp, count)
 
 
 def _timestamp_at(data: bytes, start: int) -> tuple[int, int]:
@@ -230,7 +280,7 @@ def _timestamp_at(data: bytes, start: int) -> tuple[int, int]:
     return read_varlong(data, position)
 
 
-def empty_batch(header: BatchHeader) -> bytes:
+def empty_batch(header: BatchHeader) -> bytearray:
     """The 61 bytes that keep a producer's last sequence number, or the last offset of what was cleaned."""
     attributes = header.attributes & ~(DELETE_HORIZON | CODEC_MASK)
     return _packed(header, b"", attributes, NO_TIMESTAMP, header.max_timestamp, 0)
@@ -238,7 +288,7 @@ def empty_batch(header: BatchHeader) -> bytes:
 
 def _packed(
     header: BatchHeader, records: Buffer, attributes: int, base_timestamp: int, max_timestamp: int, count: int
-) -> bytes:
+) -> bytearray:
     batch = bytearray(BATCH_OVERHEAD)
     _HEADER.pack_into(
         batch,
@@ -261,7 +311,7 @@ def _packed(
     with memoryview(batch) as view:
         crc = crc32c(view[_CRC_AT + 4 :])
     _CRC.pack_into(batch, _CRC_AT, crc)
-    return bytes(batch)
+    return batch
 
 
 # ---- formats 0 and 1

@@ -20,6 +20,11 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
+    /// Before the byte `at`, or behind the last.
+    pub fn move_to(&mut self, at: usize) -> Option<()> {
+        (at <= self.data.len()).then(|| self.at = at)
+    }
+
     /// The next byte.
     #[inline]
     pub fn byte(&mut self) -> Option<u8> {
@@ -72,6 +77,17 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// Write a number, in as few bytes as it takes.
+#[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation)] // that is what it is for
+pub fn push(out: &mut Vec<u8>, value: i64) {
+    let mut raw = (value << 1 ^ value >> 63) as u64;
+    while raw > 127 {
+        out.push(raw as u8 | 128);
+        raw >>= 7;
+    }
+    out.push(raw as u8);
+}
+
 #[allow(clippy::cast_possible_wrap)] // that is what it is for
 fn zigzag32(raw: u32) -> i32 {
     (raw >> 1) as i32 ^ -((raw & 1) as i32)
@@ -84,7 +100,7 @@ fn zigzag64(raw: u64) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::Cursor;
+    use super::{Cursor, push};
 
     fn varint(data: &[u8]) -> Option<i32> {
         Cursor::new(data).varint()
@@ -148,5 +164,23 @@ mod tests {
         assert_eq!(cursor.bytes(3), Some(&[1, 2, 3][..]));
         assert_eq!(cursor.bytes(0), Some(&[][..]));
         assert_eq!(cursor.byte(), None);
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for value in [0, -1, 1, 63, -64, 64, 8191, 8192, 1 << 40, i64::MAX, i64::MIN] {
+            let mut data = Vec::new();
+            push(&mut data, value);
+            assert_eq!(varlong(&data), Some(value));
+            assert!(data.last().is_some_and(|last| *last > 0 || data.len() == 1));
+        }
+    }
+
+    #[test]
+    fn moving() {
+        let mut cursor = Cursor::new(&[1, 2, 3]);
+        assert_eq!((cursor.move_to(4), cursor.at()), (None, 0));
+        assert_eq!((cursor.move_to(3), cursor.byte()), (Some(()), None));
+        assert_eq!((cursor.move_to(1), cursor.byte()), (Some(()), Some(2)));
     }
 }

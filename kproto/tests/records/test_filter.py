@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 
@@ -16,7 +17,7 @@ from barnabas.kproto.records import (
     read_header,
     records_data,
 )
-from barnabas.kproto.records_filter import batch_of, empty_batch, keyed_records, legacy_messages, legacy_of
+from barnabas.kproto.records_filter import Keyed, batch_of, empty_batch, keyed_records, legacy_messages, legacy_of
 from barnabas.kproto.records_legacy import build_message_set, iter_legacy, iter_messages
 
 NOW = 1_700_000_000_000
@@ -32,6 +33,14 @@ def some_records(rng: random.Random, count: int) -> list[Record]:
         )
         for number in range(count)
     ]
+
+
+def fields(found: Keyed) -> list[tuple[int, bytes | None, int]]:
+    return list(zip(found.deltas, found.keys, found.nulls, strict=True))
+
+
+def places(found: Keyed) -> list[tuple[int, int]]:
+    return list(pairwise(found.starts))
 
 
 @pytest.mark.parametrize("codec", range(5), ids=CODEC_NAMES)
@@ -52,13 +61,13 @@ def test_some_records_stay_and_nothing_else_changes(seed: int, codec: int) -> No
     header = read_header(raw)
     records = list(iter_records(raw))
     data = records_data(raw, 0, header)
-    spans = keyed_records(data, header.record_count)
-    assert [(1000 + delta, key, bool(null)) for delta, key, null, _, _ in spans] == [
+    found = keyed_records(data, header.record_count)
+    assert [(1000 + delta, key, bool(null)) for delta, key, null in fields(found)] == [
         (record.offset, record.key, record.value is None) for record in records
     ]
     wanted = sorted(rng.sample(range(len(records)), max(len(records) // 2, 1)))
     for horizon in (None, NOW + 5000):
-        out = batch_of(header, data, [spans[number] for number in wanted], horizon)
+        out = batch_of(header, data, [places(found)[number] for number in wanted], horizon)
         made = check_batch(out)
         assert made.size == len(out)
         assert list(iter_records(out)) == [records[number] for number in wanted]
@@ -76,7 +85,7 @@ def test_a_horizon_is_kept_and_moves_no_timestamp() -> None:
     raw = build_batch([Record(timestamp=NOW + n, key=b"k", value=None) for n in range(3)], delete_horizon_ms=NOW + 9)
     header = read_header(raw)
     data = records_data(raw, 0, header)
-    out = batch_of(header, data, keyed_records(data, 3)[1:], header.delete_horizon_ms)
+    out = batch_of(header, data, places(keyed_records(data, 3))[1:], header.delete_horizon_ms)
     assert check_batch(out).delete_horizon_ms == NOW + 9
     assert [record.timestamp for record in iter_records(out)] == [NOW + 1, NOW + 2]
 
@@ -109,18 +118,19 @@ def test_damaged_records_are_refused() -> None:
     for cut in range(len(data)):
         with pytest.raises(CorruptRecords):
             keyed_records(data[:cut], 3)
-    for count in (2, 4):
+    for count in (2, 4, -1):
         with pytest.raises(CorruptRecords):
             keyed_records(data, count)
     refused = 0
     for place in range(len(data)):
         for byte in (0, 1, 127, 128, 255):
             try:
-                spans = keyed_records(data[:place] + bytes((byte,)) + data[place + 1 :], 3)
+                found = keyed_records(data[:place] + bytes((byte,)) + data[place + 1 :], 3)
             except CorruptRecords:
                 refused += 1
             else:
-                assert all(delta >= 0 and start < end <= len(data) for delta, _, _, start, end in spans)
+                assert all(delta >= 0 for delta in found.deltas)
+                assert all(start < end <= len(data) for start, end in places(found))
     assert refused > 20
 
 
@@ -156,8 +166,10 @@ def test_records_of_one_size_are_read_like_others(seed: int) -> None:
             continue
         if all(0 <= delta <= 2**31 for delta, *_ in wanted):
             found = keyed_records(bytes(data), header.record_count)
-            assert [(delta, key, bool(null)) for delta, key, null, _, _ in found] == wanted
-            assert [start for _, _, _, start, _ in found][1:] == [end for *_, end in found][:-1]
+            assert [(delta, key, bool(null)) for delta, key, null in fields(found)] == wanted
+            assert found.starts[-1] == len(data)
+            for (start, end), record in zip(places(found), wanted, strict=True):
+                assert fields(keyed_records(bytes(data[start:end]), 1)) == [record]
 
 
 @pytest.mark.parametrize("null", [False, True])
@@ -171,8 +183,8 @@ def test_records_of_one_size_with_fields_elsewhere(offsets: Sequence[int], key: 
     if null:
         records = [record._replace(value=None, key=key + b"k" * len(record.value or b"")) for record in records]
     raw = build_batch(records, keep_offsets=True)
-    spans = keyed_records(records_data(raw, 0, read_header(raw)), len(records))
-    assert [(delta, key, bool(none)) for delta, key, none, _, _ in spans] == [
+    found = keyed_records(records_data(raw, 0, read_header(raw)), len(records))
+    assert [(delta, key, bool(none)) for delta, key, none in fields(found)] == [
         (record.offset, record.key, null) for record in records
     ]
 

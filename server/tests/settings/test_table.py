@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from barnabas.logdir.compaction.offset_map import OffsetMap
+from barnabas.logdir.compaction.offset_map import capacity
 from barnabas.replication.planning.topics import MAX_NEW_PARTITIONS
 from barnabas.server.settings import BROKER, SUBJECTS, SYNONYMS, TOPIC, BadValue, Setting, Support, Type, parse, render
 from barnabas.server.settings.model import LEAST_SEGMENT_BYTES, PARTITIONS_AT_ONCE
@@ -222,7 +222,7 @@ def test_a_map_that_holds_nothing_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("load_factor", [inf, 1e300, 2.0, 1.0])
 def test_a_map_never_gets_full(load_factor: float) -> None:
-    assert OffsetMap(1 << 20, load_factor)._room == OffsetMap(1 << 20, 1.0)._room
+    assert capacity(1 << 20, load_factor) == capacity(1 << 20, 1.0)
 
 
 PARSED = [
