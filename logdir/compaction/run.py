@@ -56,6 +56,8 @@ from barnabas.logdir.files.errors import CorruptFile
 from barnabas.logdir.files.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from barnabas.logdir.files.scan import StoredBatch, iter_batches
 
+MAX_INT64 = 2**63 - 1
+MAX_BASE_OFFSET = MAX_INT64 - MAX_RELATIVE_OFFSET
 Kept = tuple[Buffer, int, int]
 """What is to be written of a batch: the bytes, its last offset, the max timestamp of its records (-1 without any)."""
 
@@ -80,7 +82,7 @@ class CompactionRun:
         self._buffer_bytes = max(limits.io_buffer_bytes, 4096)
         self._map = KeyMap(limits.dedupe_buffer_bytes, limits.load_factor, os.urandom(SECRET_BYTES))
         self._latest = plan.first_dirty_offset - 1
-        self._new_horizon_ms = plan.now_ms + plan.delete_retention_ms
+        self._new_horizon_ms = min(plan.now_ms + plan.delete_retention_ms, MAX_INT64)
         self.stats = CompactionStats()
 
     @property
@@ -110,6 +112,8 @@ class CompactionRun:
             spent = position
             for batch in iter_batches(self._disk, fd, position, source.size, whole=True, step=self._buffer_bytes):
                 position = batch.position + batch.size
+                if batch.base_offset > MAX_BASE_OFFSET:
+                    raise CorruptRecords(f"impossible offset {batch.base_offset} in {path}")
                 if position - spent >= self._buffer_bytes:
                     self._spend(position - spent)
                     spent = position

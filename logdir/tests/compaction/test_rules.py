@@ -93,6 +93,19 @@ def test_tombstones_stay_for_their_time() -> None:
     assert (2, b"a", None) not in log.pairs()
 
 
+def test_tombstones_that_stay_for_ever() -> None:
+    """The longest time that can be set ends behind the last that can be said."""
+    log = Compacted(delete_retention_ms=2**63 - 1)
+    log.put((b"a", None))
+    log.put((b"end", b""))
+    log.roll()
+    for _ in range(2):
+        log.clean()
+        assert log.pairs() == [(0, b"a", None), (1, b"end", b"")]
+        assert [record.timestamp for record in log.records()] == [NOW] * 2
+        assert [header.delete_horizon_ms for header, _ in stored(log.log)] == [2**63 - 1, None]
+
+
 def test_a_tombstone_takes_no_older_record_back() -> None:
     """What a tombstone hides goes with or before it, however the segments are grouped."""
     log = Compacted(segment_bytes=200)
@@ -412,6 +425,16 @@ def test_a_damaged_segment_ends_the_run_and_leaves_everything() -> None:
     node.data[100] ^= 1
     node.data[-40:-36] = b"\x7f\0\0\0"
     with pytest.raises(CorruptRecords):
+        log.clean()
+
+
+@pytest.mark.parametrize("base", [2**63 - 1, 2**63 - 2**31 + 1])
+def test_offsets_at_the_end_of_their_width_end_the_run(base: int) -> None:
+    log = Compacted()
+    log.put((b"a", b"1"))
+    log.roll()
+    log.disk.node(f"{PATH}/t-0/{0:020d}.log").data[:8] = base.to_bytes(8, "big")
+    with pytest.raises(CorruptRecords, match="impossible offset"):
         log.clean()
 
 
