@@ -21,5 +21,5 @@ def say_which() -> None:
             logging.WARNING if is_trouble else logging.INFO,
             "barnabas-native is not used (%s): %s take Python's time; docs/native.md",
             why_not,
-            "checks of records that differ in size",
+            "checks of records that differ in size, and compaction,",
         )

@@ -8,6 +8,7 @@ and written, so a throttle may delay them, and an order to stop is obeyed within
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -16,9 +17,12 @@ from typing import Any, Final, Protocol
 import trio
 
 from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.compiled import Choice
 from barnabas.logdir import CleanedSegment, CompactionAborted, CompactionLimits, CompactionPlan, CompactionStats, Disk
 from barnabas.server.runtime.offload import Offload
 from barnabas.server.runtime.wording import in_words
+
+log = logging.getLogger("barnabas.cleaner")
 
 Spend = Callable[[int], Awaitable[None]]
 """Called with the bytes read or written: waits as long as the throttle demands. Raises CompactionAborted to abort."""
@@ -92,7 +96,8 @@ class OffloadCompactor:
 
 class ProcessCompactor:
     """Compacts in a child process (cleaner_worker.py), which is started when there is work and ended when there is
-    none. It gets no descriptor of ours but two pipes, and ends with this process.
+    none. It gets no descriptor of ours but two pipes, and ends with this process. It runs compiled functions where this
+    process does, and says at DEBUG whether it has them.
     """
 
     def __init__(self) -> None:
@@ -114,6 +119,9 @@ class ProcessCompactor:
             while True:
                 kind, *values = await self._receive()
                 at_rest = kind in ("done", "failed")
+                if kind == "runs":
+                    self._tell(*values)
+                    continue
                 if kind == "done":
                     end_offset, stats = values
                     return end_offset, stats
@@ -146,6 +154,10 @@ class ProcessCompactor:
             except OSError as error:  # not an error of the log's disk
                 raise CannotStart(f"the process that compacts cannot be started: {in_words(error)}") from error
         return self._process
+
+    def _tell(self, choice: Choice) -> None:
+        what = f"with barnabas-native {choice.version}" if choice.version else f"in Python ({choice.why_not})"
+        log.debug("the process that compacts (pid %s) runs %s", self.pid, what)
 
     async def _send(self, *message: Any) -> None:
         from barnabas.server.storage.cleaner_worker import encode

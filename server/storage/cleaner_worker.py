@@ -11,6 +11,7 @@ a pickled tuple; both ends are ours.
 
 | to the broker | meaning |
 | --- | --- |
+| ("runs", choice) | the first one: whether it has compiled functions (`barnabas.kproto.compiled`) |
 | ("spent", bytes) | bytes read or written; waits for an answer, which comes when the throttle allows |
 | ("cleaned", segment) | a group is written and synced; waits until the broker has put it in place |
 | ("done", end offset, stats) | the whole plan is carried out |
@@ -32,6 +33,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Final
 
+from barnabas.kproto import compiled
 from barnabas.kproto.errors import KafkaError
 from barnabas.logdir import CompactionAborted, CompactionLimits, CompactionPlan, Disk
 
@@ -69,6 +71,7 @@ class Worker:
     def serve(self) -> None:
         """Compact what the broker asks for until it closes the pipe, which ends the process."""
         Thread(target=self._listen, name="parent watch", daemon=True).start()
+        self._send("runs", compiled.CHOICE)
         while True:
             _, plan, limits = self._inbox.get()
             self._due = 0

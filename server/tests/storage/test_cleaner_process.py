@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import logging
 import os
 import signal
 import subprocess
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 import trio
 
-from barnabas.kproto import KafkaError
+from barnabas.kproto import KafkaError, compiled
 from barnabas.kproto.records import Record, build_batch
 from barnabas.logdir import (
     AppendOrigin,
@@ -116,6 +118,23 @@ async def test_both_give_the_same(log_dir: LogDir, tmp_path_factory: pytest.Temp
     assert sum(run.spent) <= sum(again.spent)
     assert end == run.plan.first_uncleanable_offset
     other.close()
+
+
+@pytest.mark.parametrize("pure", ["", "1"])
+async def test_it_chooses_between_twins_as_the_broker_does(
+    pure: str, log_dir: LogDir, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(compiled.PURE, pure)
+    compactor = ProcessCompactor()
+    with caplog.at_level(logging.DEBUG, "barnabas.cleaner"):
+        await Run(log_dir).through(compactor)
+        await Run(log_dir).through(compactor)
+    pid = compactor.pid
+    await compactor.rest()
+    _, choice = compiled.choose(pure, lambda: importlib.import_module("barnabas_native"))
+    what = f"with barnabas-native {choice.version}" if choice.version else f"in Python ({choice.why_not})"
+    assert [record.getMessage() for record in caplog.records] == [f"the process that compacts (pid {pid}) runs {what}"]
+    assert bool(choice.version) == (not pure and importlib.util.find_spec("barnabas_native") is not None)
 
 
 async def test_a_process_that_is_killed_is_noticed_and_replaced(log_dir: LogDir) -> None:
